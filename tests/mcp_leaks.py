@@ -32,7 +32,7 @@ def strangers() -> set[str]:
 
 @pytest.fixture
 def nothing_left():
-    """M86: after the test there is no child and no thread that was not there before."""
+    """After the test there is no child and no thread that was not there before."""
     before, threads = children(), strangers()
     yield
     for _ in range(1_200):

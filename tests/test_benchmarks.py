@@ -230,7 +230,7 @@ def _private(text: str) -> Iterator[str]:
 
 
 def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
-    """F5: with tiny counts."""
+    """With tiny counts."""
     assert {"append / raw INSERT (<= 1.5)", "run, Postgres / SQLite (<= 2)"} < json.loads(
         printed("postgres.py"),
     ).keys()
@@ -239,7 +239,7 @@ def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
 def test_the_benchmark_of_workers_compares_tickets_with_a_loop_made_by_hand(
     postgres: PostgresServer,
 ) -> None:
-    """F5: with tiny counts."""
+    """With tiny counts."""
     pytest.importorskip("dbos", reason="needs ferrule[dbos]")
     assert re.search(r" x \(>= 0\.55\)\nload: ", printed("workers.py", "--only", "tickets"))
 

@@ -264,5 +264,5 @@ def test_an_error_of_json_rpc_keeps_its_number():
     [("no such tool", "no such tool. Raise `limits="), ("Fix it.", "Fix it. Raise `limits=")],
 )
 def test_the_last_fault_is_a_sentence_of_its_own(fault: str, shown: str):
-    """Ours: it ran into the advice."""
+    """It ran into the advice."""
     assert f"The last fault: {shown}" in str(errors.TooManyFaultsError([fault]))

@@ -22,7 +22,6 @@ RECORD = Path(__file__).parent / "golden" / "face.json"
 
 
 def test_every_public_name_is_there_and_is_what_its_home_calls_by_that_name() -> None:
-    """U161."""
     for name in ferrule.__all__:
         found = getattr(ferrule, name)
         assert isinstance(found, ModuleType) or getattr(found, "__name__", name) == name
@@ -45,7 +44,7 @@ def test_a_name_that_is_not_there_says_so() -> None:
 
 
 def test_settings_is_read_as_attributes_whatever_was_imported_first() -> None:
-    """D40: the module is the view."""
+    """The module is the view."""
     assert ferrule.settings.lm is None
     with ferrule.context(lm=ferrule.ScriptedLM([])):
         assert isinstance(ferrule.settings.lm, ferrule.ScriptedLM)

@@ -517,7 +517,7 @@ def test_every_name_of_the_face_resolves() -> None:
 
 
 def test_importing_the_face_loads_no_room_and_nothing_heavy() -> None:
-    """C17, P59: no torch, transformers or llguidance."""
+    """No torch, transformers or llguidance."""
     program = "import sys; import ferrule; print(*sys.modules)"
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],

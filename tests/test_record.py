@@ -58,7 +58,6 @@ class Made(Record):
 
 
 def test_a_record_is_made_and_read_like_a_dataclass():
-    """Ours."""
     point = Point(1, tags=["a"])
     assert (point.x, point.y, point.tags, point.secret, point.cache, point.kind) == (
         1,
@@ -95,7 +94,7 @@ def test_a_record_is_made_and_read_like_a_dataclass():
     ids=str,
 )
 def test_the_first_instances_are_made_as_all_later_ones(later, args, keywords):
-    """Ours: the first ones have no compiled `__init__`."""
+    """The first ones have no compiled `__init__`."""
     first = type(later)(later.__name__, (later,), {"__qualname__": later.__qualname__})
     for _ in range(50):
         with contextlib.suppress(TypeError, ValueError):
@@ -123,7 +122,6 @@ def test_the_first_instances_are_made_as_all_later_ones(later, args, keywords):
     ids=range(5),
 )
 def test_wrong_arguments_are_refused(args):
-    """Ours."""
     with pytest.raises(TypeError):
         Point(*args[0], **args[1])
 
@@ -140,7 +138,7 @@ def test_help_shows_the_arguments_before_the_first_instance_and_after():
 
 
 def test_records_are_compared_by_the_fields_that_count():
-    """Ours: and a subclass is another kind."""
+    """And a subclass is another kind."""
     assert Point(1) == Point(1, secret="other")
     assert Point(1) != Point(2)
     assert Point(1) != Place(1)
@@ -151,7 +149,6 @@ def test_records_are_compared_by_the_fields_that_count():
 
 
 def test_a_record_does_not_change_but_a_changing_one_does():
-    """Ours."""
     point = Point(1)
     for change in (
         lambda: setattr(point, "x", 2),
@@ -170,7 +167,7 @@ def test_a_record_does_not_change_but_a_changing_one_does():
 
 
 def test_fields_of_a_base_come_first_and_keyword_ones_last():
-    """Ours: as events have them."""
+    """As events have them."""
     assert Place(1, 2, ["a"], "s", "there").name == "there"
     assert (Said("a", loud=True, run="r").run, Said("a").run) == ("r", "")
     with pytest.raises(TypeError):
@@ -178,7 +175,6 @@ def test_fields_of_a_base_come_first_and_keyword_ones_last():
 
 
 def test_a_record_may_check_itself_or_make_itself():
-    """Ours."""
     with pytest.raises(ValueError, match="-1 is below zero"):
         Checked(-1)
     assert Checked(1).count == 1
@@ -187,7 +183,7 @@ def test_a_record_may_check_itself_or_make_itself():
 
 @pytest.mark.parametrize("gil", [True, False])
 def test_a_subclass_of_a_frozen_record_may_make_itself_of_its_base(gil, monkeypatch):
-    """Ours: the base's compiled `__init__` fills the subclass, which has another layout."""
+    """The base's compiled `__init__` fills the subclass, which has another layout."""
     monkeypatch.setattr("sys._is_gil_enabled", lambda: gil, raising=False)
     base = type(Record)("Base", (Point,), {})
 
@@ -225,7 +221,7 @@ class Sealed(Record, kw_only=True, weak=True):
     ids=lambda each: each.__name__ if isinstance(each, type) else "",
 )
 def test_a_maker_makes_records_as_their_class_does(kind, args, fields, gil, monkeypatch):
-    """Ours: of that class and frozen. Where a change of class would stop all threads, it is the class
+    """Of that class and frozen. Where a change of class would stop all threads, it is the class
     (https://github.com/python/cpython/issues/145566).
     """
     monkeypatch.setattr("sys._is_gil_enabled", lambda: gil, raising=False)
@@ -258,7 +254,6 @@ def test_a_maker_makes_records_as_their_class_does(kind, args, fields, gil, monk
     ids=lambda each: type(each).__name__,
 )
 def test_a_record_is_copied_and_pickled(made, again):
-    """Ours."""
     twin = again(made)
     assert twin == made
     assert fields_of(twin) == fields_of(made)
@@ -266,7 +261,7 @@ def test_a_record_is_copied_and_pickled(made, again):
 
 @pytest.mark.usefixtures("busy_switching")
 def test_the_first_instance_may_be_made_by_several_threads_at_once():
-    """Ours: `__init__` is written when it is first needed, and two runs may need it at once."""
+    """`__init__` is written when it is first needed, and two runs may need it at once."""
     wrong: list[Any] = []
     for _ in range(200):
         first = type(Record)(
@@ -375,7 +370,7 @@ TestLogsAgainstLists.settings = settings(max_examples=60, stateful_step_count=25
 
 
 def test_adding_copies_nothing_while_nobody_forks():
-    """F1: a step costs the same at the thousandth as at the first."""
+    """A step costs the same at the thousandth as at the first."""
     log = Log([0])
     first = log
     for i in range(1, 1000):
@@ -386,7 +381,6 @@ def test_adding_copies_nothing_while_nobody_forks():
 
 
 def test_a_fork_copies_once_and_then_grows_in_place():
-    """Ours."""
     log = Log("ab")
     one = log.then("c")
     other = log.then("d")
@@ -396,7 +390,6 @@ def test_a_fork_copies_once_and_then_grows_in_place():
 
 
 def test_nothing_added_is_a_view_of_its_own():
-    """Ours."""
     log = Log([1])
     assert log.then() == log
     assert log.then().then(2) == [1, 2]
@@ -404,7 +397,6 @@ def test_nothing_added_is_a_view_of_its_own():
 
 
 def test_a_list_given_to_a_log_stays_the_givers():
-    """Ours."""
     items = [1]
     log = Log(items)
     items.append(2)
@@ -413,7 +405,7 @@ def test_a_list_given_to_a_log_stays_the_givers():
 
 
 def test_a_reader_that_started_before_sees_what_was_there_then():
-    """Ours: iterating a view while the log grows."""
+    """Iterating a view while the log grows."""
     log = Log([1, 2])
     reader = iter(log)
     assert next(reader) == 1
@@ -422,7 +414,6 @@ def test_a_reader_that_started_before_sees_what_was_there_then():
 
 
 def test_logs_are_compared_by_content_and_have_no_hash():
-    """Ours."""
     assert Log([1, 2]) == (1, 2)
     assert Log([1]) != [2]
     assert Log("a") != "a"
@@ -435,7 +426,7 @@ def test_logs_are_compared_by_content_and_have_no_hash():
 @pytest.mark.usefixtures("busy_switching")
 @pytest.mark.parametrize("same", [False, True], ids=["items_of_their_own", "the_same_items"])
 def test_threads_that_extend_one_view_at_once_each_get_their_own(same):
-    """Ours: two runs that share the beginning of a conversation may go on at the same time."""
+    """Two runs that share the beginning of a conversation may go on at the same time."""
     shared = object()
     for turn in range(60):
         start = Log([turn])
@@ -468,7 +459,7 @@ def test_threads_that_extend_one_view_at_once_each_get_their_own(same):
 
 
 def test_the_loser_of_a_race_copies():
-    """Ours: the interleaving that goes wrong without the look at what came to stand at the end."""
+    """The interleaving that goes wrong without the look at what came to stand at the end."""
 
     class Overtaken(list):
         """Its length is asked, and then another thread is faster."""

@@ -30,7 +30,6 @@ def _as_before():
 
 
 def test_configure_holds_for_the_process_and_context_for_its_block():
-    """D40."""
     configure(lm="model".upper)
     with context(lm=None, allow_tool_async_sync_conversion=True):
         assert current() == Settings(lm=None, allow_tool_async_sync_conversion=True)
@@ -42,14 +41,13 @@ def test_configure_holds_for_the_process_and_context_for_its_block():
 
 
 def test_a_block_is_left_by_an_error_too():
-    """D40."""
     with pytest.raises(KeyError), context(max_workers=3):
         raise KeyError
     assert current().max_workers is None
 
 
 def test_configure_inside_a_block_does_not_override_the_block():
-    """D40: what a block sets holds in it; what it does not set follows `configure`."""
+    """What a block sets holds in it; what it does not set follows `configure`."""
     with context(max_workers=3):
         configure(max_workers=5, allow_tool_async_sync_conversion=True)
         assert current() == Settings(max_workers=3, allow_tool_async_sync_conversion=True)
@@ -57,7 +55,7 @@ def test_configure_inside_a_block_does_not_override_the_block():
 
 
 def test_settings_in_force_are_read_as_attributes():
-    """D40: DSPy's `settings.lm` is `ferrule.settings.lm`."""
+    """DSPy's `settings.lm` is `ferrule.settings.lm`."""
     with context(max_workers=7):
         assert settings.max_workers == 7
     assert settings.max_workers is None
@@ -66,7 +64,7 @@ def test_settings_in_force_are_read_as_attributes():
 
 
 def test_a_worker_thread_sees_the_block_it_was_started_in():
-    """D40: inherited by workers."""
+    """Inherited by workers."""
     with context(max_workers=3):
         assert offload.submit(lambda: current().max_workers).result() == 3
         assert offload.run_with_timeout(lambda: current().max_workers, 60, "t") == 3
@@ -74,8 +72,6 @@ def test_a_worker_thread_sees_the_block_it_was_started_in():
 
 
 def test_the_background_loop_sees_the_block_too():
-    """D40."""
-
     async def look():
         return current().max_workers
 
@@ -85,7 +81,7 @@ def test_the_background_loop_sees_the_block_too():
 
 
 def test_tasks_and_threads_do_not_see_each_others_blocks():
-    """D40: contextvar-scoped, safe in threads and tasks."""
+    """Contextvar-scoped, safe in threads and tasks."""
 
     async def one(number: int, meet: asyncio.Barrier) -> int:
         with context(max_workers=number):
@@ -115,7 +111,7 @@ def test_tasks_and_threads_do_not_see_each_others_blocks():
 
 
 def test_a_task_keeps_the_settings_it_was_created_under():
-    """D40: inherited by tasks, also after the block was left."""
+    """Inherited by tasks, also after the block was left."""
 
     async def look():
         await asyncio.sleep(0)
@@ -278,13 +274,13 @@ def test_a_list_of_callbacks_is_copied():
 
 
 def test_settings_cannot_be_changed_in_place():
-    """D40: one consistent set; changed by `configure` and `context` alone."""
+    """One consistent set; changed by `configure` and `context` alone."""
     with pytest.raises(AttributeError):
         current().lm = print
 
 
 def test_no_environment_variable_changes_a_setting():
-    """U168: configuration is never overridden by an environment variable."""
+    """Configuration is never overridden by an environment variable."""
     names = ["LM", "ADAPTER", "MAX_WORKERS", "CALLBACKS", "ALLOW_TOOL_ASYNC_SYNC_CONVERSION"]
     spellings = [
         spelt

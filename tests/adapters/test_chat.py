@@ -48,7 +48,6 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("text", "found"), TEXTS.values(), ids=TEXTS)
 def test_fields_are_found_however_their_markers_stand(text: str, found: dict[str, Any]) -> None:
-    """D36."""
     assert CHAT.parse(TWO, text) == found
 
 
@@ -57,7 +56,7 @@ def test_fields_are_found_however_their_markers_stand(text: str, found: dict[str
     ["42", "answer: 42", '{"answer": 42}', "[[ ## other ## ]]\n42", "[[ ## completed ## ]]"],
 )
 def test_an_answer_without_a_known_marker_cannot_be_read(text: str) -> None:
-    """D35: the fallback is for these."""
+    """The fallback is for these."""
     with pytest.raises(AdapterParseError, match=r"ChatAdapter.*\n.*answer"):
         CHAT.parse(ONE, text)
 
@@ -67,7 +66,6 @@ def test_an_answer_without_a_known_marker_cannot_be_read(text: str) -> None:
     ['{"a": 1}', "{'a': 1,}", '```json\n{"a": 1}\n```', '  {"a":\n1}  '],
 )
 def test_values_are_mended_where_they_are_json(args: str) -> None:
-    """U126, L11."""
     made = Signature("q -> n: int, args: dict[str, Any]")
     assert CHAT.parse(
         made,
@@ -76,7 +74,7 @@ def test_values_are_mended_where_they_are_json(args: str) -> None:
 
 
 def test_a_type_that_a_text_fits_is_asked_for_as_text() -> None:
-    """D36: who is asked for JSON puts texts in quotes."""
+    """Who is asked for JSON puts texts in quotes."""
     assert ": text as it is, or JSON that fits the schema {" in CHAT.format_system_message(
         Signature("q -> a: list[str] | str"),
     )
@@ -97,7 +95,7 @@ IN_STRINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("text", "found"), IN_STRINGS.values(), ids=IN_STRINGS)
 def test_a_marker_in_a_string_of_json_is_text(text: str, found: dict[str, Any]) -> None:
-    """D36: of a field that is no plain text; a value that was cut is told as before."""
+    """Of a field that is no plain text; a value that was cut is told as before."""
     made = Signature("q -> quotes: list[str], v")
     try:
         assert CHAT.parse(made, text) == found
@@ -118,7 +116,6 @@ def test_a_marker_in_a_string_of_json_is_text(text: str, found: dict[str, Any]) 
 
 
 def test_an_output_called_completed_is_an_output() -> None:
-    """Ours."""
     made = Signature("q -> completed: bool, rest")
     text = CHAT.format_assistant_message_content(made, {"completed": True, "rest": "x"})
     assert CHAT.parse(made, text) == {"completed": True, "rest": "x"}
@@ -145,7 +142,7 @@ WORDS = st.sampled_from(
 
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
 def test_a_streamed_answer_gives_the_same_for_any_split(text: str, cuts: list[int]) -> None:
-    """U165: deltas add up to the raw field."""
+    """Deltas add up to the raw field."""
     whole = Markers(("why", "answer"), "completed").split(text)
     assert streamed(text, cuts) == {name: value for name, value in whole.items() if value}
 
@@ -179,7 +176,7 @@ BLANK = {
 
 @pytest.mark.parametrize("text", BLANK.values(), ids=BLANK)
 def test_blanks_are_read_in_linear_work(text: str) -> None:
-    """Ours: they took minutes to hours."""
+    """They took minutes to hours."""
     reader = MarkerReader(Markers(("why", "answer"), "completed"))
     pieces = [piece for at in range(0, len(text), 2) for piece in reader.feed(text[at : at + 2])]
     whole = Markers(("why", "answer"), "completed").split(text)
@@ -187,14 +184,13 @@ def test_blanks_are_read_in_linear_work(text: str) -> None:
 
 
 def test_a_fence_around_the_answer_is_looked_for_in_linear_work() -> None:
-    """Ours."""
     text = "```\n[[ ## answer ## ]]\nx" + "\n" * 3_000_000 + "y"
     assert Markers(("answer",), "completed").split(text)["answer"] == text[23:].strip()
 
 
 @given(st.lists(WORDS, max_size=14).map("".join), st.lists(st.integers(0, 150), max_size=20))
 def test_no_piece_of_a_marker_that_counts_is_ever_handed_out(text: str, cuts: list[int]) -> None:
-    """U165: a value may speak of a marker within a line."""
+    """A value may speak of a marker within a line."""
     for value in streamed(text, cuts).values():
         for line in value.split("\n")[1:]:
             assert not line.lstrip(" \t").startswith(
@@ -204,7 +200,7 @@ def test_no_piece_of_a_marker_that_counts_is_ever_handed_out(text: str, cuts: li
 
 @given(st.lists(WORDS, max_size=14).map("".join))
 def test_a_plain_answer_is_split_as_any_other(text: str) -> None:
-    """F1: what is faster says nothing else."""
+    """What is faster says nothing else."""
     marks = Markers(("why", "answer"), "completed")
     assert marks._split_simple(text) in (None, marks._split_any(text))
     plain = f"[[ ## why ## ]]\n{text}\n[[ ## answer ## ]] B [[ ## completed ## ]] and more"
@@ -213,7 +209,7 @@ def test_a_plain_answer_is_split_as_any_other(text: str) -> None:
 
 
 def test_text_comes_as_soon_as_it_is_certain() -> None:
-    """U165: field deltas."""
+    """Field deltas."""
     reader = CHAT.reader(TWO)
     assert reader.feed("Hm.\n[[ ## why ## ]]\nOne") == [("why", "One")]
     assert reader.feed(" two [[ #") == [("why", " two")]
@@ -225,7 +221,7 @@ def test_text_comes_as_soon_as_it_is_certain() -> None:
 
 
 def test_text_behind_a_marker_within_a_line_comes_when_it_is_certain() -> None:
-    """U165: field deltas."""
+    """Field deltas."""
     reader = CHAT.reader(TWO)
     assert reader.feed("[[ ## why ## ]]\nI fill in [[ ## answer ## ]] next") == [
         ("why", "I fill in"),
@@ -235,7 +231,6 @@ def test_text_behind_a_marker_within_a_line_comes_when_it_is_certain() -> None:
 
 
 def test_what_is_kept_back_is_read_in_linear_work() -> None:
-    """Ours."""
     value = "`\n[[ ## " * 300_000 + "x"
     text = f"[[ ## why ## ]]\nx [[ ## answer ## ]]{value}"
     reader = MarkerReader(Markers(("why", "answer"), "completed"))
@@ -246,7 +241,7 @@ def test_what_is_kept_back_is_read_in_linear_work() -> None:
 
 
 def test_long_answers_are_read_piece_by_piece() -> None:
-    """Ours: what is settled is let go."""
+    """What is settled is let go."""
     reader = MarkerReader(Markers(("answer",), "completed"))
     pieces = [piece for _ in range(5000) for piece in reader.feed("word ")]
     pieces += [

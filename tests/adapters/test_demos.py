@@ -37,7 +37,7 @@ CALLS = [{"name": "add", "args": {"a": 1}, "id": "theirs"}, {"name": "add", "arg
 
 
 def test_calls_of_a_demo_are_calls_with_results(adapter: Adapter) -> None:
-    """E54, E32: ids of this conversation, a result behind each call, no field that the model is not to write."""
+    """Ids of this conversation, a result behind each call, no field that the model is not to write."""
     demos = [
         {"question": "d", "calls": CALLS},
         {"question": "e", "calls": ToolCalls.from_dict_list(CALLS), "answer": "beside"},
@@ -136,7 +136,7 @@ def test_a_text_in_a_demo_stays_if_no_text_gives_a_value_of_the_type(
 
 
 def test_calls_of_a_turn_of_the_history_are_calls_as_well(adapter: Adapter) -> None:
-    """E54, D37: two turns never share an id."""
+    """Two turns never share an id."""
     past = History([{"question": "a", "calls": CALLS, "answer": None}, {"calls": CALLS[:1]}])
     messages = adapter.opening(MADE, {"question": "q", "past": past}, native=True)
     assert [message.role for message in messages] == [
@@ -154,7 +154,6 @@ def test_calls_of_a_turn_of_the_history_are_calls_as_well(adapter: Adapter) -> N
 
 
 def test_calls_of_a_demo_stand_in_the_text_where_calls_do(adapter: Adapter) -> None:
-    """E12."""
     messages = adapter.opening(
         MADE,
         {"question": "q", "past": History()},
@@ -169,7 +168,7 @@ def test_calls_of_a_demo_stand_in_the_text_where_calls_do(adapter: Adapter) -> N
 def test_a_function_that_declares_a_tool_stands_in_an_earlier_turn_as_in_a_question(
     adapter: Adapter,
 ) -> None:
-    """E12, E54: not as `<function add>`."""
+    """Not as `<function add>`."""
 
     def add(a: int) -> int:
         """Add one."""
@@ -189,7 +188,6 @@ def test_a_function_that_declares_a_tool_stands_in_an_earlier_turn_as_in_a_quest
 
 @pytest.mark.parametrize("calls", [5, "words", [{"args": {}}]], ids=["number", "words", "nameless"])
 def test_calls_that_cannot_be_shown_are_an_error(adapter: Adapter, calls: Any) -> None:
-    """D37."""
     with pytest.raises(InputError, match=r"`calls` of an earlier turn \(demo_0\)"):
         adapter.opening(
             MADE,

@@ -36,7 +36,6 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_the_object_is_found_however_it_stands(text: str) -> None:
-    """D36, L11."""
     assert JSON.parse(TWO, text) == ANSWER
 
 
@@ -45,7 +44,6 @@ def test_the_object_is_found_however_it_stands(text: str) -> None:
     ["junk", "[1]", '"text"', "null", "{}", '{"other": 1}', '{"why": "A", "n": '],
 )
 def test_what_holds_no_such_object_cannot_be_read(text: str) -> None:
-    """D36."""
     with pytest.raises(AdapterParseError) as raised:
         JSON.parse(TWO, text)
     assert raised.value.absent == {"why", "n"}
@@ -54,7 +52,7 @@ def test_what_holds_no_such_object_cannot_be_read(text: str) -> None:
 @pytest.mark.parametrize("text", ["    return x\n", "null", '"q"', "true", "1.5", "[1]"])
 @pytest.mark.parametrize("kind", [str | None, int | str, float | str | None, Any], ids=str)
 def test_a_string_of_the_object_is_that_string(text: str, kind: Any) -> None:
-    """D36: it was typed already."""
+    """It was typed already."""
     made = Signature({"q": InputField(), "a": (kind, OutputField())})
     assert JSON.parse(made, json.dumps({"a": text})) == {"a": text}
 
@@ -66,13 +64,12 @@ def test_words_beside_any_object_are_read_as_in_every_form() -> None:
 
 
 def test_two_different_objects_are_an_error_not_a_guess() -> None:
-    """L11."""
     with pytest.raises(AdapterParseError, match="2 different JSON objects"):
         JSON.parse(TWO, '{"why": "A", "n": 1} or {"why": "B", "n": 2}')
 
 
 def test_null_is_no_text() -> None:
-    """D36: an error, not "None"."""
+    """An error, not "None"."""
     with pytest.raises(AdapterParseError, match="why: should be a text, got null") as raised:
         JSON.parse(TWO, '{"why": null, "n": 1}')
     assert raised.value.parsed == {"n": 1}
@@ -80,7 +77,6 @@ def test_null_is_no_text() -> None:
 
 
 def test_constraints_are_enforced() -> None:
-    """D36."""
     made = Signature(
         {"q": InputField(), "a": (int, OutputField(ge=1)), "b": (str, OutputField(max_length=2))},
     )
@@ -119,7 +115,7 @@ def test_the_model_is_held_to_what_it_can_be_held_to() -> None:
 
 
 def test_inputs_are_one_json_object() -> None:
-    """D18: it really renders JSON."""
+    """It really renders JSON."""
     assert json.loads(
         JSON.format_user_message_content(
             Signature("a, b: list[int] -> c"), {"a": 'x"\n', "b": [1]}
@@ -156,7 +152,7 @@ BLANK = {
 
 @pytest.mark.parametrize(("text", "found"), BLANK.values(), ids=BLANK)
 def test_blanks_are_read_in_linear_work(text: str, found: dict[str, str]) -> None:
-    """Ours: by counting; they took minutes."""
+    """By counting; they took minutes."""
     assert streamed(text, [*range(0, len(text), 2)], ("why", "answer")) == found
 
 
@@ -187,7 +183,7 @@ def test_a_streamed_object_gives_the_same_for_any_split(
     indent: int | None,
     before: str,
 ) -> None:
-    """U165: texts unescaped, other values as their JSON; escapes and surrogate pairs cut anywhere."""
+    """Texts unescaped, other values as their JSON; escapes and surrogate pairs cut anywhere."""
     text = before + json.dumps(values, ensure_ascii=ascii_only, indent=indent) + " behind"
     found = streamed(text, cuts, ("why", "n"))
     assert found.keys() == {
@@ -200,12 +196,10 @@ def test_a_streamed_object_gives_the_same_for_any_split(
 
 @given(st.text(alphabet='{}[]",:\\u0dD8cC whyn1 \n'), st.lists(st.integers(0, 60), max_size=8))
 def test_junk_is_split_without_an_error(text: str, cuts: list[int]) -> None:
-    """Ours."""
     streamed(text, cuts, ("why", "n"))
 
 
 def test_a_broken_object_falls_silent() -> None:
-    """Ours."""
     assert streamed('{"why": "a\\q", "n": 1}', [], ("why", "n")) == {"why": "a"}
     assert streamed('{"why": "a" "n": 1}', [], ("why", "n")) == {"why": "a"}
     assert streamed("{'why': 'a'}", [], ("why", "n")) == {}

@@ -225,8 +225,6 @@ def test_native_calls_are_not_part_of_a_piece_s_signature() -> None:
 
 
 def test_steps_are_rendered_by_the_user_s_piece() -> None:
-    """D18."""
-
     class Lines(ChatAdapter):
         def format_user_message_content(
             self,
@@ -272,7 +270,6 @@ def test_what_is_no_list_of_messages_ends_the_call_before_the_model_is_asked(
     name: str,
     found: Any,
 ) -> None:
-    """E16."""
     made: type[Any] = type("Bad", (ChatAdapter,), {name: lambda self, *args: found})
     lm = ScriptedLM(["never"])
     with (

@@ -37,7 +37,7 @@ SHAPES: dict[str, Any] = {
 
 @pytest.mark.parametrize("found", SHAPES.values(), ids=SHAPES)
 def test_calls_are_read_from_every_shape(found: Any) -> None:
-    """E33, E51: list, dict, single call, and their JSON."""
+    """List, dict, single call, and their JSON."""
     assert read_calls(found, ToolCalls) == ToolCalls(tool_calls=[ToolCall(**GOOD)])
 
 
@@ -47,7 +47,7 @@ def test_calls_are_read_from_every_shape(found: Any) -> None:
     ids=range(9),
 )
 def test_no_calls_are_no_calls(found: Any) -> None:
-    """E25: `[]` and None are equal."""
+    """`[]` and None are equal."""
     assert len(read_calls(found, ToolCalls)) == 0
 
 
@@ -67,7 +67,7 @@ def test_good_calls_are_kept_and_a_bad_one_is_marked_with_its_place_and_reason()
 
 
 def test_without_a_good_call_the_first_bad_one_is_the_error() -> None:
-    """E34, E37, E57: code, tool, place and raw text."""
+    """Code, tool, place and raw text."""
     with pytest.raises(ToolCallError, match=r"call 0: .*`add`.*call 1: ") as raised:
         read_calls([BAD, NAMELESS], ToolCalls)
     error = raised.value
@@ -86,14 +86,13 @@ def test_without_a_good_call_the_first_bad_one_is_the_error() -> None:
     ids=range(7),
 )
 def test_what_is_no_list_of_calls_is_reported_with_what_was_found(found: Any) -> None:
-    """E26."""
     with pytest.raises(ToolCallError) as raised:
         read_calls(found, ToolCalls)
     assert (raised.value.code, raised.value.raw) == ("invalid_tool_calls", found)
 
 
 def test_a_fault_that_knows_its_place_keeps_it() -> None:
-    """E39: what a wire marked stays as it is, wherever it is read again."""
+    """What a wire marked stays as it is, wherever it is read again."""
     marked = call_at(BAD, 3)
     assert call_at(marked, 0) is marked
     assert ToolCall.read(marked.model_dump()).fault == marked.fault
@@ -108,7 +107,6 @@ def test_a_fault_that_knows_its_place_keeps_it() -> None:
 
 
 def test_ids_are_kept_and_made_unique() -> None:
-    """E32."""
     calls = with_ids(
         [
             ToolCall(name="f", id="x"),
@@ -121,7 +119,6 @@ def test_ids_are_kept_and_made_unique() -> None:
 
 
 def test_a_nameless_call_keeps_its_id() -> None:
-    """E32."""
     assert call_at({"id": "n", "function": {}}, 0).id == "n"
 
 
@@ -130,7 +127,7 @@ class MyCalls(ToolCalls):
 
 
 def test_the_calls_are_of_the_type_asked_for() -> None:
-    """D31: subclasses."""
+    """Subclasses."""
     assert type(read_calls([GOOD], MyCalls)) is MyCalls
 
 
@@ -150,7 +147,6 @@ junk = st.recursive(
 
 @given(junk | junk.map(json.dumps))
 def test_any_answer_gives_calls_with_unique_ids_or_one_tagged_error(found: Any) -> None:
-    """E26, E32, E37."""
     try:
         calls = read_calls(found, ToolCalls).tool_calls
     except ToolCallError as error:

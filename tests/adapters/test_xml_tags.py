@@ -43,12 +43,11 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("text", "found"), TEXTS.values(), ids=TEXTS)
 def test_fields_are_found_however_their_tags_stand(text: str, found: dict[str, Any]) -> None:
-    """D36."""
     assert XML.parse(TWO, text) == found
 
 
 def test_json_between_tags_may_be_escaped() -> None:
-    """D36: escaping that a model did of its own is undone where the value is none otherwise."""
+    """Escaping that a model did of its own is undone where the value is none otherwise."""
     made = Signature("q -> args: dict[str, Any]")
     assert XML.parse(made, "<args>{&quot;a&quot;: &quot;x &amp; y&quot;}</args>") == {
         "args": {"a": "x & y"},
@@ -61,7 +60,6 @@ def test_json_between_tags_may_be_escaped() -> None:
     ["junk", "</answer>", "<other>x</other>", "< answer>x</answer>", "<answers>x</answers>"],
 )
 def test_what_holds_no_such_tag_cannot_be_read(text: str) -> None:
-    """D36."""
     with pytest.raises(AdapterParseError):
         XML.parse(Signature("q -> answer"), text)
 
@@ -182,7 +180,6 @@ def test_a_streamed_answer_gives_the_same_for_any_split(
     answer: str,
     cuts: list[int],
 ) -> None:
-    """U165."""
     text = f"{before.replace('<answer >', '')}<why>{why}</why> <answer>{answer}</answer> behind <b>"
     whole = {name: value for name, value in Tags(("why", "answer")).split(text).items() if value}
     assert streamed(text, cuts) == whole
@@ -211,7 +208,6 @@ def test_a_streamed_answer_gives_the_same_for_any_split(
     st.lists(st.integers(0, 80), max_size=10),
 )
 def test_junk_is_split_without_an_error(text: str, cuts: list[int]) -> None:
-    """Ours."""
     streamed(text, cuts)
     Tags(("why", "answer")).split(text)
 
@@ -255,7 +251,7 @@ BLANK = {
 
 @pytest.mark.parametrize("text", BLANK.values(), ids=BLANK)
 def test_blanks_are_read_in_linear_work(text: str) -> None:
-    """Ours: they took minutes to hours."""
+    """They took minutes to hours."""
     found = streamed(text, [*range(0, len(text), 2)])
     assert found == {
         name: value for name, value in Tags(("why", "answer")).split(text).items() if value
@@ -263,14 +259,13 @@ def test_blanks_are_read_in_linear_work(text: str) -> None:
 
 
 def test_tags_without_an_end_are_split_in_linear_work() -> None:
-    """Ours."""
     text = "<why>\n<answer>\n" * 50_000 + "x"
     assert Tags(("why", "answer")).split(text) == {"why": "", "answer": ""}
     assert streamed(text, [*range(0, len(text), 2)]) == {}
 
 
 def test_what_may_have_ended_a_value_is_kept_until_that_is_known() -> None:
-    """U165: nothing is handed out under a wrong name."""
+    """Nothing is handed out under a wrong name."""
     reader = XML.reader(TWO)
     assert reader.feed("<why>A\n<answer>B") == [("why", "A")]
     assert reader.feed("</answer>") == []
@@ -281,7 +276,6 @@ def test_what_may_have_ended_a_value_is_kept_until_that_is_known() -> None:
 
 
 def test_text_comes_as_soon_as_it_is_certain() -> None:
-    """U165."""
     reader = XML.reader(TWO)
     assert reader.feed("<why>\nOne") == [("why", "One")]
     assert reader.feed(" two </w") == [("why", " two")]

@@ -21,7 +21,7 @@ def verdict(policy: Policy, tool: str, **args: object) -> str | None:
 
 
 def test_patterns_choose_tools_and_arguments() -> None:
-    """A4: globs over tool and arguments."""
+    """Globs over tool and arguments."""
     policy = Policy(
         [
             allow("search*"),
@@ -40,14 +40,13 @@ def test_patterns_choose_tools_and_arguments() -> None:
 
 
 def test_the_strictest_rule_counts_whatever_the_order() -> None:
-    """A4."""
     for rules in ([allow("*"), deny("rm"), ask("rm")], [ask("rm"), deny("rm"), allow("*")]):
         assert verdict(Policy(rules), "rm") == "deny"
     assert verdict(Policy([allow("*"), ask("r*")]), "rm") == "ask"
 
 
 def test_rules_of_a_generator_hold_for_every_call() -> None:
-    """Ours: checking the rules read them, and no call was denied."""
+    """Checking the rules read them, and no call was denied."""
     policy = Policy(map(deny, ["shell", "rm"]))  # type: ignore[arg-type]
     assert [verdict(policy, name) for name in ("rm", "shell", "rm", "ls")] == [
         "deny",
@@ -58,7 +57,6 @@ def test_rules_of_a_generator_hold_for_every_call() -> None:
 
 
 def test_otherwise_is_for_what_no_rule_covers() -> None:
-    """A4."""
     assert verdict(Policy([allow("search")], otherwise="deny"), "other") == "deny"
     assert verdict(Policy([allow("search")], otherwise="deny"), "search") == "allow"
 
@@ -69,7 +67,6 @@ def test_otherwise_is_for_what_no_rule_covers() -> None:
     ids=["gt", "ge", "lt", "le"],
 )
 def test_conditions_compare(condition, below: int, at: int, above: int) -> None:
-    """A4."""
     assert [condition(4.5), condition(5), condition(6)] == [bool(below), bool(at), bool(above)]
 
 
@@ -79,14 +76,13 @@ def test_conditions_compare(condition, below: int, at: int, above: int) -> None:
     ids=["text", "none", "bool", "empty", "nan"],
 )
 def test_what_cannot_be_compared_counts_against_the_call(value: object) -> None:
-    """Ours: `allow` stays silent; a list without elements gives neither a reason to ask."""
+    """`allow` stays silent; a list without elements gives neither a reason to ask."""
     assert verdict(Policy([allow("pay", amount=lt(100))]), "pay", amount=value) is None
     if value != []:
         assert verdict(Policy([ask("pay", amount=gt(100))]), "pay", amount=value) == "ask"
 
 
 def test_a_list_is_allowed_only_if_all_of_it_is_and_denied_if_any_of_it_is() -> None:
-    """Ours."""
     policy = Policy([allow("cp", files="docs/*"), deny("cp", files="*.key")])
     assert verdict(policy, "cp", files=["docs/a", "docs/b"]) == "allow"
     assert verdict(policy, "cp", files=["docs/a", "b"]) is None
@@ -94,14 +90,12 @@ def test_a_list_is_allowed_only_if_all_of_it_is_and_denied_if_any_of_it_is() -> 
 
 
 def test_a_missing_argument_fits_no_rule_and_true_is_not_one() -> None:
-    """Ours."""
     assert verdict(Policy([allow("f", x="*")]), "f") is None
     assert verdict(Policy([allow("f", x=1)]), "f", x=True) is None
     assert verdict(Policy([allow("f", where={"reason": "x"})]), "f", reason="x") == "allow"
 
 
 def test_a_policy_of_something_else_is_refused() -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match="A policy is made of"):
         Policy([lambda args: True])  # type: ignore[list-item]
     with pytest.raises(ConfigurationError, match="otherwise"):
@@ -123,8 +117,6 @@ def test_a_policy_of_something_else_is_refused() -> None:
 
 
 def test_a_condition_that_is_async_is_refused_for_its_coroutine_would_count_as_true() -> None:
-    """Ours."""
-
     async def is_friend(to: str) -> bool:
         return to == "Ada"
 
@@ -135,7 +127,7 @@ def test_a_condition_that_is_async_is_refused_for_its_coroutine_would_count_as_t
 
 
 def test_a_rule_is_also_what_a_tool_may_require() -> None:
-    """A4: `require_confirmation=ask(...)`."""
+    """`require_confirmation=ask(...)`."""
     assert ask(amount=gt(100))({"amount": 101}) is True
     assert ask(amount=gt(100))({"amount": 7}) is False
     assert ask(amount=gt(100))({"amount": "7"}) is True
@@ -146,7 +138,7 @@ def given_on(shown: dict[str, object], /, **how: object) -> Grant:
 
 
 def test_a_grant_covers_what_it_says_and_no_other_tool_or_definition() -> None:
-    """A6, U95, U97, V7: it is for one definition of the tool."""
+    """It is for one definition of the tool."""
     same = given_on({"path": "a"})
     assert same.covers("rm", "f", {"path": "a"})
     assert not same.covers("rm", "f", {"path": "b"})
@@ -169,13 +161,13 @@ def test_a_grant_covers_what_it_says_and_no_other_tool_or_definition() -> None:
 def test_a_pattern_with_stars_alone_never_covers_a_call_without_that_argument(
     args: dict[str, object],
 ) -> None:
-    """Ours: property."""
+    """Property."""
     assert given_on({}, args={"path": "*"}).covers("rm", "f", args) is ("path" in args)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "60", True, math.nan, math.inf])
 def test_a_time_that_a_run_cannot_keep_is_refused(seconds: Any) -> None:
-    """V6: the run failed with a message about its journal."""
+    """The run failed with a message about its journal."""
     with pytest.raises(ConfigurationError, match="`expires_s` is a number of seconds above 0"):
         ask("pay", expires_s=seconds)
     assert ask("pay", expires_s=0.5).expires_s == 0.5
@@ -190,13 +182,11 @@ def test_a_time_that_a_run_cannot_keep_is_refused(seconds: Any) -> None:
     ids=lambda how: "function" if isinstance(how.get("args"), dict) else str(how),
 )  # fmt: skip
 def test_a_grant_that_makes_no_sense_is_refused(how: dict[str, object]) -> None:
-    """A6."""
     with pytest.raises(ConfigurationError):
         Grant(**how)  # type: ignore[arg-type]
 
 
 def test_a_decision_with_its_grant_survives_json() -> None:
-    """A2, A7."""
     made = Decision(
         "q",
         "approve",

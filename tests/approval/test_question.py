@@ -42,7 +42,6 @@ CLARIFY = Question(
     ids=["yes", "y", "spaced", "upper", "true"],
 )
 def test_yes_in_any_case_approves(said: object) -> None:
-    """U91."""
     assert ASKED.decide(said) == Decision("q1", "approve")
 
 
@@ -52,7 +51,6 @@ def test_yes_in_any_case_approves(said: object) -> None:
     ids=["no", "upper", "spaced", "false"],
 )
 def test_no_in_any_case_denies(said: object) -> None:
-    """U91."""
     assert ASKED.decide(said) == Decision("q1", "deny")
 
 
@@ -67,18 +65,15 @@ def test_no_in_any_case_denies(said: object) -> None:
     ids=["json", "mapping", "edit", "edit_without_name"],
 )
 def test_a_json_object_edits(said: object) -> None:
-    """U88, U91."""
     assert ASKED.decide(said) == Decision("q1", "edit", args={"path": "b"})
 
 
 def test_an_argument_that_is_named_edit_is_an_argument() -> None:
-    """U88."""
     asked = replace(ASKED, call=ToolCall(name="change", args={"edit": "x"}))
     assert asked.decide('{"edit": {"name": "y"}}').args == {"edit": {"name": "y"}}
 
 
 def test_an_edit_never_changes_the_tool() -> None:
-    """U88."""
     with pytest.raises(DecisionError, match="names 'shell'"):
         ASKED.decide('{"edit": {"name": "shell", "args": {"path": "b"}}}')
     with pytest.raises(DecisionError, match="An edit is"):
@@ -91,7 +86,6 @@ def test_an_edit_never_changes_the_tool() -> None:
     ids=["text", "mapping", "form"],
 )
 def test_an_edit_that_changes_nothing_is_no_approval(said: object) -> None:
-    """U87."""
     with pytest.raises(DecisionError, match="changes nothing"):
         ASKED.decide(said)
     with pytest.raises(DecisionError, match="changes nothing"):
@@ -107,7 +101,7 @@ def test_an_edit_that_is_no_mapping_is_refused(args: Any) -> None:
 
 @given(st.text(min_size=1))
 def test_no_text_but_a_clear_yes_runs_the_call_as_it_is(said: str) -> None:
-    """U91: property. Other text is feedback, or an edit that is a JSON object."""
+    """Property. Other text is feedback, or an edit that is a JSON object."""
     if said.strip() == "{}":
         return
     decision = ASKED.decide(said)
@@ -116,25 +110,21 @@ def test_no_text_but_a_clear_yes_runs_the_call_as_it_is(said: str) -> None:
 
 @pytest.mark.parametrize("said", ["[1]", '"yes"', "{broken", "yes please", "null"])
 def test_anything_else_is_feedback(said: str) -> None:
-    """U89, U91."""
     assert ASKED.decide(said) == Decision("q1", "reply", text=said)
 
 
 def test_what_is_said_to_a_question_of_the_model_is_its_answer() -> None:
-    """A9."""
     assert CLARIFY.decide("yes") == Decision("q2", "reply", text="yes")
     assert CLARIFY.decide('{"path": "b"}').kind == "reply"
 
 
 def test_a_decision_goes_as_it_is_and_nonsense_does_not_go() -> None:
-    """Ours."""
     assert ASKED.decide(ASKED.deny("why")) == ASKED.deny("why")
     with pytest.raises(DecisionError, match="A decision is"):
         ASKED.decide(7)  # type: ignore[arg-type]
 
 
 def test_the_digest_names_what_is_shown() -> None:
-    """A5, V3."""
     others = [
         replace(ASKED, fingerprint="g"),
         replace(ASKED, call=ASKED.call.changed(name="cp")),
@@ -146,13 +136,12 @@ def test_the_digest_names_what_is_shown() -> None:
 
 
 def test_changes_are_told_between_what_was_written_and_what_would_run() -> None:
-    """A5: raw -> prepared."""
+    """Raw -> prepared."""
     assert ASKED.changes == {"force": (None, False), "depth": (1, None)}
     assert CLARIFY.changes == {}
 
 
 def test_a_fingerprint_changes_with_the_definition_and_the_effect() -> None:
-    """U95."""
     assert (
         len(
             {
@@ -166,14 +155,12 @@ def test_a_fingerprint_changes_with_the_definition_and_the_effect() -> None:
 
 
 def test_who_decided_is_no_part_of_what_was_decided() -> None:
-    """U92, U102."""
     signed = ASKED.approve().signed("ada", "web")
     assert signed == ASKED.approve()
     assert (signed.by, signed.via) == ("ada", "web")
 
 
 def test_always_is_for_an_approval_as_it_is() -> None:
-    """A6."""
     grant = ASKED.approve(always=Grant()).grant
     assert grant is not None
     assert (grant.tool, grant.fingerprint) == ("rm", "f")

@@ -48,7 +48,7 @@ def test_a_grant_is_used_up_and_can_be_ended() -> None:
 
 
 def test_the_first_decision_on_a_question_is_found_and_none_is_noted_twice() -> None:
-    """Ours: also after a crash that left only the journal."""
+    """Also after a crash that left only the journal."""
     first, made, tally = Decision("q", "deny", "No."), [], Tally()
     assert tally.first(made, "q") is None
     for each in (first, Decision("q", "deny", "No!"), Decision("q", "approve")):
@@ -58,7 +58,7 @@ def test_the_first_decision_on_a_question_is_found_and_none_is_noted_twice() -> 
 
 
 def test_a_list_that_takes_the_place_of_another_is_counted_anew() -> None:
-    """Ours: a run that is read from its JSON is given one."""
+    """A run that is read from its JSON is given one."""
     tally = Tally()
     assert list(tally.grants([Decision("q", "approve", grant=Grant())])) == ["q"]
     assert tally.grants([use(1)]) == {}

@@ -96,12 +96,11 @@ def edited(said: str, paper) -> dict[str, object]:
     ids=["one", "two", "text_stays_text", "json", "nothing", "no_value", "open_quote", "words"],
 )
 def test_an_edit_changes_named_arguments(paper, said: str, args: dict[str, object]) -> None:
-    """A13: what cannot be read decides nothing."""
+    """What cannot be read decides nothing."""
     assert edited(said, paper) == args
 
 
 def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) -> None:
-    """A13, A6, A7."""
     asked = Question(
         "confirm",
         "?",
@@ -121,7 +120,7 @@ def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) 
 
 
 def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None:
-    """A5, A13: the diff."""
+    """The diff."""
     asked = Question(
         "confirm",
         "?",
@@ -147,7 +146,6 @@ def test_a_call_that_may_have_run_is_run_or_left_or_has_its_result_told(
     kind: str,
     text: str,
 ) -> None:
-    """R9."""
     decision = ask_at_terminal(
         Question("unknown", "pay may have run", ToolCall(name="pay", args={"n": 1}), id="q"),
         paper,

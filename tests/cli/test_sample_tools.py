@@ -136,7 +136,7 @@ def test_without_a_checkout_the_package_s_own_docstrings_are_searched(
 
 
 def test_all_are_good_tools() -> None:
-    """U10-U13: described and typed."""
+    """Described and typed."""
     toolbox = Toolbox(TOOLS)
     assert toolbox.names == ("calculate", "days_between", "date_after", "search_documents")
     for tool in toolbox:

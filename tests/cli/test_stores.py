@@ -30,7 +30,7 @@ from ferrule.cli.stores import read_dsn
     ],
 )
 def test_a_dsn_says_that_a_pooler_shares_sessions(place: str, dsn: str, liveness: str) -> None:
-    """Q6: the option is ferrule's, so libpq does not get it."""
+    """The option is ferrule's, so libpq does not get it."""
     assert read_dsn(place) == (dsn, liveness)
 
 

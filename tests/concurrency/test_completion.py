@@ -12,7 +12,7 @@ from ferrule.concurrency.offload import run_or_cancel
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_cancelled_task_goes_on_when_the_work_has_ended(times: int) -> None:
-    """A15: however often it is cancelled."""
+    """However often it is cancelled."""
 
     async def go() -> None:
         work: Completion[int] = Completion()
@@ -31,7 +31,7 @@ def test_a_cancelled_task_goes_on_when_the_work_has_ended(times: int) -> None:
 
 
 def test_a_cancellation_names_the_error_of_the_work() -> None:
-    """A15: the caller knows whether the work was done."""
+    """The caller knows whether the work was done."""
 
     async def go() -> None:
         work: Completion[int] = Completion()
@@ -47,7 +47,7 @@ def test_a_cancellation_names_the_error_of_the_work() -> None:
 
 
 def test_a_time_limit_is_reported_when_the_work_has_ended() -> None:
-    """A15: `asyncio.timeout` cancels the task, and counts its cancellations."""
+    """`asyncio.timeout` cancels the task, and counts its cancellations."""
 
     async def limited(work: Completion[int]) -> int:
         async with asyncio.timeout(0):
@@ -69,7 +69,7 @@ def test_a_time_limit_is_reported_when_the_work_has_ended() -> None:
 def test_ctrl_c_while_the_result_of_work_arrives_does_not_lose_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A15: a future that refuses to be cancelled would be waited for for ever."""
+    """A future that refuses to be cancelled would be waited for for ever."""
     loop = asyncio.new_event_loop()
 
     def interrupted(future: ClaimedCompletion[int], result: int) -> None:

@@ -68,8 +68,6 @@ LEFT = "`slow` did not finish within 0.02 s. It may still be running: it did not
 
 
 def test_what_is_done_in_time_is_returned_and_what_it_raises_is_raised():
-    """A14."""
-
     async def fails(error: BaseException) -> None:
         raise error
 
@@ -89,7 +87,7 @@ def test_what_is_done_in_time_is_returned_and_what_it_raises_is_raised():
 
 
 def test_what_ends_when_it_is_cancelled_is_over_when_the_error_is_raised():
-    """U67: also where it tidies up for a moment."""
+    """Also where it tidies up for a moment."""
     seen: list[str] = []
 
     async def tidy() -> None:
@@ -107,7 +105,7 @@ def test_what_ends_when_it_is_cancelled_is_over_when_the_error_is_raised():
 
 
 def test_a_value_that_comes_after_the_limit_does_not_count():
-    """A14: the tool caught the cancelling, and returned; or it kept the loop from seeing the limit."""
+    """The tool caught the cancelling, and returned; or it kept the loop from seeing the limit."""
 
     async def catches() -> str:
         try:
@@ -144,7 +142,7 @@ def test_an_error_of_the_tidying_is_the_cause():
 
 
 def test_what_refuses_to_end_is_left_behind_and_nothing_is_heard_of_it():
-    """A14: neither hangs the caller, nor `asyncio.run` at its end, which cancels what is left and waits for it."""
+    """Neither hangs the caller, nor `asyncio.run` at its end, which cancels what is left and waits for it."""
     released = asyncio.Event()
     ended: list[str] = []
 
@@ -178,7 +176,7 @@ def test_what_refuses_to_end_is_left_behind_and_nothing_is_heard_of_it():
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_cancelling_the_caller_cancels_the_work_and_waits_for_it(times: int):
-    """U67, U68: once, as it may be tidying up, and what it returns then does not count."""
+    """Once, as it may be tidying up, and what it returns then does not count."""
     seen: list[str] = []
     released = asyncio.Event()
 
@@ -209,8 +207,6 @@ def test_cancelling_the_caller_cancels_the_work_and_waits_for_it(times: int):
 
 
 def test_cancelling_the_caller_of_what_refuses_ends_with_the_limit():
-    """A14."""
-
     async def main() -> None:
         task = asyncio.ensure_future(within(refuses(), 3 * SHORT, 3 * SHORT, "t"))
         await asyncio.sleep(SHORT)
@@ -222,8 +218,6 @@ def test_cancelling_the_caller_of_what_refuses_ends_with_the_limit():
 
 
 def test_context_variables_are_the_callers_and_what_is_set_is_gone():
-    """U60."""
-
     async def changes() -> str:
         found = place.get()
         place.set("elsewhere")

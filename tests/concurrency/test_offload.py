@@ -109,7 +109,7 @@ def test_what_work_sets_is_gone_after_it():
     ids=repr,
 )
 def test_whatever_work_raises_is_raised_where_it_is_waited_for(error):
-    """Ours: and the worker lives on."""
+    """And the worker lives on."""
 
     def fail() -> None:
         raise error
@@ -147,7 +147,6 @@ def test_at_most_so_many_run_at_once_and_all_are_run(pool):
 
 
 def test_threads_are_started_as_they_are_needed_and_used_again(pool):
-    """Ours."""
     for _ in range(50):
         assert offload.submit(lambda: 1).result() == 1
         idle(pool)
@@ -165,7 +164,6 @@ def idle(pool: Any, threads: int = 0) -> None:
 
 
 def test_work_that_was_cancelled_in_time_is_never_run(gate):
-    """Ours."""
     ran = []
     blocking = [offload.submit(gate) for _ in range(2)]
     gate.wait_until_entered(2)
@@ -181,7 +179,7 @@ def test_work_that_was_cancelled_in_time_is_never_run(gate):
 
 
 def test_results_are_not_kept_by_the_worker_that_made_them(pool):
-    """Ours: a big result must not live until the thread has something else to do."""
+    """A big result must not live until the thread has something else to do."""
 
     class Big:
         pass
@@ -199,12 +197,12 @@ def test_results_are_not_kept_by_the_worker_that_made_them(pool):
 
 
 def test_what_is_done_in_time_is_returned():
-    """D4 (per-tool timeouts): the value."""
+    """Per-tool timeouts. the value."""
     assert offload.run_with_timeout(lambda: 5, LONG, "t") == 5
 
 
 def test_what_is_late_is_told_and_left_behind(pool, gate):
-    """Ours: a thread cannot be stopped; it is not counted any more, and another may take its place."""
+    """A thread cannot be stopped; it is not counted any more, and another may take its place."""
     for _ in range(5):  # more than the pool has threads
         error = late(gate)
         assert (
@@ -219,7 +217,7 @@ def test_what_is_late_is_told_and_left_behind(pool, gate):
 
 
 def test_what_waits_too_long_for_a_thread_never_begins(gate, monkeypatch):
-    """Ours: the model was told that the tool did not finish; it must not run afterwards, and the text does not say that it might."""
+    """The model was told that the tool did not finish; it must not run afterwards, and the text does not say that it might."""
     ran = []
     blocking = [offload.submit(gate) for _ in range(2)]
     gate.wait_until_entered(2)
@@ -245,7 +243,7 @@ def test_what_waits_too_long_for_a_thread_never_begins(gate, monkeypatch):
 
 @pytest.mark.parametrize("on_a_loop", [False, True])
 def test_the_time_in_the_queue_does_not_count(on_a_loop):
-    """A14: the limit is of the tool, which does nothing while it waits for a thread."""
+    """The limit is of the tool, which does nothing while it waits for a thread."""
     first, second = Gate(), Gate()
     blocking = [offload.submit(first), offload.submit(second)]
     for each in (first, second):
@@ -275,7 +273,7 @@ def test_the_time_in_the_queue_does_not_count(on_a_loop):
 
 
 def test_work_that_waits_behind_stuck_work_runs_when_that_is_given_up(gate):
-    """Ours: the threads of abandoned work are replaced at once, not when somebody happens to ask next."""
+    """The threads of abandoned work are replaced at once, not when somebody happens to ask next."""
 
     callers = [threading.Thread(target=late, args=(gate, 0.2)) for _ in range(2)]
     for caller in callers:
@@ -288,7 +286,7 @@ def test_work_that_waits_behind_stuck_work_runs_when_that_is_given_up(gate):
 
 
 def test_a_timeout_of_the_work_itself_is_no_lateness():
-    """Ours: `TimeoutError` is what sockets raise."""
+    """`TimeoutError` is what sockets raise."""
 
     def fail() -> None:
         raise TimeoutError("the socket's")
@@ -305,7 +303,7 @@ def test_a_timeout_of_the_work_itself_is_no_lateness():
 
 
 def test_what_is_done_at_the_last_moment_is_returned_or_late_but_never_lost(pool):
-    """Ours: the race between a result and its deadline."""
+    """The race between a result and its deadline."""
     for _ in range(200):
         with contextlib.suppress(ToolTimeoutError):
             assert offload.run_with_timeout(lambda: 5, 0.0001, "t") == 5
@@ -318,7 +316,7 @@ def test_what_is_done_at_the_last_moment_is_returned_or_late_but_never_lost(pool
 
 
 def test_a_loop_goes_on_while_a_worker_works(gate):
-    """P18: a sync callable does not block the event loop."""
+    """A sync callable does not block the event loop."""
 
     async def main() -> str:
         place.set("there")
@@ -335,7 +333,7 @@ def test_a_loop_goes_on_while_a_worker_works(gate):
 @pytest.mark.parametrize("timeout_s", [None, LONG])
 @pytest.mark.parametrize("error", [StopIteration(3), GeneratorExit()], ids=repr)
 def test_whatever_work_raises_is_raised_on_the_loop(timeout_s, error):
-    """Ours: also `StopIteration`, which no asyncio future can hold, and `GeneratorExit`, which would close the coroutine that waits."""
+    """Also `StopIteration`, which no asyncio future can hold, and `GeneratorExit`, which would close the coroutine that waits."""
 
     def stop() -> None:
         raise error
@@ -353,7 +351,7 @@ def test_whatever_work_raises_is_raised_on_the_loop(timeout_s, error):
 
 @pytest.mark.parametrize("timeout_s", [None, LONG])
 def test_cancelling_stops_the_waiting_at_once(pool, gate, timeout_s):
-    """Ours: and the stuck threads are replaced, so that cancelled work never starves the pool."""
+    """And the stuck threads are replaced, so that cancelled work never starves the pool."""
 
     async def main() -> None:
         for _ in range(3):
@@ -371,7 +369,6 @@ def test_cancelling_stops_the_waiting_at_once(pool, gate, timeout_s):
 
 @pytest.mark.parametrize("timeout_s", [None, LONG])
 def test_cancelled_work_that_did_not_begin_never_begins(gate, timeout_s):
-    """Ours."""
     ran = []
 
     async def main() -> None:
@@ -392,7 +389,7 @@ def test_cancelled_work_that_did_not_begin_never_begins(gate, timeout_s):
 
 
 def test_late_errors_of_cancelled_work_are_nobodys(gate):
-    """Ours: no `Future exception was never retrieved` on somebody's screen."""
+    """No `Future exception was never retrieved` on somebody's screen."""
     complaints = []
 
     def fail_late() -> None:
@@ -428,7 +425,7 @@ def test_late_errors_of_cancelled_work_are_nobodys(gate):
 
 
 def test_what_is_late_on_a_loop_is_told(gate):
-    """D4: a timeout is an error that names the tool; it says what may still be running."""
+    """A timeout is an error that names the tool; it says what may still be running."""
 
     async def main() -> str:
         while True:
@@ -445,7 +442,7 @@ def test_what_is_late_on_a_loop_is_told(gate):
 
 
 def test_a_loop_that_was_closed_meanwhile_does_not_hurt_the_worker(pool, gate):
-    """Ours: the program ended, the tool did not."""
+    """The program ended, the tool did not."""
     loop = asyncio.new_event_loop()
 
     async def main() -> None:
@@ -462,8 +459,6 @@ def test_a_loop_that_was_closed_meanwhile_does_not_hurt_the_worker(pool, gate):
 
 
 def test_a_thousand_jobs_from_a_loop():
-    """Ours."""
-
     async def main() -> list[int]:
         return await asyncio.gather(
             *(offload.in_worker_thread(lambda number=number: number * 2) for number in range(1000)),
@@ -481,7 +476,7 @@ async def where() -> tuple[str, str]:
 
 
 def test_something_async_is_waited_for_from_sync_code():
-    """D5: the bridge runs also where another loop runs in this thread (a notebook)."""
+    """The bridge runs also where another loop runs in this thread (a notebook)."""
     place.set("here")
     assert offload.run_async(where()) == ("ferrule-loop", "here")
 
@@ -492,8 +487,6 @@ def test_something_async_is_waited_for_from_sync_code():
 
 
 def test_anything_awaitable_will_do():
-    """Ours."""
-
     class Later:
         def __await__(self):
             return (yield from asyncio.sleep(0, "value").__await__())
@@ -515,8 +508,6 @@ def test_anything_awaitable_will_do():
     ids=repr,
 )
 def test_whatever_a_coroutine_raises_is_raised_and_the_loop_lives_on(error):
-    """Ours."""
-
     async def fail() -> None:
         raise error
 
@@ -527,7 +518,7 @@ def test_whatever_a_coroutine_raises_is_raised_and_the_loop_lives_on(error):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_task_that_would_end_the_loop_does_not(error):
-    """Ours: asyncio lets these out of `run_forever`; all other runs of the process would wait for ever."""
+    """Asyncio lets these out of `run_forever`; all other runs of the process would wait for ever."""
 
     async def stray() -> None:
         raise error
@@ -547,7 +538,6 @@ async def _done(task: asyncio.Task[Any]) -> bool:
 
 
 def test_a_loop_that_somebody_stops_goes_on_and_one_that_was_closed_is_replaced():
-    """Ours."""
     loop = offload.background_loop()
     loop.call_soon_threadsafe(loop.stop)
     assert offload.run_async(where())[0] == "ferrule-loop"
@@ -574,7 +564,6 @@ def test_on_windows_the_background_loop_starts_processes_whatever_the_policy_say
 
 
 def test_there_is_one_background_loop_however_many_ask_at_once(monkeypatch):
-    """Ours."""
     monkeypatch.setattr(offload, "_loop", None)
     meet = threading.Barrier(8)
     found = []
@@ -599,7 +588,7 @@ def impatient(monkeypatch):
 
 
 def test_a_warning_names_the_tool_that_blocks_the_loop_and_a_limit_holds(gate, impatient):
-    """A14: `async def tool(): time.sleep(...)`, asked for from sync code."""
+    """`async def tool(): time.sleep(...)`, asked for from sync code."""
 
     async def blocks() -> str:
         return gate()
@@ -618,7 +607,7 @@ def test_a_warning_names_the_tool_that_blocks_the_loop_and_a_limit_holds(gate, i
 
 
 def test_who_waits_for_a_blocked_loop_without_a_limit_is_warned(gate, impatient, monkeypatch):
-    """Ours: the other tool waits until the loop is free."""
+    """The other tool waits until the loop is free."""
     monkeypatch.setattr(offload, "_WARNS_AFTER_S", 0.01)
 
     async def blocks() -> str:
@@ -640,7 +629,7 @@ def test_who_waits_for_a_blocked_loop_without_a_limit_is_warned(gate, impatient,
 
 
 def test_what_a_blocked_loop_did_not_begin_in_time_never_begins(gate, impatient):
-    """Ours: the model was told that it did not."""
+    """The model was told that it did not."""
     made = []
 
     async def work() -> None:
@@ -678,7 +667,7 @@ def test_an_errand_that_is_cancelled_before_a_blocked_loop_begins_it_is_over_and
 
 
 def test_a_loop_of_its_own_that_is_blocked_keeps_nobody_either(gate, impatient):
-    """Ours: an async tool that calls a sync program with an async tool that blocks."""
+    """An async tool that calls a sync program with an async tool that blocks."""
 
     async def blocks() -> str:
         return gate()
@@ -696,7 +685,7 @@ def test_a_loop_of_its_own_that_is_blocked_keeps_nobody_either(gate, impatient):
 
 @pytest.mark.parametrize("on_own_loop", [False, True])
 def test_with_a_limit_what_comes_of_it_comes_as_without(on_own_loop):
-    """Ours: values, errors, the caller's context variables."""
+    """Values, errors, the caller's context variables."""
     place.set("here")
 
     async def fails() -> None:
@@ -734,7 +723,7 @@ def test_workers_that_wait_for_work_with_a_timeout_do_not_starve_it(pool):
 
 
 def test_workers_that_wait_for_coroutines_that_wait_for_workers_do_not_starve_them(pool):
-    """Ours: sync tools that call async agents that call sync tools, more of them than the pool has threads."""
+    """Sync tools that call async agents that call sync tools, more of them than the pool has threads."""
 
     async def agent(depth: int) -> int:
         return await offload.in_worker_thread(lambda: tool(depth))
@@ -748,7 +737,7 @@ def test_workers_that_wait_for_coroutines_that_wait_for_workers_do_not_starve_th
 
 
 def test_workers_with_loops_of_their_own_do_not_starve_them():
-    """Ours: `asyncio.run(agent.acall())` in a sync tool."""
+    """`asyncio.run(agent.acall())` in a sync tool."""
 
     def tool(depth: int) -> int:
         return (
@@ -762,7 +751,7 @@ def test_workers_with_loops_of_their_own_do_not_starve_them():
 
 
 def test_sync_code_on_the_background_loop_waits_on_a_loop_of_its_own():
-    """Ours: an async tool that calls a sync program; waiting for the very loop it stands on would never end."""
+    """An async tool that calls a sync program; waiting for the very loop it stands on would never end."""
 
     async def outer() -> tuple[str, str]:
         return offload.run_async(where())
@@ -781,7 +770,7 @@ def test_sync_code_on_the_background_loop_waits_on_a_loop_of_its_own():
 
 
 def test_work_that_the_background_loop_waits_for_does_not_wait_for_the_loop():
-    """Ours: an async tool calls a sync program, whose tools run in the pool, and one of them is async."""
+    """An async tool calls a sync program, whose tools run in the pool, and one of them is async."""
 
     async def async_tool() -> str:
         return (await where())[0]
@@ -807,7 +796,7 @@ def test_work_that_the_background_loop_waits_for_does_not_wait_for_the_loop():
 
 
 def test_a_system_without_threads_is_told_and_nothing_is_run_later(pool, monkeypatch):
-    """Ours: the queue must not keep work whose caller got an error."""
+    """The queue must not keep work whose caller got an error."""
     ran = []
 
     def refuse(self) -> None:
@@ -823,7 +812,6 @@ def test_a_system_without_threads_is_told_and_nothing_is_run_later(pool, monkeyp
 
 
 def test_a_system_with_too_few_threads_makes_do(pool, gate, monkeypatch):
-    """Ours."""
     blocking = offload.submit(gate)
     gate.wait_until_entered()
 
@@ -843,7 +831,7 @@ def test_a_system_with_too_few_threads_makes_do(pool, gate, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_child_has_a_pool_and_a_loop_of_its_own(gate):
-    """Ours: threads do not survive a fork; a child that waits for its parent's would wait for ever."""
+    """Threads do not survive a fork; a child that waits for its parent's would wait for ever."""
     blocking = [offload.submit(gate) for _ in range(2)]
     gate.wait_until_entered(2)
     assert offload.run_async(where())[0] == "ferrule-loop"
@@ -905,7 +893,7 @@ def test_a_process_ends_although_tools_hang():
 
 
 def test_ctrl_c_while_waiting_cancels_the_coroutine_and_frees_the_thread():
-    """Ours: the main thread is interrupted, what it waited for is let go."""
+    """The main thread is interrupted, what it waited for is let go."""
     done = python("""
         import asyncio, os, signal, threading
         from ferrule.concurrency import offload
@@ -947,7 +935,7 @@ def test_ctrl_c_while_waiting_cancels_the_coroutine_and_frees_the_thread():
 
 
 def test_importing_it_does_not_import_asyncio():
-    """F2: asyncio comes when there is something to do for it."""
+    """Asyncio comes when there is something to do for it."""
     done = python(
         "import sys; from ferrule.concurrency import offload; assert 'asyncio' not in sys.modules, 'asyncio'",
     )
@@ -959,7 +947,7 @@ def test_what_must_not_be_left_half_done_is_over_or_never_begins_when_its_task_i
     pool,
     begun,
 ):
-    """A15: however often it is cancelled."""
+    """However often it is cancelled."""
     started, going_on, did = threading.Event(), threading.Event(), []
 
     def work():

@@ -19,19 +19,16 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/architecture.md") == []
 
 
 def test_the_table_names_every_act() -> None:
-    """Ours."""
     assert sorted(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE)) == sorted(
         act.__name__ for act in get_args(Act)
     )
 
 
 def test_the_page_names_every_folder_and_no_file_that_is_not_there() -> None:
-    """Ours."""
     folders = [
         path.relative_to(PACKAGE)
         for path in PACKAGE.rglob("*")

@@ -13,7 +13,6 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/index.md") == []
 
 
@@ -27,7 +26,6 @@ def test_the_pages_say_that_optimizers_are_not_part_of_ferrule() -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    """Ours."""
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
     assert [

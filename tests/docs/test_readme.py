@@ -15,7 +15,6 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("README.md") == []
 
 
@@ -34,7 +33,6 @@ def test_the_page_opens_with_the_two_commands_and_one_whole_program() -> None:
 
 
 def test_the_page_names_every_extra_and_every_example() -> None:
-    """Ours."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
@@ -47,7 +45,6 @@ def test_the_page_names_every_extra_and_every_example() -> None:
 
 
 def test_the_page_and_the_unreleased_changes_are_short() -> None:
-    """Ours."""
     assert len(README.splitlines()) < 140
     unreleased = (
         (ROOT / "CHANGELOG.md")

@@ -209,7 +209,7 @@ values = st.recursive(scalars, containers, max_leaves=12)
 
 @given(values)
 def test_any_value_becomes_valid_json(value):
-    """Ours: cycles, lone surrogates, NaN, sets, broken objects: a tool may return anything (D6, P48), and a run goes on."""
+    """Cycles, lone surrogates, NaN, sets, broken objects: a tool may return anything (D6, P48), and a run goes on."""
     strict(json_bytes(value))
 
 
@@ -226,28 +226,28 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_what_is_json_already_comes_back_as_it_was(value):
-    """E40: unicode, nested, large integers: no precision loss."""
+    """Unicode, nested, large integers: no precision loss."""
     assert jsonable(value) == value
     assert type(jsonable(value)) is type(value)
 
 
 @given(values)
 def test_its_own_json_is_its_fixed_point(value):
-    """Ours: what was written once is read and written the same."""
+    """What was written once is read and written the same."""
     once = jsonable(value)
     assert jsonable(once) == once
 
 
 @given(json_values)
 def test_the_slow_path_writes_what_the_fast_path_writes(value):
-    """Ours: one broken neighbour must not change how a value looks."""
+    """One broken neighbour must not change how a value looks."""
     alone = json_bytes(value)
     beside = json_bytes([value, {"x"}])
     assert beside == b"[" + alone + b',["x"]]'
 
 
 def test_sets_are_in_order_wherever_they_stand():
-    """Ours: a digest or a prompt that holds a set is the same in every process (R13: replay compares them)."""
+    """A digest or a prompt that holds a set is the same in every process (R13: replay compares them)."""
     names = {f"name {i}" for i in range(20)}
     ordered = sorted(names)
     for holder in (
@@ -293,7 +293,7 @@ class TaggedBox:
 
 
 def test_a_set_of_models_is_a_list_in_order_also_inside_a_model():
-    """Ours: pydantic's serialiser cannot make a set of dicts, and the whole model became the text of its `repr`, in any order."""
+    """Pydantic's serialiser cannot make a set of dicts, and the whole model became the text of its `repr`, in any order."""
     tags = {Tag(name=name) for name in "defabc"}
     written = [{"name": name} for name in "abcdef"]
     model = Tagged(theTags=tags, pairs={"k": {(Tag(name="b"), 2), (Tag(name="a"), 1)}})
@@ -334,7 +334,7 @@ class Packed(BaseModel):
 
 
 def test_a_model_beside_a_set_is_written_by_its_own_rules_for_json():
-    """Ours: bytes that are no text were lost, although the model's configuration says base64."""
+    """Bytes that are no text were lost, although the model's configuration says base64."""
     packed = Packed(data=b"\xff\x00", more=b"\xfe")
     written = {"data": "_wA=", "age": 86400.0, "tags": [], "note": "\ud800", "more": "_g=="}
     assert jsonable(packed) == written
@@ -347,7 +347,7 @@ def test_a_model_beside_a_set_is_written_by_its_own_rules_for_json():
 
 
 def test_sets_are_alike_in_processes_with_different_hashes():
-    """Ours: the proof of the above."""
+    """The proof of the above."""
     program = "from ferrule.encoding.encode import json_text; print(json_text({'k': [{'a', 'b', 'c', ('d', 1), None}], 's': {'x', 'y', 'z'}}))"
     found = set()
     for seed in ("1", "2", "3", "4"):
@@ -413,12 +413,12 @@ FORMS = [
 
 @pytest.mark.parametrize(("value", "written"), FORMS, ids=range(len(FORMS)))
 def test_known_forms_are_written_in_one_way(value, written):
-    """Ours: NaN is text, for bare NaN is no JSON (RFC 8259, section 6); bytes are UTF-8; U131, U166: predictions and trajectories are their items."""
+    """NaN is text, for bare NaN is no JSON (RFC 8259, section 6); bytes are UTF-8; U131, U166: predictions and trajectories are their items."""
     assert json_text(value) == written
 
 
 def test_what_python_reads_and_writes_no_digits_of_is_written_in_hexadecimal():
-    """E40: no precision loss; 4,300 digits are the most that `json.loads` takes."""
+    """No precision loss; 4,300 digits are the most that `json.loads` takes."""
     for number in (10**4300, -(10**5000), 7**6000):
         for holder in (number, [number], {"k": {"a": number}}, [number, {"a"}]):
             assert hex(number) in json_text(holder)
@@ -429,7 +429,6 @@ def test_what_python_reads_and_writes_no_digits_of_is_written_in_hexadecimal():
 
 
 def test_a_cycle_is_cut_with_a_word_and_the_rest_is_kept():
-    """Ours."""
     cycle: list[Any] = [1]
     cycle.append(cycle)
     assert jsonable(cycle) == [1, "(cycle)"]
@@ -442,13 +441,12 @@ def test_a_cycle_is_cut_with_a_word_and_the_rest_is_kept():
 
 
 def test_one_value_in_two_places_is_no_cycle():
-    """Ours."""
     shared = {"a": {1}}
     assert jsonable([shared, shared]) == [{"a": [1]}] * 2
 
 
 def test_extreme_depth_is_cut():
-    """Ours: `json.loads` itself would fail on it."""
+    """`json.loads` itself would fail on it."""
     deep: Any = 1
     for _ in range(100_000):
         deep = [deep]
@@ -459,7 +457,7 @@ def test_extreme_depth_is_cut():
 
 
 def test_moderate_depth_is_kept():
-    """Ours: as far as the fast path goes."""
+    """As far as the fast path goes."""
     deep: Any = 1
     for _ in range(200):
         deep = [deep]
@@ -467,7 +465,7 @@ def test_moderate_depth_is_kept():
 
 
 def test_a_generator_that_raises_is_named_and_not_taken_for_empty():
-    """Ours: an empty list would tell the model that nothing was found."""
+    """An empty list would tell the model that nothing was found."""
 
     def found():
         yield 1
@@ -480,7 +478,7 @@ def test_a_generator_that_raises_is_named_and_not_taken_for_empty():
 
 
 def test_text_of_an_object_has_no_address():
-    """Ours: equal runs give equal text."""
+    """Equal runs give equal text."""
     assert object_text(object()) == "<object object>"
     assert object_text(lambda: 1).endswith("<lambda>>")
     assert " at 0x" not in json_text([object(), {"a": [print, Bad()]}])
@@ -502,7 +500,7 @@ def test_text_of_a_class_or_an_object_of_ferrule_does_not_name_its_module():
 
 
 def test_a_message_is_written_without_what_it_keeps_for_itself():
-    """Ours: rendered bytes are a cache, not content."""
+    """Rendered bytes are a cache, not content."""
     message = Message("user", "hi")
     assert message.json
     assert jsonable(message) == {
@@ -517,12 +515,12 @@ def test_a_message_is_written_without_what_it_keeps_for_itself():
     ),
 )
 def test_json_of_what_came_back_is_the_same_json(value: Any) -> None:
-    """R3: digests of a replayed conversation are those of the live one, also where a tool returned the halves of one character."""
+    """Digests of a replayed conversation are those of the live one, also where a tool returned the halves of one character."""
     assert json_bytes(jsonable(value)) == json_bytes(value)
 
 
 def test_halves_of_one_character_side_by_side_are_that_character() -> None:
-    """R3: as any reader of JSON takes them; one alone stays alone."""
+    """As any reader of JSON takes them; one alone stays alone."""
     assert json_bytes("\ud83d\ude00") == json_bytes("\U0001f600")
     assert jsonable({"\ud83d\ude00": "\ude00\ud83d"}) == {"\U0001f600": "\ude00\ud83d"}
     assert jsonable("\ufeff\ud83d\ude00\ud83d") == "\ufeff\U0001f600\ud83d"
@@ -560,7 +558,7 @@ def test_everything_else_is_not_plain(other):
     ),
 )
 def test_what_fits_is_what_pydantic_takes_unchanged(kind, value):
-    """F6: nothing is waved through that the validator would refuse or change."""
+    """Nothing is waved through that the validator would refuse or change."""
     if fits(kind, value):
         found = TypeAdapter(kind).validate_python(value, strict=True)
         assert type(found) is type(value)
@@ -577,6 +575,5 @@ def test_numbers_without_a_json_form_and_other_types_do_not_fit(value):
 
 
 def test_half_a_character_is_escaped_and_other_text_stays():
-    """Ours."""
     assert escape_surrogates("a\ud800b") == "a\\ud800b"
     assert escape_surrogates("Grüße 🎈") == "Grüße 🎈"

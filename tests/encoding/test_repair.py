@@ -40,7 +40,7 @@ OBJECTS = st.dictionaries(st.text(), JSON, max_size=4)
 
 @given(JSON)
 def test_any_json_value_survives_unrepaired(value: Any) -> None:
-    """L11: strict JSON first; E40: lone surrogates, big integers."""
+    """Strict JSON first; E40: lone surrogates, big integers."""
     for ascii_only in (True, False):
         assert read_json(json.dumps(value, ensure_ascii=ascii_only)) == (value, ())
 
@@ -69,12 +69,11 @@ SLIPS: dict[str, tuple[str, Any]] = {
     ids=SLIPS,
 )
 def test_each_slip_is_mended_under_its_name(repair: str, text: str, value: Any) -> None:
-    """L11: named repairs."""
+    """Named repairs."""
     assert read_json(text) == (value, (repair,))
 
 
 def test_repairs_are_told_in_order() -> None:
-    """L11."""
     assert read_json("```\n{'a': True,}\n```") == (
         {"a": True},
         ("code_fence", "single_quotes", "python_literals", "trailing_comma"),
@@ -88,14 +87,14 @@ def test_repairs_are_told_in_order() -> None:
      '{"a": 1}}{', "{'a': 1}\n{'a': 1}", "-", "+", ".", "1__0", "{1: 2}", "{", "}", "/* never ends"],
 )  # fmt: skip
 def test_what_is_cut_or_ambiguous_is_an_error(text: str) -> None:
-    """L11: two objects, or junk, are errors, never guesses."""
+    """Two objects, or junk, are errors, never guesses."""
     with pytest.raises(ValueError):
         read_json(text)
 
 
 @given(OBJECTS)
 def test_repairs_give_back_what_was_damaged(value: dict[str, Any]) -> None:
-    """L11: each repair applied to a valid dump."""
+    """Each repair applied to a valid dump."""
     text = json.dumps(value)
     assert read_json(f"```json\n{text}\n```")[0] == value
     assert read_json(f"// note\n{text}")[0] == value
@@ -117,7 +116,7 @@ def test_repairs_give_back_what_was_damaged(value: dict[str, Any]) -> None:
     ),
 )
 def test_python_literals_are_read(value: dict[str, Any]) -> None:
-    """L11: single quotes, Python literals; what Python escapes in its own way is refused rather than guessed."""
+    """Single quotes, Python literals; what Python escapes in its own way is refused rather than guessed."""
     written = repr(value)
     if "\\x" in written or "\\U" in written:
         return
@@ -126,7 +125,6 @@ def test_python_literals_are_read(value: dict[str, Any]) -> None:
 
 @given(st.text())
 def test_junk_raises_only_the_tagged_error(text: str) -> None:
-    """U140, E34."""
     try:
         value, repairs = read_arguments(text, tool="f")
     except ToolCallError as error:
@@ -140,7 +138,7 @@ def test_junk_raises_only_the_tagged_error(text: str) -> None:
 
 @given(st.text(alphabet="{}[]\"':,\\/*#`abu0123456789eE.+-\n TrueNonfalsd"))
 def test_no_text_of_json_marks_breaks_the_reader(text: str) -> None:
-    """Ours: junk raises only `ValueError`."""
+    """Junk raises only `ValueError`."""
     objects_in(text)
     try:
         read_json(text)
@@ -150,7 +148,6 @@ def test_no_text_of_json_marks_breaks_the_reader(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "  \n", "null", "None", '""', "{}"])
 def test_no_arguments_are_an_empty_object(text: str) -> None:
-    """U139, E35, E36."""
     assert read_arguments(text)[0] == {}
 
 
@@ -162,7 +159,6 @@ def test_arguments_that_are_no_object_are_a_tagged_error_that_names_the_tool(
     text: str,
     found: str,
 ) -> None:
-    """E36, U140."""
     with pytest.raises(ToolCallError, match=found) as raised:
         read_arguments(text, tool="search")
     assert "`search`" in str(raised.value)
@@ -170,17 +166,15 @@ def test_arguments_that_are_no_object_are_a_tagged_error_that_names_the_tool(
 
 
 def test_doubly_encoded_arguments_are_opened_and_told() -> None:
-    """E42, L11."""
     assert read_arguments('"{\\"a\\": 1}"') == ({"a": 1}, ("doubly_encoded",))
 
 
 def test_a_string_that_holds_json_stays_a_string() -> None:
-    """Ours: only where an object is wanted is a string opened."""
+    """Only where an object is wanted is a string opened."""
     assert read_json('"{}"') == ("{}", ())
 
 
 def test_big_numbers_lose_nothing_and_the_last_of_equal_keys_counts() -> None:
-    """E40."""
     assert read_json('{"a": 123456789012345678901234567890}')[0] == {
         "a": 123456789012345678901234567890,
     }
@@ -188,7 +182,6 @@ def test_big_numbers_lose_nothing_and_the_last_of_equal_keys_counts() -> None:
 
 
 def test_deep_nesting_is_read_or_refused_but_never_crashes() -> None:
-    """Ours."""
     assert strict_json("[" * 400 + "]" * 400)
     for text in ("[" * 100_000 + "]" * 100_000, "{'a':" * 1000 + "1" + "}" * 1000):
         with pytest.raises(ValueError, match="deep"):
@@ -196,7 +189,7 @@ def test_deep_nesting_is_read_or_refused_but_never_crashes() -> None:
 
 
 def test_objects_are_found_in_prose() -> None:
-    """D36: JSON inside prose; those inside another are not listed."""
+    """JSON inside prose; those inside another are not listed."""
     found = objects_in('Sure {not this}: {"a": {"b": 1}} or {\'c\': 2}.')
     assert [value for value, _ in found] == [{"a": {"b": 1}}, {"c": 2}]
     assert all(repairs[0] == "prose" for _, repairs in found)
@@ -250,7 +243,7 @@ def test_half_of_a_character_stays_as_it_was_written() -> None:
 
 
 def test_a_calls_text_arguments_are_repaired_and_the_repairs_recorded() -> None:
-    """L11, U140, E34: malformed arguments keep their text and give a fault, never `{}`."""
+    """Malformed arguments keep their text and give a fault, never `{}`."""
     call = ToolCall.read({"name": "f", "arguments": "{'a': 1,}"})
     assert (call.args, call.repairs) == ({"a": 1}, ("single_quotes", "trailing_comma"))
     bad = ToolCall.read({"name": "f", "arguments": "{'a': "})
@@ -260,7 +253,7 @@ def test_a_calls_text_arguments_are_repaired_and_the_repairs_recorded() -> None:
 
 
 def test_what_drops_text_is_known_as_lossy() -> None:
-    """L11: lossy repairs ask first."""
+    """Lossy repairs ask first."""
     assert {"comments", "extra_closing_brace", "prose"} == LOSSY
 
 
@@ -276,7 +269,6 @@ def test_what_drops_text_is_known_as_lossy() -> None:
     ],
 )
 def test_kinds_have_jsons_names(value: Any, kind: str) -> None:
-    """Ours."""
     assert kind_of(value) == kind
 
 
@@ -299,7 +291,7 @@ def test_very_many_fences_inside_each_other_are_a_value_error(layer):
     ],
 )
 def test_a_megabyte_of_backticks_is_looked_at_once(text: str) -> None:
-    """Ours: each run of them was tried as the end of a fence."""
+    """Each run of them was tried as the end of a fence."""
     with pytest.raises(ValueError, match=r"."):
         read_json(text)
 

@@ -276,7 +276,7 @@ def test_every_decision_reaches_every_form_of_run_from_another_process(
     goes_on: str,
     tmp_path: Path,
 ) -> None:
-    """A8, A12, A16, U99, V2, V6: approve, edit, deny, reply and expiry; sync, async, streams; nested agents, parallel calls."""
+    """Approve, edit, deny, reply and expiry; sync, async, streams; nested agents, parallel calls."""
     with model():
         store = SQLiteStore(tmp_path / "runs.db", full_sync=False)
         if goes_on == "a_third_process":
@@ -294,7 +294,7 @@ def test_every_decision_reaches_every_form_of_run_from_another_process(
 
 
 def test_of_forty_who_have_one_approved_run_in_hand_one_executes_it(tmp_path: Path) -> None:
-    """V4, U111: each with a connection and a `Run` of its own, as forty processes have; the others are told."""
+    """Each with a connection and a `Run` of its own, as forty processes have; the others are told."""
     run_id, hands = "sync plain ada", 40
     stores = [SQLiteStore(tmp_path / "runs.db", full_sync=False) for _ in range(hands)]
     with model():

@@ -148,7 +148,7 @@ def test_an_approved_run_goes_on_with_the_next_version(
     changes: list[tuple[str, str]],
     noted: str,
 ) -> None:
-    """R12, R3: what was done is not done again, what was approved runs, and the journal says what differs."""
+    """What was done is not done again, what was approved runs, and the journal says what differs."""
     desk.approve()
     desk.deploy(
         *changes,
@@ -165,7 +165,7 @@ def test_an_approved_run_goes_on_with_the_next_version(
 
 
 def test_a_new_version_of_ferrules_own_prompts_strands_no_run(desk: Desk) -> None:
-    """R12: as if its templates had changed."""
+    """As if its templates had changed."""
     desk.approve()
     desk.deploy(("import ferrule\n", "import ferrule\nfrom ferrule.programs import instructions\n"), (
         "desk = make()", ("for name in dir(instructions):\n"
@@ -185,7 +185,7 @@ def test_a_new_version_of_ferrules_own_prompts_strands_no_run(desk: Desk) -> Non
     ids=["declaration", "effect"],
 )
 def test_an_approval_runs_nothing_that_was_not_shown(desk: Desk, change: tuple[str, str]) -> None:
-    """V3, A5: another definition is asked about anew; then it runs once."""
+    """Another definition is asked about anew; then it runs once."""
     desk.approve()
     desk.deploy(change)
     assert desk.resume().returncode == 3
@@ -206,7 +206,7 @@ def test_a_pending_call_that_no_longer_fits_becomes_a_question(
     change: tuple[str, str],
     is_approved: bool,
 ) -> None:
-    """R12: it does not run; a reply is its result."""
+    """It does not run; a reply is its result."""
     if is_approved:
         desk.approve()
     desk.deploy(change)
@@ -228,7 +228,7 @@ def test_a_pending_call_that_no_longer_fits_becomes_a_question(
 
 
 def test_a_pending_call_with_a_renamed_argument_runs_as_edited(desk: Desk) -> None:
-    """R12: an edit replaces all its arguments."""
+    """An edit replaces all its arguments."""
     desk.deploy(("def refund(order: str)", "def refund(number: str)"), ('f"refund {order}"', 'f"refund {number}"'),
                 ('f"refunded {order}"', 'f"refunded {number}"'))  # fmt: skip
     assert desk.resume().returncode == 3
@@ -239,7 +239,7 @@ def test_a_pending_call_with_a_renamed_argument_runs_as_edited(desk: Desk) -> No
 
 
 def test_a_run_that_waited_over_two_versions_loads_with_a_third(desk: Desk) -> None:
-    """R12: each version that acted is in the journal."""
+    """Each version that acted is in the journal."""
     desk.deploy(NO_REFUND)
     assert desk.resume().returncode == 3
     desk.deploy(NO_REFUND, ("Look an order up.", "Look."))
@@ -254,7 +254,7 @@ def test_a_call_that_had_begun_before_a_crash_and_no_longer_fits_is_asked_about(
     tmp_path: Path,
     gone: bool,
 ) -> None:
-    """R4, R12: it may have run, and nothing runs again."""
+    """It may have run, and nothing runs again."""
     desk = Desk(tmp_path)
     assert desk.start() == "waiting"
     desk.approve()
@@ -284,7 +284,7 @@ SECOND = (
 
 
 def test_another_order_of_acts_is_a_mismatch_that_shows_both_sides(tmp_path: Path) -> None:
-    """A11, R13: and the run keeps waiting."""
+    """And the run keeps waiting."""
     desk = Desk(tmp_path)
     desk.deploy(FIRST)
     assert desk.start() == "waiting"
@@ -303,7 +303,7 @@ def test_another_order_of_acts_is_a_mismatch_that_shows_both_sides(tmp_path: Pat
 def test_restart_turn_drops_the_journal_from_the_difference_on_and_keeps_what_happened(
     tmp_path: Path,
 ) -> None:
-    """R12, R3: the model is asked again; the call that it makes again has its result already. What was approved is asked about anew."""
+    """The model is asked again; the call that it makes again has its result already. What was approved is asked about anew."""
     desk = Desk(tmp_path)
     desk.deploy(FIRST)
     assert desk.start() == "waiting"
@@ -322,7 +322,7 @@ def test_restart_turn_drops_the_journal_from_the_difference_on_and_keeps_what_ha
 
 
 def test_restart_turn_treats_a_call_that_had_begun_as_after_a_crash(tmp_path: Path) -> None:
-    """R4: of an equal call nobody knows whether it ran, so it does not run again without a person."""
+    """Of an equal call nobody knows whether it ran, so it does not run again without a person."""
     desk = Desk(tmp_path)
     desk.deploy(FIRST, ('did(f"look {order}")', 'did(f"look {order}"); os._exit(9)'))
     assert desk.run("desk.py").returncode == 9

@@ -113,14 +113,14 @@ def carried(wire: str | None, how: str) -> dict[str, Any]:
 @wires
 @pytest.mark.parametrize("how", ["sync", "async", "stream", "astream"])
 def test_one_agent_gives_equal_predictions_and_trajectories_over_every_wire(wire, how):
-    """E13, E22, E66: the wire is nobody's business but the wire's."""
+    """The wire is nobody's business but the wire's."""
     assert carried(wire, how) == carried(None, "sync")
 
 
 @wires
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_thirty_steps_send_requests_that_begin_with_the_one_before(wire, native):
-    """L7: tools and messages of each request are the beginning of the next one's, in both modes."""
+    """Tools and messages of each request are the beginning of the next one's, in both modes."""
     step = native_step if native else text_step
     script = [step(f"step {i}", "add", {"a": i, "b": 1}) for i in range(30)] + [
         step("end", "finish", {"answer": 1} if native else None),
@@ -163,7 +163,7 @@ class Ask(Signature):
 
 @wires
 def test_what_a_model_says_beside_a_call_is_kept(wire):
-    """D38, E20, E48: over every wire both come, and both go back in the next request's messages."""
+    """Over every wire both come, and both go back in the next request's messages."""
     script = [Response("Let me see.", (ToolCall(name="add", args={"a": 1, "b": 2}),))]
     with serve(ScriptedLM(script)) as served, context(lm=served.lm(wire=wire)):
         found = Predict(Ask, tools=[add], native=True)(question="q?")
@@ -178,7 +178,6 @@ def test_what_a_model_says_beside_a_call_is_kept(wire):
 
 @wires
 def test_no_wire_changes_the_tools_it_is_given(wire):
-    """E68, E15."""
     before = json.dumps(add.declaration)
     with serve(ScriptedLM(SCRIPT)) as served, context(lm=served.lm(wire=wire)):
         agent()(question="q?")

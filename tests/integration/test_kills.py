@@ -52,7 +52,7 @@ def disturbed(*told: str) -> dict[str, int]:
 
 
 def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
-    """A10, R2-R7, R10: a few kills, races and Ctrl-C of each scenario; answers, effects, keys, rows and questions are compared."""
+    """A few kills, races and Ctrl-C of each scenario; answers, effects, keys, rows and questions are compared."""
     figures = disturbed("--kills", "17", "--races", "12", "--interrupts", "12")
     assert (figures["kills"] >= 17, figures["races"], figures["Ctrl-C"] >= 12) == (
         True,
@@ -63,7 +63,7 @@ def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
 
 @pytest.mark.usefixtures("postgres")
 def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
-    """Q10: at the same points, and in the middle of what is sent and received; all scenarios, races and Ctrl-C: `make pg-kills`."""
+    """At the same points, and in the middle of what is sent and received; all scenarios, races and Ctrl-C: `make pg-kills`."""
     figures = disturbed(
         "--postgres",
         "--kills",
@@ -80,7 +80,6 @@ def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
 
 @pytest.mark.usefixtures("postgres")
 def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() -> None:
-    """Q4."""
     figures = disturbed(
         "--postgres",
         "--kills",
@@ -97,7 +96,7 @@ def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() 
 
 @pytest.mark.usefixtures("postgres")
 def test_workers_reach_postgres_through_a_pooler() -> None:
-    """Q6: by `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `make pg-kills`."""
+    """By `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `make pg-kills`."""
     pytest.importorskip("dbos", reason="needs ferrule[dbos]")
     found = said_by("killing.troubles", "--only", "a pooler", "--runs", "6")
     assert found.returncode == 0, found.stdout + found.stderr

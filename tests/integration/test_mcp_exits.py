@@ -88,7 +88,6 @@ def test_a_signal_that_python_does_not_handle_closes_a_server_that_reads_its_inp
     tmp_path: Path,
     number: int,
 ) -> None:
-    """M9."""
     with start(tmp_path, PROGRAMS["call"]) as process:
         process.send_signal(number)
         assert process.wait(60) == -number

@@ -158,7 +158,7 @@ NO_ANSWERS = {
 
 @pytest.mark.parametrize(("status", "body", "kind"), NO_ANSWERS.values(), ids=NO_ANSWERS)
 def test_a_call_with_what_is_no_answer_may_have_run(status: int, body: bytes, kind: str) -> None:
-    """M21, M24: the SDK gives these the codes of what surely did not run."""
+    """The SDK gives these the codes of what surely did not run."""
     with talking() as (talk, server):
         talk.status, talk.body, talk.kind = status, body, kind
         with pytest.raises(MCPProtocolError, match="sent an invalid response") as error:
@@ -180,7 +180,7 @@ def test_half_a_character_costs_no_answer(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 def test_an_error_of_the_server_is_its_own_word_whatever_the_code(kind: str) -> None:
-    """M19: -32000 is what the SDK says of a lost connection, too; a tool that only reads is not asked twice for it."""
+    """-32000 is what the SDK says of a lost connection, too; a tool that only reads is not asked twice for it."""
     with talking() as (talk, server):
         _ = server.tools
         line = b'{"jsonrpc":"2.0","id":ID,"error":{"code":-32000,"message":"Rate limited","data":{"x":1}}}'
@@ -192,7 +192,7 @@ def test_an_error_of_the_server_is_its_own_word_whatever_the_code(kind: str) -> 
 
 @pytest.mark.parametrize("status", [200, 500, 404])
 def test_what_nobody_can_see_in_an_error_reaches_no_model(status: int) -> None:
-    """M64: a result is without such characters, and so is an error: its text becomes the observation."""
+    """A result is without such characters, and so is an error: its text becomes the observation."""
     hidden = "a\u200b\u202e\U000e0041\x1b[31mz"
     error = {"jsonrpc": "2.0", "id": "ID", "error": {"code": -32000, "message": hidden}}
     body = json.dumps(error).replace('"ID"', "ID") if status == 200 else hidden
@@ -210,7 +210,6 @@ def test_what_nobody_can_see_in_an_error_reaches_no_model(status: int) -> None:
 
 
 def test_a_redirect_within_the_origin_is_followed() -> None:
-    """M21."""
     with talking() as (talk, server):
         talk.moved = True
         assert server.call("look") == RESULT
@@ -218,7 +217,6 @@ def test_a_redirect_within_the_origin_is_followed() -> None:
 
 @pytest.mark.parametrize("is_modern", [True, False], ids=["to_legacy", "to_modern"])
 def test_a_server_that_changes_its_era_is_asked_anew(is_modern: bool) -> None:
-    """M23."""
     with talking() as (talk, server):
         talk.is_modern = is_modern
         assert server.call("look") == RESULT
@@ -235,7 +233,7 @@ def test_a_server_that_changes_its_era_is_asked_anew(is_modern: bool) -> None:
 
 
 def test_what_a_server_refuses_for_itself_is_not_asked_twice() -> None:
-    """M24: 400 with -32600 of a server that speaks our version, and knows us."""
+    """400 with -32600 of a server that speaks our version, and knows us."""
     with talking() as (talk, server):
         talk.is_modern = True
         talk.status, talk.body = (
@@ -315,7 +313,6 @@ def child(**options):
 
 
 def test_a_broken_answer_of_a_child_is_not_waited_for() -> None:
-    """M19, M24."""
     with child() as server:
         for name in LINES:
             with pytest.raises(MCPProtocolError, match="cannot be read") as error:
@@ -340,7 +337,6 @@ def test_a_line_without_end_is_cut_and_told() -> None:
     ids=["half", "nan", "bytes", "object"],
 )
 def test_arguments_that_json_cannot_say_are_refused_before_they_are_sent(value: object) -> None:
-    """M19."""
     deep: list = []
     for _ in range(5000):
         deep = [deep]

@@ -263,7 +263,7 @@ def text_of(value) -> str:
 
 
 def test_all_63_tools_of_nine_servers_are_listed(servers) -> None:
-    """M35: 17 of them only because we declared elicitation, sampling and roots."""
+    """17 of them only because we declared elicitation, sampling and roots."""
     counts = {name: len(each.tools) for name, each in servers.items()}
     assert counts == {
         "everything": 17, "filesystem": 14, "memory": 9, "sequential-thinking": 1, "time": 2, "git": 12, "fetch": 1, "sqlite": 6, "calculator": 1,
@@ -275,7 +275,6 @@ def test_all_63_tools_of_nine_servers_are_listed(servers) -> None:
 def test_every_tool_can_be_called_under_a_grammar_and_no_schema_is_widened_in_silence(
     servers,
 ) -> None:
-    """C4, P54."""
     found = {
         (name, each.name): judged(each.parameters)
         for name, server in servers.items()
@@ -294,7 +293,7 @@ def test_the_table_below_calls_every_tool_that_can_be_called(servers) -> None:
 
 
 def test_both_eras_are_met(servers) -> None:
-    """M12: three servers speak 2026-07-28, the others were asked and answered with the handshake."""
+    """Three servers speak 2026-07-28, the others were asked and answered with the handshake."""
     modern = {name for name, each in servers.items() if each.info.protocol_version == "2026-07-28"}
     assert modern == {"time", "git", "fetch"}
 
@@ -306,7 +305,7 @@ def test_a_right_call_of_every_tool_works_from_sync_and_async_code(
     page,
     name: str,
 ) -> None:
-    """M4, M6, D39. One test a server, as the rows build on one another."""
+    """One test a server, as the rows build on one another."""
     tools = {each.mcp.name: each for each in servers[name].tools}
     for tool, arguments, expected in [row[1:] for row in CALLS if row[0] == name]:
         given = meant(arguments, folder, page)
@@ -323,7 +322,6 @@ def test_a_secret_of_this_process_is_not_seen_by_the_child(
     servers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M15."""
     monkeypatch.setenv("MY_SECRET", "hunter2")
     with started("everything", "stdio", env={"GIVEN": "yes"}) as tools:
         seen = text_of(tools["get-env"]())
@@ -333,7 +331,6 @@ def test_a_secret_of_this_process_is_not_seen_by_the_child(
 
 
 def test_a_tool_that_must_be_a_task_is_called_as_one() -> None:
-    """M42."""
     told: list = []
     with started(
         "everything",
@@ -345,7 +342,6 @@ def test_a_tool_that_must_be_a_task_is_called_as_one() -> None:
 
 
 def test_progress_is_told_with_the_tool(servers) -> None:
-    """M30."""
     told: list = []
     with started(
         "everything",
@@ -360,7 +356,7 @@ def test_progress_is_told_with_the_tool(servers) -> None:
 
 
 def test_progress_keeps_a_call_alive_that_takes_longer_than_its_timeout(servers) -> None:
-    """M27: 4 s of work in steps of 0.5 s under a timeout of 2.5 s."""
+    """4 s of work in steps of 0.5 s under a timeout of 2.5 s."""
     with started("everything", "stdio", timeout_s=2.5) as tools:
         assert "completed" in tools["trigger-long-running-operation"](duration=4, steps=8)
     with (
@@ -371,7 +367,6 @@ def test_progress_keeps_a_call_alive_that_takes_longer_than_its_timeout(servers)
 
 
 def test_resources_and_prompts_are_listed_and_read(servers) -> None:
-    """M53."""
     server = servers["everything"]
     assert server.resources()
     assert server.resource_templates()
@@ -382,7 +377,6 @@ def test_resources_and_prompts_are_listed_and_read(servers) -> None:
 
 
 def test_a_server_that_cannot_start_tells_its_last_words(tmp_path: Path) -> None:
-    """M13."""
     with pytest.raises(
         MCPError,
         match=r"exited with code \d+.*no such|ENOENT|Error|does not exist",
@@ -392,7 +386,6 @@ def test_a_server_that_cannot_start_tells_its_last_words(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("transport", ["streamableHttp", "sse"])
 def test_the_same_server_works_over_http(transport: str) -> None:
-    """M1."""
     command = mcp_servers.command("everything")
     port = mcp_servers.free_port()
     with mcp_servers.listening([*command, transport], {"PORT": str(port)}, port):
@@ -414,7 +407,7 @@ def test_the_same_server_works_over_http(transport: str) -> None:
 
 
 def test_a_legacy_http_server_that_was_started_again_is_met_with_a_new_session() -> None:
-    """M23: the session is unknown to the new process; what it refused did not run, so the call is made again."""
+    """The session is unknown to the new process; what it refused did not run, so the call is made again."""
     command = mcp_servers.command("everything")
     port = mcp_servers.free_port()
     server = MCPServer.http(f"http://127.0.0.1:{port}/mcp")

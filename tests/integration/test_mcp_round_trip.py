@@ -131,7 +131,7 @@ def as_here(tool: Tool, arguments: dict[str, Any]) -> tuple[Any, bool]:
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(tool=tools())
 def test_two_hundred_made_up_tools_come_back_as_they_were(tool: Tool, served: Any) -> None:
-    """M82: schema, description, annotations, result values, errors."""
+    """Schema, description, annotations, result values, errors."""
     app, server = served
     for name in app.names:
         app.remove(name)
@@ -253,7 +253,6 @@ def here(script: Path) -> dict[str, Tool]:
 
 
 def test_schemas_and_annotations_come_back(remote: Any, script: Path) -> None:
-    """M82."""
     own = here(script)
     assert sorted(tool.name for tool in remote) == sorted(own)
     for name, tool in own.items():
@@ -265,7 +264,6 @@ def test_schemas_and_annotations_come_back(remote: Any, script: Path) -> None:
 
 
 def test_results_come_back(remote: Any) -> None:
-    """M82."""
     result = remote["point"].call_result(x="3").value
     assert result.structured == {"x": 3, "label": "here"}
     assert (result.typed.x, result.typed.label) == (3, "here")
@@ -275,7 +273,6 @@ def test_results_come_back(remote: Any) -> None:
 
 
 def test_errors_come_back(remote: Any) -> None:
-    """M82, M73."""
     with pytest.raises(
         MCPToolError,
         match="Execution error in fails: ValueError: because",
@@ -286,20 +283,19 @@ def test_errors_come_back(remote: Any) -> None:
 
 
 def test_nothing_that_a_tool_writes_or_reads_disturbs_the_protocol(remote: Any) -> None:
-    """M79."""
     for _ in range(2):
         assert remote["noisy"]() == "quiet"
     assert remote["reads"](n=2) == "2"
 
 
 def test_a_tool_cannot_read_what_the_client_sends(script: Path) -> None:
-    """M79: standard input too is the protocol's."""
+    """Standard input too is the protocol's."""
     with MCPServer.stdio(sys.executable, [str(script)], trust=True) as found:
         assert found["greedy"]() == "''"
 
 
 def test_standard_output_holds_nothing_but_the_protocol(script: Path) -> None:
-    """M79: to the end, when Python writes what it kept."""
+    """To the end, when Python writes what it kept."""
     sent = [
         '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}',
         '{"jsonrpc":"2.0","method":"notifications/initialized"}',
@@ -344,7 +340,7 @@ def test_the_command_serves_too(script: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_ctrl_c_ends_a_server_whose_client_stays(script: Path, transport: str) -> None:
-    """M79, M80: standard input is still open, and nobody writes to it."""
+    """Standard input is still open, and nobody writes to it."""
     port = free_port()
     arguments = [sys.executable, str(script), *([str(port)] if transport == "http" else [])]
     process = subprocess.Popen(
@@ -447,7 +443,6 @@ ferrule.serve([leaves, waits, half])
 
 
 def test_no_tool_ends_the_server(tmp_path: Path) -> None:
-    """M73, M79."""
     script = tmp_path / "ending.py"
     script.write_text(ENDING, encoding="utf-8")
     server = MCPServer.stdio(sys.executable, [str(script)], on_progress=lambda *told: None)

@@ -121,7 +121,7 @@ def test_a_run_waits_for_consent_and_for_two_forms_over_six_processes(
     tmp_path: Path,
     era: str,
 ) -> None:
-    """M57, M58, M59, M60: the server, the tool's name there and the arguments are shown; no process lives while the run waits."""
+    """The server, the tool's name there and the arguments are shown; no process lives while the run waits."""
     assert process("start", tmp_path, era)["status"] == "waiting"
     assert (
         called(tmp_path) == []
@@ -197,7 +197,7 @@ def test_resuming_without_an_answer_sends_nothing(tmp_path: Path, era: str) -> N
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_question_that_is_declined_ends_as_the_server_likes(tmp_path: Path, era: str) -> None:
-    """M58: the model gets a normal observation."""
+    """The model gets a normal observation."""
     run = started(tmp_path, era, BOOK)
     run.answer(run.pending[0].deny())
     assert resumed(run).status == "done"
@@ -210,7 +210,7 @@ def test_one_that_nobody_answers_in_time_is_cancelled(
     era: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M60: a deadline for questions."""
+    """A deadline for questions."""
     run = started(tmp_path, era, BOOK, input_expires_s=60)
     ends = run.pending[0].expires_at
     monkeypatch.setattr("ferrule.runs.driver.questions.time", lambda: ends + 1)
@@ -231,7 +231,7 @@ def test_values_that_do_not_fit_the_form_are_refused_and_the_question_stays(tmp_
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_page_is_shown_with_its_host_and_opened_by_nobody(tmp_path: Path, era: str) -> None:
-    """M59: url mode."""
+    """Url mode."""
     run = started(tmp_path, era, {"name": "page", "args": {}})
     [question] = run.pending
     assert (question.url, question.form) == ("https://login.example/x?y=1", None)
@@ -248,7 +248,7 @@ def test_a_page_is_shown_with_its_host_and_opened_by_nobody(tmp_path: Path, era:
     [("legacy", "not booked: {'action': 'decline'}"), ("modern", "nobody can be asked")],
 )
 def test_outside_a_run_nobody_is_asked(tmp_path: Path, era: str, told: str) -> None:
-    """M59: the headless default."""
+    """The headless default."""
     with server(tmp_path, era) as tools:
         assert tools["book"]() == told
 
@@ -328,7 +328,7 @@ def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(
     era: str,
     how: str,
 ) -> None:
-    """R8, M57: its earlier questions are not replayed once the call has a result, and are found again if it is made again."""
+    """Its earlier questions are not replayed once the call has a result, and are found again if it is made again."""
     run = started(tmp_path, era, BOOK)
     run.answer(run.pending[0].fill({"name": "Ann"}))
     resumed(run)
@@ -353,7 +353,7 @@ def test_a_crash_between_two_questions_leaves_a_call_that_any_decision_settles(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_question_of_a_server_expires_by_the_clock_of_the_store(tmp_path: Path, era: str) -> None:
-    """M60, Q8: the machine may be ten minutes behind."""
+    """The machine may be ten minutes behind."""
     store = MemoryStore(clock=lambda: time.time() + 600)
     with ferrule.context(lm=model(BOOK)):
         run = agent(tmp_path, era, trust=True, confirm=False, input_expires_s=300).start(
@@ -380,7 +380,7 @@ def test_a_server_that_never_stops_asking_is_stopped(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M60: the most rounds."""
+    """The most rounds."""
     monkeypatch.setattr("ferrule.runs.driver.elicitation.MOST_ROUNDS", 1)
     run = started(tmp_path, "modern", BOOK)
     run.answer(run.pending[0].fill({"name": "Ann"}))
@@ -391,7 +391,7 @@ def test_a_server_that_never_stops_asking_is_stopped(
 def test_a_pushed_change_of_the_list_reaches_the_next_turn_and_the_run_goes_on_in_another_process(
     tmp_path: Path,
 ) -> None:
-    """M54, M55: a real server says `list_changed` in the middle of a call. P69: the run that is resumed has the tool as well."""
+    """A real server says `list_changed` in the middle of a call. P69: the run that is resumed has the tool as well."""
     listed = [
         {"name": name, "description": f"To {name}.", "inputSchema": {"type": "object"}}
         for name in ("pay", "changed", "fly")
@@ -443,7 +443,7 @@ def test_an_answer_that_a_server_has_used_still_counts_when_it_describes_its_too
     era: str,
     changed: dict[str, Any],
 ) -> None:
-    """V3, M58: the question that waits is asked again; the run failed, because the answer before had another digest."""
+    """The question that waits is asked again; the run failed, because the answer before had another digest."""
     book: dict[str, Any] = {
         "name": "book",
         "description": "To book.",
@@ -476,7 +476,7 @@ def test_answers_of_a_hook_have_a_deadline_together(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M60: a total deadline for questions that come back with the result."""
+    """A total deadline for questions that come back with the result."""
     now = [0.0]
     monkeypatch.setattr(
         "ferrule.mcp_bridge.client.core.time",
@@ -496,7 +496,7 @@ def test_answers_of_a_hook_have_a_deadline_together(
 
 
 def test_every_field_of_a_real_servers_form_is_asked_and_its_answer_goes_back() -> None:
-    """M59: server-everything asks for 13 fields, while its call is open."""
+    """Server-everything asks for 13 fields, while its call is open."""
     everything = MCPServer.stdio(
         *_split(mcp_servers.command("everything"), "stdio"),
         trust=True,

@@ -139,7 +139,6 @@ def test_llama_with_random_weights_writes_valid_calls_under_its_grammar(long_lla
 
 
 def test_litellm_ignores_constraints_and_is_told_apart(proxy):
-    """C16."""
     with pytest.raises(ConstraintError, match="ignores constraints"):
         LM(proxy, model="mock").constrained().complete(
             Request(USERS.messages, PLACE, "required", shape=Shape("call")),

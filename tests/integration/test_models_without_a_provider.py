@@ -42,7 +42,6 @@ def names(prediction) -> list[str]:
 
 @adapters
 def test_the_offline_model_carries_an_agent(adapter):
-    """L9."""
     with context(lm=OfflineLM(), adapter=adapter), block_network():
         agent = ReAct("question -> answer", TOOLS, native=True)
         first = agent(question="What is 17 * (23 + 4)?")
@@ -63,7 +62,6 @@ def test_the_offline_model_carries_an_agent(adapter):
 
 @adapters
 def test_the_automatic_model_calls_everything_once(adapter):
-    """L8."""
     with context(lm=AutoLM("yes"), adapter=adapter):
         prediction = ReAct("question -> answer, score: float", TOOLS, native=True)(question="What?")
         assert (prediction.answer, names(prediction)) == (
@@ -96,7 +94,7 @@ def test_tools_in_the_text_of_a_prompt_are_not_called(adapter):
 @pytest.mark.integration
 @adapters
 def test_a_served_model_carries_an_agent_in_every_way(adapter):
-    """L3, L9: over HTTP, whole and streamed."""
+    """Over HTTP, whole and streamed."""
     with serve(OfflineLM()) as served, context(lm=served.lm(), adapter=adapter), block_network():
         agent = ReAct("question -> answer", TOOLS, native=True)
         assert agent(question="What is 17 * (23 + 4)?").answer == "459"
@@ -107,7 +105,6 @@ def test_a_served_model_carries_an_agent_in_every_way(adapter):
 
 
 def test_a_recorded_agent_is_replayed(tmp_path):
-    """L8."""
     path = tmp_path / "agent.jsonl"
     agent = ReAct("question -> answer", TOOLS)
     with context(lm=RecordLM(OfflineLM(), path)):

@@ -70,7 +70,6 @@ def program(request: pytest.FixtureRequest) -> Any:
 
 
 def test_tool_inputs_add_request_tools(adapter: Any, program: Any) -> None:
-    """E1-E3, E18, E64."""
     lm = ScriptedLM([Response(tool_calls=(ToolCall.read(CALL),))])
     with context(adapter=adapter):
         program(Ask)(question="q", tools=[search], lm=lm)
@@ -97,7 +96,6 @@ def test_structured_tool_calls_in_lm_response_populate_tool_calls_output_field(
     adapter: Any,
     program: Any,
 ) -> None:
-    """E20, E21, E31-E33, E44, E47, E48, E64."""
     for said, answer in ((None, None), ("Let me look.", "Let me look.")):
         lm = ScriptedLM([Response(said, (ToolCall.read(CALL),))])
         with context(adapter=adapter):
@@ -124,7 +122,7 @@ def test_malformed_tool_call_arguments_produce_tagged_errors(
     entry: Any,
     code: str,
 ) -> None:
-    """E34, E36, E57, E64: the tool's name and the raw text, never `{}`."""
+    """The tool's name and the raw text, never `{}`."""
     answers = [Response(None, (ToolCall.read(entry),))] * 3
     with context(adapter=adapter), pytest.raises(BoundaryError) as raised:
         program(Ask)(question="q", tools=[search], lm=ScriptedLM(answers))
@@ -135,7 +133,7 @@ def test_malformed_tool_call_arguments_produce_tagged_errors(
 
 
 def test_non_tool_signatures_unchanged(adapter: Any, program: Any) -> None:
-    """E8, E43, E45, E64: not one byte of the request, nothing of the answer, even if it has calls."""
+    """Not one byte of the request, nothing of the answer, even if it has calls."""
     made = Signature("question -> answer")
     with context(adapter=adapter):
         lm = ScriptedLM([Response(adapter.format_assistant_message_content(made.prepend("reasoning", OutputField()), {"reasoning": "r", "answer": "a"}), (ToolCall.read(CALL),))])  # fmt: skip
@@ -151,7 +149,6 @@ def test_non_tool_signatures_unchanged(adapter: Any, program: Any) -> None:
 
 
 def test_tools_are_not_said_twice(adapter: Any) -> None:
-    """E11, E49, E50."""
     lm = ScriptedLM([Response(tool_calls=(ToolCall.read(CALL),))])
     with context(adapter=adapter):
         Predict(Ask)(question="q", tools=[search], lm=lm)
@@ -162,7 +159,7 @@ def test_tools_are_not_said_twice(adapter: Any) -> None:
 
 
 def test_text_and_native_answers_give_equal_predictions() -> None:
-    """E12, E66: the same program, equivalent scripts."""
+    """The same program, equivalent scripts."""
     native = Predict(Ask, native=True)(
         question="q",
         tools=[search],
@@ -187,7 +184,7 @@ def test_text_and_native_answers_give_equal_predictions() -> None:
 
 
 def test_calls_and_words_and_bad_calls_come_together() -> None:
-    """E38, E39, E48: a good call is kept, the bad one beside it is marked with its place."""
+    """A good call is kept, the bad one beside it is marked with its place."""
     calls = (
         ToolCall.read(CALL),
         ToolCall.read({"name": "search", "arguments": "{bad"}),
@@ -205,14 +202,12 @@ def test_calls_and_words_and_bad_calls_come_together() -> None:
 
 
 def test_without_tools_there_is_no_tools_key() -> None:
-    """E7."""
     lm = ScriptedLM([fields(answer="a")])
     Predict(Ask, native=True)(question="q", tools=[], lm=lm)
     assert len(lm.requests[0].tools) == 0
 
 
 def test_an_invalid_declaration_is_tagged_before_any_model_is_asked(program: Any) -> None:
-    """E9, E10."""
     lm = ScriptedLM([])
     with pytest.raises(ToolCallError) as raised:
         program(Ask)(question="q", tools=[search, {"name": "x"}], lm=lm)
@@ -225,7 +220,7 @@ def test_an_invalid_declaration_is_tagged_before_any_model_is_asked(program: Any
 
 
 def test_the_adapter_does_not_execute_tools() -> None:
-    """E55: native, written, and found as a last resort."""
+    """Native, written, and found as a last resort."""
     RAN.clear()
     spoken = (
         f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': 'tea'}})}</tool_call>"
@@ -247,7 +242,7 @@ def test_the_adapter_does_not_execute_tools() -> None:
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None:
-    """E67, E54: execution stays with the caller."""
+    """Execution stays with the caller."""
 
     class Chat(Signature):
         """Chat."""
@@ -285,7 +280,7 @@ def test_results_go_back_without_the_caller_building_dicts(native: bool) -> None
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
-    """E56: it runs its tools itself, in either way, through every adapter, and its requests have nothing of this in them."""
+    """It runs its tools itself, in either way, through every adapter, and its requests have nothing of this in them."""
     RAN.clear()
     asked = Signature("-> next_thought, next_tool_name, next_tool_args: dict[str, Any]")
 

@@ -224,7 +224,7 @@ def normal(response: Response) -> Said:
 
 @one_each
 def test_a_recorded_answer_has_the_one_normal_form(name: str, shape: str) -> None:
-    """E19-E23, E27, E28, E31-E33, E39, E62: through the model's own client too (E22)."""
+    """Through the model's own client too (E22)."""
     body = recorded(shape)
     with raw_server(reply(json.dumps(body))) as server:
         over_http = LM(server.base_url, model="m", wire=name).complete(ASKED)
@@ -236,7 +236,7 @@ def test_a_recorded_answer_has_the_one_normal_form(name: str, shape: str) -> Non
 
 @one_each
 def test_a_recorded_answer_goes_back_with_its_calls_and_words(name: str, shape: str) -> None:
-    """E62, E67: as the assistant's message of the next request, over the wire that it came by."""
+    """As the assistant's message of the next request, over the wire that it came by."""
     answer = wire(name).read(recorded(shape))
     sent = wire(name).render(
         Request(Messages([Message("user", "q"), answer.message(), Message("user", "go on")])),
@@ -259,7 +259,7 @@ def _strings(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("shape", WITHHELD)
 def test_a_recorded_body_without_an_answer_is_an_error_of_the_house(shape: str) -> None:
-    """E62, E57: one class, over HTTP and read alone."""
+    """One class, over HTTP and read alone."""
     name, kind = WITHHELD[shape]
     body = recorded(shape)
     with pytest.raises(kind) as alone:
@@ -270,7 +270,7 @@ def test_a_recorded_body_without_an_answer_is_an_error_of_the_house(shape: str) 
 
 
 def test_every_recorded_answer_is_in_the_table() -> None:
-    """E62: a new golden answer wants its row."""
+    """A new golden answer wants its row."""
     files = {path.stem for path in GOLDEN.glob("*.json") if "request" not in path.stem}
     assert {shape for _, shape in CASES} | WITHHELD.keys() == files
     assert ANSWERS.keys() == WIRES.keys()
@@ -278,7 +278,7 @@ def test_every_recorded_answer_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", WIRES)
 def test_every_wire_has_the_shapes_that_providers_answer_in(name: str) -> None:
-    """E62: words alone, one call and several, thoughts, and a refusal."""
+    """Words alone, one call and several, thoughts, and a refusal."""
     said = list(ANSWERS[name].values())
     assert any(each.text and not each.calls for each in said)
     assert any(len(each.calls) == 1 for each in said)

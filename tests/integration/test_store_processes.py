@@ -117,7 +117,7 @@ def here(folder: Path, **keywords: Any) -> tuple[SQLiteStore, Run]:
 
 
 def test_a_run_is_started_decided_and_finished_by_three_processes(tmp_path: Path) -> None:
-    """A3, U99, V1: the wait survives the end of every process; each tool ran once."""
+    """The wait survives the end of every process; each tool ran once."""
     assert said(process("start", tmp_path)) == "waiting"
     store, run = here(tmp_path)
     run.answer(run.pending[0].approve())
@@ -129,7 +129,7 @@ def test_a_run_is_started_decided_and_finished_by_three_processes(tmp_path: Path
 def test_a_killed_run_is_gone_on_with_at_once_and_nothing_finished_is_done_again(
     tmp_path: Path,
 ) -> None:
-    """R2, R3, A3: SIGKILL inside a tool; the lease of a process that is dead holds nobody up."""
+    """SIGKILL inside a tool; the lease of a process that is dead holds nobody up."""
     (tmp_path / "hang_one").touch()
     running = process("start", tmp_path)
     until((tmp_path / "hangs_one").exists)
@@ -152,7 +152,7 @@ def test_a_killed_run_is_gone_on_with_at_once_and_nothing_finished_is_done_again
 
 
 def test_of_several_processes_one_executes_a_run_and_the_others_are_told(tmp_path: Path) -> None:
-    """V4, A3: one approval, four contenders, one payment."""
+    """One approval, four contenders, one payment."""
     assert said(process("start", tmp_path)) == "waiting"
     store, run = here(tmp_path)
     run.answer(run.pending[0].approve())
@@ -168,7 +168,7 @@ def test_of_several_processes_one_executes_a_run_and_the_others_are_told(tmp_pat
 
 
 def test_while_a_process_is_at_work_its_lease_is_renewed(tmp_path: Path) -> None:
-    """A3: a tool may run for longer than the lease."""
+    """A tool may run for longer than the lease."""
     (tmp_path / "hang_one").touch()
     running = process("start", tmp_path, LEASE_S="3")
     until((tmp_path / "hangs_one").exists)
@@ -183,7 +183,7 @@ def test_while_a_process_is_at_work_its_lease_is_renewed(tmp_path: Path) -> None
 
 
 def test_a_stopped_process_that_lost_its_run_is_fenced_when_it_wakes(tmp_path: Path) -> None:
-    """Q4: SIGSTOP, the run is taken over and finished, SIGCONT: its next write is refused, and it starts no tool."""
+    """SIGSTOP, the run is taken over and finished, SIGCONT: its next write is refused, and it starts no tool."""
     (tmp_path / "hang_one").touch()
     running = process("start", tmp_path, LEASE_S="3")
     until((tmp_path / "hangs_one").exists)
@@ -204,7 +204,7 @@ def test_a_stopped_process_that_lost_its_run_is_fenced_when_it_wakes(tmp_path: P
 
 
 def test_another_process_cancels_before_the_next_step(tmp_path: Path) -> None:
-    """R15: the call that is going on ends and is written; no other is begun."""
+    """The call that is going on ends and is written; no other is begun."""
     (tmp_path / "hang_one").touch()
     running = process("start", tmp_path)
     until((tmp_path / "hangs_one").exists)

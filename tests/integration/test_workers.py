@@ -36,7 +36,7 @@ def yard(postgres: PostgresServer, schema: str, tmp_path: Path) -> Iterator[Yard
 
 
 def test_runs_that_were_submitted_are_done_by_two_workers(yard: Yard) -> None:
-    """Q1, Q8, Q12, Q24: also those that were submitted before there was a worker; tickets are JSON with ids."""
+    """Also those that were submitted before there was a worker; tickets are JSON with ids."""
     yard.submit(*[f"pays {n}" for n in range(6)])
     yard.worker()
     yard.worker()
@@ -61,7 +61,7 @@ def test_runs_that_were_submitted_are_done_by_two_workers(yard: Yard) -> None:
 
 
 def test_forty_presses_make_one_ticket(yard: Yard) -> None:
-    """Q12: the decision and its ticket commit together."""
+    """The decision and its ticket commit together."""
     yard.worker()
     yard.submit("pays 1")
     yard.until(yard.all_are("waiting"))
@@ -84,7 +84,7 @@ def test_forty_presses_make_one_ticket(yard: Yard) -> None:
 
 
 def test_the_runs_of_a_killed_worker_are_done_by_the_others(yard: Yard) -> None:
-    """Q10, Q14: and no ticket stays with the dead."""
+    """And no ticket stays with the dead."""
     victim = yard.worker(tool_s=0.3)
     yard.worker(tool_s=0.3)
     yard.worker(tool_s=0.3)
@@ -97,7 +97,7 @@ def test_the_runs_of_a_killed_worker_are_done_by_the_others(yard: Yard) -> None:
 
 
 def test_a_ticket_that_failed_or_was_lost_is_made_anew(yard: Yard) -> None:
-    """Q14: trap 2 of the specification. The failure counts as a recovery."""
+    """Trap 2 of the specification. The failure counts as a recovery."""
     first = yard.worker()
     first.send_signal(signal.SIGTERM)
     assert first.wait(60) == 0
@@ -110,7 +110,7 @@ def test_a_ticket_that_failed_or_was_lost_is_made_anew(yard: Yard) -> None:
 
 
 def test_all_tickets_are_made_anew_after_the_queue_was_lost(yard: Yard) -> None:
-    """Q14: nothing of a run is lost with DBOS's tables."""
+    """Nothing of a run is lost with DBOS's tables."""
     first = yard.worker()
     first.send_signal(signal.SIGTERM)
     assert first.wait(60) == 0
@@ -122,7 +122,6 @@ def test_all_tickets_are_made_anew_after_the_queue_was_lost(yard: Yard) -> None:
 
 
 def test_a_pickled_ticket_is_not_read(yard: Yard) -> None:
-    """Q8."""
     yard.worker()
     pickled = "Y29zCnN5c3RlbQooUyd0b3VjaCAvdG1wL293bmVkJwp0Ui4="  # os.system("touch /tmp/owned")
     yard.submit("charges 1")
@@ -148,7 +147,6 @@ def test_workers_outlive_a_restart_of_postgres(
     postgres: PostgresServer,
     how: str,
 ) -> None:
-    """Q15."""
     yard.worker(tool_s=0.1)
     yard.worker(tool_s=0.1)
     yard.submit(*[f"waits {n}" for n in range(16)])
@@ -161,7 +159,7 @@ def test_workers_outlive_a_restart_of_postgres(
 
 
 def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard: Yard) -> None:
-    """Q18: `make pg-bench` measures memory and time with ten thousand of each."""
+    """`make pg-bench` measures memory and time with ten thousand of each."""
     worker = yard.worker("--per-minute", "30", dsn=f"{yard.dsn}?application_name={yard.schema}")
 
     def costs() -> tuple[int, int]:
@@ -188,7 +186,7 @@ def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard:
 
 
 def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
-    """Q18: ids of runs have the collation "C"; with it, Postgres would read all tickets for each run."""
+    """Ids of runs have the collation "C"; with it, Postgres would read all tickets for each run."""
     yard.worker()
 
     def plan(db: Any) -> list[str]:
@@ -204,7 +202,7 @@ def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
 
 
 def test_runs_begin_by_priority(yard: Yard) -> None:
-    """Q16: a worker with one slot finds them all in the queue."""
+    """A worker with one slot finds them all in the queue."""
     first = yard.worker(
         "--concurrency",
         "1",
@@ -219,7 +217,7 @@ def test_runs_begin_by_priority(yard: Yard) -> None:
 
 
 def test_limits_hold_and_a_waiting_run_counts_for_none(yard: Yard) -> None:
-    """Q16: of all workers, and of one key."""
+    """Of all workers, and of one key."""
     yard.worker("--total", "2", tool_s=0.1)
     yard.worker("--total", "2", tool_s=0.1)
     yard.submit(*[f"pays {n}" for n in range(8)])
@@ -228,7 +226,6 @@ def test_limits_hold_and_a_waiting_run_counts_for_none(yard: Yard) -> None:
 
 
 def test_one_key_has_its_own_limit(yard: Yard) -> None:
-    """Q16."""
     yard.worker("--per-key", "1", tool_s=0.1)
     yard.submit(*[f"charges {n}" for n in range(5)], queue_key="ann")
     yard.until(yard.all_are("done"))
@@ -236,7 +233,7 @@ def test_one_key_has_its_own_limit(yard: Yard) -> None:
 
 
 def test_no_more_runs_begin_in_a_minute_than_the_limit(yard: Yard) -> None:
-    """Q16: a rate."""
+    """A rate."""
     yard.worker("--per-minute", "2")
     yard.submit("charges 1", "charges 2", "charges 3")
     yard.until(lambda: len(yard.did()) == 2)
@@ -245,7 +242,6 @@ def test_no_more_runs_begin_in_a_minute_than_the_limit(yard: Yard) -> None:
 
 
 def test_a_worker_that_is_told_to_end_lets_runs_come_to_rest(yard: Yard) -> None:
-    """Q17."""
     yard.worker(tool_s=1.0)
     yard.submit(*[f"charges {n}" for n in range(4)])
     yard.until(lambda: len(yard.did()) == 4)
@@ -255,7 +251,7 @@ def test_a_worker_that_is_told_to_end_lets_runs_come_to_rest(yard: Yard) -> None
 
 
 def test_a_worker_that_is_told_to_end_twice_ends_as_after_once(yard: Yard) -> None:
-    """Q17: a run that waits for a person waits on, and one in a tool comes to rest."""
+    """A run that waits for a person waits on, and one in a tool comes to rest."""
     worker = yard.worker(tool_s=2.0)
     yard.submit("pays 1")
     yard.until(yard.all_are("waiting"))
@@ -274,7 +270,7 @@ def test_a_worker_that_is_told_to_end_twice_ends_as_after_once(yard: Yard) -> No
 
 
 def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> None:
-    """Q17: nothing is repeated that was done, nothing is lost."""
+    """Nothing is repeated that was done, nothing is lost."""
     yard.worker("--drain-s", "0.1", tool_s=60.0)
     yard.submit("waits 1", "waits 2")
     yard.until(lambda: len(yard.did()) == 2)
@@ -289,7 +285,7 @@ def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> No
 
 
 def test_a_blocked_thread_does_not_hold_up_the_end_of_a_worker(yard: Yard) -> None:
-    """Q17: its call may have happened, so a person is asked before it is made again (R4)."""
+    """Its call may have happened, so a person is asked before it is made again (R4)."""
     yard.worker("--drain-s", "0.1", tool_s=3600.0)
     yard.submit("charges 1")
     yard.until(lambda: yard.did()["charge 1"])
@@ -305,7 +301,7 @@ def test_a_blocked_thread_does_not_hold_up_the_end_of_a_worker(yard: Yard) -> No
 
 
 def test_a_run_waits_for_the_worker_whose_program_fits(yard: Yard, tmp_path: Path) -> None:
-    """Q13, Q17, Q25: in a rolling deployment each worker takes what it fits."""
+    """In a rolling deployment each worker takes what it fits."""
     other = tmp_path / "newer.py"
     other.write_text(
         (TESTS / "worker_program.py")
@@ -323,7 +319,6 @@ def test_a_run_waits_for_the_worker_whose_program_fits(yard: Yard, tmp_path: Pat
 
 
 def test_delays_and_expiries_are_kept_by_the_queue(yard: Yard) -> None:
-    """Q21."""
     yard.worker()
     yard.submit("expires 1")
     yard.submit("charges 1", delay_s=3.0)
@@ -337,7 +332,7 @@ def test_delays_and_expiries_are_kept_by_the_queue(yard: Yard) -> None:
 
 
 def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -> None:
-    """Q11, Q12, Q23: and no password is shown."""
+    """And no password is shown."""
     yard.worker(tool_s=1.0)
     yard.worker(tool_s=1.0)
     yard.submit("pays 1", "waits 2")
@@ -359,7 +354,7 @@ def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -
 
 
 def test_a_run_that_waits_for_its_turn_is_not_stuck(yard: Yard) -> None:
-    """Q14: behind a limit, or for its delay, for an hour; but it is once no worker is left."""
+    """Behind a limit, or for its delay, for an hour; but it is once no worker is left."""
     worker = yard.worker("--per-minute", "1")
     yard.submit("charges 1")
     yard.until(yard.all_are("done"))
@@ -379,7 +374,7 @@ def test_a_run_that_waits_for_its_turn_is_not_stuck(yard: Yard) -> None:
 
 
 def test_what_only_shows_runs_writes_nothing(yard: Yard) -> None:
-    """Q11, W25: commands and a page that read, on connections that may not write; decisions are refused."""
+    """Commands and a page that read, on connections that may not write; decisions are refused."""
     yard.worker()
     yard.submit("pays 1")
     yard.until(yard.all_are("waiting"))
@@ -401,7 +396,7 @@ def test_what_only_shows_runs_writes_nothing(yard: Yard) -> None:
 
 
 def test_workers_go_on_with_a_run_that_a_chat_began(yard: Yard) -> None:
-    """Q1, W17: the page executes it until it asks; who decides elsewhere calls a worker."""
+    """The page executes it until it asks; who decides elsewhere calls a worker."""
     with yard.page(f"{TESTS / 'worker_program.py'}:agent") as client:
         assert "Send" in client.get("/chat").text
         got = client.post("/chat", {"v:task": "pays 5"}, page="/chat")
@@ -417,7 +412,7 @@ def test_workers_go_on_with_a_run_that_a_chat_began(yard: Yard) -> None:
 
 
 def test_a_program_that_blocks_the_loop_keeps_its_lease(yard: Yard) -> None:
-    """Q19: longer than a silent worker counts as alive."""
+    """Longer than a silent worker counts as alive."""
     yard.worker(tool_s=8.0)
     yard.worker(tool_s=8.0)
     yard.submit("blocks 1")
@@ -427,7 +422,6 @@ def test_a_program_that_blocks_the_loop_keeps_its_lease(yard: Yard) -> None:
 
 
 def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
-    """Q25."""
     yard.worker()
     yard.submit("charges 1", "charges 2")
     yard.until(yard.all_are("done"))
@@ -438,7 +432,7 @@ def test_a_deleted_run_leaves_no_ticket(yard: Yard) -> None:
 
 
 def test_a_task_of_celery_carries_a_run_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Q22: the engine in memory, the store a file; the task is what docs/workers.md shows."""
+    """The engine in memory, the store a file; the task is what docs/workers.md shows."""
     celery = pytest.importorskip("celery")
     monkeypatch.setattr(worker_program, "FOLDER", tmp_path)  # its tools run in this process
     store = ferrule.SQLiteStore(tmp_path / "runs.db")

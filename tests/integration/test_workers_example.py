@@ -96,7 +96,7 @@ def terminals() -> Iterator[Terminals]:
 
 
 def test_the_readme_is_a_recipe(terminals: Terminals) -> None:
-    """Q1, Q10, Q11: each command as it stands there; the page decides, a worker is killed, and nothing is stuck."""
+    """Each command as it stands there; the page decides, a worker is killed, and nothing is stuck."""
     _, server, create, worker, page, submit, decide = blocks()
     home = terminals.folder / "home"
     home.mkdir()

@@ -83,5 +83,5 @@ def test_what_goes_beyond_talking_is_refused(params: dict[str, Any], why: str) -
 
 
 def test_without_the_hook_the_capability_is_not_declared() -> None:
-    """M61: off by default."""
+    """Off by default."""
     assert MCPServer.stdio("x").options.sample is None

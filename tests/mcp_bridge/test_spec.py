@@ -21,7 +21,6 @@ def test_a_file_of_servers_gives_the_same_servers_as_the_constructors(
     tmp_path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M2."""
     monkeypatch.setenv("ROOT", "/srv")
     monkeypatch.setenv("TOKEN", SECRET)
     path = tmp_path / "mcp.json"
@@ -64,7 +63,6 @@ def test_a_file_of_servers_gives_the_same_servers_as_the_constructors(
 
 
 def test_every_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M2, P74."""
     monkeypatch.delenv("NOT_SET", raising=False)
     monkeypatch.delenv("NOR_THIS", raising=False)
     with pytest.raises(ConfigurationError, match=r"`files`.*`NOT_SET`, `NOR_THIS`"):
@@ -133,7 +131,6 @@ SERVERS = [
 
 @pytest.mark.parametrize("server", SERVERS, ids=["stdio", "http", "sse"])
 def test_secrets_are_neither_shown_nor_saved(server: MCPServer) -> None:
-    """M66."""
     for text in (repr(server), str(server), repr(server.spec), json.dumps(server.dump_state())):
         assert SECRET not in text
         assert server.name in text
@@ -142,7 +139,7 @@ def test_secrets_are_neither_shown_nor_saved(server: MCPServer) -> None:
 def test_what_was_saved_is_loaded_when_its_variables_are_set(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M67: options come along; a secret is read from the variable that stands in its place."""
+    """Options come along; a secret is read from the variable that stands in its place."""
     server = SERVERS[0]
     saved = json.loads(json.dumps(server.dump_state()))
     with pytest.raises(ConfigurationError, match=r"`FILES_API_KEY`.*`API_KEY`"):
@@ -170,7 +167,7 @@ def test_a_server_in_this_process_cannot_be_saved() -> None:
     args=st.lists(st.from_regex(r"[a-z][a-z0-9./]{0,12}", fullmatch=True), max_size=4),
 )
 def test_a_spec_survives_saving(env: dict[str, str], args: list[str]) -> None:
-    """M67: with the variables of the saved form set to what they were."""
+    """With the variables of the saved form set to what they were."""
     spec = ServerSpec(name="s", transport="stdio", command="run", args=tuple(args), env=env)
     assert spec_from_state(json.loads(json.dumps(spec.dump_state()))).expanded(env) == spec
 
@@ -234,7 +231,7 @@ def test_a_server_is_named_after_its_host_and_an_unusual_port() -> None:
     ["${FOO}", "$${FOO}", "$$${", "a ${FOO:-b} ${", "${not one}", "$x {y}"],
 )
 def test_what_looks_like_a_variable_comes_back_as_it_was(text: str) -> None:
-    """M67: a command line that was given in code is the same one when it is loaded."""
+    """A command line that was given in code is the same one when it is loaded."""
     spec = ServerSpec(
         name="s",
         transport="stdio",
@@ -276,7 +273,6 @@ LEAKING = [
 def test_no_secret_is_in_a_name_nor_shown_nor_saved_and_with_its_variables_it_is_the_same(
     server: MCPServer,
 ) -> None:
-    """M66, M67."""
     saved = json.loads(json.dumps(server.dump_state()))
     for text in (server.name, repr(server), str(saved)):
         assert SECRET not in text

@@ -42,7 +42,7 @@ def test_a_model_older_than_answer_schemas_is_known(model, schema):
 
 
 def test_what_the_user_says_of_a_model_holds():
-    """E65: an override both ways."""
+    """An override both ways."""
     assert LM(
         "ollama/gemma3",
         capabilities=Capabilities(native_tools=True),

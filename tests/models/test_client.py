@@ -129,7 +129,7 @@ def asked(client: Any, lm: BaseLM, way: str) -> Response:
 @clients
 @pytest.mark.parametrize("way", WAYS)
 def test_calls_and_text_come_through_every_real_client(make, wire, way):
-    """E22: whole and streamed, from a sync and an async client, for sync and async callers."""
+    """Whole and streamed, from a sync and an async client, for sync and async callers."""
     with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
         client = make(served.base_url)
         found = asked(
@@ -163,7 +163,7 @@ class Limited(BaseLM):
 
 @clients
 def test_errors_of_a_client_are_errors_of_the_house(make, wire):
-    """L4: with provider, status and the provider's message."""
+    """With provider, status and the provider's message."""
     with serve(Limited()) as served:
         client = make(served.base_url)
         with pytest.raises(RateLimitError, match="slow down") as raised:
@@ -188,7 +188,7 @@ MID_STREAM = {
 @pytest.mark.parametrize("name", ["openai", "anthropic"])
 @pytest.mark.parametrize(("error", "kind"), MID_STREAM.values(), ids=MID_STREAM)
 def test_an_error_in_mid_stream_keeps_its_class(name, way, error, kind):
-    """L4, L5: as an error with a status."""
+    """As an error with a status."""
     if name == "openai":
         begun = b'data: {"choices": [{"index": 0, "delta": {"content": "he"}}]}\n\n'
         sent = begun + event({"error": error})
@@ -253,7 +253,7 @@ SAID = {"choices": [{"message": {"content": "hi", "tool_calls": None}, "finish_r
     ids=["dict", "objects"],
 )
 def test_whatever_has_the_same_create_is_a_client(answer):
-    """E19, E23: attribute objects and dicts are accepted."""
+    """Attribute objects and dicts are accepted."""
     client = Traced(answer)
     lm = LM.from_client(client, "m", top_p=0.1)
     assert lm("hello") == "hi"
@@ -272,7 +272,7 @@ def test_whatever_has_the_same_create_is_a_client(answer):
     ],
 )
 def test_a_client_that_does_not_stream_answers_at_once(answer, is_async):
-    """L5: a wrapper or a stand-in, which may ignore `stream=True`."""
+    """A wrapper or a stand-in, which may ignore `stream=True`."""
 
     def create(**body: Any) -> Any:
         return answer
@@ -294,7 +294,6 @@ def test_a_client_that_does_not_stream_answers_at_once(answer, is_async):
 
 @pytest.mark.parametrize("answer", [None, 3])
 def test_a_stream_that_is_none_is_told(answer):
-    """L5."""
     lm = LM.from_client(
         SimpleNamespace(
             chat=SimpleNamespace(completions=SimpleNamespace(create=lambda **body: answer)),
@@ -326,14 +325,14 @@ def test_what_is_no_client_is_told(client, model, wire, words):
 
 
 def test_litellm_is_an_extra(monkeypatch):
-    """L5: the error names it."""
+    """The error names it."""
     monkeypatch.setitem(sys.modules, "litellm", None)
     with pytest.raises(ConfigurationError, match=r"ferrule\[litellm\]"):
         LM.from_litellm("openai/m")
 
 
 def test_litellm_is_asked_through_its_two_doors(monkeypatch):
-    """L5: sync and async, whole and streamed; its own settings are its own. As litellm 1.106 was seen to do, for it is not installed here."""
+    """Sync and async, whole and streamed; its own settings are its own. As litellm 1.106 was seen to do, for it is not installed here."""
     seen: list[dict[str, Any]] = []
 
     def completion(model, messages=(), **rest):
@@ -384,7 +383,7 @@ def test_settings_of_another_library_are_refused_for_sdk_clients():
     ["api_key", "strict_tools", "max_retries", "timeout_s", "base_url"],
 )
 def test_what_is_the_clients_own_business_is_no_setting(name):
-    """Ours: else a key would go into the body."""
+    """Else a key would go into the body."""
     with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
         LM.from_client(Traced(SAID), "m", **{name: "sk-2"})
     with pytest.raises(ConfigurationError, match=f"`{name}`.*client"):
@@ -398,7 +397,7 @@ def test_what_is_the_clients_own_business_is_no_setting(name):
     ids=["whole", "streamed"],
 )
 def test_what_is_the_clients_own_business_is_no_setting_of_a_request(ask, name):
-    """L1: the client is not asked at all."""
+    """The client is not asked at all."""
     client = Traced(SAID)
     with pytest.raises(ConfigurationError, match=f"`{name}` is not a setting"):
         ask(LM.from_client(client, "m"), Request(ASKED.messages, settings={name: "sk-2"}))
@@ -425,7 +424,7 @@ SWITCHES: dict[str, Any] = {
 @pytest.mark.parametrize(("first", "then"), SWITCHES.values(), ids=SWITCHES.keys())
 @pytest.mark.parametrize("kind", ["openai_async", "anthropic_async"])
 def test_an_async_client_on_a_second_event_loop_is_told(kind, first, then):
-    """L5: its connections belong to the first. The SDKs raise a bare `RuntimeError`, or hang; models of one client share its loop."""
+    """Its connections belong to the first. The SDKs raise a bare `RuntimeError`, or hang; models of one client share its loop."""
     with serve(ScriptedLM(by=lambda request: ANSWER)) as served:
         client = CLIENTS[kind][0](served.base_url)
         send = client._client.send

@@ -66,7 +66,6 @@ def guided(server, **options):
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_the_field_that_a_server_obeys_is_found_once_and_used(field):
-    """C15."""
     prefix = "I double.<tool_call>" if field == "grammar" else ""
     obedient = Server(field, prefix + WRITTEN, prefix + WRITTEN)
     with serve(ScriptedLM(by=obedient)) as server:
@@ -86,7 +85,6 @@ def test_the_field_that_a_server_obeys_is_found_once_and_used(field):
 
 
 def test_a_server_that_ignores_every_form_is_told_apart():
-    """C16."""
     with (
         serve(ScriptedLM(by=Server())) as server,
         pytest.raises(ConstraintError, match="ignores constraints") as raised,
@@ -112,7 +110,6 @@ def test_a_server_that_ignores_every_form_is_told_apart():
     ],
 )
 def test_an_answer_that_does_not_keep_to_its_constraint_is_an_error_and_no_call(answer):
-    """C15, P57."""
     with (
         serve(ScriptedLM(by=Server("guided_json", answer))) as server,
         pytest.raises(ConstraintError, match="did not follow its guided_json"),
@@ -132,7 +129,7 @@ def test_a_server_that_is_not_there_says_nothing_about_constraints():
     [RateLimitError("slow down", status=429), UnavailableError("Loading model", status=503)],
 )
 def test_a_busy_server_says_nothing_about_constraints(busy):
-    """C15: nor is another form than the best one remembered for it."""
+    """Nor is another form than the best one remembered for it."""
     obedient = Server("grammar", "I double.<tool_call>" + WRITTEN)
     answers = iter([busy])
     with serve(ScriptedLM(by=lambda request: next(answers, None) or obedient(request))) as server:

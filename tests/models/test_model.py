@@ -44,7 +44,6 @@ async def collected(stream) -> list:
 
 
 def test_a_model_needs_one_method():
-    """L1."""
     lm = Shouting()
     assert isinstance(lm, Model)
     assert as_model(lm) is lm
@@ -55,12 +54,11 @@ def test_a_model_needs_one_method():
 
 
 def test_async_answers_are_made_in_a_worker_thread():
-    """L1: a slow `complete` must not hold up the loop."""
+    """A slow `complete` must not hold up the loop."""
     assert asyncio.run(Shouting().acomplete(ASKED)).reasoning != threading.current_thread().name
 
 
 def test_a_stream_is_one_delta_and_the_whole():
-    """L1."""
     lm = Shouting()
     whole = lm.complete(ASKED)
     assert list(lm.stream(ASKED)) == [Delta("HI", whole.reasoning or ""), whole]
@@ -68,8 +66,6 @@ def test_a_stream_is_one_delta_and_the_whole():
 
 
 def test_an_empty_answer_streams_as_the_whole_alone():
-    """L1."""
-
     class Silent(BaseLM):
         def complete(self, request):
             return Response()
@@ -79,13 +75,11 @@ def test_an_empty_answer_streams_as_the_whole_alone():
 
 
 def test_a_model_without_complete_says_what_to_write():
-    """L1."""
     with pytest.raises(NotImplementedError, match="must define `complete"):
         BaseLM().complete(ASKED)
 
 
 def test_a_conversation_may_be_messages_or_dicts():
-    """L1."""
     lm = Shouting()
     assert (
         lm(messages=[{"role": "system", "content": "x"}, {"role": "user", "content": "dict"}])
@@ -96,7 +90,6 @@ def test_a_conversation_may_be_messages_or_dicts():
 
 
 def test_settings_of_a_call_go_with_its_request():
-    """L2."""
     seen = []
 
     class Watching(BaseLM):
@@ -124,14 +117,11 @@ def test_settings_of_a_call_go_with_its_request():
     ids=range(8),
 )
 def test_what_is_no_question_is_refused(args, kwargs, kind):
-    """Ours."""
     with pytest.raises(kind):
         Shouting()(*args, **kwargs)
 
 
 def test_a_refusal_without_text_is_raised():
-    """L2."""
-
     class Unwilling(BaseLM):
         def complete(self, request):
             return Response(None, refusal="I won't.")
@@ -141,7 +131,6 @@ def test_a_refusal_without_text_is_raised():
 
 
 def test_copies_do_not_change_the_original():
-    """L1."""
     lm = Shouting()
     hot = lm.copy(temperature=1)
     assert (dict(lm.settings), dict(hot.settings)) == ({}, {"temperature": 1})
@@ -161,7 +150,6 @@ class Duck:
 
 
 def test_an_object_with_complete_becomes_a_model():
-    """L1."""
     lm = as_model(Duck(Response("quack")))
     assert isinstance(lm, Model)
     assert lm.name == "Duck"
@@ -172,13 +160,10 @@ def test_an_object_with_complete_becomes_a_model():
 
 
 def test_text_in_place_of_a_response_will_do():
-    """Ours."""
     assert as_model(Duck("quack")).complete(ASKED) == Response("quack")
 
 
 def test_what_else_an_object_has_is_used():
-    """L1."""
-
     class Whole(Duck):
         name = "mallard"
         capabilities = Capabilities(native_tools=False)
@@ -198,8 +183,6 @@ def test_what_else_an_object_has_is_used():
 
 
 def test_an_object_that_fits_the_protocol_is_taken_as_it_is():
-    """L1."""
-
     class Full(Duck):
         name, capabilities = "full", Capabilities()
         acomplete = stream = astream = Duck.complete
@@ -209,7 +192,7 @@ def test_an_object_that_fits_the_protocol_is_taken_as_it_is():
 
 
 def test_an_async_complete_is_told_apart():
-    """Ours: and no coroutine is left unawaited."""
+    """And no coroutine is left unawaited."""
 
     class Async:
         async def complete(self, request):
@@ -220,7 +203,6 @@ def test_an_async_complete_is_told_apart():
 
 
 def test_what_complete_returns_must_be_an_answer():
-    """Ours."""
     with pytest.raises(BadRequestError, match="must return a `Response`"):
         as_model(Duck({"text": "x"})).complete(ASKED)
 
@@ -231,7 +213,6 @@ def test_what_complete_returns_must_be_an_answer():
     ids=["name", "class", "none", "int", "obj", "fn"],
 )
 def test_what_is_no_model_is_refused_with_advice(bad):
-    """L1."""
     with pytest.raises(ConfigurationError, match=r"LM\(|Shouting\(|BaseLM"):
         as_model(bad)
 
@@ -240,7 +221,7 @@ def test_what_is_no_model_is_refused_with_advice(bad):
 
 
 def test_a_missing_key_is_named_when_the_model_is_asked(monkeypatch):
-    """L1: not when it is made."""
+    """Not when it is made."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     lm = LM("openai/gpt-5-mini")
     for ask in (
@@ -253,7 +234,6 @@ def test_a_missing_key_is_named_when_the_model_is_asked(monkeypatch):
 
 
 def test_keys_are_read_when_a_request_goes_out(monkeypatch):
-    """L1."""
     with raw_server(reply()) as server:
         lm = LM("groq/llama", base_url=server.base_url)
         lm.complete(ASKED)
@@ -266,7 +246,6 @@ def test_keys_are_read_when_a_request_goes_out(monkeypatch):
 
 
 def test_settings_headers_and_the_models_name_go_out():
-    """L1, L2."""
     with raw_server(reply()) as server:
         lm = LM(server.base_url, model="org/m", headers={"X-Title": "t"}, temperature=0.5)
         lm.copy(temperature=None, top_p=1)("hi", seed=3)
@@ -281,7 +260,6 @@ def test_settings_headers_and_the_models_name_go_out():
 
 
 def test_a_model_does_not_show_its_key(caplog):
-    """L1."""
     caplog.set_level(logging.DEBUG)
     with raw_server(reply("{}", "500 x"), reply()) as server:
         lm = LM(
@@ -305,14 +283,13 @@ def test_a_model_does_not_show_its_key(caplog):
     ids=["copy", "copy.copy"],
 )
 def test_a_copy_sends_the_key_that_the_model_was_given(copied):
-    """L1: a pickle leaves it behind, a copy does not."""
+    """A pickle leaves it behind, a copy does not."""
     with raw_server(reply()) as server:
         copied(LM(server.base_url, model="m", api_key=KEY)).complete(ASKED)
     assert server.requests[0][0]["authorization"] == f"Bearer {KEY}"
 
 
 def test_a_pickled_model_leaves_its_key_at_home():
-    """L1, ours."""
     lm = LM("openai/gpt-5-mini", api_key=KEY, temperature=0)
     pickled = pickle.dumps(lm)
     assert KEY.encode() not in pickled
@@ -321,7 +298,6 @@ def test_a_pickled_model_leaves_its_key_at_home():
 
 
 def test_capabilities_are_the_providers_unless_told():
-    """L1."""
     assert LM("openai/x").capabilities.json_schema
     assert not LM(
         "openai/x",
@@ -330,7 +306,6 @@ def test_capabilities_are_the_providers_unless_told():
 
 
 def test_a_key_that_cannot_be_one_is_not_repeated(monkeypatch):
-    """L1."""
     for bad in ("sk secret", "sk-ü", "sk\nsecret"):
         with pytest.raises(ConfigurationError, match="no key has") as caught:
             LM("openai/x", api_key=bad).complete(ASKED)
@@ -341,7 +316,6 @@ def test_a_key_that_cannot_be_one_is_not_repeated(monkeypatch):
 
 
 def test_importing_models_loads_no_client():
-    """F2."""
     program = (
         "import sys; from ferrule.models.hosted import LM; from ferrule.testing.scripted import ScriptedLM; LM('openai/x');"
         "print([name for name in ('httpx2', 'stamina', 'asyncio', 'tenacity', 'ssl') if name in sys.modules])"
@@ -357,7 +331,7 @@ def test_importing_models_loads_no_client():
 
 @pytest.mark.parametrize("answer", ["x", None, {"text": "x"}, Response(5)], ids=repr)
 def test_asking_a_model_by_hand_says_that_it_returns_no_response(answer):
-    """Ours: it was a raw `AttributeError`; sync, async and streamed."""
+    """It was a raw `AttributeError`; sync, async and streamed."""
 
     class Odd(BaseLM):
         def complete(self, request):
@@ -374,7 +348,7 @@ def test_asking_a_model_by_hand_says_that_it_returns_no_response(answer):
 
 
 def test_a_complete_of_ones_own_that_is_async_is_told_what_it_is_called():
-    """Ours: a coroutine is no answer."""
+    """A coroutine is no answer."""
 
     class Late(BaseLM):
         async def complete(self, request):

@@ -35,12 +35,10 @@ def _places(monkeypatch):
     ],
 )
 def test_an_address_is_completed_from_the_environment(name, url):
-    """L1."""
     assert choose(f"{name}/google/some-model", None, None)[0].base_url == url
 
 
 def test_the_global_place_of_vertex_is_in_no_hosts_name(monkeypatch):
-    """L1."""
     monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "global")
     assert choose("vertex/google/m", None, None)[0].base_url.startswith(
         "https://aiplatform.googleapis.com/v1/projects/mine/locations/global/",
@@ -56,7 +54,7 @@ def test_the_global_place_of_vertex_is_in_no_hosts_name(monkeypatch):
     ],
 )
 def test_an_address_that_cannot_be_completed_says_what_to_set(name, variable, monkeypatch):
-    """L1: and a whole address needs nothing."""
+    """And a whole address needs nothing."""
     for each in (*PLACES, "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(each, raising=False)
     with pytest.raises(
@@ -68,7 +66,6 @@ def test_an_address_that_cannot_be_completed_says_what_to_set(name, variable, mo
 
 
 def test_the_region_has_a_second_variable(monkeypatch):
-    """L1."""
     monkeypatch.delenv("AWS_REGION")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     assert "bedrock-runtime.eu-west-1." in choose("bedrock/m", None, None)[0].base_url
@@ -76,7 +73,6 @@ def test_the_region_has_a_second_variable(monkeypatch):
 
 @pytest.mark.parametrize("name", PROVIDERS)
 def test_every_provider_has_an_address_and_most_a_key(name):
-    """L1."""
     provider, model = choose(f"{name}/some/model:tag", None, None)
     assert model == "some/model:tag"
     assert address(provider.base_url).endswith("/chat/completions")
@@ -86,7 +82,6 @@ def test_every_provider_has_an_address_and_most_a_key(name):
 
 
 def test_an_address_takes_the_models_name_beside_it():
-    """L1."""
     provider, model = choose("http://host:8000/v1", None, "org/model")
     assert (provider.name, provider.base_url, model) == (
         "host:8000",
@@ -96,13 +91,11 @@ def test_an_address_takes_the_models_name_beside_it():
 
 
 def test_a_known_provider_may_live_elsewhere():
-    """L1."""
     provider, model = choose("openai/gpt", "http://proxy/v1", None)
     assert (provider.name, provider.base_url, model) == ("openai", "http://proxy/v1", "gpt")
 
 
 def test_any_model_name_goes_with_a_base_url():
-    """L1, ours."""
     provider, model = choose("Qwen/Qwen3-8B", "http://host:1/v1", None)
     assert (provider.name, model) == ("host:1", "Qwen/Qwen3-8B")
 
@@ -125,7 +118,6 @@ def test_any_model_name_goes_with_a_base_url():
     ids=range(11),
 )
 def test_what_names_no_model_is_refused_with_advice(args, words):
-    """L1."""
     with pytest.raises(ConfigurationError, match=words):
         choose(*args)
 
@@ -142,7 +134,6 @@ def test_what_names_no_model_is_refused_with_advice(args, words):
     ids=range(5),
 )
 def test_the_address_of_completions_is_under_the_base_url(base_url, expected):
-    """L1."""
     assert address(base_url) == expected
 
 
@@ -167,7 +158,6 @@ def test_a_host_name_that_no_request_can_use_is_refused_when_the_model_is_made(h
     ],
 )
 def test_what_is_no_address_is_refused_without_showing_secrets(bad):
-    """L1."""
     with pytest.raises(ConfigurationError) as caught:
         address(bad)
     assert "pass" not in str(caught.value).replace("password", "")
@@ -182,14 +172,13 @@ def test_what_is_no_address_is_refused_without_showing_secrets(bad):
 
 
 def test_what_may_be_secret_in_an_address_is_not_shown():
-    """L1."""
     assert public("https://user:pass@host:1/v1?key=secret") == "https://host:1/v1"
     assert "secret" not in repr(LM("https://host/v1?key=secret", model="m"))
 
 
 @pytest.mark.parametrize("name", ["api_base", "timeout", "num_retries", "cache", "n", "token"])
 def test_settings_of_other_libraries_are_pointed_out(name):
-    """Ours: the provider would get them, and the wish be lost."""
+    """The provider would get them, and the wish be lost."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         LM("openai/x", **{name: 1})
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
@@ -205,7 +194,7 @@ MAKERS = [
 
 @pytest.mark.parametrize("name", [*MAKERS, "model"])
 def test_a_copy_takes_settings_and_not_what_a_model_is_made_with(name):
-    """L1: else the provider would get it in the body, a key too, and the model go on as before."""
+    """Else the provider would get it in the body, a key too, and the model go on as before."""
     lm = LM("openai/x", api_key="sk-1")
     with pytest.raises(ConfigurationError, match=rf"`{name}`.*LM\(\.\.\., {name}=") as raised:
         lm.copy(**{name: "sk-2"})
@@ -214,7 +203,6 @@ def test_a_copy_takes_settings_and_not_what_a_model_is_made_with(name):
 
 
 def test_keys_come_from_the_first_variable_that_is_set(monkeypatch):
-    """L1."""
     gemini = PROVIDERS["gemini"]
     monkeypatch.delenv("GEMINI_API_KEY", raising=False)
     monkeypatch.setenv("GOOGLE_API_KEY", "google")
@@ -231,7 +219,6 @@ def test_keys_come_from_the_first_variable_that_is_set(monkeypatch):
 
 
 def test_a_key_is_text():
-    """Ours."""
     with pytest.raises(ConfigurationError, match="`api_key` is text"):
         key_for(PROVIDERS["openai"], 3, needed=True)  # type: ignore[arg-type]
 

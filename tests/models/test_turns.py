@@ -103,7 +103,7 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses"])
 def test_turns_of_one_role_are_merged_where_the_server_demands_it(way, wire, caplog):
-    """L3: asked once more, and remembered for the model and its copies."""
+    """Asked once more, and remembered for the model and its copies."""
     template = Template()
     with (
         serve(ScriptedLM(by=template)) as server,
@@ -117,7 +117,7 @@ def test_turns_of_one_role_are_merged_where_the_server_demands_it(way, wire, cap
 
 
 def test_any_other_server_gets_the_turns_as_they_are():
-    """L7: the default prompts stay equal."""
+    """The default prompts stay equal."""
     lm = ScriptedLM(["fine"])
     with serve(lm) as server:
         server.lm().complete(USERS)
@@ -127,14 +127,13 @@ def test_any_other_server_gets_the_turns_as_they_are():
 @pytest.mark.parametrize("words", TEMPLATES.values(), ids=TEMPLATES)
 @pytest.mark.parametrize("status", [400, 500])
 def test_the_refusal_is_known_by_its_words(words, status):
-    """L4: llama.cpp's server used to answer with status 500."""
+    """Llama.cpp's server used to answer with status 500."""
     with serve(ScriptedLM(by=Template(words=words, status=status))) as server:
         assert server.lm(max_retries=0).complete(USERS).text == "fine"
 
 
 @pytest.mark.parametrize("words", NO_SYSTEM.values(), ids=NO_SYSTEM)
 def test_a_system_message_that_is_refused_begins_the_first_question(words):
-    """L3."""
     template = Template(no_system=words)
     with serve(ScriptedLM(by=template)) as server:
         assert server.lm().complete(USERS).text == "fine"
@@ -142,7 +141,6 @@ def test_a_system_message_that_is_refused_begins_the_first_question(words):
 
 
 def test_a_refusal_that_merging_cannot_mend_is_raised():
-    """L4."""
     odd = Request(Messages([Message("assistant", "a"), Message("user", "b")]))
     with (
         serve(ScriptedLM(by=Template())) as server,
@@ -156,13 +154,11 @@ def test_a_refusal_that_merging_cannot_mend_is_raised():
     ["messages must not be empty", "the role `bot` is unknown", "tool roles are not supported"],
 )
 def test_other_refusals_of_messages_are_not_taken_for_it(words):
-    """Ours."""
     assert not demands_alternation(BadRequestError(words))
     assert not Turns().learn(BadRequestError(words), USERS, USERS)
 
 
 def test_pictures_stay_in_their_place():
-    """L2."""
     picture = Image(url="https://example.com/a.png")
     turns = Turns()
     turns.merges = True
@@ -181,7 +177,7 @@ def test_pictures_stay_in_their_place():
 
 
 def test_what_was_learnt_is_pickled():
-    """E21: a worker process need not be refused again."""
+    """A worker process need not be refused again."""
     template = Template()
     with serve(ScriptedLM(by=template)) as server:
         lm = server.lm()
@@ -191,7 +187,6 @@ def test_what_was_learnt_is_pickled():
 
 
 def test_a_client_of_the_users_learns_it_too():
-    """L5."""
     template = Template()
     with (
         serve(ScriptedLM(by=template)) as server,
@@ -210,7 +205,7 @@ STEPS = [
 
 
 def test_an_agent_in_text_mode_goes_on_and_its_prompt_only_grows():
-    """L3, L7: past steps are merged with the question, and each body begins with the one before it, except its end."""
+    """Past steps are merged with the question, and each body begins with the one before it, except its end."""
     template = Template([*STEPS, fields(reasoning="r", answer="7")])
     with serve(ScriptedLM(by=template)) as server:
         assert (
@@ -229,7 +224,7 @@ def test_an_agent_in_text_mode_goes_on_and_its_prompt_only_grows():
 
 
 def test_an_agent_with_native_calls_goes_on_in_text():
-    """L3: such a template has no place for calls and their results."""
+    """Such a template has no place for calls and their results."""
     native = native_step("hm", "add", {"a": 1, "b": 2})
     template = Template([native, *STEPS[1:], fields(reasoning="r", answer="7")])
     with serve(ScriptedLM(by=template)) as server:
@@ -242,7 +237,6 @@ def test_an_agent_with_native_calls_goes_on_in_text():
 
 
 def test_predict_keeps_working():
-    """L3."""
     template = Template([fields(answer="7")])
     with serve(ScriptedLM(by=template)) as server:
         assert (
@@ -259,7 +253,7 @@ def calls_in_fields(*calls) -> str:
 
 
 def test_predict_with_native_calls_goes_on_in_text():
-    """L3: its calls so far are told as text, and none of them runs again."""
+    """Its calls so far are told as text, and none of them runs again."""
     made: list[tuple[int, int]] = []
 
     @tool
@@ -298,7 +292,7 @@ def test_predict_with_native_calls_goes_on_in_text():
 
 
 def test_predict_that_went_on_in_text_counts_its_turns_and_replays():
-    """L3: a refused request is no turn, and a resumed run asks no model."""
+    """A refused request is no turn, and a resumed run asks no model."""
     native = {"name": "add", "args": {"a": 1, "b": 2}}
     template = Template([native, calls_in_fields(("add", {"a": 3, "b": 3})), fields(answer="6")])
     predict = Predict("question -> answer", tools=[add], max_turns=3)
@@ -319,7 +313,6 @@ def test_predict_that_went_on_in_text_counts_its_turns_and_replays():
 
 
 def test_predict_that_insists_on_native_calls_raises():
-    """L3."""
     native = {"name": "add", "args": {"a": 1, "b": 2}}
     with (
         serve(ScriptedLM(by=Template([native]))) as server,

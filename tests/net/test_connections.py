@@ -65,7 +65,7 @@ def refused(ask) -> str:
 
 @ways
 def test_a_socks_proxy_without_its_package_names_variable_and_package(ask, monkeypatch):
-    """Ours: it was an `ImportError` that named `httpx`, which is another package."""
+    """It was an `ImportError` that named `httpx`, which is another package."""
     monkeypatch.setitem(sys.modules, "socksio", None)
     monkeypatch.setenv("ALL_PROXY", "socks5://ada:hunter2@proxy.example:1080")
     said = refused(ask)
@@ -92,7 +92,7 @@ def test_a_proxy_that_is_no_address_is_told_with_its_variable_and_without_its_pa
     value,
     public,
 ):
-    """Ours: it was a `ValueError`, or blamed the address of the model."""
+    """It was a `ValueError`, or blamed the address of the model."""
     monkeypatch.setenv(name, value)
     said = refused(ask)
     assert f"`{name}`" in said
@@ -101,7 +101,6 @@ def test_a_proxy_that_is_no_address_is_told_with_its_variable_and_without_its_pa
 
 
 def test_the_variable_that_is_wrong_is_named_and_no_other(monkeypatch):
-    """Ours."""
     monkeypatch.setenv("HTTP_PROXY", "http://good.example:1")
     monkeypatch.setenv("HTTPS_PROXY", "good.example:1")
     monkeypatch.setenv("ALL_PROXY", "odd://bad.example")
@@ -118,7 +117,7 @@ def test_certificates_that_cannot_be_read_are_told_with_their_variable(
     tmp_path,
     content,
 ):
-    """Ours: it was a `FileNotFoundError` without a name."""
+    """It was a `FileNotFoundError` without a name."""
     path = tmp_path / "roots.pem"
     if content is not None:
         path.write_text(content)
@@ -163,7 +162,7 @@ sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows cannot fork")
 def test_a_forked_process_asks_over_connections_of_its_own():
-    """Ours: workers of gunicorn and Celery are forked after the program is loaded, and may have asked before."""
+    """Workers of gunicorn and Celery are forked after the program is loaded, and may have asked before."""
     with raw_server(reply()) as server:
         subprocess.run([sys.executable, "-c", FORKED, server.base_url], check=True)
         assert (server.accepted, len(server.requests)) == (4, 4)
@@ -198,7 +197,7 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("way", WAYS)
 def test_ctrl_c_ends_a_request_at_once(way):
-    """Ours: the server sees it too, while the process goes on."""
+    """The server sees it too, while the process goes on."""
     with (
         raw_server(say_nothing) as server,
         subprocess.Popen(
@@ -216,7 +215,7 @@ def test_ctrl_c_ends_a_request_at_once(way):
 
 
 def test_a_model_works_once_the_variable_is_mended(monkeypatch):
-    """Ours: nothing of the failed client is kept."""
+    """Nothing of the failed client is kept."""
     with raw_server(reply()) as server:
         lm = LM(server.base_url, model="m")
         monkeypatch.setenv("ALL_PROXY", "odd://bad.example")
@@ -233,7 +232,6 @@ def test_a_model_works_once_the_variable_is_mended(monkeypatch):
 
 @ways
 def test_a_request_goes_to_the_proxy_of_the_environment(ask, monkeypatch):
-    """Ours."""
     with raw_server(reply()) as proxy:
         monkeypatch.setenv("ALL_PROXY", proxy.base_url.removesuffix("/v1"))
         assert ask(LM("http://model.example/v1", model="m", api_key="x", max_retries=0))
@@ -242,7 +240,6 @@ def test_a_request_goes_to_the_proxy_of_the_environment(ask, monkeypatch):
 
 @ways
 def test_a_host_that_no_proxy_names_is_asked_itself(ask, monkeypatch):
-    """Ours."""
     with raw_server(reply()) as server:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
         monkeypatch.setenv("NO_PROXY", "localhost,127.0.0.0/8")
@@ -262,7 +259,7 @@ def test_a_server_on_this_machine_is_asked_itself_where_the_proxy_is_of_the_syst
 
 
 def test_a_connection_to_a_proxy_that_closes_under_a_request_is_replaced(monkeypatch):
-    """Ours: as a connection to the server itself."""
+    """As a connection to the server itself."""
 
     async def main(lm):
         return [(await lm.acomplete(ASKED)).text for _ in range(2)]
@@ -280,14 +277,13 @@ def test_a_connection_to_a_proxy_that_closes_under_a_request_is_replaced(monkeyp
 
 @ways
 def test_a_compressed_answer_is_read(ask):
-    """Ours."""
     with raw_server(reply(gzip.compress(OK), content_encoding="gzip")) as server:
         assert "hello" in str(ask(LM(server.base_url, model="m", max_retries=0)))
 
 
 @ways
 def test_a_redirect_is_not_followed(ask):
-    """Ours: the key would go to another server."""
+    """The key would go to another server."""
     with (
         raw_server(reply()) as other,
         raw_server(reply("", "307 Elsewhere", location=other.base_url)) as server,
@@ -347,7 +343,7 @@ def test_a_certificate_of_a_known_authority_that_is_expired_or_of_another_host_i
     given,
     why,
 ):
-    """Ours: and nothing was sent, no key either."""
+    """And nothing was sent, no key either."""
     context, path = private_tls(tmp_path, **given)
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
     with raw_server(reply(), tls=context) as server:
@@ -362,7 +358,6 @@ def test_a_server_of_a_private_authority_is_asked_once_its_certificate_is_named(
     monkeypatch,
     private,
 ):
-    """Ours."""
     context, path = private
     with raw_server(reply(), tls=context) as server:
         with pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"):

@@ -42,7 +42,6 @@ OVERFLOWS = [
 
 @pytest.mark.parametrize("message", OVERFLOWS, ids=range(len(OVERFLOWS)))
 def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
-    """L4."""
     error, again = status_error(400, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())
     assert type(error) is ContextOverflowError
     assert not again
@@ -60,7 +59,6 @@ def test_a_prompt_that_is_too_long_is_known_by_its_words(message):
     ids=range(5),
 )
 def test_not_everything_that_is_too_much_is_a_prompt_that_is_too_long(message):
-    """L4."""
     assert (
         type(status_error(413, {}, f'{{"error": {{"message": "{message}"}}}}'.encode())[0])
         is BadRequestError
@@ -87,14 +85,12 @@ SHAPES = {
 
 @pytest.mark.parametrize(("body", "words"), SHAPES.values(), ids=SHAPES.keys())
 def test_the_providers_message_is_found_in_any_shape(body, words):
-    """L4."""
     error, _ = status_error(400, {"x-request-id": "req"}, body, provider="p")
     assert words in str(error)
     assert (error.provider, error.status, error.request_id) == ("p", 400, "req")
 
 
 def test_a_long_message_is_cut():
-    """Ours."""
     assert len(str(status_error(400, {}, b"x" * 100_000)[0])) < 1200
 
 
@@ -104,7 +100,6 @@ def test_a_long_message_is_cut():
     st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms"]), st.text(max_size=8)),
 )
 def test_any_answer_gives_an_error(status, body, headers):
-    """L4."""
     error, again = status_error(status, headers, body, secret="secret")
     assert isinstance(error, LMError)
     assert again == (status == 429 or status >= 500)
@@ -130,12 +125,10 @@ def test_any_answer_gives_an_error(status, body, headers):
     ids=range(13),
 )
 def test_how_long_to_wait_is_read_from_the_headers(headers, seconds):
-    """L4."""
     assert retry_after_s(headers) == seconds
 
 
 def test_a_date_to_wait_for_is_turned_into_seconds():
-    """L4."""
     at = datetime.now(UTC) + timedelta(seconds=1000)
     assert 900 < (retry_after_s({"retry-after": format_datetime(at, usegmt=True)}) or 0) <= 1000
 
@@ -152,18 +145,16 @@ def test_a_date_to_wait_for_is_turned_into_seconds():
     ],
 )
 def test_a_status_without_words_says_what_to_do(status, body, words):
-    """L4."""
     assert words in str(status_error(status, {}, body)[0])
 
 
 def test_a_spent_quota_is_not_told_to_wait():
-    """L4: waiting does not help."""
+    """Waiting does not help."""
     error, _ = status_error(429, {}, b'{"error": {"code": "insufficient_quota", "message": "pay"}}')
     assert str(error) == "pay (status 429)"
 
 
 def test_the_request_id_has_several_names():
-    """L4."""
     assert request_id({"request-id": "a"}) == "a"
     assert request_id({"cf-ray": "b", "x-request-id": ""}) == "b"
     assert request_id({}) is None
@@ -187,12 +178,10 @@ def test_the_request_id_has_several_names():
     ids=range(8),
 )
 def test_an_error_in_an_answer_with_success_is_known_by_its_code(payload, kind):
-    """L4."""
     assert type(payload_error(payload)) is kind
 
 
 def test_an_error_learns_whose_it_is_once():
-    """L4."""
     cause = ValueError()
     error = RateLimitError("slow sk-1", status=429, retry_after_s=3)
     error.__cause__ = cause
@@ -219,7 +208,7 @@ def test_a_key_that_is_a_word_hides_no_kind_of_error(key):
 
 
 def test_googles_reasons_and_waits_stand_in_the_details():
-    """L4: a wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
+    """A wrong key of Gemini is a 400, and the wait of its 429 stands in the body (google.rpc.ErrorInfo, RetryInfo)."""
     key = b'{"error": {"code": 400, "message": "API key not valid.", "details": [7, {"reason": "API_KEY_INVALID"}]}}'
     assert isinstance(status_error(400, {}, key)[0], AuthenticationError)
     wait = b'{"error": {"code": 429, "message": "Quota.", "details": [{"@type": "x", "retryDelay": "34.5s"}]}}'
@@ -239,7 +228,7 @@ PERMANENT = {
 
 @pytest.mark.parametrize("message", PERMANENT.values(), ids=PERMANENT)
 def test_a_5xx_that_waiting_cannot_mend_is_not_asked_again(message):
-    """L4: llama.cpp's server answers 500 to what it cannot do."""
+    """Llama.cpp's server answers 500 to what it cannot do."""
     error, again = status_error(
         500,
         {},
@@ -257,7 +246,6 @@ def test_a_5xx_that_waiting_cannot_mend_is_not_asked_again(message):
     ["upstream connect error", "Service temporarily unavailable", "overloaded", ""],
 )
 def test_any_other_5xx_may_pass(message):
-    """L4."""
     error, again = status_error(503, {}, json.dumps({"error": {"message": message}}).encode())
     assert (type(error), again) == (UnavailableError, True)
 
@@ -279,7 +267,7 @@ def test_any_other_5xx_may_pass(message):
     ids=["deepseek", "qwen", "qwen_code"],
 )
 def test_a_refusal_is_known_by_its_words_or_code(error):
-    """L4: the same request is refused again, so changing it may help, and the settings are right."""
+    """The same request is refused again, so changing it may help, and the settings are right."""
     assert type(status_error(400, {}, json.dumps({"error": error}).encode())[0]) is RefusalError
 
 
@@ -308,13 +296,13 @@ QUOTAS = {
 
 @pytest.mark.parametrize("body", QUOTAS.values(), ids=QUOTAS)
 def test_a_spent_quota_does_not_come_back_by_waiting(body):
-    """Ours: at OpenAI itself, and behind LiteLLM's proxy, which keeps the words."""
+    """At OpenAI itself, and behind LiteLLM's proxy, which keeps the words."""
     error, again = status_error(429, {}, json.dumps({"error": body}).encode())
     assert (type(error), again, error.is_retryable) == (RateLimitError, False, False)
 
 
 def test_a_quota_of_the_minute_comes_back():
-    """Ours: Gemini words its limits by the minute as a quota, and says how long to wait."""
+    """Gemini words its limits by the minute as a quota, and says how long to wait."""
     said = {
         "code": 429,
         "message": "You exceeded your current quota.",
@@ -333,6 +321,6 @@ def test_an_address_without_the_path_of_the_api_is_told_from_a_missing_model(
     *,
     is_told: bool,
 ):
-    """Ours: the error of most first attempts, with a base URL that lacks `/v1`."""
+    """The error of most first attempts, with a base URL that lacks `/v1`."""
     error, _ = status_error(404, {}, body.encode())
     assert str(error).endswith("Is the base URL right? Most end in `/v1`.") is is_told

@@ -69,7 +69,6 @@ ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 
 @ways
 def test_an_answer_is_read(ask):
-    """L1, L4."""
     with raw_server(reply()) as server:
         assert ask(lm_at(server)).text == "hello"
         headers, body = server.requests[0]
@@ -85,7 +84,7 @@ def test_an_answer_is_read(ask):
     ["api_key", "base_url", "timeout_s", "max_retries", "num_retries", "timeout"],
 )
 def test_a_request_takes_settings_and_not_what_a_model_is_made_with(ask, wire, name):
-    """L1: else the provider would get it in the body, a key too; nothing is sent, and no other key is asked for first."""
+    """Else the provider would get it in the body, a key too; nothing is sent, and no other key is asked for first."""
     asked = Request(ASKED.messages, settings={"temperature": 1, name: "sk-2"})
     with raw_server(reply()) as server:
         with pytest.raises(ConfigurationError, match=f"^`{name}` is not a setting of a ") as caught:
@@ -203,7 +202,6 @@ FAILURES = {
 @ways
 @pytest.mark.parametrize(("act", "kind", "status", "words"), FAILURES.values(), ids=FAILURES.keys())
 def test_what_went_wrong_is_told_as_an_error_of_the_house(ask, act, kind, status, words):
-    """L4."""
     with raw_server(act) as server, pytest.raises(kind) as caught:
         ask(lm_at(server, max_retries=0))
     error = caught.value
@@ -247,7 +245,7 @@ STREAMS = {
 @pytest.mark.parametrize("wire", STREAMS)
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 def test_a_stream_that_was_not_asked_for_or_is_called_json_is_read(ask, wire, kind):
-    """L4: some gateways do nothing but stream (simonw/llm-gemini, issue 97)."""
+    """Some gateways do nothing but stream (simonw/llm-gemini, issue 97)."""
     body = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in STREAMS[wire])
     with raw_server(reply(body, content_type=kind)) as server:
         found = ask(lm_at(server, wire=wire))
@@ -260,7 +258,7 @@ def test_a_stream_that_was_not_asked_for_or_is_called_json_is_read(ask, wire, ki
     ["id: 1\n", "id:1\nevent: result\n", "retry: 10\n\n", "\ufeff", "\ufeff: hello\n\n"],
 )
 def test_a_stream_that_was_not_asked_for_may_begin_with_any_field(ask, before):
-    """L4: DashScope begins each event with its id."""
+    """DashScope begins each event with its id."""
     body = before.encode() + b"".join(
         b"data: " + json.dumps(event).encode() + b"\n\n" for event in STREAMS["openai_chat"]
     )
@@ -279,7 +277,6 @@ def test_a_byte_order_mark_before_an_error_is_passed_over():
 
 
 def test_html_in_place_of_json_names_the_likely_cause():
-    """L4."""
     with (
         raw_server(reply("<html>Welcome", content_type="text/html")) as server,
         pytest.raises(BadRequestError, match="base URL"),
@@ -289,7 +286,6 @@ def test_html_in_place_of_json_names_the_likely_cause():
 
 @ways
 def test_the_request_id_is_told(ask):
-    """L4."""
     with (
         raw_server(reply("{}", "400 Bad Request", x_request_id="req_7")) as server,
         pytest.raises(BadRequestError, match="request req_7") as caught,
@@ -299,7 +295,6 @@ def test_the_request_id_is_told(ask):
 
 
 def test_an_answer_that_is_none_carries_the_request_id_of_its_headers():
-    """L4."""
     with (
         raw_server(reply("{}", x_request_id="req_8")) as server,
         pytest.raises(MissingContentError) as caught,
@@ -326,7 +321,6 @@ def test_an_answer_that_is_none_is_kept_as_the_raw_value_of_its_error(ask):
     ids=["500", "429", "hang_up"],
 )
 def test_what_may_pass_is_tried_again(ask, act):
-    """L4."""
     with raw_server(act, act, reply()) as server:
         assert ask(lm_at(server, max_retries=2)).text == "hello"
         assert len(server.requests) == 3
@@ -334,7 +328,6 @@ def test_what_may_pass_is_tried_again(ask, act):
 
 @ways
 def test_no_more_than_max_retries(ask):
-    """L4."""
     with raw_server(reply("{}", "503 x")) as server:
         with pytest.raises(UnavailableError):
             ask(lm_at(server, max_retries=3))
@@ -344,7 +337,6 @@ def test_no_more_than_max_retries(ask):
 @ways
 @pytest.mark.parametrize("status", ["400", "401", "404", "408", "409", "422"])
 def test_what_is_the_askers_fault_is_not_tried_again(ask, status):
-    """L4."""
     with raw_server(reply("{}", f"{status} x")) as server:
         with pytest.raises(LMError):
             ask(lm_at(server, max_retries=3))
@@ -352,7 +344,6 @@ def test_what_is_the_askers_fault_is_not_tried_again(ask, status):
 
 
 def test_a_spent_quota_is_not_tried_again():
-    """Ours."""
     with raw_server(
         reply('{"error": {"message": "pay", "code": "insufficient_quota"}}', "429 x"),
     ) as server:
@@ -363,7 +354,6 @@ def test_a_spent_quota_is_not_tried_again():
 
 @ways
 def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
-    """Ours."""
     with raw_server(reply("{}", "429 x", retry_after="3600")) as server:
         with pytest.raises(RateLimitError) as caught:
             ask(lm_at(server))
@@ -372,7 +362,6 @@ def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
 
 
 def test_retry_after_is_honoured_with_a_little_jitter():
-    """L4."""
     error = retries.RetryableError(RateLimitError("x", retry_after_s=20))
     waits = {retries.wait_s(error) for _ in range(50)}
     assert len(waits) > 1
@@ -382,7 +371,6 @@ def test_retry_after_is_honoured_with_a_little_jitter():
 
 
 def test_a_server_that_is_down_is_unavailable():
-    """L4."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     lm = LM(f"http://127.0.0.1:{port}/v1", model="m", max_retries=1)
@@ -394,7 +382,7 @@ def test_a_server_that_is_down_is_unavailable():
 
 @ways
 def test_a_server_that_is_down_is_named_with_what_to_do(ask):
-    """Ours: the address without what may be secret in it, the model, and how often it was tried."""
+    """The address without what may be secret in it, the model, and how often it was tried."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(UnavailableError) as caught:
@@ -408,7 +396,6 @@ def test_a_server_that_is_down_is_named_with_what_to_do(ask):
 
 
 def test_a_connection_that_comes_too_late_names_its_limit():
-    """Ours."""
     transport = HTTPTransport(
         "http://x/v1",
         provider="x",
@@ -427,7 +414,6 @@ def test_a_server_that_fails_is_told_with_how_often_it_was_tried_and_what_may_he
     retries,
     tried,
 ):
-    """Ours."""
     with (
         raw_server(reply('{"error": "oops"}', "500 x")) as server,
         pytest.raises(UnavailableError) as caught,
@@ -443,7 +429,7 @@ def test_a_server_that_fails_is_told_with_how_often_it_was_tried_and_what_may_he
 
 @ways
 def test_limits_of_time_are_told_by_the_names_they_are_given_by(ask):
-    """Ours: they were `read_s` and `total_s`, which no model takes."""
+    """They were `read_s` and `total_s`, which no model takes."""
     with raw_server(say_nothing) as server, pytest.raises(UnavailableError) as caught:
         ask(lm_at(server, read_timeout_s=0.3, timeout_s=50))
     said = str(caught.value)
@@ -466,7 +452,6 @@ def test_limits_of_time_are_told_by_the_names_they_are_given_by(ask):
     ],
 )
 def test_what_is_no_answer_says_what_was_asked_and_what_to_do(ask, name, words):
-    """Ours."""
     with raw_server(FAILURES[name][0]) as server, pytest.raises(LMError) as caught:
         ask(lm_at(server, max_retries=0))
     said = str(caught.value)
@@ -475,7 +460,7 @@ def test_what_is_no_answer_says_what_was_asked_and_what_to_do(ask, name, words):
 
 
 def test_an_answer_that_breaks_off_says_to_ask_again():
-    """Ours: only what fails before the first byte is tried again by itself."""
+    """Only what fails before the first byte is tried again by itself."""
     with (
         raw_server(begin(STREAM[:60], hang_up)) as server,
         pytest.raises(UnavailableError, match="broke off in the middle: ask again"),
@@ -501,7 +486,7 @@ except Exception as error:
     ids=["unconfigured", "configured"],
 )
 def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure):
-    """Ours: stamina's notes went to the stderr of every script (Python's handler of last resort)."""
+    """Stamina's notes went to the stderr of every script (Python's handler of last resort)."""
     with raw_server(reply("{}", "500 x")) as server:
         ended = subprocess.run(
             [sys.executable, "-c", NOTED.format(configure=configure), server.base_url],
@@ -516,7 +501,6 @@ def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure
 @ways
 @pytest.mark.parametrize("limit", ["read_timeout_s", "timeout_s"])
 def test_a_slow_server_is_unavailable_and_not_asked_again(ask, limit):
-    """L4."""
     with raw_server(say_nothing) as server:
         with pytest.raises(UnavailableError, match="no answer in time"):
             ask(
@@ -528,8 +512,6 @@ def test_a_slow_server_is_unavailable_and_not_asked_again(ask, limit):
 
 @ways
 def test_a_server_that_drips_does_not_outlast_the_total(ask):
-    """L4."""
-
     def drip(connection):
         while not server.client_left.is_set():
             connection.send(b"1\r\n \r\n")
@@ -543,7 +525,7 @@ def test_a_server_that_drips_does_not_outlast_the_total(ask):
 
 @ways
 def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
-    """Ours: a wait before another attempt takes nothing of its time, though it be longer than the total."""
+    """A wait before another attempt takes nothing of its time, though it be longer than the total."""
     waited_s = [0.0]
 
     def wait_s(error):
@@ -564,7 +546,7 @@ def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
 
 @ways
 def test_a_head_that_drips_does_not_outlast_the_total(ask):
-    """L4: bytes come faster than the limit for each of them runs out, and without end; on a connection that was used before, too."""
+    """Bytes come faster than the limit for each of them runs out, and without end; on a connection that was used before, too."""
 
     def drip(connection):
         connection.send(b"HTTP/1.1 200 OK\r\n")
@@ -582,7 +564,7 @@ def test_a_head_that_drips_does_not_outlast_the_total(ask):
 
 
 def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
-    """Ours: the deadline of one holds while it reads, and not between its pieces."""
+    """The deadline of one holds while it reads, and not between its pieces."""
     with raw_server(begin(STREAM[:60], say_nothing), reply()) as server:
         stream = lm_at(server, timeout_s=5).stream(ASKED)
         next(stream)
@@ -593,7 +575,6 @@ def test_a_stream_that_is_left_open_bounds_no_other_request_of_its_thread():
 
 @ways
 def test_an_answer_that_breaks_off_is_unavailable(ask):
-    """L4."""
     with (
         raw_server(
             begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', hang_up),
@@ -607,7 +588,6 @@ STREAM = b'data: {"choices": [{"delta": {"content": "he"}}]}\n\ndata: {"choices"
 
 
 def test_a_stream_that_broke_in_the_middle_is_not_begun_again():
-    """L4."""
     with raw_server(
         begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', hang_up),
     ) as server:
@@ -619,7 +599,6 @@ def test_a_stream_that_broke_in_the_middle_is_not_begun_again():
 
 
 def test_a_stream_that_ends_politely_but_too_early_is_unavailable():
-    """L4, ours."""
     act = begin(b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n', end)
     with (
         raw_server(act) as server,
@@ -629,7 +608,6 @@ def test_a_stream_that_ends_politely_but_too_early_is_unavailable():
 
 
 def test_an_error_inside_a_stream_is_raised_with_its_provider():
-    """L4."""
     body = b'data: {"choices": [{"delta": {"content": "he"}}]}\n\ndata: {"error": {"code": 502, "message": "upstream gave up"}}\n\n'
     with (
         raw_server(begin(body, end)) as server,
@@ -641,7 +619,7 @@ def test_an_error_inside_a_stream_is_raised_with_its_provider():
 
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
 def test_an_event_that_is_no_json_is_a_broken_stream(wire):
-    """L4: so that a fallback model takes over; some gateways cut their chunks in the middle."""
+    """So that a fallback model takes over; some gateways cut their chunks in the middle."""
     with (
         raw_server(begin(b'data: {"choices": [{"delta"\n\n', end)) as server,
         pytest.raises(UnavailableError, match="not JSON"),
@@ -651,7 +629,7 @@ def test_an_event_that_is_no_json_is_a_broken_stream(wire):
 
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
 def test_an_error_that_is_no_event_of_its_stream_is_told(wire):
-    """L4: gateways call the body of an error a stream, too, or write it between events."""
+    """Gateways call the body of an error a stream, too, or write it between events."""
     error = b'{"error": {"code": "rate_limit_exceeded", "type": "rate_limit_error", "message": "slow down", "status": "RESOURCE_EXHAUSTED"}}'
     for body in (error, b": ping\n\n" + error + b"\n"):
         with (
@@ -663,7 +641,7 @@ def test_an_error_that_is_no_event_of_its_stream_is_told(wire):
 
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_an_answer_that_was_whole_before_the_connection_broke_counts(way):
-    """L4: some servers close after `[DONE]` without the end of the body."""
+    """Some servers close after `[DONE]` without the end of the body."""
     with raw_server(begin(STREAM + b"data: [DONE]\n\n", hang_up)) as server:
         assert WAYS[way](lm_at(server, max_retries=0)).text == "hello"
 
@@ -683,7 +661,7 @@ def test_an_answer_without_an_end_is_left_at_a_limit(ask, status, head, monkeypa
 
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_a_server_that_keeps_a_finished_stream_open_is_not_waited_for(way, monkeypatch):
-    """L4: gateways close theirs minutes after the last event (earendil-works/pi, issue 5592). Comments between do not count."""
+    """Gateways close theirs minutes after the last event (earendil-works/pi, issue 5592). Comments between do not count."""
 
     def chatter(connection):
         with suppress(OSError):
@@ -706,7 +684,7 @@ def answering_once(connection):
 
 
 def test_a_connection_that_closes_under_a_request_is_replaced():
-    """L4: that request is sent again, on another connection, and is no retry."""
+    """That request is sent again, on another connection, and is no retry."""
     with raw_server(answering_once, reply(), answering_once, reply()) as server:
         lm = lm_at(server, max_retries=0)
         assert [lm.complete(ASKED).text for _ in range(3)] == ["hello"] * 3
@@ -714,8 +692,6 @@ def test_a_connection_that_closes_under_a_request_is_replaced():
 
 
 def test_a_connection_that_closes_under_an_async_request_is_replaced():
-    """L4."""
-
     async def main(lm):
         whole = [(await lm.acomplete(ASKED)).text for _ in range(3)]
         streamed = [(await collected(lm.astream(ASKED)))[-1].text for _ in range(3)]
@@ -727,7 +703,7 @@ def test_a_connection_that_closes_under_an_async_request_is_replaced():
 
 @ways
 def test_a_new_connection_that_closes_is_not_replaced_in_silence(ask):
-    """L4: only `max_retries` allows that."""
+    """Only `max_retries` allows that."""
     with raw_server(hang_up) as server:
         with pytest.raises(UnavailableError):
             ask(lm_at(server, max_retries=0))
@@ -736,7 +712,7 @@ def test_a_new_connection_that_closes_is_not_replaced_in_silence(ask):
 
 @ways
 def test_the_cost_is_read_from_the_headers_of_a_gateway(ask):
-    """L2: LiteLLM's proxy reports it there."""
+    """LiteLLM's proxy reports it there."""
     with raw_server(reply(x_litellm_response_cost="0.00125")) as server:
         assert ask(lm_at(server)).cost == 0.00125
     for odd in ("None", "nan", "inf", "-1", "1e999", "1e300"):
@@ -745,7 +721,6 @@ def test_the_cost_is_read_from_the_headers_of_a_gateway(ask):
 
 
 def test_breaking_out_of_a_stream_closes_the_request():
-    """L4."""
     with raw_server(begin(STREAM[:60], say_nothing)) as server:
         for item in (stream := lm_at(server).stream(ASKED)):
             assert item == Delta("he")
@@ -755,8 +730,6 @@ def test_breaking_out_of_a_stream_closes_the_request():
 
 
 def test_breaking_out_of_an_async_stream_closes_the_request():
-    """L4."""
-
     async def main(lm):
         stream = lm.astream(ASKED)
         assert await anext(stream) == Delta("he")
@@ -768,8 +741,6 @@ def test_breaking_out_of_an_async_stream_closes_the_request():
 
 
 def test_cancelling_closes_the_request():
-    """L4."""
-
     async def main(lm):
         task = asyncio.create_task(lm.acomplete(ASKED))
         assert await asyncio.to_thread(server.waiting.wait, 10)
@@ -784,8 +755,6 @@ def test_cancelling_closes_the_request():
 
 
 def test_cancelling_while_a_stream_waits_closes_the_request():
-    """L4."""
-
     async def main(lm):
         task = asyncio.create_task(collected(lm.astream(ASKED)))
         assert await asyncio.to_thread(server.waiting.wait, 10)
@@ -799,7 +768,6 @@ def test_cancelling_while_a_stream_waits_closes_the_request():
 
 
 def test_a_connection_is_used_again():
-    """L4."""
     with raw_server(reply()) as server:
         lm = lm_at(server)
         for _ in range(3):
@@ -818,8 +786,6 @@ def test_a_connection_is_used_again():
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced():
-    """L4."""
-
     def once(connection):
         reply()(connection)
         connection.close()
@@ -858,7 +824,7 @@ def test_an_answer_that_came_before_its_request_is_not_taken_for_its_answer(ask)
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("wire", ["openai_chat", "openai_responses", "anthropic", "gemini"])
 def test_a_whole_answer_needs_no_content_type(ask, kind, indent, wire):
-    """L4: a stream was asked for, but some servers do not stream, and do not say so."""
+    """A stream was asked for, but some servers do not stream, and do not say so."""
     bodies = {
         "openai_chat": json.loads(OK),
         "openai_responses": {"output": [{"type": "message", "content": "hello"}]},
@@ -874,7 +840,7 @@ def test_a_whole_answer_needs_no_content_type(ask, kind, indent, wire):
 
 
 def test_loops_come_and_go():
-    """Ours: a warning about an unclosed connection would fail this test."""
+    """A warning about an unclosed connection would fail this test."""
     with raw_server(reply()) as server:
         lm = lm_at(server)
         for _ in range(3):
@@ -886,8 +852,6 @@ def test_loops_come_and_go():
 
 
 def test_closing_by_hand_is_allowed_twice_and_before_any_request():
-    """Ours."""
-
     async def main():
         await lm.aclose()
         await lm.acomplete(ASKED)
@@ -903,7 +867,6 @@ def test_closing_by_hand_is_allowed_twice_and_before_any_request():
 
 
 def test_a_model_that_is_forgotten_closes_its_connections():
-    """Ours."""
     with raw_server(reply()) as server:
         lm = lm_at(server)
         lm.complete(ASKED)
@@ -913,7 +876,7 @@ def test_a_model_that_is_forgotten_closes_its_connections():
 
 
 def test_many_requests_at_once_from_a_loop_and_from_threads():
-    """F3, ours: more at once than one pool holds."""
+    """More at once than one pool holds."""
     with raw_server(reply()) as server:
         lm = lm_at(server)
 
@@ -934,7 +897,7 @@ def test_many_requests_at_once_from_a_loop_and_from_threads():
 
 
 def test_an_async_request_waits_for_a_free_connection_as_long_as_an_attempt_may_take(monkeypatch):
-    """Ours: in the order of asking, and a request that is cancelled while it waits takes no place."""
+    """In the order of asking, and a request that is cancelled while it waits takes no place."""
     monkeypatch.setattr(connections, "_MAX_CONNECTIONS", 1)
 
     async def main(lm):
@@ -958,7 +921,7 @@ def test_an_async_request_waits_for_a_free_connection_as_long_as_an_attempt_may_
 
 
 def test_connections_of_a_crowd_are_closed_when_they_have_been_idle_for_long(monkeypatch):
-    """Ours: else a process that once asked 200 times at once would hold 200 file descriptors."""
+    """Else a process that once asked 200 times at once would hold 200 file descriptors."""
 
     async def main(lm):
         await asyncio.gather(*(lm.acomplete(ASKED) for _ in range(5)))
@@ -975,7 +938,7 @@ def test_connections_of_a_crowd_are_closed_when_they_have_been_idle_for_long(mon
 
 
 def test_a_fork_opens_connections_of_its_own(monkeypatch):
-    """Ours: two processes on one socket would read each other's answers."""
+    """Two processes on one socket would read each other's answers."""
     with raw_server(reply()) as server:
         lm = lm_at(server)
         lm.complete(ASKED)
@@ -987,7 +950,6 @@ def test_a_fork_opens_connections_of_its_own(monkeypatch):
 
 @ways
 def test_a_key_that_a_server_echoes_is_not_shown(ask):
-    """L1."""
     body = f'{{"error": {{"message": "Incorrect API key provided: {KEY}. See our page."}}}}'
     with (
         raw_server(reply(body, "401 x")) as server,
@@ -1032,7 +994,7 @@ ECHOES = {
 @pytest.mark.parametrize("retries", [0, 1])
 @pytest.mark.parametrize("act", ECHOES.values(), ids=ECHOES.keys())
 def test_no_error_of_a_chain_shows_a_key_that_a_server_echoes(ask, act, retries):
-    """L1: a traceback shows the causes too, which are errors of `httpx2`, h11 and the JSON parser."""
+    """A traceback shows the causes too, which are errors of `httpx2`, h11 and the JSON parser."""
     with raw_server(act) as server, pytest.raises(LMError) as caught:
         ask(lm_at(server, api_key=SLASHED, max_retries=retries))
     chain, waiting = "".join(traceback.format_exception(caught.value)), [caught.value]
@@ -1045,7 +1007,7 @@ def test_no_error_of_a_chain_shows_a_key_that_a_server_echoes(ask, act, retries)
 
 @ways
 def test_the_causes_of_an_error_are_kept(ask):
-    """Ours: only the key is taken out of what they say."""
+    """Only the key is taken out of what they say."""
     with raw_server(ECHOES["status_line"]) as server, pytest.raises(UnavailableError) as caught:
         ask(lm_at(server, api_key=SLASHED, max_retries=0))
     cause = caught.value.__cause__
@@ -1057,14 +1019,12 @@ def test_the_causes_of_an_error_are_kept(ask):
 
 
 def test_a_key_in_an_answer_with_success_is_not_shown():
-    """L1."""
     with raw_server(reply(f"<html>{KEY}")) as server, pytest.raises(BadRequestError) as caught:
         lm_at(server).complete(ASKED)
     assert KEY not in str(caught.value)
 
 
 def test_the_answer_of_a_server_that_does_not_stream_is_one_delta():
-    """L3."""
     with raw_server(reply()) as server:
         first, last = list(lm_at(server).stream(ASKED))
     assert first == Delta("hello")
@@ -1073,26 +1033,22 @@ def test_the_answer_of_a_server_that_does_not_stream_is_one_delta():
 
 @pytest.mark.parametrize("bad", [0, -1, True, "5", float("nan")])
 def test_a_timeout_is_a_number_above_zero(bad):
-    """Ours."""
     with pytest.raises(ConfigurationError, match="seconds above 0"):
         Timeouts(read_s=bad)
 
 
 @pytest.mark.parametrize("bad", [-1, 1.5, True, "2", None])
 def test_retries_are_counted_in_whole_numbers(bad):
-    """Ours."""
     with pytest.raises(ConfigurationError, match="max_retries"):
         HTTPTransport("http://x", provider="x", max_retries=bad)
 
 
 def test_the_read_timeout_is_never_longer_than_the_total():
-    """Ours."""
     assert Timeouts(read_s=300, total_s=5).next_bytes_s == 5
     assert Timeouts(read_s=None, total_s=None).next_bytes_s is None
 
 
 def test_connections_are_not_pickled():
-    """Ours."""
     clients = Clients(Timeouts(read_s=5))
     again = pickle.loads(pickle.dumps(clients))
     assert again._timeouts == Timeouts(read_s=5)

@@ -126,7 +126,7 @@ def test_a_validator_sees_each_answer() -> None:
 
 
 def test_a_validator_that_gives_no_reason_still_says_that_the_answer_was_refused() -> None:
-    """Ours: the model got an empty line."""
+    """The model got an empty line."""
     program = Predict("question -> answer: int")
 
     @program.output_validator

@@ -63,7 +63,6 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("way", SCRIPTS)
 def test_an_intention_is_asked_for_and_kept_and_never_passed_to_the_function(way):
-    """P42, P43."""
     GOT.clear()
     lm = ScriptedLM(SCRIPTS[way])
     with context(lm=lm):
@@ -83,7 +82,7 @@ def test_an_intention_is_asked_for_and_kept_and_never_passed_to_the_function(way
 
 
 def test_the_intention_is_declared_first_and_finish_needs_none():
-    """P37: the reason is written before the arguments."""
+    """The reason is written before the arguments."""
     lm = ScriptedLM(SCRIPTS["native"])
     with context(lm=lm):
         ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
@@ -99,7 +98,7 @@ def test_the_intention_is_declared_first_and_finish_needs_none():
 
 @pytest.mark.parametrize("way", SCRIPTS)
 def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
-    """P43: off by default; no request says a word of it."""
+    """Off by default; no request says a word of it."""
     written = [
         text_step("hm", "weigh", {"thing": "a"}),
         text_step("done", "finish"),
@@ -127,7 +126,7 @@ def test_without_it_nothing_is_asked_and_nothing_is_taken_out(way):
 )
 @pytest.mark.parametrize("asks", [False, True])
 def test_a_repair_names_it_only_where_it_was_asked_for(adapter, asks):
-    """E59: a model cannot mend what it was not asked for. In repair requests, in observations and in the error at the end."""
+    """A model cannot mend what it was not asked for. In repair requests, in observations and in the error at the end."""
     lm = ScriptedLM(["junk"] * 30)
     with context(lm=lm, adapter=adapter), pytest.raises(TooManyFaultsError) as raised:
         ReAct("question -> answer", [weigh], native=False, intention=asks)(question="?")
@@ -160,7 +159,6 @@ def test_a_model_that_leaves_it_out_is_not_held_up():
 
 
 def test_a_person_is_shown_the_intention_with_the_call():
-    """P42."""
     asking = Tool(weigh.func, "weigh", require_confirmation=True)
     lm = ScriptedLM([native("to know", "weigh", thing="a"), native(None, "finish", answer="x")])
     with context(lm=lm), pytest.raises(ConfirmationRequired) as asked:
@@ -193,7 +191,7 @@ def test_several_calls_of_one_text_step_have_their_own_intentions():
 
 
 def test_a_conversation_rendered_anew_shows_the_call_as_the_model_wrote_it():
-    """L7: also after a resume, where the answers are no longer at hand."""
+    """Also after a resume, where the answers are no longer at hand."""
     asking = Tool(weigh.func, "weigh", require_confirmation=True)
     lm = ScriptedLM([native("to know", "weigh", thing="a"), native(None, "finish", answer="x")])
     with context(lm=lm):
@@ -206,7 +204,7 @@ def test_a_conversation_rendered_anew_shows_the_call_as_the_model_wrote_it():
 
 @pytest.mark.parametrize("why", [None, ["x"], 5, "  "], ids=["null", "list", "number", "blank"])
 def test_an_intention_that_is_no_text_holds_nothing_up(why: Any):
-    """P41, P43: it is taken out all the same; the tool has no such argument."""
+    """It is taken out all the same; the tool has no such argument."""
     GOT.clear()
     called = Response(
         "hm",
@@ -219,7 +217,7 @@ def test_an_intention_that_is_no_text_holds_nothing_up(why: Any):
 
 
 def test_a_tool_of_several_closed_forms_can_be_called_with_an_intention():
-    """P37: each form knows the argument."""
+    """Each form knows the argument."""
     forms = [
         {"type": "object", "properties": {name: {"type": "string"}}, "additionalProperties": False}
         for name in "ab"

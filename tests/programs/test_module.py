@@ -77,12 +77,12 @@ class OnlyAsync(Module):
 
 
 def test_a_program_with_only_an_aforward_has_a_forward() -> None:
-    """D41: udspy's programs are written as one coroutine."""
+    """Udspy's programs are written as one coroutine."""
     assert OnlyAsync().forward(topic="t").text == OnlyAsync()(topic="t").text == "t"
 
 
 def test_a_forward_that_is_async_is_refused_with_its_right_name() -> None:
-    """Ours: its prediction would be a coroutine."""
+    """Its prediction would be a coroutine."""
     with pytest.raises(
         ConfigurationError,
         match=r"`Wrong\.forward` .* is async: name it `aforward`",
@@ -110,7 +110,6 @@ def lm(*answers: Any) -> ScriptedLM:
 
 
 def test_a_forward_in_plain_python_runs_like_a_builtin_program(driver: str) -> None:
-    """D41."""
     with context(
         lm=lm(
             fields(text="a"),
@@ -125,7 +124,6 @@ def test_a_forward_in_plain_python_runs_like_a_builtin_program(driver: str) -> N
 
 
 def test_a_stored_run_of_a_program_is_loaded_by_it() -> None:
-    """Ours."""
     store = MemoryStore()
     with context(lm=lm(fields(text="a"))):
         run = Predict("topic -> text").start(topic="t", store=store, run_id="r")
@@ -133,13 +131,12 @@ def test_a_stored_run_of_a_program_is_loaded_by_it() -> None:
 
 
 def test_positional_arguments_reach_a_forward() -> None:
-    """D41: DSPy's form."""
+    """DSPy's form."""
     with context(lm=lm(fields(text="a"), fields(reasoning="r", good=True))):
         assert Pipeline()("t").text == "a"
 
 
 def test_an_aforward_is_used_on_a_loop_and_the_forward_without_one() -> None:
-    """D41."""
     with context(lm=lm(fields(text="a"))):
         assert asyncio.run(Async().acall(topic="t")).text == "a!"
     with context(lm=lm(fields(text="a"), fields(reasoning="r", good=True))):
@@ -153,8 +150,6 @@ def test_a_flow_of_acts_runs_on_both_drivers(driver: str) -> None:
 
 
 def test_a_module_without_forward_or_flow_says_so() -> None:
-    """Ours."""
-
     class Empty(Module):
         pass
 
@@ -163,7 +158,7 @@ def test_a_module_without_forward_or_flow_says_so() -> None:
 
 
 def test_forward_of_a_builtin_program_can_be_extended() -> None:
-    """D22: `forward` and `aforward` exist; `super().forward(...)` runs the program."""
+    """`forward` and `aforward` exist; `super().forward(...)` runs the program."""
 
     class Polite(Predict):
         def forward(self, **inputs: Any) -> Prediction:
@@ -178,7 +173,7 @@ def test_forward_of_a_builtin_program_can_be_extended() -> None:
 def test_a_run_of_a_plain_program_waits_and_resumes_from_the_top_without_asking_again(
     driver: str,
 ) -> None:
-    """D41, A1: children answer from the journal."""
+    """Children answer from the journal."""
     sent: list[str] = []
 
     @tool(require_confirmation=True)
@@ -218,7 +213,6 @@ def test_a_run_of_a_plain_program_waits_and_resumes_from_the_top_without_asking_
 
 
 def test_a_plain_program_that_does_something_else_on_resume_is_found_out() -> None:
-    """A11."""
     topics = ["one"]
 
     class Drifts(Module):
@@ -355,7 +349,7 @@ def test_branches_of_a_gather_wait_together_and_resume_each_at_its_place() -> No
 
 
 def test_programs_called_by_tools_are_runs_of_their_own_and_tell_the_same_observers() -> None:
-    """U167: parent ids."""
+    """Parent ids."""
     told: list[events.Event] = []
     inner = Predict("word -> upper")
 
@@ -502,7 +496,6 @@ def test_a_programs_name_is_a_word(make: Any, name: Any) -> None:
 
 
 def test_named_predictors_finds_each_once_by_its_path() -> None:
-    """D41."""
     names = [name for name, _ in Deep().named_predictors()]
     assert names == ["parts[0]", "parts[1]['x']", "pipeline.draft", "pipeline.judge.predict"]
     assert [name for name, _ in ReAct("q -> a", []).named_predictors()] == [
@@ -528,7 +521,7 @@ def test_set_lm_reaches_every_predictor_and_get_lm_refuses_to_choose() -> None:
     ids=["Predict", "ChainOfThought", "ReAct"],
 )
 def test_every_program_of_a_signature_has_an_lm_that_can_be_set(make) -> None:
-    """Ours: setting it on an agent was without effect."""
+    """Setting it on an agent was without effect."""
     program, model = make("question -> answer"), lm()
     assert program.lm is None
     program.lm = model
@@ -580,7 +573,7 @@ def test_a_signature_set_on_an_agent_is_that_of_its_loop_and_of_its_last_answer(
     *,
     native: bool,
 ) -> None:
-    """Ours: it could not be set, and the one of its loop alone left the last answer as it was."""
+    """It could not be set, and the one of its loop alone left the last answer as it was."""
     agent = ReAct("question -> answer", [], native=native)
     agent.signature = agent.signature.with_instructions("Be brief.").append(
         "score",
@@ -618,7 +611,7 @@ class Small(Signature):
 
 @pytest.mark.parametrize("kind", ["predict", "cot", "react"])
 def test_the_validators_of_a_signature_that_is_set_later_are_called(kind: str) -> None:
-    """Ours: the program looked for them only when it was made."""
+    """The program looked for them only when it was made."""
     agent = ReAct("question -> count: int", [])
     program: Any = (
         {"predict": Predict, "cot": ChainOfThought}[kind]("question -> count: int")
@@ -632,7 +625,6 @@ def test_the_validators_of_a_signature_that_is_set_later_are_called(kind: str) -
 
 
 def test_a_signature_set_on_a_chain_of_thought_keeps_the_description_of_its_reasoning() -> None:
-    """Ours."""
     program = ChainOfThought("question -> answer", reasoning_description="Doubts first.")
     program.signature = "question -> verdict"
     assert program.predict.signature.plan.outputs["reasoning"].description == "Doubts first."
@@ -642,7 +634,6 @@ def test_a_signature_set_on_a_chain_of_thought_keeps_the_description_of_its_reas
 
 
 def test_deepcopy_shares_models_and_tools_and_copies_the_rest() -> None:
-    """D41."""
     program = Predict(
         "question -> answer",
         tools=[Tool(len, "size", "Size.")],
@@ -774,7 +765,6 @@ def test_start_takes_inputs_named_like_its_keywords_through_bind() -> None:
 
 
 def test_a_prediction_of_a_run_that_failed_raises_its_error() -> None:
-    """Ours."""
     with context(lm=lm(ValueError("odd"))):
         run = Predict("q -> answer").start(q="x")
     assert run.status == "failed"
@@ -785,8 +775,6 @@ def test_a_prediction_of_a_run_that_failed_raises_its_error() -> None:
 
 
 def test_a_program_with_an_aforward_alone_is_called_from_sync_code_too() -> None:
-    """D41."""
-
     class Only(Module):
         async def aforward(self, q: str) -> Prediction:
             await asyncio.sleep(0)
@@ -797,7 +785,7 @@ def test_a_program_with_an_aforward_alone_is_called_from_sync_code_too() -> None
 
 
 def test_batch_goes_by_the_setting_where_it_is_not_told() -> None:
-    """D40: `max_workers`."""
+    """`max_workers`."""
     inside, most, lock = [0], [0], threading.Lock()
 
     def answer(request: Any) -> str:

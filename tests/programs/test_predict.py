@@ -67,7 +67,6 @@ class Point(BaseModel):
 
 
 def test_outputs_are_typed() -> None:
-    """D22, D42, U143."""
     lm = ScriptedLM([fields(n="7", point={"x": 1, "y": 2}, tags=["a"])])
     prediction = Predict(
         "text -> n: int, point: Point, tags: list[str]".replace(": Point", ": dict"),
@@ -78,8 +77,6 @@ def test_outputs_are_typed() -> None:
 
 
 def test_a_class_signature_gives_models() -> None:
-    """U130, U161, U162."""
-
     class Locate(Signature):
         """Find the place."""
 
@@ -93,7 +90,6 @@ def test_a_class_signature_gives_models() -> None:
 
 @pytest.mark.parametrize("adapter", [ChatAdapter(), JSONAdapter(), XMLAdapter()])
 def test_every_adapter_carries_the_same_answer(adapter: Any) -> None:
-    """D34, E18."""
     said = {
         ChatAdapter: fields(answer="yes & no"),
         JSONAdapter: '{"answer": "yes & no"}',
@@ -114,7 +110,6 @@ def test_unknown_and_missing_inputs_are_all_named() -> None:
 
 
 def test_without_a_model_the_error_says_how_to_set_one() -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match="configure"):
         Predict("question -> answer")(question="q")
 
@@ -139,7 +134,6 @@ def test_the_model_comes_from_the_call_then_the_program_then_the_settings() -> N
 
 
 def test_an_input_named_like_a_keyword_is_an_input() -> None:
-    """Ours."""
     lm = ScriptedLM([fields(answer="a")])
     with context(lm=lm):
         Predict("config, lm -> answer")(config="c", lm="l")
@@ -149,7 +143,6 @@ def test_an_input_named_like_a_keyword_is_an_input() -> None:
 def test_an_unreadable_answer_is_mended_then_asked_of_the_fallback_and_the_first_error_stays() -> (
     None
 ):
-    """D35, E58."""
     lm = ScriptedLM(["nonsense", "still nonsense", '{"answer": "fine"}'])
     with lm, context(adapter=ChatAdapter(repairs=1)):
         assert Predict("question -> answer")(question="q", lm=lm).answer == "fine"
@@ -162,7 +155,7 @@ def test_an_unreadable_answer_is_mended_then_asked_of_the_fallback_and_the_first
 
 
 def test_no_repair_and_no_fallback_where_none_is_wanted() -> None:
-    """E58: 0 means none."""
+    """0 means none."""
     lm = ScriptedLM(["nonsense"])
     with (
         lm,
@@ -173,7 +166,6 @@ def test_no_repair_and_no_fallback_where_none_is_wanted() -> None:
 
 
 def test_tools_are_run_and_their_results_shown(mode: str) -> None:
-    """U134, U137, E67."""
     lm = ScriptedLM(
         [
             wanted(mode, ("add", {"a": 2, "b": 3}), ("add", {"a": 4, "b": 5})),
@@ -193,7 +185,6 @@ def test_tools_are_run_and_their_results_shown(mode: str) -> None:
 
 
 def test_text_and_native_give_equal_predictions() -> None:
-    """E66."""
     found = [
         Predict("question -> total: int", tools=[add], native=mode == "native")(
             question="q",
@@ -205,7 +196,6 @@ def test_text_and_native_give_equal_predictions() -> None:
 
 
 def test_unexecuted_calls_are_handed_back(mode: str) -> None:
-    """U135."""
     ran: list[int] = []
 
     def note(n: int) -> None:
@@ -245,7 +235,7 @@ def test_outputs_beside_calls_that_are_handed_back_are_kept(
     text: str,
     outputs: dict[str, Any],
 ) -> None:
-    """U135, U138: in the prediction as in the stream."""
+    """In the prediction as in the stream."""
     calls = (ToolCall(name="add", args={"a": 1, "b": 1}, id="c1"),)
     written = f'{text}\n[[ ## tool_calls ## ]]\n[{{"name": "add", "args": {{"a": 1, "b": 1}}}}]\n[[ ## completed ## ]]'
     lm = ScriptedLM([Response(text, calls) if mode == "native" else Response(written)])
@@ -267,7 +257,7 @@ def test_outputs_beside_calls_that_are_handed_back_are_kept(
 
 
 def test_a_remark_before_calls_in_text_is_no_answer() -> None:
-    """U135: nor is it in the stream."""
+    """Nor is it in the stream."""
     lm = ScriptedLM(['Let me see. [{"name": "add", "args": {"a": 1, "b": 1}}]'])
     prediction = Predict("question -> answer", tools=[add], auto_execute_tools=False, native=False)(
         question="q",
@@ -277,7 +267,7 @@ def test_a_remark_before_calls_in_text_is_no_answer() -> None:
 
 
 def test_calls_handed_back_may_be_answered_in_the_next_question() -> None:
-    """D38, U138, E67: what the model said is kept, with its calls, and results find them."""
+    """What the model said is kept, with its calls, and results find them."""
     said = Response("Let me see.", (ToolCall(name="add", args={"a": 1, "b": 1}, id="c1"),))
     lm = ScriptedLM([said, Response("2")])
     program = Predict(
@@ -298,7 +288,6 @@ def test_calls_handed_back_may_be_answered_in_the_next_question() -> None:
 
 
 def test_running_out_of_turns_raises_with_the_calls_still_wanted(mode: str) -> None:
-    """U136."""
     lm = ScriptedLM([wanted(mode, ("add", {"a": 1, "b": 1}))] * 2)
     with lm, pytest.raises(MaxTurnsReachedError, match="2 turns") as raised:
         Predict("question -> answer", tools=[add], max_turns=2, native=mode == "native")(
@@ -311,7 +300,7 @@ def test_running_out_of_turns_raises_with_the_calls_still_wanted(mode: str) -> N
 
 
 def test_faults_of_calls_go_back_to_the_model(mode: str) -> None:
-    """U137, U140: unknown tool, bad arguments, a tool that fails."""
+    """Unknown tool, bad arguments, a tool that fails."""
 
     def fail() -> str:
         """Fail."""
@@ -332,7 +321,6 @@ def test_faults_of_calls_go_back_to_the_model(mode: str) -> None:
 
 @pytest.mark.parametrize("raw", ["", "null", None])
 def test_empty_arguments_mean_none(raw: Any) -> None:
-    """U139."""
     ran: list[str] = []
     ping = Tool(lambda: ran.append("ping"), "ping", "Ping.")
     turn = Response(
@@ -347,7 +335,6 @@ def test_empty_arguments_mean_none(raw: Any) -> None:
 
 @pytest.mark.parametrize("raw", ["{bad json", "[1]", "3", '"x"', '{"a": 1} {"a": 2}'])
 def test_unreadable_arguments_are_told_with_the_tools_name(raw: str) -> None:
-    """U140, E34, E36."""
     turn = Response(
         tool_calls=(ToolCall.read({"id": "c", "function": {"name": "add", "arguments": raw}}),),
     )
@@ -359,7 +346,6 @@ def test_unreadable_arguments_are_told_with_the_tools_name(raw: str) -> None:
 
 
 def test_the_models_own_text_next_to_calls_is_kept() -> None:
-    """U138, D38."""
     lm = ScriptedLM([wanted("native", ("add", {"a": 1, "b": 1}), said="Let me add."), "two"])
     prediction = Predict("question -> answer", tools=[add], native=True)(question="q", lm=lm)
     assert prediction.trajectory["thought_0"] == "Let me add."
@@ -367,7 +353,7 @@ def test_the_models_own_text_next_to_calls_is_kept() -> None:
 
 
 def test_a_plain_text_answer_after_tools_is_the_one_text_output() -> None:
-    """Ours: native models answer in plain words."""
+    """Native models answer in plain words."""
     assert (
         Predict("question -> answer", tools=[add], native=True)(
             question="q",
@@ -378,7 +364,7 @@ def test_a_plain_text_answer_after_tools_is_the_one_text_output() -> None:
 
 
 def test_the_conversation_goes_on_through_history(mode: str) -> None:
-    """E54, D37: real messages, calls and results included."""
+    """Real messages, calls and results included."""
 
     class Chat(Signature):
         """Chat."""
@@ -404,7 +390,7 @@ def test_the_conversation_goes_on_through_history(mode: str) -> None:
 
 
 def test_chain_of_thought_reasons_first() -> None:
-    """D20; U159: with tools as well."""
+    """With tools as well."""
     lm = ScriptedLM([fields(reasoning="because", answer="4")])
     prediction = ChainOfThought("question -> answer: int")(question="2+2?", lm=lm)
     assert list(prediction) == ["reasoning", "answer"]
@@ -422,7 +408,7 @@ def test_chain_of_thought_reasons_first() -> None:
 
 
 def test_chain_of_thought_uses_an_output_called_reasoning_as_it_is() -> None:
-    """Ours: the place and the type are the user's."""
+    """The place and the type are the user's."""
     lm = ScriptedLM([fields(answer=4, reasoning=["two", "and two"])])
     program = ChainOfThought("question -> answer: int, reasoning: list[str]")
     assert program.predict.signature == program.signature
@@ -430,7 +416,7 @@ def test_chain_of_thought_uses_an_output_called_reasoning_as_it_is() -> None:
 
 
 def test_chain_of_thought_refuses_an_input_called_reasoning_with_the_reason() -> None:
-    """Ours: it said that the signature has a field of that name already."""
+    """It said that the signature has a field of that name already."""
     with pytest.raises(
         SignatureError,
         match=r"`ChainOfThought` adds an output `reasoning`, and .* has an input of that name",
@@ -439,7 +425,6 @@ def test_chain_of_thought_refuses_an_input_called_reasoning_with_the_reason() ->
 
 
 def test_demos_are_shown_as_real_messages() -> None:
-    """D37."""
     lm = ScriptedLM([fields(answer="c")])
     Predict("question -> answer", demos=[{"question": "a", "answer": "b"}])(question="q", lm=lm)
     assert [message.role for message in lm.requests[0].messages] == [
@@ -451,7 +436,6 @@ def test_demos_are_shown_as_real_messages() -> None:
 
 
 def test_sync_async_and_stream_give_the_same() -> None:
-    """D22, E57."""
     program = Predict("question -> answer", tools=[add], native=True)
 
     def lm() -> ScriptedLM:
@@ -469,7 +453,6 @@ def shout(text: str, times: int = 1) -> str:
 
 
 def test_defaults_of_tools_behave_as_in_python() -> None:
-    """U145."""
     lm = ScriptedLM(
         [wanted("native", ("shout", {"text": "a"}), ("shout", {"text": "b", "times": 2})), "ok"],
     )
@@ -482,7 +465,7 @@ def test_defaults_of_tools_behave_as_in_python() -> None:
 
 @pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
 def test_no_demos_may_be_said_by_none(made_by: Any) -> None:
-    """Ours: it was a bare TypeError."""
+    """It was a bare TypeError."""
     program = made_by("q -> answer", demos=None)
     assert program.predictors()[0].demos == []
     lm = ScriptedLM([fields(reasoning="r", answer="a")] * 2)
@@ -499,7 +482,7 @@ def test_no_demos_may_be_said_by_none(made_by: Any) -> None:
 )
 @pytest.mark.parametrize("made_by", [Predict, ChainOfThought])
 def test_what_is_no_list_of_demos_is_refused_with_what_was_found(made_by: Any, wrong: Any) -> None:
-    """Ours: one demo alone was taken for a list of its names."""
+    """One demo alone was taken for a list of its names."""
     lm = ScriptedLM([])
     with pytest.raises(
         ConfigurationError,
@@ -513,7 +496,7 @@ def test_what_is_no_list_of_demos_is_refused_with_what_was_found(made_by: Any, w
 
 
 def test_demos_of_a_call_may_come_from_a_generator() -> None:
-    """Ours: they are shown again when the answer is asked for once more."""
+    """They are shown again when the answer is asked for once more."""
     lm = ScriptedLM(["?", "?", '{"answer": "a"}'])
     assert (
         Predict("q -> answer")(
@@ -536,7 +519,7 @@ def test_a_config_that_is_no_mapping_is_refused_with_what_was_found(
     made_by: Any,
     wrong: Any,
 ) -> None:
-    """Ours: it was a bare TypeError, and what is empty was passed over."""
+    """It was a bare TypeError, and what is empty was passed over."""
     lm = ScriptedLM([])
     with pytest.raises(
         InputError,
@@ -553,7 +536,7 @@ def test_limits_of_a_call_say_where_they_are_set_for_a_program_that_does_not_tak
 
 
 def test_a_key_in_the_settings_of_a_call_is_refused_before_anything_is_sent() -> None:
-    """L1: the model is made with it; the server would read it in the body."""
+    """The model is made with it; the server would read it in the body."""
     with serve(ScriptedLM([])) as server:
         with pytest.raises(ConfigurationError, match="`api_key` is not a setting of a request"):
             Predict("q -> a", lm=server.lm())(q="hi", config={"api_key": "sk-2"})

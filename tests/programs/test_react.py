@@ -89,7 +89,6 @@ def script(mode: str, *steps: tuple[Any, ...]) -> ScriptedLM:
 
 
 def test_the_loop_thinks_calls_sees_and_finishes(mode: str, driver: str) -> None:
-    """D15, D16, D17, D22, U117, U118, U120."""
     with script(
         mode,
         ("add them", "add", {"a": 2, "b": 3}),
@@ -138,7 +137,7 @@ def test_the_mode_goes_by_what_the_model_can_unless_told() -> None:
 
 
 def test_the_next_turn_of_a_conversation_is_told_what_the_agent_answered(mode: str) -> None:
-    """D37, E67: the answer stands in `prediction.history`, in a form that every provider takes, however it was given."""
+    """The answer stands in `prediction.history`, in a form that every provider takes, however it was given."""
     chat = agent(mode, "history: History, question -> answer: int")
     extracted = fields(reasoning="r", answer=43)
     ends: list[list[Any]] = [
@@ -158,7 +157,6 @@ def test_the_next_turn_of_a_conversation_is_told_what_the_agent_answered(mode: s
 
 
 def test_finish_without_outputs_is_followed_by_the_extractor(mode: str) -> None:
-    """D17, D20."""
     for args in ({}, {"unknown": 1}):
         lm = ScriptedLM(
             [
@@ -176,7 +174,7 @@ def test_finish_without_outputs_is_followed_by_the_extractor(mode: str) -> None:
 
 
 def test_max_iters_is_the_hard_cap_and_an_answer_is_still_extracted(mode: str) -> None:
-    """D17, U123, P77: exactly as configured, also per call, and it says so."""
+    """Exactly as configured, also per call, and it says so."""
     for keywords, inputs in (({"max_iters": 2}, {}), ({}, {"max_iters": 2})):
         lm = ScriptedLM(
             [STEPS[mode]("go", "add", {"a": 1, "b": 1})] * 2 + [fields(reasoning="r", answer=2)],
@@ -191,7 +189,7 @@ def test_max_iters_is_the_hard_cap_and_an_answer_is_still_extracted(mode: str) -
 def test_the_settings_of_a_call_reach_the_extractor_too_but_not_those_of_its_tools(
     mode: str,
 ) -> None:
-    """Ours: only the steps had them. The extractor has no tools to choose."""
+    """Only the steps had them. The extractor has no tools to choose."""
     lm = ScriptedLM([STEPS[mode]("done", "finish", {}), fields(reasoning="r", answer=1)])
     agent(mode, temperature=0.5, seed=1)(
         question="q",
@@ -205,14 +203,12 @@ def test_the_settings_of_a_call_reach_the_extractor_too_but_not_those_of_its_too
 
 @pytest.mark.parametrize("bad", [0, -1, True, "3", 2.5, None])
 def test_a_max_iters_that_makes_no_sense_is_refused(bad: Any) -> None:
-    """Ours: bad input gets a clear error."""
+    """Bad input gets a clear error."""
     with pytest.raises(ConfigurationError, match="max_iters"):
         ReAct("question -> answer", [add], max_iters=bad)
 
 
 def test_a_raised_exception_becomes_an_observation_without_local_paths(mode: str) -> None:
-    """D19, U124, U163."""
-
     def read(path: str) -> str:
         """Read."""
         raise FileNotFoundError(f"no file {path}")
@@ -226,7 +222,7 @@ def test_a_raised_exception_becomes_an_observation_without_local_paths(mode: str
 
 
 def test_an_unknown_tool_is_answered_with_the_names_there_are(mode: str) -> None:
-    """D19, U125, P46, P47: a result, and the run goes on."""
+    """A result, and the run goes on."""
     lm = script(mode, ("?", "sum", {"a": 1}), ("ok", "finish", {"answer": 1}))
     prediction = agent(mode)(question="q", lm=lm)
     assert "There is no tool `sum`" in prediction.trajectory["observation_0"]
@@ -235,7 +231,6 @@ def test_an_unknown_tool_is_answered_with_the_names_there_are(mode: str) -> None
 
 
 def test_bad_arguments_are_all_named_and_the_tool_is_not_run(mode: str) -> None:
-    """D8, D19, L12."""
     ran: list[int] = []
 
     def note(a: int, b: int) -> str:
@@ -264,7 +259,6 @@ def test_bad_arguments_are_all_named_and_the_tool_is_not_run(mode: str) -> None:
 )
 @pytest.mark.parametrize("thought", ["", "null", "think\nhard"])
 def test_odd_thoughts_and_arguments_do_not_abort_a_text_run(args: str, thought: str) -> None:
-    """U126."""
     lm = ScriptedLM(
         [text_step(thought, "add", args or "{}"), text_step("ok", "finish", {"answer": 1})],
     )
@@ -288,14 +282,14 @@ def test_a_step_that_cannot_be_read_is_repaired_then_becomes_an_observation() ->
 
 
 def test_so_many_bad_steps_in_a_row_stop_the_run_with_the_reason(mode: str) -> None:
-    """D19, U127, A14: `same_error`."""
+    """`same_error`."""
     lm = ScriptedLM([STEPS[mode]("?", "nosuch", {})] * 3)
     with lm, pytest.raises(TooManyFaultsError, match=r"3 faulty steps in a row.*no tool `nosuch`"):
         agent(mode, limits=Limits(same_error=3))(question="q", lm=lm)
 
 
 def test_a_good_step_in_between_starts_the_count_again(mode: str) -> None:
-    """D19: a budget of *consecutive* faults."""
+    """A budget of *consecutive* faults."""
     bad, good = ("?", "nosuch", {}), ("ok", "add", {"a": 1, "b": 1})
     lm = script(mode, bad, good, bad, good, bad, ("end", "finish", {"answer": 1}))
     assert agent(mode, limits=Limits(same_error=2))(question="q", lm=lm).answer == 1
@@ -303,7 +297,7 @@ def test_a_good_step_in_between_starts_the_count_again(mode: str) -> None:
 
 @pytest.mark.parametrize("wrong", [deny("x"), [deny("x")], Policy], ids=["rule", "rules", "class"])
 def test_a_policy_that_is_none_is_refused_when_the_program_is_made(wrong: Any) -> None:
-    """Ours: every run failed, as a rule has no `rule_for`."""
+    """Every run failed, as a rule has no `rule_for`."""
     with pytest.raises(ConfigurationError, match=r"`policy` takes a `Policy\(\[allow"):
         ReAct("question -> answer", [add], policy=wrong)
 
@@ -331,8 +325,6 @@ def test_tool_retry_goes_to_the_model_and_counts_and_tool_stop_ends_the_run(mode
     [(ChatAdapter(), ["[[ ## thought_0 ## ]]", "[[ ## observation_0 ## ]]"]), (JSONAdapter(), ['"thought_0"', '"observation_0"']), (XMLAdapter(), ["<thought_0>", "</observation_0>"])],
 )  # fmt: skip
 def test_the_active_adapter_renders_the_trajectory(adapter: Any, marks: list[str]) -> None:
-    """D18."""
-
     def said(name: str, args: Any) -> str:
         values = {"next_thought": "t", "next_tool_name": name, "next_tool_args": args}
         if isinstance(adapter, JSONAdapter):
@@ -377,7 +369,6 @@ def test_each_request_begins_with_the_one_before(mode: str) -> None:
 def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays_whole(
     mode: str,
 ) -> None:
-    """D21, U132."""
     overflow = ContextOverflowError("too long")
     steps = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(3)]
     with ScriptedLM(
@@ -390,7 +381,6 @@ def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays
 
 
 def test_context_overflow_gives_up_after_three_rounds_with_the_error(mode: str) -> None:
-    """D21."""
     steps: list[Any] = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(6)]
     with (
         ScriptedLM([*steps, *[ContextOverflowError("too long")] * 5]) as lm,
@@ -402,8 +392,6 @@ def test_context_overflow_gives_up_after_three_rounds_with_the_error(mode: str) 
 
 
 def test_one_huge_observation_is_shortened_before_a_step_is_dropped(mode: str) -> None:
-    """D21."""
-
     def read(n: int) -> str:
         """Read."""
         return "x" * 50_000
@@ -423,7 +411,7 @@ def test_one_huge_observation_is_shortened_before_a_step_is_dropped(mode: str) -
 
 
 def test_oversize_observations_are_shown_with_their_middle_cut_out(mode: str) -> None:
-    """U132: by rule, `limits.observation_chars`."""
+    """By rule, `limits.observation_chars`."""
 
     def read(n: int) -> str:
         """Read."""
@@ -439,8 +427,6 @@ def test_oversize_observations_are_shown_with_their_middle_cut_out(mode: str) ->
 
 
 def test_truncate_trajectory_can_be_overridden(mode: str) -> None:
-    """D21."""
-
     class Keeps(ReAct):
         def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
             return Trajectory(trajectory.steps[:1])
@@ -477,7 +463,6 @@ class Point(BaseModel):
     ],
 )
 def test_any_result_of_a_tool_can_be_shown(mode: str, value: Any) -> None:
-    """D23, U128, U141."""
     give = Tool(lambda: value, "give", "Give.")
     lm = script(mode, ("g", "give", {}), ("end", "finish", {"answer": 1}))
     prediction = agent(mode, tools=[give])(question="q", lm=lm)
@@ -491,7 +476,7 @@ def test_any_result_of_a_tool_can_be_shown(mode: str, value: Any) -> None:
 
 
 def test_pictures_from_tools_reach_the_model_as_parts(mode: str) -> None:
-    """D23: images."""
+    """Images."""
     look = Tool(lambda: Image(data="aGk=", media_type="image/png"), "look", "Look.")
     lm = script(mode, ("l", "look", {}), ("end", "finish", {"answer": 1}))
     agent(mode, tools=[look])(question="q", lm=lm)
@@ -503,13 +488,12 @@ def test_pictures_from_tools_reach_the_model_as_parts(mode: str) -> None:
     ["trajectory", "max_iters", "history", "next_thought", "next_tool_name"],
 )
 def test_inputs_the_loop_needs_for_itself_are_refused_with_the_reason(name: str) -> None:
-    """D24."""
     with pytest.raises(SignatureError, match=name):
         ReAct(f"{name} -> answer", [add])
 
 
 def test_an_output_called_trajectory_is_refused_with_the_reason() -> None:
-    """Ours: it was told as a field that the extractor's signature has already."""
+    """It was told as a field that the extractor's signature has already."""
     with pytest.raises(
         SignatureError,
         match="output of a ReAct agent cannot be called `trajectory`: its prediction has the steps",
@@ -518,7 +502,7 @@ def test_an_output_called_trajectory_is_refused_with_the_reason() -> None:
 
 
 def test_an_output_called_reasoning_is_an_output_like_others(mode: str) -> None:
-    """Ours: the extractor reasons in an output of that name itself."""
+    """The extractor reasons in an output of that name itself."""
     agent = ReAct("question -> reasoning, answer", [add], native=mode == "native")
     outputs = {"reasoning": "r", "answer": "a"}
     step = native_step if mode == "native" else text_step
@@ -534,7 +518,7 @@ def test_an_output_called_reasoning_is_an_output_like_others(mode: str) -> None:
 
 
 def test_an_agent_may_have_an_input_called_reasoning(mode: str) -> None:
-    """Ours: its extractor then has no other output than the agent's."""
+    """Its extractor then has no other output than the agent's."""
     agent = ReAct("reasoning -> answer", [add], native=mode == "native")
     step = native_step if mode == "native" else text_step
     lm = ScriptedLM([step("e", "finish", {}), fields(answer="a")])
@@ -546,13 +530,11 @@ def test_an_agent_may_have_an_input_called_reasoning(mode: str) -> None:
 
 @pytest.mark.parametrize("name", ["finish", "user_clarification"])
 def test_a_tool_named_like_a_builtin_is_refused(name: str) -> None:
-    """U122."""
     with pytest.raises(DuplicateToolError, match=name):
         ReAct("question -> answer", [Tool(add, name)])
 
 
 def test_two_tools_of_one_name_and_things_that_are_no_tools_are_refused() -> None:
-    """D14, U119, U122."""
     with pytest.raises(DuplicateToolError, match="add"):
         ReAct("question -> answer", [add, Tool(add)])
     with pytest.raises(TypeError):
@@ -560,7 +542,7 @@ def test_two_tools_of_one_name_and_things_that_are_no_tools_are_refused() -> Non
 
 
 def test_several_calls_of_one_turn_give_lists_in_the_trajectory(mode: str) -> None:
-    """D26: native, and where the text asks for several."""
+    """Native, and where the text asks for several."""
     calls = [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
     first: Any = (
         Response("both", tuple(ToolCall(name="add", args=each) for each in calls))
@@ -575,7 +557,6 @@ def test_several_calls_of_one_turn_give_lists_in_the_trajectory(mode: str) -> No
 
 
 def test_every_native_call_gets_exactly_one_tool_message_with_its_id() -> None:
-    """U137."""
     calls = (
         ToolCall(name="add", args={"a": 1, "b": 1}, id="x"),
         ToolCall(name="nosuch", id="y"),
@@ -588,7 +569,7 @@ def test_every_native_call_gets_exactly_one_tool_message_with_its_id() -> None:
 
 
 def test_a_plain_answer_in_native_mode_ends_the_loop() -> None:
-    """D38: a single text output is taken as it stands; otherwise the extractor makes outputs of it."""
+    """A single text output is taken as it stands; otherwise the extractor makes outputs of it."""
     lm = ScriptedLM([native_step("sum", "add", {"a": 1, "b": 1}), "It is two."])
     assert agent("native", "question -> answer")(question="q", lm=lm).answer == "It is two."
     lm = ScriptedLM(["It is two.", fields(reasoning="r", answer=2)])
@@ -596,7 +577,6 @@ def test_a_plain_answer_in_native_mode_ends_the_loop() -> None:
 
 
 def test_an_empty_native_answer_is_a_bad_step() -> None:
-    """U127."""
     lm = ScriptedLM([Response(""), Response(None), native_step("end", "finish", {"answer": 1})])
     prediction = agent("native")(question="q", lm=lm)
     assert prediction.answer == 1
@@ -612,7 +592,6 @@ class Report(Signature):
 
 
 def test_instructions_and_field_descriptions_reach_the_step_and_the_extraction(mode: str) -> None:
-    """U129, U162."""
     lm = ScriptedLM(
         [
             STEPS[mode]("end", "finish"),
@@ -630,13 +609,12 @@ def test_instructions_and_field_descriptions_reach_the_step_and_the_extraction(m
 
 
 def test_typed_outputs_given_to_finish_are_validated(mode: str) -> None:
-    """U130, D17."""
     lm = script(mode, ("end", "finish", {"verdict": "even", "point": {"x": "1", "y": 2}}))
     assert agent(mode, Report, ())(number=2, lm=lm).point == Point(x=1, y=2)
 
 
 def test_two_runs_at_once_share_nothing(mode: str) -> None:
-    """D25, U114: 1,000 runs of one agent instance in one process."""
+    """1,000 runs of one agent instance in one process."""
 
     def answer(request: Any) -> Any:
         number = int(request.messages[1].text.split("number-")[1].split()[0])
@@ -679,7 +657,6 @@ def test_user_clarification_pauses_with_the_models_question_and_the_answer_is_th
     mode: str,
     driver: str,
 ) -> None:
-    """U121, A9."""
     lm = script(
         mode,
         ("unclear", "user_clarification", {"question": "Which year?"}),
@@ -702,7 +679,6 @@ def test_a_call_that_needs_a_person_waits_for_the_decision(
     driver: str,
     decision: str,
 ) -> None:
-    """U69, U76, U78, U81, U84, U85, U89, U105, U106, A1."""
     removed: list[str] = []
 
     @tool(require_confirmation=True)
@@ -740,7 +716,6 @@ def test_a_call_that_needs_a_person_waits_for_the_decision(
 
 
 def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> None:
-    """U112, A12."""
     ran: list[str] = []
 
     def free(n: int) -> str:
@@ -781,7 +756,7 @@ def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> 
 
 @pytest.mark.parametrize("text", ["Half an ans", "[[ ## answer ## ]]\n4"])
 def test_an_answer_that_a_content_filter_cut_off_is_no_answer(text: str) -> None:
-    """L4: a part of it would pass for the whole. Calls are whole, and run."""
+    """A part of it would pass for the whole. Calls are whole, and run."""
     from ferrule import Predict, RefusalError
 
     cut = Response(text, finish_reason="content_filter")
@@ -810,7 +785,7 @@ def test_an_answer_that_a_content_filter_cut_off_is_no_answer(text: str) -> None
 
 
 def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
-    """L4: `RefusalError`."""
+    """`RefusalError`."""
     from ferrule import RefusalError
 
     with pytest.raises(RefusalError, match="I cannot help"):
@@ -818,14 +793,13 @@ def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
 
 
 def test_an_extraction_that_cannot_be_read_is_an_error_with_the_answer() -> None:
-    """D20, D35."""
     lm = ScriptedLM([text_step("end", "finish"), "junk", "junk", "junk"])
     with pytest.raises(AdapterParseError, match="junk"), context(adapter=ChatAdapter(repairs=1)):
         agent("text")(question="q", lm=lm)
 
 
 def test_a_tool_that_changes_its_arguments_does_not_change_the_record(mode: str) -> None:
-    """A11: what the model sent stays what it sent, in the trajectory, in the next request and in a replay."""
+    """What the model sent stays what it sent, in the trajectory, in the next request and in a replay."""
 
     def spoil(items: Any, more: dict, pay: bool = False) -> str:
         """Spoil."""
@@ -847,7 +821,7 @@ def test_a_tool_that_changes_its_arguments_does_not_change_the_record(mode: str)
 
 
 def test_what_was_given_may_be_changed_while_the_run_waits(mode: str) -> None:
-    """A11: inputs are held as they were."""
+    """Inputs are held as they were."""
 
     class Chat(Signature):
         """Chat."""
@@ -867,7 +841,7 @@ def test_what_was_given_may_be_changed_while_the_run_waits(mode: str) -> None:
 
 
 def test_a_run_is_carried_by_one_at_a_time(mode: str) -> None:
-    """U79, U111: two resumes at once run an approved call once."""
+    """Two resumes at once run an approved call once."""
     ran: list[int] = []
 
     async def pay(x: int) -> str:
@@ -909,7 +883,7 @@ def test_a_run_is_carried_by_one_at_a_time(mode: str) -> None:
 def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(
     decision: Any,
 ) -> None:
-    """U90, U93: nothing runs, and nothing is lost."""
+    """Nothing runs, and nothing is lost."""
     lm = script("native", ("p", "add", {"a": 1, "b": 1}), ("e", "finish", {"answer": 2}))
     run = agent("native", tools=[Tool(add, require_confirmation=True)]).start(question="q", lm=lm)
     (question,) = run.pending
@@ -928,7 +902,7 @@ def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(
 
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_tool_that_cancels_itself_is_not_taken_for_the_run_being_cancelled(calls: int) -> None:
-    """U68: the run goes on only where that is sure: beside other calls it is a failure of that call."""
+    """The run goes on only where that is sure: beside other calls it is a failure of that call."""
 
     async def odd() -> str:
         """Odd."""
@@ -959,7 +933,7 @@ def test_inputs_come_by_name_and_may_have_any_name() -> None:
 
 @pytest.mark.parametrize("args", [{"a": 2, "b": 3}, '{"a": 2, "b": 3}'], ids=["object", "string"])
 def test_the_arguments_of_a_step_in_json_may_be_a_string_of_json(args: Any) -> None:
-    """L11: doubly encoded arguments, as in native calls."""
+    """Doubly encoded arguments, as in native calls."""
     step = {"next_thought": "null", "next_tool_name": "add", "next_tool_args": args}
     done = {"next_thought": "x", "next_tool_name": "finish", "next_tool_args": {}}
     lm = ScriptedLM([json.dumps(each) for each in (step, done, {"reasoning": "r", "answer": 5})])
@@ -974,7 +948,7 @@ def test_the_arguments_of_a_step_in_json_may_be_a_string_of_json(args: Any) -> N
 
 
 def test_what_finish_carries_natively_is_typed_already() -> None:
-    """D36: a string is that string."""
+    """A string is that string."""
     lm = ScriptedLM([native_step("done", "finish", {"answer": "null", "code": "  x\n"})])
     with context(lm=lm):
         found = agent("native", Signature("question -> answer: str | None, code: int | str"))(
@@ -984,7 +958,6 @@ def test_what_finish_carries_natively_is_typed_already() -> None:
 
 
 def test_naming_an_agent_a_tool_and_a_model_does_not_load_pydantic() -> None:
-    """F2."""
     program = (
         "import sys; from ferrule import ReAct, ScriptedLM, tool; print('pydantic' in sys.modules)"
     )
@@ -998,7 +971,7 @@ def test_naming_an_agent_a_tool_and_a_model_does_not_load_pydantic() -> None:
 
 
 def test_agents_of_one_signature_share_what_derives_from_it() -> None:
-    """Ours: a service makes an agent for every request."""
+    """A service makes an agent for every request."""
 
     class QA(Signature):
         question: str = InputField()
@@ -1014,7 +987,7 @@ def test_agents_of_one_signature_share_what_derives_from_it() -> None:
 
 
 def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
-    """F2: each of these defines pydantic models, or loads a part of pydantic that costs as much."""
+    """Each of these defines pydantic models, or loads a part of pydantic that costs as much."""
     program = """if True:
         import sys
         from ferrule import ReAct, ScriptedLM, ToolCall, configure

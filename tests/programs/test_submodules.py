@@ -35,7 +35,7 @@ def names(program: Module) -> list[str]:
 
 
 def test_parts_behind_a_leading_underscore_are_listed_behind_the_others() -> None:
-    """D41: as DSPy does; they were not saved, and not given the model."""
+    """As DSPy does; they were not saved, and not given the model."""
     assert names(Hidden()) == ["answer", "_draft", "_more['x'][0]"]
     assert [name for name, _ in Hidden().named_sub_modules()] == [
         "self",
@@ -46,7 +46,7 @@ def test_parts_behind_a_leading_underscore_are_listed_behind_the_others() -> Non
 
 
 def test_what_has_a_public_name_keeps_it() -> None:
-    """Ours: saved states hold on to the names."""
+    """Saved states hold on to the names."""
     public = ["inner.answer", "shown", "also", "parts[0]", "parts[1][0]"]
     assert names(Outer()) == [*public, "inner._more['x'][0]"]
 
@@ -59,7 +59,6 @@ def test_set_lm_reaches_private_parts() -> None:
 
 
 def test_a_copy_shares_the_tools_of_private_parts() -> None:
-    """D41."""
     program = Hidden()
     other = program.deepcopy()
     assert other._draft is not program._draft
@@ -67,7 +66,7 @@ def test_a_copy_shares_the_tools_of_private_parts() -> None:
 
 
 def test_back_references_and_caches_that_hold_themselves_end_the_walk() -> None:
-    """Ours: what is behind an underscore need not be a tree."""
+    """What is behind an underscore need not be a tree."""
     program = Hidden()
     cache: dict[Any, Any] = {"numbers": list(range(10_000))}
     cache["self"] = cache

@@ -77,7 +77,7 @@ def named(name: str, function: Callable[[], Any], **keywords: Any) -> Tool:
 
 
 def test_cancelling_between_calls_of_a_turn_begins_no_further_one(driver: str) -> None:
-    """A15, R15, A12: and the others run when the run goes on."""
+    """And the others run when the run goes on."""
     ran: list[str] = []
 
     def first() -> str:
@@ -105,7 +105,6 @@ def test_cancelling_between_calls_of_a_turn_begins_no_further_one(driver: str) -
 
 
 def test_a_tool_without_a_context_sees_that_its_run_was_cancelled(driver: str) -> None:
-    """A15."""
     seen: list[bool] = []
 
     def work() -> str:
@@ -121,7 +120,7 @@ def test_a_tool_without_a_context_sees_that_its_run_was_cancelled(driver: str) -
 
 
 def test_a_run_that_waits_can_be_cancelled_and_asks_again_when_it_goes_on(driver: str) -> None:
-    """A15: a cancelled run waits for nobody."""
+    """A cancelled run waits for nobody."""
     done: list[str] = []
 
     @tool(require_confirmation=True)
@@ -151,7 +150,7 @@ def test_a_run_that_waits_can_be_cancelled_and_asks_again_when_it_goes_on(driver
 
 
 def test_cancelling_inside_a_nested_program_cancels_the_whole_run(driver: str) -> None:
-    """A15, A16: it is no observation of the outer agent; and all goes on where it was."""
+    """It is no observation of the outer agent; and all goes on where it was."""
     ran: list[str] = []
 
     def look() -> str:
@@ -176,7 +175,7 @@ def test_cancelling_inside_a_nested_program_cancels_the_whole_run(driver: str) -
 
 
 def test_cancelling_the_task_reaches_the_tools_of_nested_programs() -> None:
-    """A15, U67: and leaves a run that can go on."""
+    """And leaves a run that can go on."""
     seen: list[str] = []
     stuck = [True]
 
@@ -217,7 +216,7 @@ def test_cancelling_the_task_reaches_the_tools_of_nested_programs() -> None:
 def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_other(
     driver: str,
 ) -> None:
-    """A15, U68: what still runs in a thread is abandoned, and what comes of it later is not taken for a result."""
+    """What still runs in a thread is abandoned, and what comes of it later is not taken for a result."""
     reached, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -242,7 +241,7 @@ def test_an_interrupt_in_one_call_of_a_turn_is_no_observation_and_waits_for_no_o
 
 
 def test_a_tool_stop_keeps_the_results_of_the_others() -> None:
-    """A12: threads cannot be stopped, so what they do is waited for and kept."""
+    """Threads cannot be stopped, so what they do is waited for and kept."""
     reached, release = threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -266,7 +265,7 @@ def test_a_tool_stop_keeps_the_results_of_the_others() -> None:
 
 
 def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> None:
-    """A15: a branch that nobody waits for ends at its next act, also when the run goes on meanwhile."""
+    """A branch that nobody waits for ends at its next act, also when the run goes on meanwhile."""
     reached, release, left = threading.Event(), threading.Event(), threading.Event()
     asked: list[str] = []
 
@@ -312,7 +311,7 @@ def test_an_answer_that_comes_after_the_run_ended_is_not_taken(driver: str) -> N
 def test_cancelling_stops_a_program_that_a_tools_function_calls_at_its_next_call(
     driver: str,
 ) -> None:
-    """Ours: it went on to its end, with all its calls, and its result was recorded. When the run goes on, the call runs again."""
+    """It went on to its end, with all its calls, and its result was recorded. When the run goes on, the call runs again."""
     ran: list[str] = []
     cancels = [True]
 

@@ -87,7 +87,7 @@ def carry(program: Module, how: str, **inputs: Any) -> Run[Any]:
 
 
 def test_no_tool_turn_begins_once_the_money_is_spent(how: str) -> None:
-    """O17: the call that goes over it is the last one; one more extracts the answer."""
+    """The call that goes over it is the last one; one more extracts the answer."""
     looks: list[str] = []
     with served() as lm, context(lm=lm, prices=PRICED):
         run = carry(looker(looks, limits=Limits(cost=0.25)), how, question="?")
@@ -219,7 +219,7 @@ def test_each_item_of_a_batch_has_the_whole_limit_and_a_batch_in_a_run_shares_on
 
 
 def test_an_answer_of_unknown_cost_is_refused_and_says_what_to_set(how: str) -> None:
-    """O17: a limit that cannot be known is never ignored."""
+    """A limit that cannot be known is never ignored."""
     looks: list[str] = []
     with served() as lm, context(lm=lm):
         run = carry(looker(looks, limits=Limits(cost=5)), how, question="?")

@@ -81,7 +81,6 @@ def told(act: Any, **settings: Any) -> list[Any]:
     ids=["positional", "by name", "acall", "call_result", "acall_result", "call", "execute_all"],
 )
 def test_a_direct_call_of_a_tool_is_told_with_named_arguments(act: Any) -> None:
-    """A5, U167."""
     begun, ended = told(act)
     assert isinstance(begun, CallStarted)
     assert isinstance(ended, CallFinished)
@@ -230,7 +229,6 @@ def test_a_direct_call_of_an_adapter_in_a_program_belongs_to_its_run() -> None:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_a_direct_call_of_a_model_is_told(is_async: bool) -> None:
-    """A5, U167."""
     lm = ScriptedLM(["hello"])
     begun, ended = told(
         lambda: (
@@ -287,7 +285,7 @@ def test_direct_calls_inside_a_program_are_told_below_it() -> None:
 
 
 def test_every_event_knows_its_own_id_and_that_of_what_is_around_it() -> None:
-    """A5: a tree of programs, calls and models, over runs inside tools, too."""
+    """A tree of programs, calls and models, over runs inside tools, too."""
 
     def ask(question: str) -> str:
         """Ask somebody: a run of its own."""
@@ -338,7 +336,6 @@ def test_every_event_knows_its_own_id_and_that_of_what_is_around_it() -> None:
 
 
 def test_positional_inputs_of_a_program_are_named() -> None:
-    """A5."""
     for depth, act in ((0, lambda: Desk()("q", 1, 2, other=3)), (1, lambda: Outer()(question="q"))):
         seen = told(act, lm=ScriptedLM([fields(answer="a")]))
         begun = next(each for each in seen if isinstance(each, RunStarted) and each.depth == depth)
@@ -374,7 +371,7 @@ class Hooks:
 
 
 def test_hooks_come_in_pairs_with_one_id() -> None:
-    """E60: DSPy's order, with the adapter's own."""
+    """DSPy's order, with the adapter's own."""
     hooks = Hooks()
     with context(callbacks=[hooks], lm=ScriptedLM(["nothing to read", fields(answer="a")])):
         Predict("question -> answer")(question="q")

@@ -82,13 +82,12 @@ def looker(then: Callable[[], Any] = lambda: "seen", **keywords: Any) -> ReAct:
     ids=["steps", "tool_calls", "tokens", "cost", "wall_s", "tool_s", "same_error"],
 )  # fmt: skip
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    """A14."""
     with pytest.raises(ConfigurationError, match=next(iter(wrong))):
         Limits(**wrong)
 
 
 def test_a_misspelled_limit_is_refused_with_the_nearest_one() -> None:
-    """Ours: it was a bare TypeError."""
+    """It was a bare TypeError."""
     wrong: dict[str, Any] = {"step": 3}
     with pytest.raises(
         ConfigurationError,
@@ -121,7 +120,7 @@ def test_a_limit_ends_an_agent_with_a_reason_and_an_extracted_answer(
     model: Callable[[], ScriptedLM],
     seen: int,
 ) -> None:
-    """A14, P77: no off by one; at the agent."""
+    """No off by one; at the agent."""
     looks: list[str] = []
     with context(lm=model()):
         prediction = carry(
@@ -143,7 +142,6 @@ def test_a_limit_ends_an_agent_with_a_reason_and_an_extracted_answer(
 
 @pytest.mark.parametrize("where", ["agent", "call", "run"])
 def test_limits_are_given_to_the_agent_the_call_or_the_run(driver: str, where: str) -> None:
-    """A14."""
     limits = Limits(steps=2)
     agent = looker(limits=limits if where == "agent" else None)
     with context(lm=looping(), limits=limits if where == "run" else None):
@@ -153,7 +151,6 @@ def test_limits_are_given_to_the_agent_the_call_or_the_run(driver: str, where: s
 
 @pytest.mark.parametrize("mode", ["text", "native"])
 def test_both_modes_end_alike(mode: str) -> None:
-    """A14."""
     steps = [STEPS[mode]("l", "look") for _ in range(2)]
     agent = ReAct(
         "question -> answer",
@@ -166,7 +163,7 @@ def test_both_modes_end_alike(mode: str) -> None:
 
 
 def test_calls_of_one_turn_over_the_limit_are_not_run(driver: str) -> None:
-    """A14: the model is told."""
+    """The model is told."""
     looks: list[str] = []
     with context(lm=looping(5)):
         run = carry(
@@ -186,7 +183,7 @@ def test_calls_of_one_turn_over_the_limit_are_not_run(driver: str) -> None:
 def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with_more(
     driver: str,
 ) -> None:
-    """A14: they did not run."""
+    """They did not run."""
     ran: list[int] = []
 
     def answer(request: Any) -> Any:
@@ -211,7 +208,7 @@ def test_calls_that_a_lower_limit_refused_do_not_count_when_the_run_goes_on_with
 
 
 def test_a_program_that_cannot_make_an_end_raises_and_goes_on_with_more(driver: str) -> None:
-    """A14: `Predict` has nothing to extract from; the limit is not journalled, so a resumed run may have another one."""
+    """`Predict` has nothing to extract from; the limit is not journalled, so a resumed run may have another one."""
 
     class Two(Module):
         def __init__(self) -> None:
@@ -242,7 +239,7 @@ def test_the_clock_ends_a_run_and_a_replay_by_another_clock_ends_alike(
     driver: str,
     seconds: list[float],
 ) -> None:
-    """A14, A11: that the time was over is journalled, as no replay could see it."""
+    """That the time was over is journalled, as no replay could see it."""
     crash = [True]
 
     def look() -> str:
@@ -274,7 +271,7 @@ def test_the_clock_ends_a_run_and_a_replay_by_another_clock_ends_alike(
 
 
 def test_the_end_that_a_program_makes_survives_a_crash(driver: str) -> None:
-    """A14, A11: the limit is still reached when the run goes on, and the extracting call may be made all the same."""
+    """The limit is still reached when the run goes on, and the extracting call may be made all the same."""
     crash = [True]
 
     def answer(request: Any) -> Any:
@@ -293,14 +290,14 @@ def test_the_end_that_a_program_makes_survives_a_crash(driver: str) -> None:
 
 
 def test_the_stricter_of_two_limits_counts(driver: str) -> None:
-    """A14: an agent's own limits hold within the run's."""
+    """An agent's own limits hold within the run's."""
     with context(lm=looping(), limits=Limits(steps=2)):
         run = carry(looker(limits=Limits(steps=5, tokens=1000)), driver, question="q")
     assert (run.prediction.reason, len(run.trajectory.steps)) == ("limits.steps", 2)
 
 
 def test_tool_s_is_the_timeout_of_tools_without_one(driver: str) -> None:
-    """A14: sync, async; a tool's own timeout goes first."""
+    """Sync, async; a tool's own timeout goes first."""
     seen: list[float | None] = []
 
     def look() -> str:
@@ -334,7 +331,7 @@ def test_tool_s_is_the_timeout_of_tools_without_one(driver: str) -> None:
 
 
 def test_branches_and_children_share_one_budget(driver: str) -> None:
-    """A14: a `forward` that calls agents, one after another."""
+    """A `forward` that calls agents, one after another."""
 
     class Three(Module):
         def __init__(self) -> None:
@@ -349,7 +346,7 @@ def test_branches_and_children_share_one_budget(driver: str) -> None:
 
 
 def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
-    """A14: a flow that does not stop is stopped."""
+    """A flow that does not stop is stopped."""
     made: list[int] = []
 
     class Stubborn(Module):
@@ -382,7 +379,7 @@ def test_without_limits_there_is_no_budget() -> None:
 
 
 def test_what_is_spent_inside_is_spent_outside() -> None:
-    """A14: one chain; the first limit from the inside counts."""
+    """One chain; the first limit from the inside counts."""
     outer = Budget(Limits(tokens=10, tool_calls=2))
     inner = Budget(Limits(tokens=5), outer)
     inner.spend(tokens=4, steps=1)
@@ -398,7 +395,6 @@ def test_what_is_spent_inside_is_spent_outside() -> None:
 
 
 def test_a_recorded_limit_answers_a_model_call() -> None:
-    """A11."""
     from ferrule.runs.journal.entry import Entry
 
     journal = Journal([Entry("0", "limit", "d", {"name": "steps", "limit": 1})])

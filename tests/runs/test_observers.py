@@ -63,7 +63,6 @@ class Records:
 
 
 def test_callbacks_are_told_of_programs_models_and_tools_in_order() -> None:
-    """U167, E60."""
     records = Records()
     with context(callbacks=[records]):
         ReAct("question -> answer: int", [add], native=True)(question="q", lm=lm())
@@ -76,8 +75,6 @@ def test_callbacks_are_told_of_programs_models_and_tools_in_order() -> None:
 
 
 def test_a_failing_callback_never_changes_the_result() -> None:
-    """U167, E60."""
-
     def fails(event: events.Event) -> None:
         raise ValueError("callback")
 
@@ -100,7 +97,6 @@ def test_inspect_history_prints_the_last_exchanges(capsys: pytest.CaptureFixture
 
 
 def test_configured_callbacks_hold_for_the_process() -> None:
-    """D40."""
     told: list[events.Event] = []
     configure(callbacks=[told.append])
     try:
@@ -122,7 +118,6 @@ def test_inspect_history_prints_half_a_surrogate_pair_escaped() -> None:
 def test_inspect_history_prints_thoughts_and_no_line_for_an_empty_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Ours."""
     thought = Response(None, native_step("", "add", {"a": 1, "b": 1}).tool_calls, "I count")
     script = ScriptedLM([thought, native_step("", "finish", {"answer": 2})])
     ReAct("question -> answer: int", [add], native=True)(question="q", lm=script)
@@ -134,8 +129,6 @@ def test_inspect_history_prints_thoughts_and_no_line_for_an_empty_text(
 
 
 def test_progress_in_a_run_without_observers_goes_nowhere() -> None:
-    """Ours."""
-
     def slow(n: int) -> int:
         """Take time."""
         progress("half", done=1, total=2)
@@ -149,7 +142,7 @@ def test_progress_in_a_run_without_observers_goes_nowhere() -> None:
 
 
 def test_the_errors_of_a_group_keep_no_frames_alive_either() -> None:
-    """Ours: as an async tool with a task group raises them."""
+    """As an async tool with a task group raises them."""
 
     def failed() -> ValueError:
         try:
@@ -195,7 +188,6 @@ class Choosy:
 
 
 def test_an_observer_receives_what_it_said_it_needs_of_a_run_and_what_others_need() -> None:
-    """O13."""
     agent = ReAct("question -> answer: int", [add], native=True)
     one, other = Choosy(events.CallStarted), Choosy(events.RunFinished)
     with context(callbacks=[one, other]):
@@ -208,7 +200,6 @@ def test_an_observer_receives_what_it_said_it_needs_of_a_run_and_what_others_nee
 
 
 def test_an_observer_whose_answer_cannot_be_used_receives_all_events() -> None:
-    """O19."""
     observer = Choosy()
     observer.needed = True
     with (
@@ -220,7 +211,7 @@ def test_an_observer_whose_answer_cannot_be_used_receives_all_events() -> None:
 
 
 def test_an_observer_that_needs_nothing_of_a_run_receives_that_of_a_run_in_its_tools() -> None:
-    """O13: each run asks for itself, with its own answer."""
+    """Each run asks for itself, with its own answer."""
 
     class OnlyInside(Choosy):
         def open_run(self, event: events.RunStarted, notes: dict[str, str]) -> Any:
@@ -290,7 +281,7 @@ class Broken:
 
 
 def test_whatever_fails_in_an_observer_changes_neither_a_run_nor_a_decision() -> None:
-    """O19: only its events and `open_run` were behind the wall."""
+    """Only its events and `open_run` were behind the wall."""
     pay = tool(require_confirmation=True)(add)
     program, one, store = (
         ReAct("question -> answer: int", [pay], native=True),

@@ -26,7 +26,7 @@ DOORS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 def test_a_path_is_no_store(door: Callable[[Any], Any]) -> None:
-    """Ours: 'str' object has no attribute 'create'."""
+    """'str' object has no attribute 'create'."""
     with pytest.raises(
         ConfigurationError,
         match=r"`store` takes a store, such as SQLiteStore\('x\.db'\); found 'x\.db'\.",
@@ -53,7 +53,6 @@ def test_a_path_is_no_store(door: Callable[[Any], Any]) -> None:
     ids=["path", "class", "none", "url", "pairs"],
 )
 def test_what_is_no_store_is_shown_unless_it_may_hold_a_password(given: Any, says: str) -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match=says):
         Run.list(given)
 
@@ -74,7 +73,7 @@ def test_a_page_that_follows_no_line_is_refused(before: Any) -> None:
 
 
 def test_a_misspelled_status_is_refused_with_those_that_exist() -> None:
-    """Ours: the list was empty, and nothing was pruned."""
+    """The list was empty, and nothing was pruned."""
     words = "is one of queued, running, waiting, done, failed, cancelled; found "
     for read in (partial(Run.list, MemoryStore()), MemoryStore().list):
         with pytest.raises(ConfigurationError, match=f"`status` {words}'wating'"):

@@ -77,7 +77,7 @@ class Notify(Module):
 
 
 def test_a_program_that_returns_nothing_runs_once(driver: str) -> None:
-    """A2: also where the run is read again and again."""
+    """Also where the run is read again and again."""
     program = Notify()
     with context(lm=model()):
         assert call(program, driver, to="ann") is None
@@ -142,7 +142,7 @@ def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs
 
 
 def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads() -> None:
-    """A2: it is made of its journal once, and is done all the while."""
+    """It is made of its journal once, and is done all the while."""
     program = Notify()
     with closing(MemoryStore()) as store, context(lm=model()):
         program.start(to="ann", store=store, run_id="r")
@@ -165,7 +165,7 @@ def test_a_run_that_was_done_when_it_was_loaded_may_be_read_by_several_threads()
 
 
 def test_a_loaded_run_may_be_read_by_a_tool_while_a_thread_makes_it_of_its_journal() -> None:
-    """A2: the loop that the replay needs does not wait for it."""
+    """The loop that the replay needs does not wait for it."""
     began, go_on = threading.Event(), threading.Event()
 
     class Slow(Module):
@@ -202,7 +202,7 @@ def test_a_loaded_run_may_be_read_by_a_tool_while_a_thread_makes_it_of_its_journ
 
 
 def test_reading_a_loaded_run_spends_nothing_of_the_readers_limits() -> None:
-    """A14: it was paid for when it ran."""
+    """It was paid for when it ran."""
     program = Notify()
     program.set_lm(model())
     run = Run.from_json(program.start(to="ann").to_json(), program)
@@ -222,7 +222,7 @@ def test_reading_a_loaded_run_spends_nothing_of_the_readers_limits() -> None:
 def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_step(
     kind: str,
 ) -> None:
-    """A2: it is replayed to its end, and does nothing new."""
+    """It is replayed to its end, and does nothing new."""
     changed: list[bool] = []
     ask = Predict("a -> b")
 
@@ -258,7 +258,7 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
 
 
 def test_a_run_that_is_done_cannot_be_read_with_a_program_that_asks_a_person() -> None:
-    """A2: its prediction was None."""
+    """Its prediction was None."""
     changed: list[bool] = []
 
     class Asking(Module):
@@ -283,7 +283,7 @@ def context_free(read: Any) -> Any:
 
 
 def test_reading_a_failed_run_leaves_its_error_as_it_was() -> None:
-    """Ours: Python writes every place where an error is raised into the error."""
+    """Python writes every place where an error is raised into the error."""
 
     def fails(_: Any) -> Any:
         raise UnavailableError("down")
@@ -303,7 +303,6 @@ def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resum
     driver: str,
     kind: str,
 ) -> None:
-    """R15, A15."""
     program: Any = Notify() if kind == "forward" else Predict("a -> b")
     lm = model(1)
     run = Run(program, (), {"to": "ann"} if kind == "forward" else {"a": "x"})
@@ -324,7 +323,7 @@ def test_a_run_that_is_cancelled_before_it_begins_does_nothing_until_it_is_resum
 
 @pytest.mark.parametrize("status", ["failed", "waiting"])
 def test_a_cancellation_that_comes_while_a_run_is_taken_up_again_holds(status: str) -> None:
-    """R15: no tool is begun."""
+    """No tool is begun."""
     did: list[str] = []
     pay = Tool(lambda: did.append("paid"), "pay", require_confirmation=status == "waiting")
     agent = ReAct("question -> answer", [pay], native=True)
@@ -358,7 +357,7 @@ def stream_of(run: Run) -> Any:
 
 
 def test_an_async_stream_of_a_run_that_cannot_begin_says_why() -> None:
-    """Ours: as the stream for `for` does."""
+    """As the stream for `for` does."""
 
     async def main(store: MemoryStore) -> None:
         async for _ in Predict("a -> b").stream(a="x", store=store, run_id="r"):
@@ -407,7 +406,6 @@ class Inner(Module):
 
 
 def test_usage_counts_what_programs_inside_have_spent_while_they_are_at_it() -> None:
-    """A14, D40."""
     seen: list[int] = []
     run = Run(Outer([]), (), {"a": "x"})
 
@@ -527,7 +525,7 @@ def test_an_agent_that_is_a_tool_has_its_own_part_of_the_usage(driver: str) -> N
 
 
 def test_usage_counts_what_a_program_has_spent_that_waits_inside_a_tool(driver: str) -> None:
-    """A14, A16: the model was asked twice, and both were paid for; resumed, each call counts once."""
+    """The model was asked twice, and both were paid for; resumed, each call counts once."""
     pay = Tool(lambda: "paid", "pay", require_confirmation=True)
     inner = ReAct("task -> done", [pay], native=True)
     inner.set_lm(
@@ -557,7 +555,7 @@ def test_usage_counts_what_a_program_has_spent_that_waits_inside_a_tool(driver: 
 
 
 def test_usage_counts_a_call_that_was_answered_after_the_run_was_given_up() -> None:
-    """A15: it is in the journal, and was paid for."""
+    """It is in the journal, and was paid for."""
     asked, release, over = threading.Event(), threading.Event(), threading.Event()
 
     class Slow(Module):
@@ -595,7 +593,7 @@ def test_usage_counts_a_call_that_was_answered_after_the_run_was_given_up() -> N
 
 
 def test_a_tool_that_raised_keeps_nobody_alive(driver: str) -> None:
-    """F4: a traceback holds the frames of all callers, with all that is in them."""
+    """A traceback holds the frames of all callers, with all that is in them."""
 
     class Held:
         pass
@@ -633,7 +631,7 @@ def test_a_tool_that_raised_keeps_nobody_alive(driver: str) -> None:
 
 
 def test_a_tool_that_raised_leaves_alone_what_its_caller_is_dealing_with(driver: str) -> None:
-    """Ours: the caller's error keeps its places."""
+    """The caller's error keeps its places."""
 
     def bad() -> str:
         raise ValueError("bad")
@@ -651,7 +649,7 @@ def test_a_tool_that_raised_leaves_alone_what_its_caller_is_dealing_with(driver:
 
 
 def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> None:
-    """U84: what was raised holds it."""
+    """What was raised holds it."""
     from ferrule import DecisionError, get_confirmation_status, respond_to_confirmation
 
     pay = Tool(lambda: "paid", "pay", require_confirmation=True)
@@ -670,7 +668,7 @@ def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> No
 
 
 def test_a_run_that_has_not_begun_has_no_prediction() -> None:
-    """Ours: reading it executes nothing."""
+    """Reading it executes nothing."""
     lm = ScriptedLM([])
     run = Predict("question -> answer").stream(question="q", lm=lm).run
     with pytest.raises(RunError, match="it has no prediction yet"):

@@ -69,7 +69,6 @@ def agent(*tools: Any, **more: Any) -> ReAct:
 
 
 def test_a_turn_is_an_answer_with_its_calls_and_their_results() -> None:
-    """W5."""
     calls = (
         ToolCall(name="look", args={"order": "A"}, id="a", intention="see it"),
         ToolCall(name="look", args={"order": "?"}, id="b"),
@@ -104,7 +103,6 @@ def test_a_turn_is_an_answer_with_its_calls_and_their_results() -> None:
 
 
 def test_what_a_person_changed_stands_beside_what_the_model_wrote() -> None:
-    """W5."""
     written = {"name": "refund", "args": {"order": "A", "euros": "30"}}
     [first, _] = told(
         agent(),
@@ -121,7 +119,6 @@ def test_what_a_person_changed_stands_beside_what_the_model_wrote() -> None:
 
 
 def test_a_denied_call_has_its_decision_and_no_result() -> None:
-    """W5."""
     [first, _] = told(
         agent(),
         [{"name": "refund", "args": {"order": "A"}}, finish()],
@@ -137,7 +134,6 @@ def test_a_denied_call_has_its_decision_and_no_result() -> None:
 
 
 def test_equal_calls_of_one_answer_are_told_apart_by_their_ids() -> None:
-    """W5."""
     calls = [
         {"name": "refund", "args": {"order": "A"}},
         {"name": "look", "args": {"order": "A"}},
@@ -157,14 +153,13 @@ def test_equal_calls_of_one_answer_are_told_apart_by_their_ids() -> None:
 
 
 def test_calls_written_as_text_have_no_arguments_of_the_models() -> None:
-    """W5."""
     [first, *_] = told(agent(calls="prompted"), ["I look.\nlook(order='A')", finish()])
     [call] = first.calls
     assert (call.written, call.args, call.changes) == (None, {"order": "A"}, {})
 
 
 def test_what_an_agent_inside_a_call_did_is_folded_into_the_call() -> None:
-    """W5: slots with `/`."""
+    """Slots with `/`."""
     inner = ReAct(
         "question -> answer",
         [look],
@@ -184,8 +179,6 @@ def test_what_an_agent_inside_a_call_did_is_folded_into_the_call() -> None:
 
 
 def test_predictors_of_a_module_are_named() -> None:
-    """W5."""
-
     class Two(Module):
         def __init__(self) -> None:
             self.first, self.second = Predict("task -> answer"), Predict("task -> answer")
@@ -201,7 +194,6 @@ def test_predictors_of_a_module_are_named() -> None:
 
 
 def test_failures_and_limits_are_turns() -> None:
-    """W5."""
     [failed] = story([Entry("0", "failure", "digest", UnavailableError("away"))])
     assert failed.error == "UnavailableError: away"
     beats = told(
@@ -219,7 +211,7 @@ def test_failures_and_limits_are_turns() -> None:
 
 
 def test_times_are_those_of_the_entries_and_may_be_unknown() -> None:
-    """W5: a turn begins when the entry before it was written."""
+    """A turn begins when the entry before it was written."""
     entries = entries_in(agent(), [{"name": "look", "args": {"order": "A"}}, finish()])
     first, second = story(entries, [10.0, 11.0, 14.0, 16.0])
     assert (first.begun_at, first.at, second.begun_at, second.at) == (None, 10.0, 14.0, 16.0)
@@ -251,7 +243,7 @@ RICH = rich()
 
 @given(st.integers(0, len(RICH)))
 def test_a_story_that_grew_is_the_story_of_the_whole(cut: int) -> None:
-    """W5: `add` gives the same as telling it at once, and names the beat that it changed."""
+    """`add` gives the same as telling it at once, and names the beat that it changed."""
     grown = Story()
     for number, entry in enumerate(RICH[:cut]):
         beat = grown.add(entry, float(number))
@@ -262,7 +254,7 @@ def test_a_story_that_grew_is_the_story_of_the_whole(cut: int) -> None:
 
 @given(st.permutations(RICH))
 def test_no_order_of_entries_breaks_it(entries: list[Any]) -> None:
-    """W5: calls of one answer end in any order; and a damaged journal is still shown."""
+    """Calls of one answer end in any order; and a damaged journal is still shown."""
     beats = story(entries)
     firsts = [each.first for each in _all(beats)]
     assert len(firsts) == len(set(firsts))
@@ -278,7 +270,7 @@ def _all(beats: Any) -> list[Beat]:
 
 @pytest.mark.parametrize("count", [50, 2_000])
 def test_an_entry_costs_the_same_early_and_late(count: int) -> None:
-    """W5: nothing in a story is walked again when it grows."""
+    """Nothing in a story is walked again when it grows."""
     grown, steps = Story(), 0
     pair = entries_in(agent(), [{"name": "look", "args": {"order": "A"}}, finish()])[:3]
 

@@ -58,7 +58,7 @@ def collect(stream: EventStream, driver: str) -> list[events.Event]:
 
 @pytest.mark.parametrize("mode", ["text", "native"])
 def test_a_stream_tells_thoughts_calls_results_and_one_prediction(driver: str, mode: str) -> None:
-    """U165: field deltas, tool start and end, exactly one final prediction."""
+    """Field deltas, tool start and end, exactly one final prediction."""
     lm = ScriptedLM(
         [
             STEPS[mode]("add them up", "add", {"a": 2, "b": 3}),
@@ -89,7 +89,6 @@ def test_a_stream_tells_thoughts_calls_results_and_one_prediction(driver: str, m
 
 
 def test_field_deltas_join_to_the_value_without_markers(driver: str) -> None:
-    """U165."""
     lm = ScriptedLM([fields(answer="one two three")])
     told = collect(Predict("question -> answer").stream(question="q", lm=lm), driver)
     pieces = [
@@ -102,7 +101,7 @@ def test_field_deltas_join_to_the_value_without_markers(driver: str) -> None:
 
 
 def test_the_last_piece_of_a_value_is_told_when_the_text_ends(driver: str) -> None:
-    """U165: what might have become a marker is held back until then."""
+    """What might have become a marker is held back until then."""
     lm = ScriptedLM(["[[ ## answer ## ]]\nuse `x`"])
     told = collect(Predict("question -> answer").stream(question="q", lm=lm), driver)
     assert (
@@ -111,7 +110,7 @@ def test_the_last_piece_of_a_value_is_told_when_the_text_ends(driver: str) -> No
 
 
 def test_tools_tell_progress_and_anything_else(driver: str) -> None:
-    """U165: custom events from tools, sync and async."""
+    """Custom events from tools, sync and async."""
 
     @tool
     def work(n: int) -> str:
@@ -151,13 +150,12 @@ def test_tools_tell_progress_and_anything_else(driver: str) -> None:
 
 
 def test_progress_and_emit_outside_a_run_do_nothing() -> None:
-    """Ours."""
     progress("nobody listens")
     emit_event("nobody", 1)
 
 
 def test_a_failed_attempt_is_marked(driver: str) -> None:
-    """U165, D35: what was streamed of it is void."""
+    """What was streamed of it is void."""
     told = collect(
         Predict("question -> answer").stream(
             question="q",
@@ -172,14 +170,13 @@ def test_a_failed_attempt_is_marked(driver: str) -> None:
 
 
 def test_a_stream_of_a_run_that_fails_raises_its_error_at_the_end(driver: str) -> None:
-    """Ours: a stream that just stopped would hide it."""
+    """A stream that just stopped would hide it."""
     stream = Predict("question -> answer").stream(question="q", lm=ScriptedLM([ValueError("odd")]))
     with pytest.raises(ValueError, match="odd"):
         collect(stream, driver)
 
 
 def test_a_stream_that_waits_for_a_person_ends_with_the_question(driver: str) -> None:
-    """U76."""
     guarded = Tool(add, require_confirmation=True)
     lm = ScriptedLM([native_step("a", "add", {"a": 1, "b": 1})])
     stream = ReAct("question -> answer", [guarded], native=True).stream(question="q", lm=lm)
@@ -216,7 +213,7 @@ def _agent_that_waits(
 
 @pytest.mark.parametrize("leave", ["break", "with", "close"])
 def test_leaving_a_stream_cancels_the_run(leave: str) -> None:
-    """U165: breaking out cancels."""
+    """Breaking out cancels."""
     reached, release, ran = threading.Event(), threading.Event(), []
     agent, lm = _agent_that_waits(reached, release, ran)
     stream = agent.stream(question="q", lm=lm)
@@ -248,7 +245,6 @@ def _until(reached: Callable[[], bool]) -> None:
 
 
 def test_leaving_an_async_stream_cancels_the_run_and_its_tool() -> None:
-    """U165, U67."""
     seen: list[str] = []
 
     async def wait() -> str:
@@ -303,7 +299,7 @@ def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(
     calls: int,
     nested: bool,
 ) -> None:
-    """U165, U67: nothing goes on behind its back."""
+    """Nothing goes on behind its back."""
     tools = [Waiting() for _ in range(calls)]
     own: list[Any] = [Tool(each.wait, f"wait_{i}") for i, each in enumerate(tools)]
     lm = ScriptedLM([[{"name": each.name, "args": {}} for each in own]])
@@ -334,7 +330,6 @@ def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(
 
 
 def test_leaving_a_stream_cancels_a_program_that_is_async_alone() -> None:
-    """U165."""
     waiting = Waiting()
 
     class Slow(Module):
@@ -350,7 +345,7 @@ def test_leaving_a_stream_cancels_a_program_that_is_async_alone() -> None:
 
 
 def test_leaving_the_block_of_an_async_stream_waits_until_the_run_is_over() -> None:
-    """U165: also where the iterator itself lives on."""
+    """Also where the iterator itself lives on."""
     waiting = Waiting()
 
     async def main() -> tuple[str, list[str]]:
@@ -376,7 +371,7 @@ def _waits(waiting: Waiting) -> ReAct:
 
 
 def test_leaving_an_async_stream_cancels_the_async_tools_of_a_sync_program_too() -> None:
-    """U165: it runs in a thread, and waits there for the background loop."""
+    """It runs in a thread, and waits there for the background loop."""
     waiting = Waiting()
 
     class Plain(Module):
@@ -398,7 +393,7 @@ def test_leaving_an_async_stream_cancels_the_async_tools_of_a_sync_program_too()
 
 
 def test_leaving_a_stream_cancels_all_before_it_waits_for_one() -> None:
-    """U165: an async tool may itself wait, with its loop, for another one."""
+    """An async tool may itself wait, with its loop, for another one."""
     for _ in range(10):  # which of the two is looked at first is a matter of chance
         waiting = Waiting()
         inner = _waits(waiting)
@@ -419,7 +414,7 @@ def test_leaving_a_stream_cancels_all_before_it_waits_for_one() -> None:
 def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_cancellation(
     where: str,
 ) -> None:
-    """U165, A15: nobody's task is cancelled; and what is a part of the run does not wait for it."""
+    """Nobody's task is cancelled; and what is a part of the run does not wait for it."""
     waiting, stream = Waiting(), list[EventStream]()
 
     def close() -> str:
@@ -455,7 +450,6 @@ def test_a_stream_that_is_closed_while_it_is_iterated_ends_with_the_runs_own_can
 def test_an_async_stream_that_is_closed_while_it_is_iterated_cancels_the_run_and_not_the_consumer() -> (
     None
 ):
-    """U165, A15."""
     waiting = Waiting()
 
     async def main() -> tuple[str, bool]:
@@ -477,7 +471,7 @@ def test_an_async_stream_that_is_closed_while_it_is_iterated_cancels_the_run_and
 
 
 def test_a_stream_of_a_run_that_waits_does_not_go_on_once_it_is_closed() -> None:
-    """A15: the approved call does not run behind anybody's back."""
+    """The approved call does not run behind anybody's back."""
     did: list[str] = []
     pay = Tool(lambda: did.append("paid"), "pay", require_confirmation=True)
     agent = ReAct("question -> answer", [pay], native=True)
@@ -496,7 +490,7 @@ def test_a_stream_of_a_run_that_waits_does_not_go_on_once_it_is_closed() -> None
 
 
 def test_an_async_tool_does_not_begin_once_its_stream_is_left() -> None:
-    """U165: an observer may leave it just before."""
+    """An observer may leave it just before."""
     began: list[str] = []
 
     async def tool_() -> str:
@@ -520,7 +514,7 @@ def test_an_async_tool_does_not_begin_once_its_stream_is_left() -> None:
 
 
 def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
-    """U165: the loop of the stream may be closed by then, and a sync tool goes on."""
+    """The loop of the stream may be closed by then, and a sync tool goes on."""
     began, left, told = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -548,7 +542,7 @@ def test_progress_that_nobody_listens_to_any_more_is_dropped() -> None:
 
 
 def test_a_stream_may_be_read_inside_an_async_tool() -> None:
-    """D10: the loop that waits for it is not the one its async tools run on."""
+    """The loop that waits for it is not the one its async tools run on."""
 
     async def leaf() -> str:
         """Answer."""
@@ -571,7 +565,6 @@ def test_a_stream_may_be_read_inside_an_async_tool() -> None:
 
 
 def test_two_streams_of_one_program_do_not_mix() -> None:
-    """U165."""
     program = Predict("question -> answer")
 
     def answer(request: Any) -> str:
@@ -593,7 +586,6 @@ def test_two_streams_of_one_program_do_not_mix() -> None:
 
 
 def test_the_prediction_of_a_stream_nobody_iterated_runs_it() -> None:
-    """Ours."""
     stream = Predict("question -> answer").stream(question="q", lm=ScriptedLM([fields(answer="a")]))
     assert stream.prediction == Prediction(answer="a")
     with pytest.raises(RunError, match="once"):
@@ -601,7 +593,6 @@ def test_the_prediction_of_a_stream_nobody_iterated_runs_it() -> None:
 
 
 def test_a_streamed_text_step_has_no_marker_in_its_thoughts() -> None:
-    """U165."""
     lm = ScriptedLM([text_step("a [[ b", "finish", {"answer": "x"})])
     told = list(ReAct("question -> answer", [add], native=False).stream(question="q", lm=lm))
     assert (
@@ -628,7 +619,6 @@ def test_a_sync_stream_that_was_left_has_a_settled_status() -> None:
 
 
 def test_an_async_stream_whose_block_is_left_before_it_is_iterated_asks_no_model() -> None:
-    """Ours."""
     lm = ScriptedLM([])
 
     async def main() -> EventStream:

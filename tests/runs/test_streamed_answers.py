@@ -337,7 +337,7 @@ def test_thoughts_that_end_right_before_a_call_void_none_of_its_fields(
     written: str,
     wire: str | None,
 ) -> None:
-    """Ours: the closing tag was recognized at the end of the answer, and `AttemptFailed` took the fields of `finish` back for good."""
+    """The closing tag was recognized at the end of the answer, and `AttemptFailed` took the fields of `finish` back for good."""
     answer = Response(
         written,
         (ToolCall(name="finish", args={"answer": "five, I think", "n": 5}, id="c"),),

@@ -52,7 +52,6 @@ async def refuses() -> None:
 @pytest.mark.parametrize("sync", [True, False])
 @pytest.mark.parametrize("calls", [1, 2])
 def test_a_tool_that_refuses_to_be_cancelled_does_not_hang_the_run(sync: bool, calls: int) -> None:
-    """A14."""
     for said in answered(Tool(refuses, timeout_s=0.02), sync=sync, calls=calls):
         assert (
             "`refuses` did not finish within 0.02 s. It may still be running: it did not end when it was cancelled."
@@ -61,7 +60,6 @@ def test_a_tool_that_refuses_to_be_cancelled_does_not_hang_the_run(sync: bool, c
 
 
 def test_leaving_a_stream_does_not_wait_longer_than_the_limit_for_a_tool_that_refuses() -> None:
-    """A14, U68."""
     agent = ReAct("question -> answer", [Tool(refuses, timeout_s=0.1)], native=True)
     with (
         context(lm=ScriptedLM([native_step("r", "refuses")])),
@@ -79,7 +77,7 @@ def test_leaving_a_stream_does_not_wait_longer_than_the_limit_for_a_tool_that_re
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_more_calls_than_threads_are_all_done_in_time(sync: bool, pool: Any) -> None:
-    """A14: together they take longer than the limit; each of them does not."""
+    """Together they take longer than the limit; each of them does not."""
     del pool
     ran = []
 
@@ -96,7 +94,7 @@ def test_more_calls_than_threads_are_all_done_in_time(sync: bool, pool: Any) -> 
 def test_a_generator_is_read_before_its_call_ends_and_without_blocking_the_loop(
     timeout_s: float | None,
 ) -> None:
-    """P18: it was read on the loop, when its `Context` said already that nobody waits."""
+    """It was read on the loop, when its `Context` said already that nobody waits."""
     loop_went_on = threading.Event()
 
     def count(ctx: Context) -> Generator[str]:

@@ -40,7 +40,6 @@ def schema_of(kind):
 
 
 def test_definitions_are_put_where_they_are_used():
-    """D3, U52."""
     leaf = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
     found = schema_of(Pair)
     assert found["properties"] == {"left": leaf, "right": {**leaf, "description": "the other"}}
@@ -48,7 +47,6 @@ def test_definitions_are_put_where_they_are_used():
 
 
 def test_definitions_that_contain_themselves_stay():
-    """D3, U43."""
     found = schema_of(TypedDict("Args", {"tree": Tree, "ping": Ping}))
     assert found["$defs"].keys() == {"Tree", "Ping", "Pong"}
     assert found["properties"]["tree"] == {"$ref": "#/$defs/Tree"}
@@ -107,8 +105,6 @@ def test_keywords_beside_a_reference_win():
 
 
 def test_generated_titles_go_and_chosen_ones_and_properties_stay():
-    """U18, U25."""
-
     class Book(BaseModel):
         title: str
         named: int = Field(title="A chosen title")
@@ -126,7 +122,6 @@ def test_generated_titles_go_and_chosen_ones_and_properties_stay():
 
 
 def test_data_that_looks_like_a_schema_is_left_alone():
-    """U25."""
     schema = {
         "properties": {
             "$ref": {
@@ -143,7 +138,6 @@ def test_data_that_looks_like_a_schema_is_left_alone():
 
 
 def test_nothing_that_comes_in_is_changed():
-    """U24, P55."""
     schema = TypeAdapter(Tree).json_schema()
     before = copy.deepcopy(schema)
     made = inline_definitions(strip_titles(schema))
@@ -152,8 +146,6 @@ def test_nothing_that_comes_in_is_changed():
 
 
 def test_the_mapping_of_a_discriminator_never_points_at_nothing():
-    """U52."""
-
     class Cat(BaseModel):
         kind: Literal["cat"]
 

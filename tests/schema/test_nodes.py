@@ -35,7 +35,6 @@ def test_admitted_types(schema, wanted):
 
 
 def test_alternatives_of_a_circle_end():
-    """U43."""
     root = {
         "$defs": {
             "A": {"anyOf": [{"$ref": "#/$defs/B"}, {"type": "null"}]},

@@ -11,7 +11,7 @@ from ferrule.schema.python_types import (
 
 
 def test_arguments_types_and_descriptions_of_an_input_schema():
-    """D39: type lists, anyOf, references, optional ones without default."""
+    """Type lists, anyOf, references, optional ones without default."""
     args, types, texts = convert_input_schema_to_tool_args(
         {
             "type": "object",
@@ -60,12 +60,10 @@ def test_arguments_types_and_descriptions_of_an_input_schema():
     ids=["empty", "bare", "none"],
 )
 def test_a_schema_without_properties_has_no_arguments(schema):
-    """D39."""
     assert convert_input_schema_to_tool_args(schema) == ({}, {}, {})
 
 
 def test_a_recursive_schema_ends():
-    """M36."""
     schema = {
         "$defs": {"N": {"type": "array", "items": {"$ref": "#/$defs/N"}}},
         "properties": {"n": {"$ref": "#/$defs/N"}},
@@ -91,7 +89,7 @@ def test_a_type_says_no_more_than_it_can(schema, kind):
 
 
 def test_a_model_of_an_output_schema():
-    """M49: names that Python cannot have are reached through their alias, further fields are kept."""
+    """Names that Python cannot have are reached through their alias, further fields are kept."""
     found = typed_value(
         {"n": 3, "class": "x", "items": [{"zone-id": "UTC"}], "more": 1},
         {
@@ -150,7 +148,7 @@ def test_a_model_of_what_contains_itself_ends():
 
 
 def test_a_value_that_a_server_put_into_an_object_is_taken_out():
-    """M49: FastMCP's mark."""
+    """FastMCP's mark."""
     schema = {
         "type": "object",
         "properties": {"result": {"type": "array", "items": {"$ref": "#/$defs/P"}}},
@@ -162,7 +160,6 @@ def test_a_value_that_a_server_put_into_an_object_is_taken_out():
 
 
 def test_a_value_that_does_not_fit_stays_as_it_came():
-    """M49."""
     assert typed_value(
         {"n": "no"},
         {"type": "object", "properties": {"n": {"type": "integer"}}},

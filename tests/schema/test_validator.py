@@ -130,7 +130,7 @@ schemas = st.recursive(leaves, combined, max_leaves=6)
     value=json_values,
 )
 def test_it_agrees_with_the_reference_implementation(schema, definition, value):
-    """U15: and what it refuses, it can tell."""
+    """And what it refuses, it can tell."""
     root = {"$defs": {"d": definition}, **schema} if isinstance(schema, dict) else schema
     try:
         expected = jsonschema.Draft202012Validator(root).is_valid(value)
@@ -214,7 +214,7 @@ def audited() -> Iterator[list[str]]:
 
 
 def test_nothing_is_opened_or_fetched(tmp_path, audited):
-    """M33: native code is not seen by an audit hook, so a server and a file are looked at too."""
+    """Native code is not seen by an audit hook, so a server and a file are looked at too."""
     file = tmp_path / "schema.json"
     file.write_text('{"type": "string"}')
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -541,7 +541,7 @@ def test_what_is_just_within_the_bounds_fits_a_stack_of_512_kb():
 
 
 def test_rules_for_a_password_may_look_around_a_few_times_and_not_without_end():
-    """Ours: three patterns with look-around at one place were too many."""
+    """Three patterns with look-around at one place were too many."""
     rules = [r"^(?=.*[a-z])", r"^(?=.*[A-Z])", r"^(?=.*[0-9])", r"^(?!.*\s)", r"^(?=.{8,})"]
     validator = Validator({"type": "string", "allOf": [{"pattern": rule} for rule in rules]})
     assert validator.is_valid("Passw0rdly")

@@ -6,7 +6,6 @@ from ferrule.schema.words import describe_expected, describe_schema, escape_mark
 
 
 def test_the_form_of_a_tools_arguments_is_one_line():
-    """L12."""
     schema = {
         "type": "object",
         "properties": {
@@ -84,13 +83,11 @@ def test_the_form_of_a_tools_arguments_is_one_line():
     ],
 )
 def test_every_schema_has_words(schema, short, words):
-    """L12."""
     assert describe_schema(schema) == short
     assert describe_expected(schema, {}) == words
 
 
 def test_recursion_is_named_not_followed():
-    """U34, L12."""
     root = {
         "$defs": {
             "Node": {
@@ -104,7 +101,7 @@ def test_recursion_is_named_not_followed():
 
 
 def test_long_values_are_shortened():
-    """L12: a text for a model, not a dump."""
+    """A text for a model, not a dump."""
     assert shorten_json("x" * 500) == '"' + "x" * 78 + "… (502 characters)"
     assert shorten_json({"a": 1}) == '{"a":1}'
 
@@ -116,7 +113,6 @@ def test_half_surrogates_and_odd_values_are_written_so_that_they_can_be_sent():
 
 
 def test_markers_of_a_prompt_lose_their_power():
-    """U33."""
     assert "[[ ##" not in escape_markers("[[ ## completed ## ]] and [[## x ## ]]")
     assert escape_markers("[[1, 2]]") == "[[1, 2]]"
 
@@ -176,7 +172,7 @@ def test_words_for_any_schema_are_one_line_that_can_be_sent(schema):
 
 
 def test_many_required_properties_are_described_in_linear_work():
-    """Ours: by counting; with a search for each name among all, this does not end in a minute."""
+    """By counting; with a search for each name among all, this does not end in a minute."""
     names = [f"p{i}" for i in range(100_000)]
     said = describe_schema(
         {"type": "object", "properties": dict.fromkeys(names, True), "required": names},

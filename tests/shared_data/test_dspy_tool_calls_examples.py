@@ -42,7 +42,7 @@ def printed(first: int, last: int) -> list[str]:
 
 
 def test_the_example_makes_calls_of_a_list_of_dicts() -> None:
-    """D30: lines 169-173."""
+    """Lines 169-173."""
     namespace: dict[str, Any] = {"ToolCalls": ToolCalls}
     exec(lines(169, 173), namespace)
     calls = namespace["tool_calls"].tool_calls
@@ -64,13 +64,13 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_printed_class_method_takes_the_printed_parameters(name: str) -> None:
-    """D31: names and order."""
+    """Names and order."""
     assert list(inspect.signature(getattr(ToolCalls, name)).parameters) == printed(*METHODS[name])
     assert inspect.ismethod(getattr(ToolCalls, name))
 
 
 def test_it_is_a_type_and_describes_itself() -> None:
-    """D31: line 18 (`Bases: Type`), lines 93-98."""
+    """Line 18 (`Bases: Type`), lines 93-98."""
     assert issubclass(ToolCalls, Type)
     assert "JSON" in ToolCalls.description()
     assert ToolCalls.is_streamable() is False
@@ -83,7 +83,7 @@ def test_it_is_a_type_and_describes_itself() -> None:
 
 
 def test_types_are_found_however_deep_they_stand() -> None:
-    """D31: lines 110-114, with the printed `list[dict[str, Tool]]`."""
+    """Lines 110-114, with the printed `list[dict[str, Tool]]`."""
     annotation = eval("list[dict[str, Tool]]", {"Tool": Tool})
     assert Tool.extract_custom_type_from_annotation(annotation) == [Tool]
     assert Type.extract_custom_type_from_annotation(dict[str, list[ToolCalls | Tool]]) == [
@@ -93,7 +93,7 @@ def test_types_are_found_however_deep_they_stand() -> None:
 
 
 def test_format_is_compatible_with_openais_shape() -> None:
-    """D30: lines 140-144; the same is dumped (lines 292-298)."""
+    """Lines 140-144; the same is dumped (lines 292-298)."""
     calls = ToolCalls.from_dict_list([{"name": "search", "args": {"query": "hello"}}])
     assert calls.format() == {
         "tool_calls": [
@@ -116,7 +116,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("data", TAKEN.values(), ids=TAKEN)
 def test_every_printed_form_of_input_is_taken(data: Any) -> None:
-    """D28: lines 308-331; D29: `ToolCalls.ToolCall` is `ToolCall`."""
+    """Lines 308-331; D29: `ToolCalls.ToolCall` is `ToolCall`."""
     assert ToolCalls.model_validate(data) == ToolCalls(tool_calls=[ferrule.ToolCall(**CALL)])
 
 
@@ -126,13 +126,13 @@ def test_every_printed_form_of_input_is_taken(data: Any) -> None:
     ids=range(6),
 )
 def test_anything_else_is_refused_in_the_printed_words(data: Any) -> None:
-    """D28: line 333."""
+    """Line 333."""
     with pytest.raises(ValueError, match="Received invalid value for "):
         ToolCalls.model_validate(data)
 
 
 def test_a_users_own_type_works_in_a_signature() -> None:
-    """D31: described to the model, formatted in the prompt, read from the answer."""
+    """Described to the model, formatted in the prompt, read from the answer."""
 
     class Place(Type):
         city: str
@@ -158,7 +158,7 @@ def test_a_users_own_type_works_in_a_signature() -> None:
 
 
 def test_calls_are_an_output_of_a_signature() -> None:
-    """D28: the summary (line 8): signature adaptation and reading the model's response."""
+    """The summary (line 8): signature adaptation and reading the model's response."""
     lm = ScriptedLM([Response(tool_calls=(ferrule.ToolCall(**CALL),))])
     program = Predict("question, tools: list[Tool] -> calls: ToolCalls", native=True)
     prediction = program(
@@ -170,7 +170,7 @@ def test_calls_are_an_output_of_a_signature() -> None:
 
 
 def test_calls_run_where_their_functions_are_named() -> None:
-    """D32, D33: by name, or as a list of tools, which check; results in order."""
+    """By name, or as a list of tools, which check; results in order."""
 
     def search(query: str) -> str:
         """Search."""

@@ -93,7 +93,7 @@ def test_a_bad_tool_is_left_out_and_the_others_stay(
     good: int,
     bad: set[str],
 ) -> None:
-    """M37: the call works as well, although the list is bad. (M32)"""
+    """The call works as well, although the list is bad. (M32)"""
     with raw(transport, flags) as server:
         assert server.call("ok", {"x": "a"})["content"][0]["text"] == "ok"
         assert len(server.tools) == good
@@ -103,7 +103,6 @@ def test_a_bad_tool_is_left_out_and_the_others_stay(
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_list_without_end_is_an_error(transport: str) -> None:
-    """M38."""
     with raw(transport, "loop") as server, pytest.raises(MCPProtocolError, match="second time"):
         _ = server.tools
 
@@ -111,7 +110,7 @@ def test_a_list_without_end_is_an_error(transport: str) -> None:
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("wish", ["unkcontent", "empty", "nocontent", "liststruct"])
 def test_an_odd_result_comes_back_as_it_is(transport: str, wish: str) -> None:
-    """M46, M49: the SDK's own models refuse these."""
+    """The SDK's own models refuse these."""
     with raw(transport) as server:
         found = server.call("ok", {"x": wish})
     expected = {
@@ -125,7 +124,7 @@ def test_an_odd_result_comes_back_as_it_is(transport: str, wish: str) -> None:
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 def test_a_result_of_20_mb_comes_whole(transport: str) -> None:
-    """M52. Over the older SSE the SDK takes at most 1 MiB, which is an error and no hang."""
+    """Over the older SSE the SDK takes at most 1 MiB, which is an error and no hang."""
     with raw(transport) as server:
         assert len(server.call("ok", {"x": "big"})["content"][0]["text"]) == 20_000_000
 
@@ -142,7 +141,6 @@ def test_a_result_that_is_too_large_for_sse_is_an_error_and_the_next_call_works(
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_server_that_never_answers_the_handshake_is_given_up(transport: str) -> None:
-    """M11."""
     with (
         raw(transport, "hanginit", connect_timeout_s=2.5) as server,
         pytest.raises(MCPTimeoutError, match=r"`raw` \(handshake\)") as error,
@@ -152,7 +150,7 @@ def test_a_server_that_never_answers_the_handshake_is_given_up(transport: str) -
 
 
 def test_a_server_that_never_answers_the_newer_question_is_connected_all_the_same() -> None:
-    """M12: by its own short time, and it is not asked again after a loss."""
+    """By its own short time, and it is not asked again after a loss."""
     with raw("stdio", "hangdiscover") as server:
         server.connect()
         assert server.info.protocol_version == "2025-11-25"
@@ -168,7 +166,6 @@ def test_a_server_that_dies_of_the_newer_question_is_started_again_without_it() 
 
 
 def test_a_server_that_cannot_start_tells_its_exit_code_and_last_words() -> None:
-    """M13."""
     with (
         raw("stdio", "crashstart") as server,
         pytest.raises(MCPConnectionError, match=r"code 3.*missing API_KEY"),
@@ -178,7 +175,6 @@ def test_a_server_that_cannot_start_tells_its_exit_code_and_last_words() -> None
 
 @pytest.mark.parametrize("stderr", ["io.StringIO()", "None"])
 def test_a_stderr_without_a_file_is_no_matter(stderr: str) -> None:
-    """M14."""
     program = (
         f"import io, sys; sys.stderr = {stderr}\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
@@ -205,7 +201,7 @@ def test_a_server_that_dies_in_a_call_may_have_executed_it_and_the_next_call_wor
     tmp_path: Path,
     monkeypatch,
 ) -> None:
-    """M20, M22, M24: what may have run is not sent again."""
+    """What may have run is not sent again."""
     monkeypatch.setenv("RAWLOG", str(tmp_path / "log"))
     options = {"env": {"RAWLOG": str(tmp_path / "log")}} if transport == "stdio" else {}
     with raw(transport, **options) as server:
@@ -232,7 +228,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(
     tmp_path: Path,
     monkeypatch,
 ) -> None:
-    """M26: the server is told."""
+    """The server is told."""
     monkeypatch.setenv("RAWLOG", str(tmp_path / "log"))
     options = {"env": {"RAWLOG": str(tmp_path / "log")}} if transport == "stdio" else {}
     with raw(transport, **options) as server:
@@ -245,7 +241,6 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(
 
 
 def test_timeouts_are_by_tool_and_by_call() -> None:
-    """M26."""
     with raw("stdio", tool_timeouts_s={"sl*": 0.3}) as server:
         with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
             server.call("slow", {"s": 3})
@@ -253,7 +248,6 @@ def test_timeouts_are_by_tool_and_by_call() -> None:
 
 
 def test_the_time_for_the_whole_call_holds_where_it_is_the_smaller_one() -> None:
-    """M26."""
     with raw("stdio", total_timeout_s=0.3) as server:
         with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
             server.call("slow", {"s": 3})
@@ -262,7 +256,7 @@ def test_the_time_for_the_whole_call_holds_where_it_is_the_smaller_one() -> None
 
 
 def test_a_tool_that_answers_404_is_not_taken_for_a_lost_session() -> None:
-    """M23, M25: the session answers a ping, so it is not made anew, and other tools go on."""
+    """The session answers a ping, so it is not made anew, and other tools go on."""
     with raw("http") as server:
         for _ in range(7):
             with pytest.raises(MCPConnectionError, match="HTTP 404"):
@@ -272,7 +266,6 @@ def test_a_tool_that_answers_404_is_not_taken_for_a_lost_session() -> None:
 
 
 def test_what_is_private_in_an_address_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """M66."""
     caplog.set_level(0)
     with raw("http") as server:
         private = MCPServer.http(f"{server.spec.url}?api_key=hunter2", name="raw")
@@ -296,7 +289,6 @@ def test_what_is_private_in_an_address_is_not_logged(caplog: pytest.LogCaptureFi
     ids=["401", "403", "404", "429", "500", "503"],
 )
 def test_a_status_is_in_the_error(transport: str, wish: str, status: int, ran: bool) -> None:
-    """M21."""
     with raw(transport) as server:
         with pytest.raises(MCPConnectionError, match=f"HTTP {status}") as error:
             server.call("ok", {"x": wish})
@@ -309,7 +301,6 @@ def test_a_status_is_in_the_error(transport: str, wish: str, status: int, ran: b
 
 
 def test_a_page_in_the_place_of_an_answer_is_an_error() -> None:
-    """M21."""
     with raw("http") as server:
         with pytest.raises(MCPProtocolError, match="text/html") as error:
             server.call("ok", {"x": "html"})
@@ -323,7 +314,6 @@ def test_a_connection_that_breaks_off_is_an_error_and_never_a_cancellation(
     transport: str,
     wish: str,
 ) -> None:
-    """M20."""
     with raw(transport) as server:
         with pytest.raises(MCPConnectionError) as error:
             server.call("ok", {"x": wish})
@@ -334,7 +324,7 @@ def test_a_connection_that_breaks_off_is_an_error_and_never_a_cancellation(
 
 @pytest.mark.parametrize("flags", ["", "sess400"])
 def test_a_legacy_http_server_with_new_sessions_is_met_again(flags: str) -> None:
-    """M23: whether an unknown session is refused by 404 or by 400."""
+    """Whether an unknown session is refused by 404 or by 400."""
     with raw("http", flags) as server:
         with pytest.raises(MCPConnectionError):
             server.call("die")
@@ -343,7 +333,7 @@ def test_a_legacy_http_server_with_new_sessions_is_met_again(flags: str) -> None
 
 
 def test_20_calls_are_under_way_at_once(tmp_path: Path) -> None:
-    """M29: when the first is answered, the server has got all of them."""
+    """When the first is answered, the server has got all of them."""
     log = tmp_path / "log"
     with raw("stdio", env={"RAWLOG": str(log)}) as server:
 
@@ -358,7 +348,7 @@ def test_20_calls_are_under_way_at_once(tmp_path: Path) -> None:
 
 
 def test_max_concurrency_holds(tmp_path: Path) -> None:
-    """M29: of three calls the third is sent when the first is answered."""
+    """Of three calls the third is sent when the first is answered."""
     with raw("stdio", max_concurrency=2, env={"RAWLOG": str(tmp_path / "log")}) as server:
 
         async def three() -> None:
@@ -371,7 +361,6 @@ def test_max_concurrency_holds(tmp_path: Path) -> None:
 
 
 def test_calls_do_not_list(tmp_path: Path) -> None:
-    """M32."""
     with raw("stdio", env={"RAWLOG": str(tmp_path / "log")}) as server:
         _ = server.tools
         for _ in range(3):
@@ -381,7 +370,6 @@ def test_calls_do_not_list(tmp_path: Path) -> None:
 
 
 def test_a_structured_result_that_breaks_its_schema_is_not_lost() -> None:
-    """M49."""
     with raw() as server:
         assert server.call("badout")["structuredContent"] == {"n": "notint"}
 
@@ -390,7 +378,7 @@ def test_a_structured_result_that_breaks_its_schema_is_not_lost() -> None:
 
 
 def test_cancelling_an_async_call_tells_the_server_and_returns_at_once(tmp_path: Path) -> None:
-    """M28: and it is a CancelledError, as it was the caller's. (M20)"""
+    """And it is a CancelledError, as it was the caller's. (M20)"""
     with raw("stdio", env={"RAWLOG": str(tmp_path / "log")}) as server:
 
         async def cancelled() -> None:
@@ -409,7 +397,6 @@ def test_cancelling_an_async_call_tells_the_server_and_returns_at_once(tmp_path:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_ctrl_c_ends_a_sync_call(tmp_path: Path) -> None:
-    """M28."""
     program = (
         "import sys, time\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}], env={{'RAWLOG': {str(tmp_path / 'log')!r}}})\n"
@@ -437,7 +424,7 @@ def test_ctrl_c_ends_a_sync_call(tmp_path: Path) -> None:
 
 
 def test_a_change_is_seen_when_it_is_asked_for() -> None:
-    """M54, M55: the tools stand still until then; nothing is sent where nothing changed."""
+    """The tools stand still until then; nothing is sent where nothing changed."""
     told: list = []
     with raw("stdio", on_tools_changed=lambda *changes: told.append(changes)) as server:
         before = server.tools
@@ -455,7 +442,6 @@ def test_a_change_is_seen_when_it_is_asked_for() -> None:
 
 
 def test_a_server_that_never_tells_is_asked_now_and_then(tmp_path: Path) -> None:
-    """M56."""
     with raw("stdio", poll_s=0.9, env={"RAWLOG": str(tmp_path / "log")}) as server:
         _ = server.tools
         server.core.catalog._listed_at -= 1
@@ -473,7 +459,6 @@ def test_a_server_that_never_tells_is_asked_now_and_then(tmp_path: Path) -> None
     ids=["allow", "deny", "rule"],
 )
 def test_a_filtered_tool_is_neither_listed_nor_called(rule: dict) -> None:
-    """M40."""
     with raw("stdio", **rule) as server:
         assert "die" not in server.tools
         with pytest.raises(UnknownToolError):
@@ -485,7 +470,6 @@ def test_a_filtered_tool_is_neither_listed_nor_called(rule: dict) -> None:
 
 
 def test_it_is_used_from_any_loop_and_any_thread() -> None:
-    """M5, M6, M7."""
     with raw() as server:
         found: list = []
 
@@ -503,7 +487,6 @@ def test_it_is_used_from_any_loop_and_any_thread() -> None:
 
 
 def test_three_servers_are_closed_in_any_order_from_other_threads_and_tasks() -> None:
-    """M7, P71."""
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(raw()) for _ in range(3)]
         for each in servers:
@@ -548,7 +531,7 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("flags", ["", "ignoreeof,ignoreterm"])
 def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: str) -> None:
-    """M8: with its exit code."""
+    """With its exit code."""
     program = (
         "import sys\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, {flags!r}])\n"
@@ -565,7 +548,7 @@ def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: st
 
 
 def test_a_server_ends_when_its_parent_is_killed() -> None:
-    """M9: a server that reads its input to the end. One that ignores the end of input stays."""
+    """A server that reads its input to the end. One that ignores the end of input stays."""
     program = (
         "import sys, time\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
@@ -591,7 +574,7 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
 )
 @pytest.mark.parametrize("when", ["before_it_is_made", "before_it_is_connected"])
 def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str) -> None:
-    """M8: what is registered after the server was made may still use it; later nothing is started any more."""
+    """What is registered after the server was made may still use it; later nothing is started any more."""
     program = (
         "import atexit, sys\nfrom ferrule import MCPServer\nfrom ferrule.errors import MCPConnectionError\n"
         "def use():\n"
@@ -617,7 +600,6 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
 def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M8."""
     from ferrule.mcp_bridge.transport import stdio as mcp_stdio
 
     monkeypatch.setattr(mcp_stdio, "is_leaving", lambda: True)
@@ -638,7 +620,7 @@ def test_a_child_that_comes_when_the_process_is_ending_is_killed_at_once(
 
 
 def test_a_wrapper_leaves_no_grandchild() -> None:
-    """M10: a shell that starts the server and waits for it."""
+    """A shell that starts the server and waits for it."""
     server = MCPServer.stdio(
         "sh",
         ["-c", f"'{sys.executable}' '{SERVER}' ignoreeof,ignoreterm; true"],
@@ -658,7 +640,6 @@ def test_a_wrapper_leaves_no_grandchild() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_fork_makes_a_connection_of_its_own_and_leaves_the_other_alone() -> None:
-    """M18."""
     program = (
         "import os, sys, warnings\nwarnings.simplefilter('ignore', DeprecationWarning)\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
@@ -677,7 +658,7 @@ def test_a_fork_makes_a_connection_of_its_own_and_leaves_the_other_alone() -> No
 
 
 def test_one_of_several_that_fails_can_be_left_out() -> None:
-    """M16: or all fail, and the others are closed again."""
+    """Or all fail, and the others are closed again."""
     with raw() as good, raw("stdio", "crashstart", name="bad") as bad:
         with connect_all([good, bad], on_error="skip") as connected:
             assert [each.name for each in connected.servers] == ["raw"]
@@ -688,7 +669,7 @@ def test_one_of_several_that_fails_can_be_left_out() -> None:
 
 
 def test_several_servers_start_at_the_same_time(tmp_path: Path) -> None:
-    """M17: each lets us wait for an answer; the second is started before the first was given up."""
+    """Each lets us wait for an answer; the second is started before the first was given up."""
     log = tmp_path / "log"
     with contextlib.ExitStack() as stack:
         with connect_all(
@@ -703,14 +684,14 @@ def test_several_servers_start_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_nothing_is_started_before_it_is_used() -> None:
-    """M17: a server is a value."""
+    """A server is a value."""
     server = MCPServer.stdio("no-such-command-anywhere")
     assert not server.is_connected
     assert server.core.link.starts == 0
 
 
 def test_a_server_that_crashes_again_and_again_is_left_alone_for_a_while() -> None:
-    """M25: until somebody asks for it in so many words."""
+    """Until somebody asks for it in so many words."""
     with raw() as server:
         for _ in range(6):
             with pytest.raises(MCPConnectionError, match="code 1"):
@@ -721,7 +702,7 @@ def test_a_server_that_crashes_again_and_again_is_left_alone_for_a_while() -> No
 
 
 def test_an_idle_server_is_left_in_peace(tmp_path: Path) -> None:
-    """M25: no keepalive; a server that died idle is not started again before it is used."""
+    """No keepalive; a server that died idle is not started again before it is used."""
     with raw("stdio", env={"RAWLOG": str(tmp_path / "log")}) as server:
         server.connect()
         os.kill(server.core.link._connection._channel.child.pid, signal.SIGKILL)
@@ -735,7 +716,6 @@ def test_an_idle_server_is_left_in_peace(tmp_path: Path) -> None:
 
 
 def test_the_errors_are_of_one_family() -> None:
-    """M19."""
     assert all(
         issubclass(each, MCPError)
         for each in (MCPConnectionError, MCPTimeoutError, MCPProtocolError)
@@ -771,7 +751,6 @@ def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(
     hint: str,
     tmp_path: Path,
 ) -> None:
-    """M24."""
     server = MCPServer.stdio(
         sys.executable,
         ["-c", DIES_ONCE, str(tmp_path / "mark"), hint],
@@ -792,7 +771,7 @@ def test_only_what_reads_or_is_idempotent_is_called_again_after_a_loss(
 def test_a_tool_that_changes_after_it_was_approved_for_good_is_asked_about_again(
     tmp_path: Path,
 ) -> None:
-    """P72: `rug` of the pathological server. M62: seen on refresh."""
+    """`rug` of the pathological server. M62: seen on refresh."""
     rug = MCPServer.stdio(
         sys.executable,
         [SERVER, "rug"],

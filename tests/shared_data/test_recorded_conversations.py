@@ -120,7 +120,7 @@ def test_all_calls_run_with_validated_arguments_and_all_answers_come_out_as_reco
 
 
 def test_the_history_holds_the_conversation_as_it_was_said() -> None:
-    """E54, E67: real messages, with the provider's ids."""
+    """Real messages, with the provider's ids."""
     messages = conversations()[0]
     airline = Airline([message["content"] for message in messages if message["role"] == "tool"])
     chat = Predict(Chat, tools=airline.tools(), native=True)

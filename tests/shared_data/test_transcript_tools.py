@@ -13,14 +13,12 @@ TOOLS = json.loads(shared_file("data/transcripts/airline_tools.json").read_text(
 
 
 def test_no_schema_of_the_airline_tools_is_widened() -> None:
-    """C4, P54."""
     assert {each["function"]["name"]: judged(each["function"]["parameters"]) for each in TOOLS} == {
         each["function"]["name"]: ("exact", []) for each in TOOLS
     }
 
 
 def test_no_schema_of_the_tools_of_recorded_outputs_is_widened() -> None:
-    """C4, P54."""
     text = shared_file("data/model_outputs/text_calls.jsonl").read_text(encoding="utf-8")
     tools = [
         tool.get("function", tool)

@@ -72,7 +72,7 @@ def executed_text(code: str, *, lm: Any = None, **names: Any) -> dict[str, Any]:
 
 
 def test_the_decorator_makes_a_tool_that_still_calculates() -> None:
-    """U1-U5, U53, U169: lines 38-54."""
+    """Lines 38-54."""
     made = executed((38, 54))["calculator"]
     assert isinstance(made, Tool)
     assert made(operation="add", a=1, b=2) == 3
@@ -80,7 +80,7 @@ def test_the_decorator_makes_a_tool_that_still_calculates() -> None:
 
 
 def test_a_tool_that_needs_confirmation_asks_before_it_runs(tmp_path: Path) -> None:
-    """U69, U70, U169: lines 58-70 and 374-389."""
+    """Lines 58-70 and 374-389."""
     victim = tmp_path / "victim"
     victim.write_text("still here")
     made = executed((58, 70), (374, 389))
@@ -110,7 +110,7 @@ def test_a_confirmation_goes_as_its_six_steps_say(
     left: list[str],
     observed: str,
 ) -> None:
-    """U70, U78, U81, U84, U103, U169: lines 374-401. The sixth only by an explicit grant: see U80."""
+    """Lines 374-401. The sixth only by an explicit grant: see U80."""
     (tmp_path / "here").mkdir()
     (tmp_path / "other").mkdir()
     for name in ("a", "b"):
@@ -137,7 +137,7 @@ def test_a_confirmation_goes_as_its_six_steps_say(
 
 
 def test_the_constructor_and_the_decorator_make_the_same_tool() -> None:
-    """U10, U16, U169: lines 103-116."""
+    """Lines 103-116."""
     made = executed((103, 109))["tool"]
     assert (made.name, made.description) == ("adder", "Adds numbers")
     assert made.func(1, 2) == 3
@@ -146,14 +146,14 @@ def test_the_constructor_and_the_decorator_make_the_same_tool() -> None:
 
 
 def test_calling_and_awaiting() -> None:
-    """U53, U55-U58, U169: lines 196-200, 224-232, 236-241."""
+    """Lines 196-200, 224-232, 236-241."""
     assert executed((196, 200), tool=ferrule.tool)["result"] == 5
     assert executed((224, 232), tool=ferrule.tool)["result"] == "Data from https://example.com"
     assert executed((236, 241), tool=ferrule.tool)["result"] == 10
 
 
 def test_parameters_are_the_printed_schema_and_the_adapter_uses_them() -> None:
-    """U17, U18, U22, U169: lines 253-293."""
+    """Lines 253-293."""
     from pydantic import Field
 
     made = executed((253, 285), tool=ferrule.tool, Field=Field)
@@ -168,7 +168,7 @@ def test_parameters_are_the_printed_schema_and_the_adapter_uses_them() -> None:
 
 
 def test_format_is_the_printed_sentence() -> None:
-    """U30, U169: lines 305-314."""
+    """Lines 305-314."""
     from pydantic import Field
 
     made = executed((305, 313), tool=ferrule.tool, Field=Field)
@@ -178,7 +178,7 @@ def test_format_is_the_printed_sentence() -> None:
 
 
 def test_optional_parameters_and_defaults() -> None:
-    """U36-U39, U145, U169: lines 331-342, 348-361."""
+    """Lines 331-342, 348-361."""
     made = executed((331, 342), (348, 361))
     assert made["search"](query="x") == "Searching for: x"
     assert made["search"].parameters["required"] == ["query"]
@@ -187,7 +187,7 @@ def test_optional_parameters_and_defaults() -> None:
 
 
 def test_react_answers_with_its_tools() -> None:
-    """U117-U120, U169: lines 405-427."""
+    """Lines 405-427."""
     script = [
         native_step("population", "search", {"query": "Tokyo population"}),
         native_step("double", "calculate", {"expression": "14000000 * 2"}),
@@ -200,7 +200,7 @@ def test_react_answers_with_its_tools() -> None:
 
 
 def test_predict_runs_its_tools() -> None:
-    """U134, U169: lines 435-448."""
+    """Lines 435-448."""
     with ScriptedLM([native_step("", "get_weather", {"city": "San Francisco"}), "Sunny"]) as lm:
         result = executed((435, 448), lm=lm)["result"]
     assert result.weather == "Sunny"
@@ -208,7 +208,7 @@ def test_predict_runs_its_tools() -> None:
 
 
 def test_dspy_style_access(capsys: pytest.CaptureFixture[str]) -> None:
-    """U19, U20, U169: lines 454-460."""
+    """Lines 454-460."""
     from pydantic import Field
 
     executed((454, 460), tool=ferrule.tool, Field=Field)
@@ -220,7 +220,7 @@ def test_dspy_style_access(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_errors_as_strings_are_ordinary_results() -> None:
-    """U163, U169: lines 487-491, 497-502."""
+    """Lines 487-491, 497-502."""
     from pydantic import Field
 
     made = executed((487, 491), (497, 502), tool=ferrule.tool, Field=Field)
@@ -234,7 +234,7 @@ def test_errors_as_strings_are_ordinary_results() -> None:
 
 
 def test_the_fragments_of_good_practice_make_tools() -> None:
-    """U36, U69, U169: lines 466-469, 474-477, 482: two decorators, and a head that both may stand on."""
+    """Lines 466-469, 474-477, 482: two decorators, and a head that both may stand on."""
     from pydantic import Field
 
     head = f"{printed(474, 477).rstrip()} -> str:\n    return query\n"
@@ -258,7 +258,7 @@ def test_the_fragments_of_good_practice_make_tools() -> None:
 
 
 def test_the_constructor_takes_what_is_printed() -> None:
-    """U10, U16, U20, U169: lines 81-90, each parameter in its place and with its default, and 173-177 as `args`."""
+    """Lines 81-90, each parameter in its place and with its default, and 173-177 as `args`."""
     shown = executed_text(f"from typing import Callable\n{printed(81, 90)}: ...")["__init__"]
     made = inspect.signature(shown).bind(None, calculator)
     made.apply_defaults()
@@ -281,7 +281,7 @@ def test_the_constructor_takes_what_is_printed() -> None:
 
 
 def test_the_decorator_takes_what_is_printed() -> None:
-    """U1, U69, U169: lines 11-16 and 512-517, which are the same parameters."""
+    """Lines 11-16 and 512-517, which are the same parameters."""
     assert printed(12, 15) == printed(513, 516)
     shown = executed((508, 508), (512, 517), Tool=Tool)["tool"]
     made = inspect.signature(shown).bind()
@@ -297,7 +297,7 @@ def test_the_decorator_takes_what_is_printed() -> None:
 
 
 def test_the_printed_classes_attributes_and_methods_are_there() -> None:
-    """U16, U19, U20, U53, U55, U169: lines 74-75, 122, 128, 134, 140, 146, 161, 167, 181, 202, 508-531."""
+    """Lines 74-75, 122, 128, 134, 140, 146, 161, 167, 181, 202, 508-531."""
     shown = executed((508, 531))["Tool"]
     assert executed((74, 75))["Tool"].__doc__ == "Wrapper for a tool function with metadata."
     made = executed((103, 109))["tool"]
@@ -320,7 +320,7 @@ def test_the_printed_classes_attributes_and_methods_are_there() -> None:
 
 
 def test_a_tool_loads_the_calculator() -> None:
-    """U146-U152, U161, U169: lines 543-584."""
+    """Lines 543-584."""
     script = [
         native_step("no calculator yet", "load_calculator"),
         native_step("calculate", "calculator", {"expression": "157 * 834"}),
@@ -347,7 +347,7 @@ def test_a_tool_loads_the_calculator() -> None:
     ],
 )
 def test_tools_are_loaded_by_category(category: str, told: str, loaded: set[str]) -> None:
-    """U151, U152, U156, U169: lines 596-612."""
+    """Lines 596-612."""
     from pydantic import Field
 
     made = {

@@ -79,7 +79,6 @@ def test_a_run_logs_its_beginning_and_its_end_with_figures(
     caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
-    """O18."""
     caplog.set_level(logging.DEBUG, "ferrule")
     with context(lm=script(), callbacks=[log_to()], prices=Prices(extra={"scripted": (0, 0)})):
         run = carry(agent(), how, question=SECRET)
@@ -96,7 +95,7 @@ def test_a_run_logs_its_beginning_and_its_end_with_figures(
 
 
 def test_a_run_that_waits_and_goes_on_logs_both(caplog: pytest.LogCaptureFixture, how: str) -> None:
-    """O18: in the process that resumes it."""
+    """In the process that resumes it."""
     caplog.set_level(logging.INFO, "ferrule")
     store, program = MemoryStore(), agent(require_confirmation=True)
     with context(lm=script(), callbacks=[log_to()]):
@@ -134,7 +133,7 @@ def test_debug_logs_calls_by_name(caplog: pytest.LogCaptureFixture, how: str) ->
 
 
 def test_no_value_is_logged(caplog: pytest.LogCaptureFixture, how: str) -> None:
-    """O18: not of messages, arguments, results, reasons or errors, in no field."""
+    """Not of messages, arguments, results, reasons or errors, in no field."""
     caplog.set_level(logging.DEBUG, "ferrule")
 
     def fail(word: str) -> str:

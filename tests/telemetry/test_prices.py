@@ -100,7 +100,6 @@ def test_without_prices_a_cost_that_is_not_reported_is_unknown() -> None:
 
 @pytest.mark.parametrize("how", ["sync", "async", "stream"])
 def test_the_tables_price_an_answer_of_a_known_provider(how: str) -> None:
-    """O17."""
     import asyncio
 
     from ferrule import EventStream
@@ -200,7 +199,7 @@ def test_prices_that_make_no_sense_are_refused(wrong: Any) -> None:
 
 
 def test_a_misspelled_option_is_refused_with_the_nearest_one() -> None:
-    """Ours: it was a bare TypeError."""
+    """It was a bare TypeError."""
     wrong: dict[str, Any] = {"extr": {}}
     with pytest.raises(
         ConfigurationError,

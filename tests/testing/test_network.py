@@ -82,7 +82,7 @@ def posted(
 
 @ways
 def test_a_served_model_answers_as_it_does_itself(ask):
-    """L9: over a real wire."""
+    """Over a real wire."""
     with serve(ScriptedLM(by=lambda request: EVERYTHING)) as served:
         found = ask(served.lm())
         assert found == Response(
@@ -98,7 +98,6 @@ def test_a_served_model_answers_as_it_does_itself(ask):
 
 
 def test_a_stream_comes_in_pieces():
-    """L9."""
     with serve(ScriptedLM(["one two three"])) as served:
         *deltas, last = served.lm().stream(ASKED)
     assert deltas == [Delta("one "), Delta("two "), Delta("three")]
@@ -106,7 +105,6 @@ def test_a_stream_comes_in_pieces():
 
 
 def test_a_stream_comes_while_it_is_made():
-    """L9."""
     goes_on = threading.Event()
 
     class Slow(BaseLM):
@@ -124,7 +122,6 @@ def test_a_stream_comes_while_it_is_made():
 
 
 def test_a_client_that_leaves_ends_the_stream():
-    """L4, L9."""
     closed = threading.Event()
 
     class Endless(BaseLM):
@@ -143,7 +140,6 @@ def test_a_client_that_leaves_ends_the_stream():
 
 
 def test_connections_are_kept():
-    """L9."""
     with serve(ScriptedLM(by=lambda request: "x")) as served:
         lm = served.lm()
         for _ in range(3):
@@ -153,7 +149,6 @@ def test_connections_are_kept():
 
 
 def test_many_clients_at_once():
-    """L9."""
     with serve(ScriptedLM(by=lambda request: request.messages[-1].text)) as served:
         lm = served.lm()
 
@@ -164,7 +159,6 @@ def test_many_clients_at_once():
 
 
 def test_it_lists_its_model():
-    """L9."""
     with serve(OfflineLM()) as served:
         assert posted(served, None, "/v1/models", "GET") == (
             200,
@@ -192,7 +186,6 @@ def test_it_lists_its_model():
     ids=range(10),
 )
 def test_junk_is_answered_with_400(body):
-    """L9."""
     with serve(ScriptedLM([])) as served:
         status, answer = posted(served, body)
         assert status == 400
@@ -201,14 +194,12 @@ def test_junk_is_answered_with_400(body):
 
 
 def test_other_places_are_404():
-    """L9."""
     with serve(ScriptedLM([])) as served:
         assert posted(served, b"{}", "/v1/embeddings")[0] == 404
         assert posted(served, None, "/", "GET")[0] == 404
 
 
 def test_a_body_of_unknown_length_is_411():
-    """Ours."""
     with serve(ScriptedLM([])) as served:
         connection = http.client.HTTPConnection(served.base_url.split("/")[2], timeout=20)
         connection.putrequest("POST", "/v1/chat/completions")
@@ -225,14 +216,12 @@ def test_a_body_of_unknown_length_is_411():
     ids=["rate", "overflow", "gone"],
 )
 def test_errors_of_the_model_reach_the_client(ask, error):
-    """L4, L9."""
     with serve(ScriptedLM([error] * 2)) as served, pytest.raises(type(error), match=str(error)):
         ask(served.lm(max_retries=0))
 
 
 @ways
 def test_a_model_that_breaks_is_500_and_the_server_lives_on(ask):
-    """Ours."""
     with serve(ScriptedLM([KeyError("secret"), "fine"])) as served:
         with pytest.raises(UnavailableError, match="the model failed") as caught:
             ask(served.lm(max_retries=0))
@@ -242,8 +231,6 @@ def test_a_model_that_breaks_is_500_and_the_server_lives_on(ask):
 
 @pytest.mark.parametrize("error", [RateLimitError("slow"), KeyError("x")], ids=["ours", "theirs"])
 def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(error):
-    """L4, L9."""
-
     class Breaking(BaseLM):
         def stream(self, request):
             yield Delta("half")
@@ -257,7 +244,6 @@ def test_an_error_in_the_middle_of_a_stream_is_told_in_the_stream(error):
 
 
 def test_serving_ends_while_a_client_keeps_its_connection():
-    """Ours."""
     with serve(ScriptedLM(["x"])) as served:
         lm = served.lm(max_retries=0)
         lm.complete(ASKED)
@@ -266,7 +252,6 @@ def test_serving_ends_while_a_client_keeps_its_connection():
 
 
 def test_a_port_may_be_chosen():
-    """L9."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with serve(ScriptedLM(["x"]), port=port) as served:
@@ -274,7 +259,6 @@ def test_a_port_may_be_chosen():
 
 
 def test_settings_of_the_client_are_its_own():
-    """L9."""
     with serve(ScriptedLM(["x"])) as served:
         lm = served.lm(model="other", temperature=0, capabilities=Capabilities(native_tools=False))
         lm("hi")
@@ -283,8 +267,6 @@ def test_settings_of_the_client_are_its_own():
 
 
 def test_any_object_with_complete_is_served():
-    """L1."""
-
     class Duck:
         def complete(self, request):
             return "quack"
@@ -323,7 +305,6 @@ def unconnected(act, kind=socket.SOCK_STREAM):
 
 @pytest.mark.parametrize("reach", OUTSIDE.values(), ids=OUTSIDE.keys())
 def test_nothing_leaves_this_machine(reach):
-    """L8."""
     with (
         block_network(),
         pytest.raises(
@@ -335,13 +316,11 @@ def test_nothing_leaves_this_machine(reach):
 
 
 def test_nothing_leaves_through_an_event_loop_either():
-    """L8."""
     with block_network(), pytest.raises(NetworkBlockedError):
         asyncio.run(LM("http://192.0.2.1/v1", model="m").acall("hi"))
 
 
 def test_loopback_and_unix_sockets_stay_open(tmp_path, monkeypatch):
-    """L8."""
     monkeypatch.chdir(tmp_path)
     with block_network(), serve(ScriptedLM(by=lambda request: "x")) as served:
         assert served.lm()("hi") == "x"
@@ -356,7 +335,6 @@ def test_loopback_and_unix_sockets_stay_open(tmp_path, monkeypatch):
 
 
 def test_the_door_opens_again_also_when_nested():
-    """L8."""
     before = (
         {name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")},
         socket.getaddrinfo,
@@ -377,12 +355,10 @@ def test_the_door_opens_again_also_when_nested():
 
 @pytest.mark.parametrize("name", ferrule.testing.__all__)
 def test_every_promised_name_is_there(name):
-    """L8."""
     assert getattr(ferrule.testing, name).__name__ in {name, f"{name}Error"}
 
 
 def test_other_names_are_not():
-    """Ours."""
     with pytest.raises(AttributeError, match="NoLM"):
         _ = ferrule.testing.NoLM
 
@@ -390,7 +366,6 @@ def test_other_names_are_not():
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["offline", "auto"])
 def test_it_runs_as_a_process(name):
-    """L9."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ferrule.testing", "--lm", name],
         stdout=subprocess.PIPE,

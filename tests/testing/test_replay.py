@@ -59,7 +59,6 @@ async def collected(stream) -> list:
 
 
 def test_what_was_recorded_is_replayed(tmp_path):
-    """L8."""
     path = tmp_path / "a.jsonl"
     capabilities = Capabilities(native_tools=False, context_tokens=9)
     lm = RecordLM(ScriptedLM([FULL, "b"], capabilities=capabilities), path)
@@ -76,8 +75,6 @@ def test_what_was_recorded_is_replayed(tmp_path):
 
 @pytest.mark.parametrize("way", ["complete", "acomplete", "stream", "astream"])
 def test_every_way_of_asking_is_recorded_and_replayed(tmp_path, way):
-    """L8."""
-
     def ask(lm):
         match way:
             case "complete":
@@ -97,7 +94,6 @@ def test_every_way_of_asking_is_recorded_and_replayed(tmp_path, way):
 
 
 def test_a_stream_that_was_left_is_not_recorded(tmp_path):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     stream = RecordLM(ScriptedLM(["a b"]), path).stream(asking())
     next(stream)
@@ -106,7 +102,6 @@ def test_a_stream_that_was_left_is_not_recorded(tmp_path):
 
 
 def test_the_same_request_replays_in_order_and_then_no_more(tmp_path):
-    """L8."""
     path = tmp_path / "a.jsonl"
     lm = RecordLM(ScriptedLM(["one", "two"]), path)
     for _ in range(2):
@@ -120,7 +115,6 @@ def test_the_same_request_replays_in_order_and_then_no_more(tmp_path):
 
 
 def test_a_miss_shows_the_nearest_recording_as_a_diff(tmp_path):
-    """L8."""
     path = tmp_path / "a.jsonl"
     lm = RecordLM(ScriptedLM(["a", "b"]), path)
     lm.complete(
@@ -152,7 +146,6 @@ def test_a_miss_shows_the_nearest_recording_as_a_diff(tmp_path):
     ids=range(4),
 )
 def test_a_diff_shows_what_is_no_message_too(tmp_path, keywords, line):
-    """L8."""
     path = tmp_path / "a.jsonl"
     RecordLM(ScriptedLM(["a"]), path).complete(asking())
     with pytest.raises(ScriptError) as caught:
@@ -161,7 +154,7 @@ def test_a_diff_shows_what_is_no_message_too(tmp_path, keywords, line):
 
 
 def test_a_difference_that_is_not_shown_is_named(tmp_path):
-    """Ours: texts among the settings may be secret."""
+    """Texts among the settings may be secret."""
     path = tmp_path / "a.jsonl"
     RecordLM(ScriptedLM(["a"]), path).complete(asking(settings={"user": "me"}))
     with pytest.raises(ScriptError, match="values of settings"):
@@ -169,7 +162,6 @@ def test_a_difference_that_is_not_shown_is_named(tmp_path):
 
 
 def test_a_diff_is_not_endless(tmp_path):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     RecordLM(ScriptedLM(["a"]), path).complete(asking("\n".join(f"old {i}" for i in range(500))))
     with pytest.raises(ScriptError, match="more lines") as caught:
@@ -178,7 +170,6 @@ def test_a_diff_is_not_endless(tmp_path):
 
 
 def test_secrets_are_not_written(tmp_path, monkeypatch):
-    """L8."""
     key = "sk-very-secret-0123456789"
     monkeypatch.setenv("OPENAI_API_KEY", key)
     path = tmp_path / "a.jsonl"
@@ -191,7 +182,6 @@ def test_secrets_are_not_written(tmp_path, monkeypatch):
 
 
 def test_errors_are_passed_on_and_not_recorded(tmp_path):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     lm = RecordLM(ScriptedLM([RateLimitError("x"), "fine"]), path)
     with pytest.raises(RateLimitError):
@@ -201,7 +191,6 @@ def test_errors_are_passed_on_and_not_recorded(tmp_path):
 
 
 def test_recordings_add_up_also_after_a_kill(tmp_path):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     RecordLM(ScriptedLM(["a"]), path).complete(asking("a"))
     whole = path.read_bytes()
@@ -214,7 +203,6 @@ def test_recordings_add_up_also_after_a_kill(tmp_path):
 
 
 def test_threads_write_whole_lines(tmp_path):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     lm = RecordLM(ScriptedLM(by=lambda request: request.messages[-1].text * 2000), path)
     threads = [
@@ -240,7 +228,6 @@ def test_threads_write_whole_lines(tmp_path):
     ids=range(4),
 )
 def test_a_file_that_is_no_recording_is_named_with_its_line(tmp_path, content, words):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     path.write_text(content)
     with pytest.raises(ConfigurationError, match=words):
@@ -248,13 +235,11 @@ def test_a_file_that_is_no_recording_is_named_with_its_line(tmp_path, content, w
 
 
 def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path):
-    """Ours."""
     with pytest.raises(ConfigurationError, match="RecordLM"):
         ReplayLM(tmp_path / "none.jsonl")
 
 
 def test_an_empty_recording_holds_nothing(tmp_path):
-    """Ours."""
     path = tmp_path / "a.jsonl"
     path.touch()
     with pytest.raises(ScriptError, match="record one"):

@@ -82,7 +82,6 @@ ITEMS = {
 
 @pytest.mark.parametrize(("item", "expected"), ITEMS.values(), ids=ITEMS.keys())
 def test_every_kind_of_item_is_an_answer(item, expected):
-    """L8."""
     assert ScriptedLM([item]).complete(ASKED) == expected
     assert asyncio.run(ScriptedLM([item]).acomplete(ASKED)) == expected
     assert list(ScriptedLM([item]).stream(ASKED))[-1] == expected
@@ -95,7 +94,6 @@ def test_every_kind_of_item_is_an_answer(item, expected):
     ids=["instance", "class", "function"],
 )
 def test_exceptions_are_raised(item):
-    """L8."""
     with pytest.raises((RateLimitError, ValueError, KeyError)):
         ScriptedLM([item]).complete(ASKED)
 
@@ -119,22 +117,19 @@ def test_exceptions_are_raised(item):
     ids=range(12),
 )
 def test_what_is_no_answer_is_refused_when_the_script_is_made(item):
-    """Ours: with its place."""
+    """With its place."""
     with pytest.raises(ConfigurationError, match=r"answers\[1\] is not an answer"):
         ScriptedLM(["fine", item])
 
 
 @pytest.mark.parametrize("item", [None, 3, []], ids=range(3))
 def test_what_a_function_returns_is_checked_too(item):
-    """Ours."""
     for lm in (ScriptedLM([lambda request: item]), ScriptedLM(by=lambda request: item)):
         with pytest.raises(ConfigurationError, match="is not an answer"):
             lm.complete(ASKED)
 
 
 def test_functions_that_return_functions_come_to_an_end():
-    """Ours."""
-
     def again(request):
         return again
 
@@ -148,13 +143,12 @@ def test_functions_that_return_functions_come_to_an_end():
     ids=range(7),
 )
 def test_a_script_is_a_list(answers):
-    """Ours: `ScriptedLM("abc")` would say a, b, c."""
+    """`ScriptedLM("abc")` would say a, b, c."""
     with pytest.raises(ConfigurationError, match="list of answers"):
         ScriptedLM(answers)
 
 
 def test_answers_come_in_order_and_then_no_more():
-    """L8."""
     lm = ScriptedLM(["one", lambda request: "two"])
     assert [lm("a"), lm("b")] == ["one", "two"]
     with pytest.raises(ScriptError, match=r"has 2 answers and was asked 3 times.*user: 'c'"):
@@ -163,7 +157,6 @@ def test_answers_come_in_order_and_then_no_more():
 
 
 def test_what_was_asked_is_shown_shortened():
-    """L8."""
     with pytest.raises(ScriptError) as caught:
         ScriptedLM()("x" * 100_000)
     assert len(str(caught.value)) < 400
@@ -172,7 +165,6 @@ def test_what_was_asked_is_shown_shortened():
 
 
 def test_completion_is_asserted():
-    """L8."""
     lm = ScriptedLM(["one", "two"])
     lm("x")
     with pytest.raises(ScriptError, match=r"asked 1 times and has 2 answers; the next was .*two"):
@@ -182,7 +174,6 @@ def test_completion_is_asserted():
 
 
 def test_a_clean_exit_asserts_completion_and_an_error_goes_through():
-    """L8."""
     with pytest.raises(ScriptError), ScriptedLM(["one"]):
         pass
     with pytest.raises(KeyError), ScriptedLM(["one"]):
@@ -192,7 +183,6 @@ def test_a_clean_exit_asserts_completion_and_an_error_goes_through():
 
 
 def test_ids_are_counted_over_the_whole_script():
-    """L8."""
     lm = ScriptedLM([{"name": "a"}, [{"name": "b"}, {"name": "c"}]])
     assert [each.id for _ in range(2) for each in lm.complete(ASKED).tool_calls] == [
         "call_0",
@@ -202,7 +192,7 @@ def test_ids_are_counted_over_the_whole_script():
 
 
 def test_by_a_function_it_holds_no_state():
-    """L8: fit for any number of runs at once."""
+    """Fit for any number of runs at once."""
     lm = ScriptedLM(by=lambda request: {"name": "add", "args": {"n": len(request.messages)}})
     assert lm.complete(ASKED) == lm.complete(ASKED)
     assert lm.requests == []
@@ -215,7 +205,6 @@ def test_by_a_function_it_holds_no_state():
 
 
 def test_a_list_and_a_function_exclude_one_another():
-    """Ours."""
     with pytest.raises(ConfigurationError, match="not both"):
         ScriptedLM(["x"], by=lambda request: "x")
     with pytest.raises(ConfigurationError):
@@ -223,7 +212,6 @@ def test_a_list_and_a_function_exclude_one_another():
 
 
 def test_threads_share_a_script_without_losing_an_answer():
-    """L8."""
     lm = ScriptedLM([str(i) for i in range(400)])
     said: list[str] = []
     threads = [
@@ -238,14 +226,12 @@ def test_threads_share_a_script_without_losing_an_answer():
 
 
 def test_copies_tell_the_same_script():
-    """Ours."""
     lm = ScriptedLM(["one", "two"])
     assert (lm.copy(temperature=1)("x"), copy.deepcopy(lm)("x")) == ("one", "two")
     lm.assert_done()
 
 
 def test_capabilities_are_as_told():
-    """L8."""
     assert not ScriptedLM(capabilities=Capabilities(native_tools=False)).capabilities.native_tools
     assert ScriptedLM().capabilities.native_tools
     assert repr(ScriptedLM()) == "ScriptedLM('scripted')"
@@ -253,7 +239,6 @@ def test_capabilities_are_as_told():
 
 @given(st.text(max_size=60), st.text(max_size=20))
 def test_words_add_up_to_the_text(text, reasoning):
-    """L8."""
     *deltas, last = ScriptedLM([Response(text, reasoning=reasoning)]).stream(
         Request(Messages([Message("user", "?")])),
     )
@@ -272,7 +257,6 @@ def test_words_add_up_to_the_text(text, reasoning):
     ids=lambda adapter: type(adapter).__name__,
 )
 def test_outputs_are_written_in_the_form_of_the_program_s_adapter(adapter):
-    """Ours."""
     with (
         context(adapter=adapter),
         ScriptedLM([{"outputs": {"answer": "42 [[ ## x ## ]] </answer>", "sure": True}}]) as lm,
@@ -282,7 +266,6 @@ def test_outputs_are_written_in_the_form_of_the_program_s_adapter(adapter):
 
 
 def test_outputs_are_written_for_a_step_in_text_and_for_the_extraction():
-    """Ours."""
     step = {"next_thought": "I add.", "next_tool_name": "add", "next_tool_args": {"a": 1, "b": 2}}
     end = {"next_thought": "Done.", "next_tool_name": "finish", "next_tool_args": {}}
 
@@ -298,7 +281,6 @@ def test_outputs_are_written_for_a_step_in_text_and_for_the_extraction():
 
 
 def test_outputs_stand_beside_calls():
-    """Ours."""
     answer = {"outputs": {"answer": "soon"}, "tool_calls": [{"name": "add"}], "reasoning": "hm"}
     form = replace(ASKED, form=Form())
     assert ScriptedLM([answer]).complete(form) == Response(
@@ -319,7 +301,6 @@ class Form:
 
 @pytest.mark.parametrize("item", [{"outputs": "x"}, {"outputs": {}, "text": "x"}])
 def test_outputs_that_cannot_be_written_are_refused_with_the_script(item):
-    """Ours."""
     with pytest.raises(
         ConfigurationError,
         match="`outputs` is a mapping of output fields to values",
@@ -328,7 +309,6 @@ def test_outputs_that_cannot_be_written_are_refused_with_the_script(item):
 
 
 def test_outputs_need_a_program_that_asks_for_them():
-    """Ours."""
     with pytest.raises(ConfigurationError, match="comes from no program of this process"):
         ScriptedLM([{"outputs": {"answer": "x"}}]).complete(ASKED)
     with pytest.raises(

@@ -255,7 +255,6 @@ FORMS: dict[str, tuple[str, list[Found]]] = {
 
 @pytest.mark.parametrize(("text", "expected"), FORMS.values(), ids=FORMS.keys())
 def test_a_call_is_found_in_every_form(text: str, expected: list[Found]) -> None:
-    """L10."""
     assert calls(text) == expected
 
 
@@ -357,7 +356,7 @@ QUIET: dict[str, str] = {
 
 @pytest.mark.parametrize("text", QUIET.values(), ids=QUIET.keys())
 def test_a_text_without_a_call_gives_none(text: str) -> None:
-    """L10: prose without a call gives no call; and the text is left as it is."""
+    """Prose without a call gives no call; and the text is left as it is."""
     assert find(text, TOOLS) == ([], text)
 
 
@@ -416,7 +415,7 @@ REFUSED: dict[str, str] = {
 
 @pytest.mark.parametrize("written", REFUSED.values(), ids=REFUSED.keys())
 def test_what_would_have_to_be_evaluated_is_no_value(written: str) -> None:
-    """L10: never `eval`."""
+    """Never `eval`."""
     assert calls(f"[set_options(options={written})]") == []
 
 
@@ -446,7 +445,6 @@ REPAIRED: dict[str, tuple[str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("text", "repairs"), REPAIRED.values(), ids=REPAIRED.keys())
 def test_the_repairs_a_call_needed_are_recorded(text: str, repairs: tuple[str, ...]) -> None:
-    """L11."""
     [call] = ToolCalls.from_text(text, TOOLS).tool_calls
     assert ((call.name, call.args), call.repairs) == (SEARCH, repairs)
 
@@ -477,7 +475,7 @@ BROKEN: dict[str, str] = {
 
 @pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
 def test_a_marked_call_that_cannot_be_read_is_a_fault_of_its_tool(text: str) -> None:
-    """E34: never `{}`, never silence."""
+    """Never `{}`, never silence."""
     [call] = ToolCalls.from_text(text, TOOLS).tool_calls
     assert call.fault is not None
     assert (call.name, call.args, call.fault.code) == ("search", {}, "invalid_tool_call_arguments")
@@ -495,7 +493,7 @@ UNREADABLE = '{"name": "search", "arguments": {"query": "a "b" c"}}'
 def test_a_call_in_json_that_cannot_be_read_is_a_fault_also_without_an_announcement(
     text: str,
 ) -> None:
-    """Ours: an unescaped quote is a frequent mistake of small models. In silence, an agent took the text as its answer."""
+    """An unescaped quote is a frequent mistake of small models. In silence, an agent took the text as its answer."""
     [call] = ToolCalls.from_text(text, TOOLS).tool_calls
     assert call.fault is not None
     assert (call.name, call.args, call.fault.code) == ("search", {}, "invalid_tool_call_arguments")
@@ -534,7 +532,7 @@ def test_json_that_cannot_be_read_and_only_shows_a_call_is_none(text: str) -> No
 
 
 def test_what_is_said_beside_the_calls_is_kept() -> None:
-    """U138: an adapter can hand on the prose."""
+    """An adapter can hand on the prose."""
     text = f"Let me look.\n<tool_calls><tool_call>\n{J_SEARCH}\n</tool_call></tool_calls>\nOne moment.<|im_end|>"
     found, rest = find(text, TOOLS)
     assert [each["name"] for each in found] == ["search"]
@@ -608,7 +606,7 @@ NAMES = {
 
 @pytest.mark.parametrize("written", NAMES.values(), ids=NAMES.keys())
 def test_a_call_carries_the_name_that_was_offered(written: str) -> None:
-    """L10: dotted and underscored forms match."""
+    """Dotted and underscored forms match."""
     assert calls(
         f'<tool_call>{{"name": "{written}", "arguments": {{}}}}</tool_call>',
         [declared("a.b_c", {}, [])],
@@ -833,7 +831,7 @@ def test_what_declares_no_tool_is_named(junk: Any) -> None:
     ids=["nan", "infinity", "deep"],
 )
 def test_arguments_that_no_json_can_carry_are_a_fault(written: str) -> None:
-    """E40: they would come back as others."""
+    """They would come back as others."""
     [call] = ToolCalls.from_text(
         f'<tool_call>{{"name": "set_options", "arguments": {{"options": {{"a": {written}}}}}}}</tool_call>',
         TOOLS,

@@ -38,7 +38,6 @@ def nothing_ran() -> None:
 
 
 def test_a_function_asks_before_it_runs_and_stays_a_function() -> None:
-    """A8, U69."""
     assert rm.__name__ == "rm"
     with pytest.raises(
         ConfirmationRequired,
@@ -57,8 +56,6 @@ def test_a_function_asks_before_it_runs_and_stays_a_function() -> None:
 
 
 def test_an_async_function_stays_async() -> None:
-    """U76."""
-
     @confirm_first
     async def fetch(url: str) -> str:
         """Fetch."""
@@ -79,7 +76,7 @@ def test_an_async_function_stays_async() -> None:
     ids=["decorator", "constructor", "tool"],
 )
 def test_a_tool_made_of_it_asks_by_itself(make) -> None:
-    """A8: in a program the question is the run's, as with `require_confirmation=True`."""
+    """In a program the question is the run's, as with `require_confirmation=True`."""
     made = make(rm)
     assert made.require_confirmation is True
     with context(

@@ -16,8 +16,6 @@ tools = pytest.importorskip("langchain_core.tools")
 
 class TestLangChain:
     def test_a_decorated_function(self):
-        """D12."""
-
         @tools.tool
         def multiply(a: int, b: Annotated[int, "the second"] = 2) -> int:
             """Multiply two numbers."""
@@ -42,8 +40,6 @@ class TestLangChain:
         assert dict(caught.value.problems).keys() == {"a", "b", "c"}
 
     def test_an_async_one(self):
-        """D12, D9."""
-
         @tools.tool
         async def fetch(url: str) -> str:
             """Fetch."""
@@ -57,7 +53,6 @@ class TestLangChain:
             assert made(url="x") == "from x"
 
     def test_a_structured_one_with_models_inside(self):
-        """D12, D3."""
         from pydantic import BaseModel, Field
 
         class Point(BaseModel):
@@ -84,7 +79,6 @@ class TestLangChain:
             made(points=[{"x": "no"}])
 
     def test_one_with_a_dict_for_its_schema(self):
-        """D12."""
         schema = {
             "type": "object",
             "title": "Odd",
@@ -103,7 +97,7 @@ class TestLangChain:
         assert made(x="3") == 3
 
     def test_a_subclass_with_both_ways(self):
-        """D12: sync and async."""
+        """Sync and async."""
         from pydantic import BaseModel
 
         class Args(BaseModel):
@@ -126,8 +120,6 @@ class TestLangChain:
         assert asyncio.run(made.acall(n=2)) == 4
 
     def test_what_langchain_fills_itself_is_not_shown(self):
-        """D12."""
-
         @tools.tool
         def secret(x: int, key: Annotated[str, tools.InjectedToolArg] = "k") -> str:
             """Use the key."""
@@ -156,8 +148,6 @@ class TestLangChain:
             Tool.from_langchain(recall)
 
     def test_its_errors_reach_the_caller(self):
-        """U65."""
-
         @tools.tool
         def fail() -> str:
             """Fail."""
@@ -167,8 +157,6 @@ class TestLangChain:
             Tool.from_langchain(fail)()
 
     def test_is_known_in_a_list_of_tools(self):
-        """E4."""
-
         @tools.tool
         def one(x: int) -> int:
             """One."""
@@ -180,7 +168,6 @@ class TestLangChain:
 
 
 def test_anything_else_is_refused():
-    """D12."""
     for thing in (3, len, None, Tool(len)):
         assert not is_langchain_tool(thing)
         with pytest.raises(ToolDefinitionError, match="LangChain"):

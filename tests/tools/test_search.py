@@ -41,7 +41,6 @@ TOOLS = [
 
 
 def test_a_list_of_one_line_each():
-    """M44."""
     search, *_ = defer_tools(TOOLS)
     assert (
         search()
@@ -53,20 +52,18 @@ def test_a_list_of_one_line_each():
 
 
 def test_long_lists_and_long_lines_are_cut():
-    """M44."""
     search, *_ = defer_tools([remote(f"t{i}") for i in range(30)])
     assert search().splitlines()[-1] == "(10 more; use other words)"
     assert len(summary(remote("t", "word " * 100))) == 120
 
 
 def test_loading_without_a_run_gives_the_schema_alone():
-    """Ours."""
     _, load, _ = defer_tools(TOOLS)
     assert json.loads(load(name="git_log"))["parameters"] == TOOLS[0].schema
 
 
 def test_loading_gives_the_schema_and_tells_the_run():
-    """M44, P66: then the run offers the tool itself."""
+    """Then the run offers the tool itself."""
     loaded = []
     search, load = defer_tools(TOOLS, on_load=loaded.append)
     assert (search.name, load.name) == ("search_tools", "load_tool")
@@ -81,7 +78,6 @@ def test_loading_gives_the_schema_and_tells_the_run():
 
 
 def test_without_a_run_that_offers_it_calls_are_passed_on_and_checked():
-    """M44."""
     call = defer_tools([*TOOLS, remote("git_fail")])[2]
     assert call(name="git_log", arguments={"n": "3"}).content == 'git_log {"n": 3}'
     assert call(name="git_fail", arguments={"n": 3}).is_error
@@ -92,7 +88,7 @@ def test_without_a_run_that_offers_it_calls_are_passed_on_and_checked():
 
 
 def test_consent_is_asked_for_as_the_tool_itself_would():
-    """M57, M44: nothing is opened by going round."""
+    """Nothing is opened by going round."""
     call = defer_tools(
         [
             remote("free"),

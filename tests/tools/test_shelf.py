@@ -54,7 +54,7 @@ def test_a_tool_is_found_by_its_name_its_description_and_its_parameters(
 
 
 def test_the_best_come_first_and_no_more_than_asked_for() -> None:
-    """Ours: a rare word counts for more than one that several tools share; equals stay in the shelf's order."""
+    """A rare word counts for more than one that several tools share; equals stay in the shelf's order."""
     assert names("money order") == ["billing.refund", "ops.status"]
     assert names("money order", 1) == ["billing.refund"]
     assert names("billing") == ["billing.createInvoice", "billing.refund"] or names("billing") == [
@@ -90,7 +90,6 @@ def test_the_best_come_first_and_no_more_than_asked_for() -> None:
     ],
 )
 def test_what_says_more_comes_first(tools: dict[str, str], query: str, first: str) -> None:
-    """BM25."""
     shelf = Shelf([Tool(lambda: "", name, text) for name, text in tools.items()])
     assert shelf.search(query, 1)[0].name == first
 
@@ -101,14 +100,13 @@ def test_what_says_more_comes_first(tools: dict[str, str], query: str, first: st
     ids=["nothing", "unknown", "no_words", "other_script"],
 )
 def test_what_shares_no_word_is_not_found(query: str) -> None:
-    """Ours."""
     assert names(query) == []
     assert Shelf().search(query, 5) == []
 
 
 @given(st.text())
 def test_any_query_is_answered(query: str) -> None:
-    """Ours: at most what is asked for, each tool once."""
+    """At most what is asked for, each tool once."""
     found = names(query, 3)
     assert len(found) <= 3
     assert len(set(found)) == len(found)
@@ -116,7 +114,6 @@ def test_any_query_is_answered(query: str) -> None:
 
 @given(st.sampled_from(list(SHELF)))
 def test_every_tool_is_found_by_its_own_name(tool: Tool) -> None:
-    """Ours."""
     assert SHELF.search(tool.name, 1) == [tool]
 
 
@@ -132,12 +129,12 @@ def test_every_tool_is_found_by_its_own_name(tool: Tool) -> None:
     ],
 )
 def test_names_and_globs_are_matched(pattern: str, found: list[str]) -> None:
-    """U148: the exact name first, even where it looks like a glob."""
+    """The exact name first, even where it looks like a glob."""
     assert [tool.name for tool in SHELF.matching(pattern)] == found
 
 
 def test_the_search_tool_loads_what_it_finds() -> None:
-    """F6: at least one and at most twenty, whatever the model asks for."""
+    """At least one and at most twenty, whatever the model asks for."""
     many = Shelf([Tool(lambda: "", f"thing_{i}", "A thing.") for i in range(30)])
     assert len(many.search_tools("thing", 100).names) == 20
     assert len(many.search_tools("thing", 0).names) == 1
@@ -146,7 +143,6 @@ def test_the_search_tool_loads_what_it_finds() -> None:
 
 
 def test_a_shelf_is_a_set_of_tools() -> None:
-    """Ours."""
     assert len(SHELF) == 5
     assert SHELF.get("ops.status") is list(SHELF)[3]
     assert SHELF.get("nothing") is None

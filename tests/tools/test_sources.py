@@ -37,18 +37,15 @@ def put(folder, name, text):
 
 class TestOneFile:
     def test_gives_the_function_named_like_the_file(self, folder):
-        """P22."""
         made = Tool.from_file(folder / "area.py")
         assert (made.name, made.description) == ("area", "The area.")
         assert made(width="2", height=3) == 6.0
         assert Tool.from_file(str(folder / "area.py")).name == "area"
 
     def test_takes_a_decorated_function_as_it_is(self, folder):
-        """P22."""
         assert Tool.from_file(folder / "marked.py").require_confirmation is True
 
     def test_is_in_seed_004s_form(self, folder):
-        """P12, P14."""
         import asyncio
 
         made = Tool.from_file(folder / "shout.py")
@@ -57,7 +54,6 @@ class TestOneFile:
 
     @pytest.mark.parametrize("name", ["notes.txt", "__init__.py", "gone.py", "", "."])
     def test_what_is_no_tool_file_is_none_or_an_error_when_strict(self, folder, name):
-        """P23."""
         assert Tool.from_file(folder / name) is None
         with pytest.raises(ToolLoadError):
             Tool.from_file(folder / name, strict=True)
@@ -68,7 +64,6 @@ class TestOneFile:
         ids=["other", "value", "class", "empty", "types"],
     )
     def test_a_file_without_its_function_is_none_with_a_warning(self, folder, text):
-        """P24."""
         path = put(folder, "odd.py", text)
         with pytest.warns(UserWarning, match=r"odd\.py"):
             assert Tool.from_file(path) is None
@@ -87,7 +82,7 @@ class TestOneFile:
         ],
     )
     def test_a_broken_file_is_none_with_a_warning_that_names_the_error(self, folder, text):
-        """P27, P33: relative imports are such an error."""
+        """Relative imports are such an error."""
         path = put(folder, "odd.py", text)
         with pytest.warns(UserWarning, match=r"odd\.py.*could not be loaded"):
             assert Tool.from_file(path) is None
@@ -101,7 +96,7 @@ class TestOneFile:
         ],
     )
     def test_a_file_that_would_end_the_process_is_an_error(self, folder, text):
-        """Ours: a script is no tool, so it is not skipped."""
+        """A script is no tool, so it is not skipped."""
         path = put(folder, "odd.py", text)
         for load in (
             partial(Tool.from_file, path),
@@ -112,7 +107,6 @@ class TestOneFile:
                 load()
 
     def test_ctrl_c_while_loading_passes(self, folder):
-        """U68."""
         before = set(sys.modules)
         with pytest.raises(KeyboardInterrupt):
             Tool.from_file(put(folder, "odd.py", "raise KeyboardInterrupt"))
@@ -121,23 +115,19 @@ class TestOneFile:
 
 class TestFolder:
     def test_gives_its_tools_sorted_by_file(self, folder):
-        """P26, P28."""
         assert [each.name for each in Tool.load(folder)] == ["area", "marked", "shout"]
 
     def test_gives_one_or_some_by_name_in_the_order_asked(self, folder):
-        """P26."""
         assert [each.name for each in Tool.load(folder, "area")] == ["area"]
         assert [each.name for each in Tool.load(folder, "area.py")] == ["area"]
         assert [each.name for each in Tool.load(folder, ["shout", "area.py"])] == ["shout", "area"]
         assert Tool.load(folder, []) == []
 
     def test_takes_a_file_with_or_without_its_ending(self, folder):
-        """P26."""
         assert [each.name for each in Tool.load(folder / "area.py")] == ["area"]
         assert [each.name for each in Tool.load(str(folder / "area"))] == ["area"]
 
     def test_without_arguments_looks_in_the_default_folder(self, tmp_path, monkeypatch):
-        """P25."""
         monkeypatch.chdir(tmp_path)
         with pytest.raises(ToolLoadError, match="tools"):
             Tool.load()
@@ -147,7 +137,6 @@ class TestFolder:
         assert [each.name for each in Tool.load(file_name="area")] == ["area"]
 
     def test_one_broken_file_does_not_prevent_the_others(self, folder):
-        """P27."""
         put(folder, "broken.py", "1/0")
         with pytest.warns(UserWarning, match=r"broken\.py.*ZeroDivisionError"):
             assert [each.name for each in Tool.load(folder)] == ["area", "marked", "shout"]
@@ -161,7 +150,6 @@ class TestFolder:
         ["../area", "..", "sub/area", "/etc/passwd", "a\\b", "", ".", 3, "C:\\x"],
     )
     def test_names_cannot_leave_the_folder(self, folder, name):
-        """P29."""
         (folder / "sub").mkdir()
         put(folder / "sub", "area.py", AREA)
         with pytest.raises(ToolLoadError):
@@ -172,7 +160,6 @@ class TestFolder:
         folder,
         tmp_path_factory,
     ):
-        """P29."""
         outside = put(tmp_path_factory.mktemp("outside"), "area.py", AREA)
         (folder / "linked.py").symlink_to(outside)
         (folder / "inside.py").symlink_to(folder / "area.py")
@@ -185,7 +172,6 @@ class TestFolder:
         assert any("linked.py" in str(each.message) for each in told)
 
     def test_missing_names_and_folders_are_reported(self, folder):
-        """P30."""
         with pytest.raises(ToolLoadError, match=r"`gone`, `lost`.*There are: area, marked, shout"):
             Tool.load(folder, ["area", "gone", "lost"])
         for place in (folder / "nowhere", folder / "nowhere.py", folder / "gone" / "x"):
@@ -195,7 +181,6 @@ class TestFolder:
             Tool.load(folder / "nowhere", "area")
 
     def test_duplicate_names_across_files_are_an_error(self, folder):
-        """P31."""
         put(
             folder,
             "zone.py",
@@ -207,7 +192,6 @@ class TestFolder:
             Tool.load(folder, ["area", "area"])
 
     def test_loaded_modules_shadow_nothing(self, folder):
-        """P32."""
         put(folder, "json.py", "def json(x: int):\n    return x\n")
         path = list(sys.path)
         loaded = Tool.load(folder, "json")[0]
@@ -217,7 +201,6 @@ class TestFolder:
         assert loaded.func.__module__.startswith("_ferrule_tool_")
 
     def test_what_a_file_defines_works_like_in_any_module(self, folder):
-        """P32, D7."""
         text = (
             "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom pydantic import BaseModel\n\n"
             "@dataclass\nclass Point:\n    x: int\n    next: Point | None = None\n\nclass User(BaseModel):\n    at: Point\n\n"
@@ -229,7 +212,6 @@ class TestFolder:
         assert pickle.loads(pickle.dumps(point)) == point
 
     def test_equal_names_in_two_folders_do_not_mix(self, folder, tmp_path_factory):
-        """P32."""
         second = tmp_path_factory.mktemp("second")
         put(second, "area.py", "def area(side: int):\n    return side\n")
         one, two = Tool.load(folder, "area")[0], Tool.load(second, "area")[0]
@@ -238,7 +220,7 @@ class TestFolder:
         assert one.func.__module__ != two.func.__module__
 
     def test_a_file_that_is_broken_later_leaves_what_was_loaded_before(self, folder):
-        """Ours: what it defined is still found by its module's name."""
+        """What it defined is still found by its module's name."""
         put(folder, "size.py", "class Size:\n    n = 1\n\ndef size():\n    return Size()\n")
         made = Tool.load(folder, "size")[0]
         put(folder, "size.py", "class Size:\n    n = 2\n\n1 / 0\n")
@@ -247,6 +229,5 @@ class TestFolder:
         assert pickle.loads(pickle.dumps(made())).n == 1
 
     def test_a_file_that_is_not_python_is_no_module(self, folder):
-        """Ours."""
         with pytest.raises(ToolLoadError, match=r"`notes\.txt` is not a Python file"):
             load_module(folder / "notes.txt", "notes")

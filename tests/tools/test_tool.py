@@ -60,7 +60,6 @@ class Node(BaseModel):
 
 class TestDecorator:
     def test_gives_a_tool_with_name_and_description(self):
-        """U1, U16, U20."""
         assert isinstance(calculator, Tool)
         assert (calculator.name, calculator.description, calculator.desc) == (
             "calculator",
@@ -70,8 +69,6 @@ class TestDecorator:
         assert calculator.require_confirmation is False
 
     def test_takes_name_and_whole_docstring_from_the_function(self):
-        """U2, U3, D2."""
-
         @tool()
         def measure(x: int):
             """Measure it.
@@ -84,8 +81,6 @@ class TestDecorator:
         assert measure.description == "Measure it.\n\nWith care.\n    And more."
 
     def test_without_a_docstring_the_description_is_empty(self):
-        """U4, U31."""
-
         @tool()
         def bare(x: int): ...
 
@@ -94,12 +89,10 @@ class TestDecorator:
         assert bare.format() == 'bare. It takes arguments {"x":{"type":"integer"}}.'
 
     def test_takes_the_confirmation_by_keyword_only(self):
-        """U5."""
         with pytest.raises(TypeError):
             tool("name", "description", True)
 
     def test_works_without_parentheses(self):
-        """U6."""
         assert isinstance(decorated, Tool)
         assert decorated(3) == 6
 
@@ -109,19 +102,15 @@ class TestDecorator:
         assert tool(add, "Another text").description == "Another text"
 
     def test_works_on_async_functions(self):
-        """U7, U57."""
         assert asyncio.run(tool(fetch).acall(url="x")) == "from x"
 
     def test_keeps_what_python_looks_for_on_a_function(self):
-        """U8."""
         assert decorated.__name__ == "decorated"
         assert decorated.__doc__ == "Twice."
         assert decorated.__module__ == __name__
         assert decorated.__wrapped__ is decorated.func
 
     def test_on_a_method_binds_like_one(self):
-        """U46."""
-
         class Counter:
             def __init__(self, start):
                 self.start = start
@@ -158,7 +147,7 @@ class TestDecorator:
         reason="a classmethod wraps no other descriptor from Python 3.13 on",
     )
     def test_below_a_classmethod_it_binds_the_class(self):
-        """U46: a model would have to fill `cls`."""
+        """A model would have to fill `cls`."""
 
         class Counter:
             @classmethod
@@ -170,8 +159,6 @@ class TestDecorator:
         assert list(Counter().named.args) == ["loud"]
 
     def test_on_an_inherited_method_binds_too(self):
-        """U46."""
-
         class First:
             @tool
             def who(self) -> str:
@@ -184,7 +171,6 @@ class TestDecorator:
 
 class TestConstructor:
     def test_takes_udspys_arguments(self):
-        """U10, U11."""
         made = Tool(
             add,
             "adder",
@@ -197,12 +183,10 @@ class TestConstructor:
         assert Tool(add, desc="Adds").description == "Adds"
 
     def test_refuses_two_different_descriptions(self):
-        """U11."""
         with pytest.raises(ToolDefinitionError, match="two descriptions"):
             Tool(add, description="one", desc="two")
 
     def test_takes_dspys_arguments_by_position_and_by_name(self):
-        """D1, D2."""
         by_position = Tool(
             add,
             "adder",
@@ -232,7 +216,6 @@ class TestConstructor:
         assert Tool(func_or_name="x", schema={}).name == "x"
 
     def test_takes_seed_004s_arguments_by_position_and_by_name(self):
-        """P1, P2, P3, P4, P5, P8."""
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
         for made in (
             Tool("adder", "Adds", add, schema, "server"),
@@ -252,7 +235,6 @@ class TestConstructor:
         assert Tool(add).mcp_server is None
 
     def test_needs_a_function_or_a_schema(self):
-        """P6."""
         for arguments in ({"name": "x"}, {}, {"name": "x", "description": "y"}):
             with pytest.raises(ToolDefinitionError, match="needs a function"):
                 Tool(**arguments)
@@ -269,7 +251,6 @@ class TestConstructor:
 
     @pytest.mark.parametrize("thing", [3, None, [add], {"name": 3}, object(), b"x"])
     def test_refuses_what_cannot_be_called(self, thing):
-        """U119."""
         with pytest.raises(ToolDefinitionError):
             Tool(thing)
         with pytest.raises(TypeError):
@@ -277,7 +258,7 @@ class TestConstructor:
 
     @pytest.mark.parametrize("timeout_s", [float("inf"), 1e10])
     def test_a_time_limit_that_no_thread_can_wait_for_is_none(self, timeout_s):
-        """U67: `OverflowError` ended each call that took a moment."""
+        """`OverflowError` ended each call that took a moment."""
         assert Tool(add, timeout_s=timeout_s).timeout_s is None
 
     @pytest.mark.parametrize(
@@ -315,18 +296,15 @@ class TestConstructor:
         ],
     )
     def test_reports_what_is_wrong_where_it_is_made(self, wrong):
-        """U9, U14, D2."""
         with pytest.raises(ToolDefinitionError):
             Tool(add, **wrong)
 
     def test_a_lambda_needs_a_name(self):
-        """U9."""
         with pytest.raises(ToolDefinitionError, match="needs a name"):
             Tool(lambda x: x)
         assert Tool(lambda x: x, name="echo")(x=1) == 1
 
     def test_descriptions_of_single_arguments_make_a_valid_schema(self):
-        """U12."""
         made = Tool(add, args={"a": "the first"})
         assert made.parameters == {
             "type": "object",
@@ -338,7 +316,6 @@ class TestConstructor:
         }
 
     def test_schemas_of_single_arguments_replace_the_inferred_ones_and_are_checked(self):
-        """U13, U15, D2."""
         made = Tool(add, args={"a": {"type": "integer", "maximum": 3}})
         assert made.args == {
             "a": {"type": "integer", "maximum": 3},
@@ -349,7 +326,6 @@ class TestConstructor:
             made(a=4)
 
     def test_a_whole_schema_is_recognised_in_args(self):
-        """U13, U15."""
         schema = {
             "type": "object",
             "properties": {"a": {"type": "integer", "enum": [1, 2]}},
@@ -364,8 +340,6 @@ class TestConstructor:
             made(a=1, b=2)
 
     def test_parameters_named_type_and_properties_are_not_taken_for_a_schema(self):
-        """U13."""
-
         def make(type: str, properties: dict) -> str:
             return type
 
@@ -376,8 +350,6 @@ class TestConstructor:
         assert made.args["type"] == {"type": "string", "description": "object"}
 
     def test_manual_args_may_name_more_where_the_function_takes_kwargs(self):
-        """U14, D6."""
-
         def free(**kwargs):
             return kwargs
 
@@ -392,7 +364,7 @@ class TestConstructor:
             made(y=1)
 
     def test_arg_types_stand_in_for_annotations(self):
-        """D2, D39 (the shape that MCP bridges use)."""
+        """The shape that MCP bridges use."""
 
         def free(**kwargs):
             return kwargs
@@ -410,8 +382,6 @@ class TestConstructor:
         assert made.arg_desc == {"n": "a tree"}
 
     def test_arg_types_and_arg_desc_are_readable(self):
-        """D1, D2, D5."""
-
         def look(page: Annotated[int, Field(ge=1)], where: str = "here"):
             """Look.
 
@@ -433,14 +403,12 @@ class TestConstructor:
 
 class TestAsAValue:
     def test_is_a_pydantic_model_and_a_type_with_dspys_fields(self):
-        """D1."""
         assert issubclass(Tool, Type)
         assert {"func", "name", "desc", "args", "arg_types", "arg_desc"} <= Tool.model_fields.keys()
         assert Type.extract_custom_type_from_annotation(list[dict[str, Tool]]) == [Tool]
         assert isinstance(Tool.description(), str)
 
     def test_is_immutable(self):
-        """U27, D1."""
         made = Tool(add)
         for name in ("name", "func", "args", "require_confirmation", "nonsense"):
             with pytest.raises((ValidationError, AttributeError)):
@@ -449,14 +417,12 @@ class TestAsAValue:
             del made.name
 
     def test_unknown_attributes_raise(self):
-        """P9."""
         for name in ("nonsense", "_nonsense", "__nonsense__"):
             with pytest.raises(AttributeError):
                 getattr(decorated, name)
         assert not hasattr(decorated, "parse_args")
 
     def test_equal_by_meaning_before_and_after_use(self):
-        """U29, D1."""
         one, two = Tool(add), Tool(add)
         assert one == two
         one(a=1)
@@ -470,7 +436,7 @@ class TestAsAValue:
         assert one != "add"
 
     def test_copies_are_itself(self):
-        """U24, D41: a deep copy of a program shares its tools."""
+        """A deep copy of a program shares its tools."""
         assert copy.copy(decorated) is decorated
         assert copy.deepcopy([decorated])[0] is decorated
 
@@ -493,7 +459,7 @@ class TestAsAValue:
         assert other(1, 2) == 3
 
     def test_that_was_made_by_its_name_takes_another_function(self):
-        """Ours: the first one came as `callable`, and no tool has both."""
+        """The first one came as `callable`, and no tool has both."""
         made = Tool("plus", "Sums.", add)
         assert made.model_copy(update={"func": lambda a, b: a - b})(3, 2) == 1
         assert made.model_copy(update={"callable": lambda a, b: a - b})(3, 2) == 1
@@ -516,7 +482,6 @@ class TestAsAValue:
         assert pickle.loads(pickle.dumps(decorated)) is decorated
 
     def test_reading_never_changes_the_schema(self):
-        """U24, U26, E68."""
         made = Tool(add)
         before = copy.deepcopy(made.parameters)
         for each in (
@@ -536,14 +501,12 @@ class TestAsAValue:
         assert made.parameters == before
 
     def test_does_not_keep_a_schema_somebody_may_change(self):
-        """U26, U27."""
         schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
         made = Tool(add, schema=schema)
         schema["properties"]["a"]["type"] = "string"
         assert made.args["a"] == {"type": "integer"}
 
     def test_the_state_is_plain_data(self):
-        """U28, D13."""
         state = Tool(add, require_confirmation=lambda args: True, timeout_s=3).dump_state()
         assert state == {
             "name": "add",
@@ -568,7 +531,6 @@ class TestAsAValue:
         assert list(made.args) == ["q"]
 
     def test_a_field_of_tools_takes_what_can_become_one(self):
-        """E2, E4."""
         found = TypeAdapter(list[Tool]).validate_python(
             [add, decorated, {"name": "far", "parameters": {}}],
         )
@@ -578,12 +540,9 @@ class TestAsAValue:
             TypeAdapter(Tool).validate_python(3)
 
     def test_as_a_field_it_is_dumped_as_its_text(self):
-        """D31."""
         assert decorated.model_dump() == decorated.format()
 
     def test_is_a_value_of_its_own_class_when_subclassed(self):
-        """D31."""
-
         class Special(Tool): ...
 
         assert type(Special(add).model_copy()) is Special
@@ -591,16 +550,13 @@ class TestAsAValue:
 
 class TestSchema:
     def test_of_the_seeds_calculator_is_exactly_the_printed_one(self):
-        """U17, U18, U38, U39."""
         assert calculator.parameters == CALCULATOR
         assert list(calculator.parameters) == ["type", "properties", "required"]
 
     def test_args_is_the_properties_dict(self):
-        """U19."""
         assert calculator.args == CALCULATOR["properties"]
 
     def test_the_canonical_declaration_has_every_name(self):
-        """U21, U22, D11, E3."""
         wanted = {
             "type": "function",
             "function": {
@@ -618,20 +574,15 @@ class TestSchema:
         assert calculator.declaration is calculator.declaration
 
     def test_arguments_with_a_default_are_not_required_and_say_it(self):
-        """D11, U37."""
         assert Tool(add).parameters["required"] == ["a"]
         assert Tool(add).args["b"]["default"] == 1
 
     def test_without_parameters_it_is_valid_for_every_provider(self):
-        """U23."""
-
         def now() -> str: ...
 
         assert Tool(now).parameters == {"type": "object", "properties": {}, "required": []}
 
     def test_constraints_are_shown_and_enforced(self):
-        """U40, U41."""
-
         def search(
             limit: Annotated[int, Field(ge=1, le=50, description="how many")],
             code: str = Field(max_length=3, pattern="^[a-z]+$", default="abc"),
@@ -649,8 +600,6 @@ class TestSchema:
         assert [path for path, _ in caught.value.problems] == ["limit", "code"]
 
     def test_recursive_models_keep_definitions_and_work(self):
-        """U43, D3, U34."""
-
         def grow(tree: Node) -> Node:
             return tree
 
@@ -665,8 +614,6 @@ class TestSchema:
         assert len(made.format()) < 1000
 
     def test_models_are_inlined(self):
-        """D3, U52."""
-
         class Inner(BaseModel):
             title: str
 
@@ -686,8 +633,6 @@ class TestSchema:
         }
 
     def test_two_tools_with_models_of_one_name_do_not_mix(self):
-        """U52."""
-
         def first():
             class Thing(BaseModel):
                 a: list["Thing"]
@@ -717,8 +662,6 @@ class TestSchema:
         assert both["properties"]["y"]["required"] == ["b"]
 
     def test_the_form_of_one_call(self):
-        """P34, P35, P36, P37, P38, P39."""
-
         def odd(parameters: dict) -> str: ...
 
         shape = Tool("odd", "Odd", odd).to_dict()
@@ -738,7 +681,6 @@ class TestSchema:
         }
 
     def test_the_form_of_one_call_of_a_recursive_schema_resolves(self):
-        """P34, P53."""
         from jsonschema import Draft202012Validator
 
         def grow(tree: Node): ...
@@ -757,20 +699,16 @@ class TestSchema:
 
 class TestCalling:
     def test_by_position_and_by_name(self):
-        """U53, U55."""
         made = Tool(add)
         assert made(2, 3) == made(a=2, b=3) == made(2, b=3) == 5
 
     def test_wrong_positions_raise_type_errors_like_the_function(self):
-        """U54."""
         with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
             Tool(add)(1, 2, 3)
         with pytest.raises(TypeError, match="multiple values for argument 'a'"):
             Tool(add)(1, a=2)
 
     def test_models_arrive_as_instances(self):
-        """U62, D7, P17."""
-
         class User(BaseModel):
             name: str
 
@@ -792,7 +730,7 @@ class TestCalling:
         assert Tool(greet)(users=[[User(name="a")]])[0] == [[User(name="a")]]
 
     def test_models_of_annotations_that_are_strings_arrive_as_instances(self):
-        """P17: written in quotes, or by `from __future__ import annotations`."""
+        """Written in quotes, or by `from __future__ import annotations`."""
 
         def quoted(
             users: "list[Node]",
@@ -818,7 +756,6 @@ class TestCalling:
             assert got == ([Node(value=1)], Node(value=2), {"k": Node(value=3)}, Node(value=4))
 
     def test_wrong_arguments_name_tool_and_parameter_and_run_nothing(self):
-        """U63, U64, D8, P16."""
         ran = []
 
         def note(x: int, y: str):
@@ -831,7 +768,6 @@ class TestCalling:
         assert not ran
 
     def test_errors_of_the_function_reach_the_caller_unchanged(self):
-        """U65."""
         error = KeyError("gone")
 
         def fail():
@@ -845,8 +781,6 @@ class TestCalling:
         assert caught.value is error
 
     def test_mutable_defaults_are_not_shared(self):
-        """U51."""
-
         def collect(
             x: int,
             into: list = [],
@@ -863,7 +797,6 @@ class TestCalling:
         assert made(2) == ([2], {2: 2}, [2])
 
     def test_names_of_pythons_own_and_of_pydantic_work(self):
-        """U47, D14, P15."""
         for name in (
             "self",
             "func",
@@ -888,8 +821,6 @@ class TestCalling:
             assert list(made.args) == [name, "other"]
 
     def test_names_of_json_schema_survive(self):
-        """U25."""
-
         def odd(
             title: str,
             default: int,
@@ -916,8 +847,6 @@ class TestCalling:
         assert made("t", 1, [], {}, True) == "t"
 
     def test_unannotated_parameters_take_the_type_of_their_default(self):
-        """U45."""
-
         def loose(a, n=3, s="x", f=0.5, b=False, z=None, items=(1,)):
             return a, n, s, f, b, z, items
 
@@ -935,8 +864,6 @@ class TestCalling:
         assert made.prepare(made.prepare({"a": 1}).shown).named["n"] == 3
 
     def test_none_as_a_default_admits_none(self):
-        """U45."""
-
         def lax(limit: int = None, when: Annotated[datetime, Field(description="d")] = None):  # noqa: RUF013
             return limit
 
@@ -945,8 +872,6 @@ class TestCalling:
         assert made.prepare(made.prepare({}).shown).shown == {"limit": None, "when": None}
 
     def test_positional_only_parameters_are_called_by_name(self):
-        """U50."""
-
         def divide(a: int, b: int = 2, /, *, exact: bool = False):
             return a / b
 
@@ -955,8 +880,6 @@ class TestCalling:
         assert Tool(divide).prepare({"a": 6}).shown == {"a": 6, "b": 2, "exact": False}
 
     def test_further_arguments_follow_the_rules(self):
-        """U44, D6."""
-
         def free(x: int, *rest: str, **more: int):
             return x, rest, more
 
@@ -974,8 +897,6 @@ class TestCalling:
             made(1, 2)
 
     def test_aliases_of_parameters_work_both_ways(self):
-        """U47."""
-
         def mail(sender: Annotated[str, Field(alias="from")], n: int = 1):
             return sender, n
 
@@ -988,7 +909,6 @@ class TestCalling:
             made()
 
     def test_of_a_declared_tool_says_that_there_is_no_function(self):
-        """P19."""
         remote = Tool(
             "far",
             "Far away",
@@ -1009,7 +929,6 @@ class TestCalling:
         assert made.invoke(made.prepare({"a": "2", "b": 3})) == 5
 
     def test_sync_functions_run_beside_the_loop_with_the_callers_context(self):
-        """U58, U60, P18, D10."""
         here = contextvars.ContextVar("here")
         free = threading.Event()
 
@@ -1027,8 +946,6 @@ class TestCalling:
         assert asyncio.run(main()) == "caller"
 
     def test_literal_arguments(self):
-        """U42."""
-
         def pick(colour: Literal["red", "green"]):
             return colour
 
@@ -1039,8 +956,6 @@ class TestCalling:
 
 class TestSeed004:
     def test_passes_the_caller_as_the_first_argument(self):
-        """P12, P13, P14, P15."""
-
         def sync(self, x: int):
             return self, x
 
@@ -1054,8 +969,6 @@ class TestSeed004:
         assert one(x=1) == (None, 1)
 
     def test_arguments_named_like_its_own_do_not_collide(self):
-        """P15, P20."""
-
         def odd(agent, self: int = 1, caller: int = 2, kwargs: int = 3):
             return agent, self, caller, kwargs
 
@@ -1064,7 +977,6 @@ class TestSeed004:
         assert asyncio.run(made.call("me", agent=0, self=7, caller=8, kwargs=9)) == (0, 7, 8, 9)
 
     def test_a_tool_that_does_not_ask_for_the_caller_never_sees_it(self):
-        """P14, P21."""
         assert asyncio.run(Tool("add", None, add).call("agent", a=1)) == 2
         assert asyncio.run(Tool(add).call("agent", a=1)) == 2
 
@@ -1076,12 +988,10 @@ class TestSeed004:
         )  # not seed 004's form: an argument like any other
 
     def test_checks_before_it_runs(self):
-        """P16."""
         with pytest.raises(ToolArgumentsError):
             asyncio.run(Tool("add", None, add).call("agent", a="x"))
 
     def test_needs_no_source_code(self):
-        """P7."""
         space = {}
         exec("def made(x: int, y: str = 'k'):\n    'Made of text.'\n    return x", space)
         assert Tool(space["made"]).parameters["required"] == ["x"]
@@ -1094,7 +1004,6 @@ class TestConfirmation:
         ids=["true", "word", "function"],
     )
     def test_a_direct_call_asks_before_anything_runs(self, needs):
-        """U59, U69, U70, U74, U76."""
         ran = []
 
         def act(a: int, b: str = "x"):
@@ -1119,18 +1028,14 @@ class TestConfirmation:
         assert not ran
 
     def test_a_function_may_decide_that_nobody_is_asked(self):
-        """A4."""
         made = Tool(add, require_confirmation=lambda args: args["a"] > 1)
         assert made(a=1) == 2
 
     def test_bad_arguments_are_told_before_anybody_is_asked(self):
-        """U74."""
         with pytest.raises(ToolArgumentsError):
             Tool(add, require_confirmation=True)(a="x")
 
     def test_odd_arguments_do_not_crash_the_question(self):
-        """U73."""
-
         def act(when: datetime, raw: bytes, many: set[str], tree: Node): ...
 
         with pytest.raises(ConfirmationRequired) as caught:
@@ -1145,8 +1050,6 @@ class TestConfirmation:
 
 class TestKindsOfCallables:
     def test_everything_callable_introspects(self):
-        """U46, D4."""
-
         class Adder:
             """The class."""
 
@@ -1189,8 +1092,6 @@ class TestKindsOfCallables:
         assert Tool(wrapped).parameters == Tool(add).parameters
 
     def test_partials_hide_what_they_bind(self):
-        """U46, D4."""
-
         def power(base: int, exponent: int, *, plus: int = 0) -> int:
             """Raise."""
             return base**exponent + plus
@@ -1204,13 +1105,11 @@ class TestKindsOfCallables:
         assert Tool(functools.partial(power, 2))(exponent=5) == 32
 
     def test_classes_are_tools_that_make_instances(self):
-        """U46, D4."""
         made = Tool(Node)
         assert made(value="3") == Node(value=3)
         assert list(made.args) == ["value", "kids"]
 
     def test_builtins_work_where_they_have_a_signature(self):
-        """U46, D4, P7."""
         import math
 
         assert Tool(math.sqrt)(x=4) == 2.0

@@ -34,13 +34,11 @@ def test_holds_tools_in_order_and_finds_them_by_either_name():
 
 
 def test_an_unknown_name_lists_the_known_ones():
-    """U125, P46."""
     with pytest.raises(UnknownToolError, match="`add`, `other`"):
         Toolbox([add, other])["nothing"]
 
 
 def test_hands_its_declarations_out_made_once():
-    """F1, E3, E6."""
     box = Toolbox([add, other])
     assert isinstance(box.declarations, Declarations)
     assert box.declarations is box.declarations
@@ -49,7 +47,6 @@ def test_hands_its_declarations_out_made_once():
 
 
 def test_two_tools_of_one_name_are_refused():
-    """U9, D14, U122, P67."""
     with pytest.raises(DuplicateToolError, match="two tools named `add`"):
         Toolbox([add, Tool(other, "add")])
     with pytest.raises(ValueError):
@@ -71,7 +68,6 @@ def test_a_name_that_collides_with_anothers_wire_name_is_refused():
     ids=range(7),
 )
 def test_what_is_no_list_of_tools_is_refused(wrong):
-    """U119."""
     with pytest.raises(ToolDefinitionError):
         Toolbox(wrong)
 
@@ -86,8 +82,6 @@ def test_a_single_tool_is_no_list_of_tools():
 
 
 def test_faults_of_a_definition_surface_when_it_is_built():
-    """U9, E9."""
-
     class Opaque: ...
 
     def odd(thing: Opaque): ...
@@ -111,7 +105,7 @@ def test_takes_iterators_and_other_toolboxes():
 
 
 def test_finding_a_tool_among_a_thousand_looks_at_one():
-    """F6: by name, without comparing tools."""
+    """By name, without comparing tools."""
     box = Toolbox([Tool(add, f"t{i}") for i in range(1000)])
     compared = []
 
@@ -129,7 +123,6 @@ def test_finding_a_tool_among_a_thousand_looks_at_one():
 
 
 def test_as_tool_takes_every_usual_form():
-    """E4."""
     made = Tool(add)
     assert Tool.of(made) is made
     assert Tool.of(add) == made
@@ -149,7 +142,7 @@ def test_as_tool_takes_every_usual_form():
 
 
 def test_tools_on_the_shelf_are_there_and_not_offered():
-    """U148: neither declared nor found by a call."""
+    """Neither declared nor found by a call."""
     box = Toolbox([add], shelf=[other, Tool(other, "some.thing")])
     assert box.names == ("add",)
     assert box.get("some.thing") is box.get("some_dot_thing") is None
@@ -163,7 +156,7 @@ def test_tools_on_the_shelf_are_there_and_not_offered():
 
 
 def test_tools_on_the_shelf_must_fit_the_others():
-    """U155: said before a model is asked."""
+    """Said before a model is asked."""
     with pytest.raises(DuplicateToolError, match="two tools named `add`"):
         Toolbox([add], shelf=[Tool(other, "add")])
     with pytest.raises(ToolDefinitionError):
@@ -189,12 +182,11 @@ def test_a_search_puts_all_tools_on_the_shelf_but_those_to_keep():
 
 
 def test_a_search_over_nothing_is_not_offered():
-    """Ours: where everything is kept there is nothing to find."""
+    """Where everything is kept there is nothing to find."""
     assert Toolbox([add], search="bm25", keep=["*"]).names == ("add",)
 
 
 def test_what_a_search_cannot_mean_is_refused():
-    """Ours."""
     with pytest.raises(ToolDefinitionError, match="bm25"):
         Toolbox([add], search="vectors")  # type: ignore[arg-type]
     with pytest.raises(UnknownToolError, match="`nothing`"):
@@ -206,7 +198,6 @@ def test_what_a_search_cannot_mean_is_refused():
 
 
 def test_a_toolbox_of_a_toolbox_has_its_shelf():
-    """U148."""
     box = Toolbox([add], shelf=[other])
     assert Toolbox.of(box) is box
     assert Toolbox(box) == box

@@ -68,7 +68,7 @@ def test_a_trajectory_reads_as_seed_000s_mapping():
 
 
 def test_a_trajectory_is_json():
-    """U131: JSON-serialisable."""
+    """JSON-serialisable."""
     trajectory = Trajectory([ONE, TWO, NONE])
     assert (
         json.loads(json.dumps(dict(trajectory)))
@@ -83,7 +83,7 @@ NO_KEYS = ["", "thought", "thought_", "thought_1", "thought_-1", "thought_00", "
 
 @pytest.mark.parametrize("key", NO_KEYS, ids=range(len(NO_KEYS)))
 def test_what_is_no_key_of_a_trajectory_is_not_in_it(key):
-    """Ours: a mapping's `in`, `get` and `[]` agree with its keys, for any question."""
+    """A mapping's `in`, `get` and `[]` agree with its keys, for any question."""
     trajectory = Trajectory([ONE])
     assert key not in trajectory
     assert trajectory.get(key, "none") == "none"
@@ -93,7 +93,6 @@ def test_what_is_no_key_of_a_trajectory_is_not_in_it(key):
 
 @given(st.lists(st.sampled_from([ONE, TWO, NONE]), max_size=12))
 def test_a_trajectory_has_four_keys_a_step_and_all_are_in_it(steps):
-    """U131."""
     trajectory = Trajectory(steps)
     assert len(trajectory) == len(list(trajectory)) == 4 * len(steps)
     assert all(key in trajectory for key in trajectory)
@@ -102,7 +101,6 @@ def test_a_trajectory_has_four_keys_a_step_and_all_are_in_it(steps):
 
 
 def test_a_trajectory_grows_by_a_view():
-    """F1, U131."""
     first = Trajectory([ONE])
     longer = first.then(TWO)
     assert (len(first.steps), len(longer.steps)) == (1, 2)
@@ -112,7 +110,7 @@ def test_a_trajectory_grows_by_a_view():
 
 
 def test_trajectories_are_compared_by_what_was_seen():
-    """Ours: call ids differ between protocols."""
+    """Call ids differ between protocols."""
     other = Step(
         "think",
         (ToolCall(name="add", args={"a": 1}, id="other"),),
@@ -126,7 +124,7 @@ def test_trajectories_are_compared_by_what_was_seen():
 
 @AGAIN
 def test_a_trajectory_is_copied_and_pickled_whatever_its_tools_returned(again):
-    """Ours: the values that tools returned need not be copied, and may not even be able to."""
+    """The values that tools returned need not be copied, and may not even be able to."""
     unpicklable = Step(
         "",
         (ToolCall(name="f"),),
@@ -159,7 +157,6 @@ def full() -> Prediction:
 
 
 def test_outputs_are_read_as_attributes_and_as_items():
-    """D42."""
     prediction = Prediction(answer=42, why=None)
     assert (prediction.answer, prediction["answer"], prediction.why, prediction["why"]) == (
         42,
@@ -174,7 +171,7 @@ def test_outputs_are_read_as_attributes_and_as_items():
 
 
 def test_its_keys_are_its_outputs_alone_and_it_is_json():
-    """U166: JSON-serialisable, and only output fields as keys."""
+    """JSON-serialisable, and only output fields as keys."""
     prediction = full()
     assert list(prediction) == ["answer", "why"]
     assert json.loads(json.dumps(dict(prediction))) == {"answer": [42], "why": {"a": 1}}
@@ -186,7 +183,7 @@ def test_its_keys_are_its_outputs_alone_and_it_is_json():
 
 
 def test_what_stands_beside_the_outputs():
-    """D42: usage totals; U131: the trajectory."""
+    """Usage totals; U131: the trajectory."""
     prediction = full()
     assert prediction.trajectory == Trajectory([ONE])
     assert prediction.usage == prediction.get_lm_usage() == Usage(1, 2, 3, 4)
@@ -211,7 +208,7 @@ TAKEN = ["trajectory", "usage", "messages", "reason", "tool_calls", "history", "
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_an_output_may_have_any_name(name):
-    """D42: what is named like something beside the outputs goes first as an attribute; what is named like a method is reached as an item."""
+    """What is named like something beside the outputs goes first as an attribute; what is named like a method is reached as an item."""
     for prediction in (
         Prediction(**{name: "mine", "answer": 42}),
         Prediction.of({name: "mine", "answer": 42}, reason="limit", trajectory=Trajectory([ONE])),
@@ -230,7 +227,6 @@ def test_an_output_may_have_any_name(name):
 
 
 def test_an_output_that_is_not_there_is_named_with_those_that_are():
-    """Ours."""
     with pytest.raises(
         AttributeError,
         match="`anser` is not an output of this prediction; its outputs are: answer, why",
@@ -244,7 +240,6 @@ def test_an_output_that_is_not_there_is_named_with_those_that_are():
 
 
 def test_a_prediction_does_not_follow_a_dict_it_was_made_of():
-    """Ours."""
     outputs = {"answer": 1}
     prediction = Prediction.of(outputs)
     outputs["answer"] = 2
@@ -253,7 +248,6 @@ def test_a_prediction_does_not_follow_a_dict_it_was_made_of():
 
 
 def test_predictions_are_compared_by_outputs_and_trajectory():
-    """Ours."""
     assert Prediction(a=1) == Prediction(a=1) != Prediction(a=2)
     assert Prediction.of({"a": 1}, trajectory=Trajectory([ONE])) != Prediction(a=1)
     assert Prediction(a=1) != {"a": 1}
@@ -262,7 +256,7 @@ def test_predictions_are_compared_by_outputs_and_trajectory():
 
 @AGAIN
 def test_a_prediction_is_copied_and_pickled_with_all_that_stands_beside(again):
-    """Ours: a queue, a cache, a process pool."""
+    """A queue, a cache, a process pool."""
     prediction = full()
     twin = again(prediction)
     assert twin == prediction
@@ -277,7 +271,6 @@ def test_a_prediction_is_copied_and_pickled_with_all_that_stands_beside(again):
 
 
 def test_a_deep_copy_is_independent():
-    """Ours."""
     prediction = full()
     twin = copy.deepcopy(prediction)
     twin["answer"].append(43)
@@ -285,14 +278,13 @@ def test_a_deep_copy_is_independent():
 
 
 def test_the_history_is_one_object_that_results_may_be_added_to():
-    """E67."""
     made = Prediction.of({"answer": 1}, messages=Messages([Message("user", "q")]))
     made.history.add_message("user", "more")
     assert [each.text for each in made.history.messages] == ["q", "more"]
 
 
 def test_a_mapping_says_which_steps_are_kept():
-    """D21: DSPy's way to shorten a trajectory; other entries stand in the place of steps, and calls stay what they were."""
+    """DSPy's way to shorten a trajectory; other entries stand in the place of steps, and calls stay what they were."""
     steps = [
         Step(
             f"thought {i}",

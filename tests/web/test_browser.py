@@ -104,7 +104,7 @@ class Hand:
 
 
 def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteStore) -> None:
-    """W13-W15: four clicks and two keys. What waits, the field, Approve; the page says what was decided."""
+    """Four clicks and two keys. What waits, the field, Approve; the page says what was decided."""
     expect(tab).to_have_url(re.compile(r"/$"))
     hand = Hand(tab)
     hand.click(tab.get_by_role("link", name="3 questions wait for a decision"))
@@ -126,7 +126,7 @@ def test_a_call_approved_unchanged_keeps_its_invisible_characters(
     tab: Any,
     store: SQLiteStore,
 ) -> None:
-    """W15, W25: a family and the line ends of a letter were sent as `\\u200d` and `\\u000d`."""
+    """A family and the line ends of a letter were sent as `\u200d` and `\u000d`."""
     args = {
         "order": "A-1042",
         "euros": 5,
@@ -142,7 +142,6 @@ def test_a_call_approved_unchanged_keeps_its_invisible_characters(
 
 
 def test_keys_alone_are_enough_and_none_of_them_decides(tab: Any, store: SQLiteStore) -> None:
-    """W19."""
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()
     tab.keyboard.press("i")
     expect(tab).to_have_url(re.compile("/inbox$"))
@@ -177,7 +176,6 @@ def test_without_script_everything_but_live_and_keys_works(
     address: str,
     store: SQLiteStore,
 ) -> None:
-    """W19."""
     with person(chromium, address, app, "ann", java_script_enabled=False) as tab:
         tab.get_by_role("link", name="order-1042").first.click()
         tab.get_by_label("euros").fill("900")
@@ -196,7 +194,7 @@ def test_the_second_person_reads_who_was_first(
     address: str,
     store: SQLiteStore,
 ) -> None:
-    """W12, W16, W30: what is typed stays; the card of a person who only looks is replaced."""
+    """What is typed stays; the card of a person who only looks is replaced."""
     with (
         person(chromium, address, app, "ann") as ann,
         person(chromium, address, app, "bob") as bob,
@@ -228,7 +226,7 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(
     tab: Any,
     store: SQLiteStore,
 ) -> None:
-    """W15: the server's word, where the browser has none."""
+    """The server's word, where the browser has none."""
     tab.goto("/runs/order-1040")
     tab.get_by_label("street").fill("Nieuwegracht 3")
     tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 0}]')
@@ -249,7 +247,7 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(
 
 
 def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLiteStore) -> None:
-    """W30: the button names the change, and an update leaves the form as it is. It was taken for a form that nobody had touched."""
+    """The button names the change, and an update leaves the form as it is. It was taken for a form that nobody had touched."""
     held: list[Any] = []
     tab.route("**/page.js", lambda route: held.append(route))  # a builtin takes no attributes
     tab.goto("/inbox", wait_until="commit")
@@ -270,7 +268,7 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(
     tab: Any,
     store: SQLiteStore,
 ) -> None:
-    """W14: a text in a field that was null clears its box `null`; the box alone is a change as well."""
+    """A text in a field that was null clears its box `null`; the box alone is a change as well."""
     tab.goto("/runs/order-1040")
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()
     zip_field = tab.locator(".field", has_text="zip")
@@ -289,7 +287,7 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(
 
 
 def test_a_form_works_after_its_server_was_started_anew(chromium: Any, store: SQLiteStore) -> None:
-    """W31: an open page gets the forms of the new session as soon as its browser has opened the new link."""
+    """An open page gets the forms of the new session as soon as its browser has opened the new link."""
     app, again = (ui_app(store, people=["ann"]) for _ in range(2))
     with served(app) as address:
         inside = person(chromium, address, app, "ann")
@@ -335,7 +333,7 @@ def slow_run(
 
 
 def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteStore) -> None:
-    """W9, W10, W30, W31: it appears in the list; its steps are appended; counts are announced; no step twice."""
+    """It appears in the list; its steps are appended; counts are announced; no step twice."""
     gate = threading.Semaphore(0)
     thread = slow_run(store, "order-3000", gate)
     expect(tab.get_by_role("link", name="order-3000")).to_be_visible()
@@ -361,7 +359,7 @@ def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteS
 
 
 def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: SQLiteStore) -> None:
-    """W11: they are in the page, hidden until a search finds them or a person wants them; nothing moves before."""
+    """They are in the page, hidden until a search finds them or a person wants them; nothing moves before."""
     long_run(store)
     tab.goto("/runs/order-3003")
     folded = tab.locator("#beats > div")
@@ -414,7 +412,7 @@ def test_the_search_of_a_browser_opens_folded_steps_and_what_is_folded_in_them(
     address: str,
     store: SQLiteStore,
 ) -> None:
-    """W11: Ctrl-F, typed into a browser with a window; one without a window has no search."""
+    """Ctrl-F, typed into a browser with a window; one without a window has no search."""
     long_run(store)
     screen = subprocess.Popen(
         ["Xvfb", "-displayfd", "1", "-screen", "0", "1280x900x24"],
@@ -475,7 +473,7 @@ def test_a_chat_whose_answer_cannot_be_replayed_shows_it_in_its_step(
 
 
 def test_the_page_outlives_its_server(chromium: Any, store: SQLiteStore) -> None:
-    """W31: it says that the connection is lost, comes back, and has every step once."""
+    """It says that the connection is lost, comes back, and has every step once."""
     gate = threading.Semaphore(0)
     thread = slow_run(store, "order-3001", gate)
     app = ui_app(store, people=["ann"])
@@ -496,7 +494,7 @@ def test_the_page_outlives_its_server(chromium: Any, store: SQLiteStore) -> None
 
 
 def test_the_page_outlives_trouble_with_its_store(tab: Any, store: SQLiteStore) -> None:
-    """W31: it says what is wrong, and goes on without being loaded anew: each step once."""
+    """It says what is wrong, and goes on without being loaded anew: each step once."""
     path, elsewhere = Path(store.path), Path(store.path + ".moved")
     tab.goto("/runs/order-1042")
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()
@@ -515,7 +513,7 @@ def test_the_page_outlives_trouble_with_its_store(tab: Any, store: SQLiteStore) 
 
 
 def test_ten_open_pages_work(chromium: Any, app: Any, address: str, store: SQLiteStore) -> None:
-    """W27, W31: a browser opens six connections; hidden pages give theirs back."""
+    """A browser opens six connections; hidden pages give theirs back."""
     with person(chromium, address, app, "ann") as first:
         others = [first.context.new_page() for _ in range(9)]
         for number, each in enumerate(others):
@@ -536,7 +534,7 @@ def test_axe_finds_nothing(
     scheme: str,
     store: SQLiteStore,
 ) -> None:
-    """W28, W29: no violation of any impact, contrast included; no sideways scroll from 320 px."""
+    """No violation of any impact, contrast included; no sideways scroll from 320 px."""
     from importlib.resources import files
 
     axe = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
@@ -572,7 +570,7 @@ def test_axe_finds_nothing(
 
 
 def test_hostile_text_runs_nothing(chromium: Any, tmp_path: Any) -> None:
-    """W25: in the browser."""
+    """In the browser."""
     store = SQLiteStore(tmp_path / "h.db", full_sync=False)
     text = '<script>alert(1)</script><img src=x onerror=alert(1)>\u202e{{7*7}}" onfocus=alert(1) autofocus x="'
     start(
@@ -614,7 +612,7 @@ def desk(by: Any, tmp_path: Any) -> tuple[SQLiteStore, Any]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str) -> None:
-    """W17, W28, W29: Enter sends; the question is answered in place; the next message knows the turn before; closing the page stops nothing."""
+    """Enter sends; the question is answered in place; the next message knows the turn before; closing the page stops nothing."""
     gate = threading.Semaphore(0)
 
     def by(request: Any) -> Any:
@@ -665,7 +663,7 @@ def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str
 
 
 def test_a_run_that_stands_still_is_resumed_on_its_page(chromium: Any, tmp_path: Any) -> None:
-    """W18: the page follows the journal; without script, too."""
+    """The page follows the journal; without script, too."""
     store, app = desk(lambda _: finish("Paid."), tmp_path)
     with context(lm=ScriptedLM([REFUND])):
         program: Any = ReAct("message, history: History -> answer", TOOLS)

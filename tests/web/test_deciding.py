@@ -82,7 +82,6 @@ def decision_on(store: SQLiteStore, run_id: str) -> Any:
 
 
 def test_a_form_sent_unchanged_is_a_plain_approval(ann: Any, store: SQLiteStore) -> None:
-    """W15, W26."""
     for run_id in ("order-1042", "order-1040"):
         assert decide(ann, store, run_id, "approve").status == 303
         made = decision_on(store, run_id)
@@ -108,7 +107,7 @@ MORE = ["Text for the model", "Approve this one, and the next", "calls of refund
 
 
 def test_the_name_of_a_field_and_the_note_beside_it_are_words_of_their_own(ann: Any) -> None:
-    """W14: what may be left empty says so."""
+    """What may be left empty says so."""
     page = ann.get("/runs/order-1042").text
     labels = [
         " ".join(re.sub("<[^>]+>", "", each).split())
@@ -121,7 +120,7 @@ def test_only_what_differs_is_sent_and_the_run_goes_on_with_it(
     ann: Any,
     store: SQLiteStore,
 ) -> None:
-    """W15: a changed amount."""
+    """A changed amount."""
     answer = decide(ann, store, "order-1042", "approve", v__euros="12.5", by="eve", person="eve")
     assert (answer.status, answer.headers["location"]) == (
         303,
@@ -148,7 +147,7 @@ def test_after_a_decision_a_heading_says_what_was_decided_and_the_page_what_come
     ann: Any,
     store: SQLiteStore,
 ) -> None:
-    """W15: at once, on the page of the run, in the inbox and in the list. It still asked, and the run still waited."""
+    """At once, on the page of the run, in the inbox and in the list. It still asked, and the run still waited."""
     assert (
         '<p class="waits" data-key="w" data-v="3"><a href="/inbox">3 questions wait for a decision</a>'
         in ann.get("/").text
@@ -190,14 +189,13 @@ def test_each_decision_has_its_heading(
     more: dict[str, str],
     said: str,
 ) -> None:
-    """W15."""
     run_id, do = case.split()
     assert decide(ann, store, run_id, do, **more).status == 303
     assert text_of(ann.get(f"/runs/{run_id}").text).startswith(said)
 
 
 def test_a_secret_that_was_typed_is_shown_nowhere(ann: Any, store: SQLiteStore) -> None:
-    """W14: it stood in the decision, on three pages."""
+    """It stood in the decision, on three pages."""
     assert decide(ann, store, "order-1040", "approve", **{"v:pin": "S3CR3T"}).status == 303
     pages = [ann.get(path).text for path in ("/inbox", "/runs/order-1040")]
     assert "with <code>pin</code> changed</h2>" in pages[0]
@@ -223,7 +221,7 @@ def test_a_value_that_only_has_another_form_than_the_models_is_no_difference(
     written: Any,
     note: str | None,
 ) -> None:
-    """W13: a stranger read "the model wrote 29.90, prepared as 29.9" and wondered."""
+    """A stranger read "the model wrote 29.90, prepared as 29.9" and wondered."""
     prepared = 30.0 if written == 30 else 29.9
     asked = Question(
         "confirm",
@@ -235,7 +233,6 @@ def test_a_value_that_only_has_another_form_than_the_models_is_no_difference(
 
 
 def test_what_the_model_left_out_and_what_the_call_leaves_out_are_noted() -> None:
-    """W13."""
     asked = Question(
         "confirm",
         "",
@@ -251,7 +248,7 @@ def test_what_the_model_left_out_and_what_the_call_leaves_out_are_noted() -> Non
 
 
 def test_a_whole_number_is_shown_without_decimals_and_typing_it_changes_nothing() -> None:
-    """W14: `30.0` in the field, and `30` typed over it was "approved with changes"."""
+    """`30.0` in the field, and `30` typed over it was "approved with changes"."""
     form = HTMLForm(
         {"type": "object", "properties": {"euros": {"type": "number"}}},
         {"euros": 30.0},
@@ -305,7 +302,7 @@ def sent_back(form: HTMLForm) -> dict[str, str]:
     ids=str,
 )  # fmt: skip
 def test_a_form_sent_as_it_was_shown_changes_nothing(schema: Any, args: dict[str, Any]) -> None:
-    """W14, W15: a call approved unchanged got `\\u200d` as text into its arguments, and a type that is a list ended the page."""
+    """A call approved unchanged got `\u200d` as text into its arguments, and a type that is a list ended the page."""
     given = {**args, "p\u200dq": "1", "p\\u200dq": "2"}
     names = {"p\u200dq": {"type": "string"}, "p\\u200dq": {"type": "string"}}
     whole = {
@@ -320,7 +317,7 @@ def test_a_form_sent_as_it_was_shown_changes_nothing(schema: Any, args: dict[str
 
 
 def test_what_was_typed_comes_back_as_it_was_typed(ann: Any, store: SQLiteStore) -> None:
-    """W15: an emoji of several characters came back with their escapes, and was sent so."""
+    """An emoji of several characters came back with their escapes, and was sent so."""
     typed = "\U0001f468\u200d\U0001f469"
     answer = decide(
         ann,
@@ -336,7 +333,6 @@ def test_what_was_typed_comes_back_as_it_was_typed(ann: Any, store: SQLiteStore)
 
 
 def test_what_is_typed_beside_an_invisible_character_leaves_it_there() -> None:
-    """W15."""
     form = HTMLForm(
         {"type": "object", "properties": {"a": {"type": "string"}}},
         {"a": "co\u00adop\r\nbye"},
@@ -353,7 +349,7 @@ def test_what_is_typed_beside_an_invisible_character_leaves_it_there() -> None:
     ],
 )  # fmt: skip
 def test_a_browser_gets_a_field_that_it_leaves_as_it_is(format: str, text: str, kind: str) -> None:
-    """W14: a date field shows no date for `tomorrow`, and sends an empty text."""
+    """A date field shows no date for `tomorrow`, and sends an empty text."""
     [field] = HTMLForm(
         {"type": "object", "properties": {"a": {"type": "string", "format": format}}},
         {"a": text},
@@ -362,7 +358,6 @@ def test_a_browser_gets_a_field_that_it_leaves_as_it_is(format: str, text: str, 
 
 
 def test_items_of_a_list_are_read_by_the_schema_that_they_refer_to() -> None:
-    """W14."""
     schema = {
         "properties": {"a": {"type": "array", "items": {"$ref": "#/$defs/E"}}},
         "$defs": {"E": {"enum": ["red", "blue"], "type": "string"}},
@@ -373,7 +368,6 @@ def test_items_of_a_list_are_read_by_the_schema_that_they_refer_to() -> None:
 
 
 def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:
-    """W14."""
     assert decide(ann, store, "order-1042", "approve", v__reason="").status == 303
     assert decision_on(store, "order-1042").args == {"reason": ""}
     assert decide(ann, store, "order-1040", "approve", **{"v__address/zip": "1234"}).status == 303
@@ -381,7 +375,6 @@ def test_null_differs_from_the_empty_text(ann: Any, store: SQLiteStore) -> None:
 
 
 def test_a_nested_argument_is_sent_whole(ann: Any, store: SQLiteStore) -> None:
-    """W14, W15."""
     assert (
         decide(
             ann,
@@ -418,7 +411,6 @@ def test_what_does_not_fit_comes_back_at_its_field_with_all_that_was_typed(
     changed: dict[str, str],
     said: str,
 ) -> None:
-    """W15."""
     [(_, typed)] = changed.items()
     answer = decide(ann, store, run_id, "approve", words="my words", **changed)
     assert answer.status == 422
@@ -430,7 +422,6 @@ def test_what_does_not_fit_comes_back_at_its_field_with_all_that_was_typed(
 
 
 def test_deny_reply_and_always(ann: Any, store: SQLiteStore) -> None:
-    """W15."""
     assert decide(ann, store, "order-1042", "deny", words="Too much.\r\nAsk again.").status == 303
     assert (decision_on(store, "order-1042").kind, decision_on(store, "order-1042").text) == (
         "deny",
@@ -450,13 +441,11 @@ def test_deny_reply_and_always(ann: Any, store: SQLiteStore) -> None:
 
 @pytest.mark.parametrize("do", ["", "revoke", "edit", "APPROVE"])
 def test_no_other_button_does_anything(ann: Any, store: SQLiteStore, do: str) -> None:
-    """W15."""
     assert decide(ann, store, "order-1042", do).status == 422
     assert store.load("order-1042").decisions == []
 
 
 def test_an_answer_needs_words(ann: Any, store: SQLiteStore) -> None:
-    """W15."""
     answer = decide(ann, store, "order-1031", "reply", words="  ")
     assert (answer.status, "Write an answer first." in answer.text) == (422, True)
 
@@ -466,7 +455,6 @@ def test_the_same_decision_twice_is_one_and_another_persons_is_told_who_was_firs
     bob: Any,
     store: SQLiteStore,
 ) -> None:
-    """W16."""
     assert [
         decide(ann, store, "order-1042", "approve", v__euros="12").status for _ in range(2)
     ] == [303, 303]
@@ -492,7 +480,7 @@ def test_the_same_form_once_more_is_no_fault_after_the_run_went_on(
     bob: Any,
     store: SQLiteStore,
 ) -> None:
-    """W16: a double click, or a page that is reloaded; another decision, or another person, is told who was first."""
+    """A double click, or a page that is reloaded; another decision, or another person, is told who was first."""
     question = question_of(store, "order-1042")
     path = f"/runs/order-1042/questions/{question.id}"
     form = {**fields_of(store, "order-1042"), "do": "approve", "v:euros": "12"}
@@ -505,7 +493,7 @@ def test_the_same_form_once_more_is_no_fault_after_the_run_went_on(
 
 
 def test_a_question_that_is_gone_says_who_decided(ann: Any, store: SQLiteStore) -> None:
-    """W16: after the run went on."""
+    """After the run went on."""
     question = question_of(store, "order-1042")
     store.decide("order-1042", question.deny("no").signed("carl", "cli"))
     with context(lm=ScriptedLM([finish("Not paid.")])):
@@ -523,7 +511,7 @@ def test_a_decision_on_something_else_than_is_asked_now_is_refused(
     ann: Any,
     store: SQLiteStore,
 ) -> None:
-    """W16, W23: the digest."""
+    """The digest."""
     question = question_of(store, "order-1042")
     for digest in ("", "0" * 20):
         answer = ann.post(
@@ -535,7 +523,6 @@ def test_a_decision_on_something_else_than_is_asked_now_is_refused(
 
 
 def test_a_cancelled_run_is_cancelled_once(ann: Any, store: SQLiteStore) -> None:
-    """W10."""
     assert ann.post("/runs/order-1042/cancel").status == 303
     assert store.summary("order-1042").status == "cancelled"
     assert ann.post("/runs/order-1009/cancel").status == 409
@@ -544,7 +531,7 @@ def test_a_cancelled_run_is_cancelled_once(ann: Any, store: SQLiteStore) -> None
 def test_when_two_people_press_at_once_one_decision_counts_and_the_other_is_told(
     tmp_path: Any,
 ) -> None:
-    """W16: 100 times over 8 connections, approvals against denials."""
+    """100 times over 8 connections, approvals against denials."""
     store = SQLiteStore(tmp_path / "race.db", full_sync=False)
     for number in range(100):
         start(store, f"r{number}", "x", REFUND)

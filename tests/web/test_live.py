@@ -37,7 +37,7 @@ def steps_in(html: str) -> list[int]:
 
 
 def test_a_run_of_another_store_object_appears_in_the_list(ann: Any, store: SQLiteStore) -> None:
-    """W9: live."""
+    """Live."""
     with stream(ann, "/live") as live:
         assert 'data-into="rows"' in live.event()
         start(store, "order-2000", "x", finish("y"))
@@ -48,7 +48,7 @@ def test_a_run_of_another_store_object_appears_in_the_list(ann: Any, store: SQLi
 
 
 def test_the_steps_of_a_run_come_as_they_are_written_and_none_twice(tmp_path: Any) -> None:
-    """W10, W30, W31: a page that comes back names the last event that it has."""
+    """A page that comes back names the last event that it has."""
     store = SQLiteStore(tmp_path / "r.db", full_sync=False)
     gates = [threading.Event() for _ in range(3)]
 
@@ -93,7 +93,7 @@ def test_a_question_decided_elsewhere_is_replaced_by_who_decided_what(
     ann: Any,
     store: SQLiteStore,
 ) -> None:
-    """W12: while it waits to be used, and after its run went on."""
+    """While it waits to be used, and after its run went on."""
     [question] = store.summary("order-1042").questions
     with stream(ann, "/inbox/live") as live:
         assert question.id in live.event()
@@ -111,7 +111,6 @@ def test_a_question_decided_elsewhere_is_replaced_by_who_decided_what(
 
 
 def test_a_run_that_is_deleted_is_said_so(ann: Any, store: SQLiteStore) -> None:
-    """W10."""
     with stream(ann, "/runs/order-1009/live") as live:
         live.event()
         store.delete("order-1009")
@@ -125,7 +124,7 @@ def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(
     store: SQLiteStore,
     answers: int,
 ) -> None:
-    """W10: the page went on to show the steps of the run before, under the state of the new one."""
+    """The page went on to show the steps of the run before, under the state of the new one."""
     steps = [answer("", call("look_up_order", order=f"A-{k}")) for k in range(answers - 1)]
     with stream(ann, "/runs/order-1009/live") as live:
         live.event()
@@ -141,7 +140,7 @@ def test_a_run_that_took_the_id_of_a_deleted_one_is_not_mixed_with_it(
 
 
 def test_a_stream_outlives_trouble_with_its_store(ann: Any, store: SQLiteStore) -> None:
-    """W31: it says what is wrong, and goes on where it was as soon as the file is back. A page had to be loaded anew."""
+    """It says what is wrong, and goes on where it was as soon as the file is back. A page had to be loaded anew."""
     path, elsewhere = Path(store.path), Path(store.path + ".moved")
     program: Any = support()
     with stream(ann, "/runs/order-1042/live?after=0") as live, stream(ann, "/inbox/live") as inbox:
@@ -181,7 +180,7 @@ def test_a_stream_of_a_run_that_is_not_there_says_so_and_ends(
 
 
 def test_streams_are_bounded_and_their_places_come_free(store: SQLiteStore) -> None:
-    """W27: the 65th is refused; one whose page is gone ends."""
+    """The 65th is refused; one whose page is gone ends."""
     app = ui_app(store, people=["ann"])
     with served(app) as address:
         ann = Client(address, app.links["ann"])
@@ -226,7 +225,7 @@ def test_a_request_for_the_headers_of_a_stream_ends_and_takes_no_place(
 
 
 def test_nothing_is_polled_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """W3, W27: one poll for all pages, and none without one."""
+    """One poll for all pages, and none without one."""
     store, asked = MemoryStore(), 0
     real = store.changes
 
@@ -259,7 +258,7 @@ def test_nothing_is_polled_without_a_stream(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_store_that_blocks_holds_up_no_page_and_its_poll_ends_with_the_last_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """W27: a thread of its own waits for the store; there is one for all streams, and none after them."""
+    """A thread of its own waits for the store; there is one for all streams, and none after them."""
     store, gate = MemoryStore(), threading.Event()
     monkeypatch.setattr(store, "changes", lambda: gate.wait(30))
 
@@ -288,7 +287,7 @@ def test_a_store_that_blocks_holds_up_no_page_and_its_poll_ends_with_the_last_st
 
 
 def test_a_stream_ends_with_its_server(store: SQLiteStore) -> None:
-    """W6: open pages do not hold up the end."""
+    """Open pages do not hold up the end."""
     app = ui_app(store, people=["ann"])
     with served(app) as address:
         live = Stream(Client(address, app.links["ann"]), "/live")

@@ -41,7 +41,6 @@ HOSTILE = [
 
 
 def test_the_list_shows_what_runs_wait_fail_and_end(ann: Any) -> None:
-    """W9."""
     page = ann.get("/").text
     assert re.findall(r'data-key="(order-\d+)"', page) == [
         "order-1003", "order-1009", "order-1042", "order-1040", "order-1031", "order-1020", "order-1017", "order-1001",
@@ -78,14 +77,12 @@ def test_the_list_shows_what_runs_wait_fail_and_end(ann: Any) -> None:
     ],
 )
 def test_runs_are_filtered_and_searched(ann: Any, query: str, found: list[str] | None) -> None:
-    """W9."""
     answer = ann.get(f"/?{query}")
     assert answer.status == 200
     assert found is None or re.findall(r'data-key="(order-\d+)"', answer.text) == found
 
 
 def test_a_hundred_runs_are_on_a_page(tmp_path: Any) -> None:
-    """W9."""
     store = MemoryStore()
     for number in range(101):
         start(store, f"r{number:03}", "x", finish("y"))
@@ -100,7 +97,6 @@ def test_a_hundred_runs_are_on_a_page(tmp_path: Any) -> None:
 
 
 def test_a_run_tells_its_inputs_and_its_story(ann: Any) -> None:
-    """W10."""
     page = ann.get("/runs/order-1009").text
     for text in (
         "The kettle leaks.",
@@ -126,7 +122,6 @@ def test_a_run_tells_its_inputs_and_its_story(ann: Any) -> None:
 
 
 def test_the_last_turns_come_first_and_older_ones_on_demand() -> None:
-    """W11."""
     store = MemoryStore()
     asking = ScriptedLM(by=lambda request: call_until(request, 449))
     with context(lm=asking):
@@ -181,7 +176,6 @@ def call_until(request: Any, turns: int) -> Any:
 
 
 def test_a_long_value_is_cut_and_the_whole_is_a_text_file() -> None:
-    """W11."""
     store = MemoryStore()
     text = "".join(f"<b>{number}</b>" for number in range(4_000))
     with context(lm=ScriptedLM([answer("", call("echo", text=text)), finish("x")])):
@@ -216,7 +210,7 @@ def test_no_number_in_an_address_is_too_long_for_an_answer(ann: Any, place: str)
 
 
 def test_pictures_are_shown_by_their_bytes_and_nothing_else_is() -> None:
-    """W11: no SVG, no HTML, no other address."""
+    """No SVG, no HTML, no other address."""
     import base64
 
     svg = base64.b64encode(b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>").decode()
@@ -281,7 +275,6 @@ def test_a_question_of_a_program_is_in_the_inbox_and_its_answer_in_the_story(
 
 
 def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteStore) -> None:
-    """W12, W13."""
     page = ann.get("/inbox").text
     assert re.findall(r'class="run" href="/runs/(order-\d+)"', page) == [
         "order-1031",
@@ -301,7 +294,7 @@ def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteSto
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text[:20]))
 def test_hostile_text_is_text_everywhere(text: str) -> None:
-    """W25: in arguments, results, thoughts, names, ids and errors."""
+    """In arguments, results, thoughts, names, ids and errors."""
     store = MemoryStore()
 
     def repeat(text: str) -> str:
@@ -392,7 +385,7 @@ TAGS = {
 
 @pytest.mark.parametrize("text", [*HOSTILE[:18], "y" * 50_000], ids=lambda text: ascii(text[:20]))
 def test_a_run_is_one_file_without_script(text: str, tmp_path: Path, capsys: Any) -> None:
-    """W11, W25: `ferrule show --html`, with the whole of long values."""
+    """`ferrule show --html`, with the whole of long values."""
     store = SQLiteStore(tmp_path / "r.db", full_sync=False)
     with context(lm=ScriptedLM([answer(text, call("echo", text=text), thought=text), finish("z")])):
         ReAct("message -> answer", [echo]).start(message=text, store=store, run_id="r")
@@ -415,7 +408,6 @@ def test_a_run_is_one_file_without_script(text: str, tmp_path: Path, capsys: Any
 
 
 def test_any_text_is_an_id() -> None:
-    """W25."""
     for text in (*HOSTILE[:-1], "a/b", "..", "~x", "", "%2f", "é", "a b"):
         path = id_in_path(text)
         assert re.fullmatch(r"[\w.~%-]*", path)
@@ -425,7 +417,7 @@ def test_any_text_is_an_id() -> None:
 
 
 def test_nothing_is_marked_safe() -> None:
-    """W25: everything is escaped by the templates, with the exception of one file, whose HTML hostile texts test below."""
+    """Everything is escaped by the templates, with the exception of one file, whose HTML hostile texts test below."""
     for file in (*FOLDER.rglob("*.html"), *FOLDER.parent.rglob("*.py")):
         found = re.findall(
             r"\|\s*safe\b|Markup\(|autoescape false",
@@ -435,13 +427,12 @@ def test_nothing_is_marked_safe() -> None:
 
 
 def test_text_is_escaped_as_a_template_escapes_it() -> None:
-    """W25."""
     for text in (*HOSTILE[:-1], "".join(map(chr, range(0x2100))), "plain", ""):
         assert long_html(text, "", "div") == f'<div class="text">{escape(reveal(text))}</div>'
 
 
 def test_a_row_escapes_every_text() -> None:
-    """W25: the HTML that is made without a template."""
+    """The HTML that is made without a template."""
     from ferrule.runs.protocols import Summary
 
     for text in HOSTILE:
@@ -492,7 +483,7 @@ def test_what_is_kept_of_a_run_is_what_a_fresh_reading_shows(
     store: SQLiteStore,
     run_id: str,
 ) -> None:
-    """W10: after each entry, also inside a call."""
+    """After each entry, also inside a call."""
     past: Any = Prefixes(store)
     kept = Readings(past)
     for count in range(len(store.load(run_id).entries) + 1):
@@ -523,7 +514,7 @@ def test_a_run_that_took_the_id_of_a_deleted_one_is_read_anew(
 
 
 def test_no_template_has_style_or_script_of_its_own() -> None:
-    """W24: the policy would refuse it."""
+    """The policy would refuse it."""
     for file in FOLDER.rglob("*.html"):
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"\sstyle=|\son[a-z]+=|<style|https?://", text), file
@@ -565,7 +556,7 @@ def test_the_page_s_files_have_their_types_whatever_the_machine_calls_them(
 
 
 def test_a_store_that_is_damaged_is_said_so(ann: Any, store: SQLiteStore) -> None:
-    """W25: a damaged entry is an answer, not a crash."""
+    """A damaged entry is an answer, not a crash."""
     store._file.write(lambda db: db.execute("UPDATE entries SET entry = '{}'"))
     answer = ann.get("/runs/order-1042")
     assert answer.status == 503
@@ -613,7 +604,6 @@ def test_times_ago_are_whole_seconds_as_the_script_writes_them() -> None:
 
 
 def test_durations_are_short() -> None:
-    """W10."""
     assert [span(each) for each in (None, -1, 0.25, 5, 60, 7200, 200_000)] == [
         "",
         "",

@@ -49,7 +49,7 @@ def client(link: str) -> Client:
 @pytest.mark.integration
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 def test_the_command_prints_a_link_a_person_and_ends_with_ctrl_c(store: SQLiteStore) -> None:
-    """W6, W8: also with a page open; no program is asked for."""
+    """Also with a page open; no program is asked for."""
     process, links = started(store, "--person", "ann", "--person", "bob", "--port", "0")
     try:
         assert [*links] == ["ann", "bob"]
@@ -71,7 +71,6 @@ def test_the_command_prints_a_link_a_person_and_ends_with_ctrl_c(store: SQLiteSt
 
 @pytest.mark.integration
 def test_a_port_that_is_taken_gives_the_next_free_one(store: SQLiteStore) -> None:
-    """W6."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process, links = started(store, "--port", str(port))
@@ -107,7 +106,7 @@ def test_a_port_that_windows_keeps_is_taken_as_well_and_one_of_administrators_is
 
 
 def test_the_command_loads_no_program_and_the_others_no_page(tmp_path: Any) -> None:
-    """W8: `import ferrule` and `ferrule runs` load nothing of it."""
+    """`import ferrule` and `ferrule runs` load nothing of it."""
     program = (
         "import json, sys\nfrom ferrule.cli.main import main\nmain(['runs', '--store', sys.argv[1]])\n"
         "print(json.dumps([each for each in sys.modules if each.split('.')[0] in ('jinja2', 'starlette', 'uvicorn') or each.startswith('ferrule.web')]))"
@@ -208,7 +207,7 @@ with context(lm=ScriptedLM(by=by)):
 def test_neither_the_end_of_the_runs_process_nor_of_the_server_loses_or_doubles_a_step(
     store: SQLiteStore,
 ) -> None:
-    """W10, W31: `kill -9` of both; the page comes back with the last event that it has."""
+    """`kill -9` of both; the page comes back with the last event that it has."""
     agent = subprocess.Popen(
         [sys.executable, "-c", AGENT, store.path, str(Path(__file__).parents[1])],
         stdout=subprocess.PIPE,
@@ -272,7 +271,7 @@ agent = ReAct("message -> answer", [], lm=ScriptedLM(by=by))
 @pytest.mark.integration
 @pytest.mark.skipif(os.name == "nt", reason="needs SIGINT")
 def test_ctrl_c_ends_the_page_while_a_chat_hangs_and_names_the_run(tmp_path: Path) -> None:
-    """W6, W17: the store need not exist; the run that was cut off is there, and resumes."""
+    """The store need not exist; the run that was cut off is there, and resumes."""
     (tmp_path / "shop.py").write_text(PROGRAM)
     store = SQLiteStore(tmp_path / "new.db")
     process, links = started(
@@ -366,7 +365,7 @@ def test_options_of_a_program_need_one(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_a_page_that_only_reads_opens_the_store_for_reading(store: SQLiteStore) -> None:
-    """W26: it follows another process's writes, and could not write itself."""
+    """It follows another process's writes, and could not write itself."""
     process, links = started(store, "--read-only", "--person", "ann", "--port", "0")
     try:
         ann = client(links["ann"])

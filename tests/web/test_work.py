@@ -89,7 +89,6 @@ def history_desk() -> ReAct:
 
 
 def test_a_message_is_an_ordinary_run_in_the_store(empty: SQLiteStore) -> None:
-    """W17."""
     with opened(
         empty,
         support(),
@@ -108,7 +107,6 @@ def test_a_message_is_an_ordinary_run_in_the_store(empty: SQLiteStore) -> None:
 
 
 def test_with_a_history_the_conversation_goes_on(empty: SQLiteStore) -> None:
-    """W17."""
     asked: list[Any] = []
 
     def by(request: Any) -> Any:
@@ -131,7 +129,7 @@ def test_with_a_history_the_conversation_goes_on(empty: SQLiteStore) -> None:
 
 
 def test_a_turn_that_failed_is_left_out_of_the_conversation(empty: SQLiteStore) -> None:
-    """W17: the next turn begins with what the failed one began with."""
+    """The next turn begins with what the failed one began with."""
     with opened(
         empty,
         history_desk(),
@@ -147,7 +145,7 @@ def test_a_turn_that_failed_is_left_out_of_the_conversation(empty: SQLiteStore) 
 
 
 def test_thought_and_text_stream(empty: SQLiteStore) -> None:
-    """W17: before the answer is complete; then the draft is replaced by it."""
+    """Before the answer is complete; then the draft is replaced by it."""
     gate = threading.Event()
 
     class Slow(ScriptedLM):
@@ -182,7 +180,6 @@ def test_thought_and_text_stream(empty: SQLiteStore) -> None:
 
 
 def test_a_question_is_answered_in_place_and_the_run_goes_on(empty: SQLiteStore) -> None:
-    """W17."""
     with opened(empty, support(), ScriptedLM([REFUND, finish("Done.")])) as ann:
         place = sent(ann, "It is broken.")
         until(lambda: rests(empty, place, "waiting"))
@@ -203,7 +200,6 @@ def test_a_question_is_answered_in_place_and_the_run_goes_on(empty: SQLiteStore)
 
 
 def test_closing_the_page_stops_nothing_and_stop_stops(empty: SQLiteStore) -> None:
-    """W17."""
     gate = threading.Semaphore(0)
 
     def by(request: Any) -> Any:
@@ -239,7 +235,6 @@ class Ticket(Signature):
 
 
 def test_other_inputs_have_a_form_and_what_does_not_fit_comes_back(empty: SQLiteStore) -> None:
-    """W17."""
     with opened(empty, ReAct(Ticket, [look_up_order]), ScriptedLM([finish("Sorted.")])) as ann:
         page = ann.get("/chat").text
         assert "How urgent it is." in page
@@ -278,7 +273,6 @@ def test_what_is_no_program_is_refused(empty: SQLiteStore) -> None:
 
 
 def test_a_run_of_the_same_program_is_resumed_here(empty: SQLiteStore) -> None:
-    """W18."""
     run = start(empty, "old", "Broken.", REFUND)
     with opened(empty, support(), ScriptedLM([finish("Paid back.")])) as ann:
         assert "Resume" not in ann.get("/runs/old").text  # it waits for a decision
@@ -293,7 +287,6 @@ def test_a_run_of_the_same_program_is_resumed_here(empty: SQLiteStore) -> None:
 
 
 def test_a_run_of_another_program_shows_the_command_to_type(empty: SQLiteStore) -> None:
-    """W18."""
     start(empty, "it's", "Broken.", RuntimeError("gone"))
     with opened(
         empty,
@@ -313,7 +306,7 @@ def test_a_run_of_another_program_shows_the_command_to_type(empty: SQLiteStore) 
 def test_the_command_to_type_is_quoted_for_the_machine_s_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """W18: a command line of Windows knows double quotes only, and a backslash is a character of a path."""
+    """A command line of Windows knows double quotes only, and a backslash is a character of a path."""
     assert (
         command_line("a b", "my shop.py:desk", "/runs.db")
         == "ferrule resume 'a b' --program 'my shop.py:desk' --store /runs.db"
@@ -324,7 +317,6 @@ def test_the_command_to_type_is_quoted_for_the_machine_s_command_line(
 
 
 def test_without_a_program_the_command_is_shown_and_nothing_resumes(ann: Client) -> None:
-    """W8, W18."""
     page = ann.get("/runs/order-1017").text
     assert "ferrule resume order-1017 --program FILE.py:NAME --store" in page.replace("'", "")
     assert ann.post("/runs/order-1017/resume").status == 409

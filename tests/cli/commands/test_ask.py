@@ -186,7 +186,7 @@ def test_a_failed_run_is_one_message_and_code_1(here, capsys) -> None:
 
 
 def test_a_missing_key_is_named(here, capsys) -> None:
-    """L1: the variable, never a value."""
+    """The variable, never a value."""
     assert main(["ask", "?", "--lm", "openai/gpt-5-mini"]) == 1
     assert "OPENAI_API_KEY" in capsys.readouterr().err
 
@@ -506,7 +506,7 @@ def test_deps_of_the_module_for_tools_of_its_file_are_refused_with_the_file_to_n
     shop,
     capsys,
 ) -> None:
-    """Ours: two classes of one name, and no cure."""
+    """Two classes of one name, and no cure."""
     with served(PAY, DONE) as server:
         assert ask(server, "Pay.", "--tools", "shop.py", "--deps", "shop:make") == 2
         assert server.requests == []

@@ -36,7 +36,6 @@ def ignore(event: events.Event) -> None:
 
 
 def test_every_question_is_asked_and_the_run_goes_on() -> None:
-    """A1."""
     asked: list[str] = []
 
     def decide(question):
@@ -52,7 +51,6 @@ def test_every_question_is_asked_and_the_run_goes_on() -> None:
 
 @pytest.mark.parametrize("ask", [None, lambda _: None], ids=["nobody", "no_answer"])
 def test_without_an_answer_the_run_waits_and_nothing_ran(ask) -> None:
-    """A1."""
     run = follow_stream(wiping().stream(task="wipe"), on_event=ignore, ask=ask)
     assert run.status == "waiting"
     assert len(run.pending) == 2

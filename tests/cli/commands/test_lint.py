@@ -39,7 +39,6 @@ def here(tmp_path, monkeypatch):
 
 
 def test_where_nothing_is_lost_the_status_is_0(here, capsys) -> None:
-    """L6."""
     assert main(["lint", "linted_here:fine"]) == 0
     assert capsys.readouterr().out == "".join(
         f"{target}\n  nothing is lost\n" for target in ("openai-strict", "anthropic", "gemini")
@@ -47,7 +46,7 @@ def test_where_nothing_is_lost_the_status_is_0(here, capsys) -> None:
 
 
 def test_each_loss_is_a_line_with_tool_and_path_and_the_status_is_1(here, capsys) -> None:
-    """L6: per tool and path."""
+    """Per tool and path."""
     assert main(["lint", "linted_here", "--target", "gemini", "--target", "openai-strict"]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines() == [

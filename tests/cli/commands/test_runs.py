@@ -81,7 +81,7 @@ def question_ids(capsys: Any) -> list[str]:
 
 
 def test_a_run_is_listed_approved_and_resumed_without_a_terminal(here: Path, capsys: Any) -> None:
-    """A13, R19, V11: ids are printed, codes tell how it ended, and nothing blocks."""
+    """Ids are printed, codes tell how it ended, and nothing blocks."""
     waiting("bill-7")
     listed = said(capsys, "runs")
     assert "bill-7  waiting" in listed
@@ -164,7 +164,7 @@ def test_the_json_of_a_run_has_the_documented_keys_with_times_and_cost(
     here: Path,
     capsys: Any,
 ) -> None:
-    """O17, W1: one document each; `show` has the line of `runs` and more."""
+    """One document each; `show` has the line of `runs` and more."""
     with Secretive.lm(), closing(SQLiteStore()) as store:
         Secretive.agent().start(task="?", store=store, run_id="r")
     [line] = json.loads(said(capsys, "runs", "--json"))
@@ -204,7 +204,6 @@ def test_the_json_shows_no_secret_that_the_text_does_not(here: Path, capsys: Any
 
 
 def test_an_edit_changes_arguments_and_a_file_names_the_program(here: Path, capsys: Any) -> None:
-    """A5, A13."""
     waiting("r")
     said(capsys, "approve", "r", "--edit", "euros=5", "--edit", "to=7")
     said(capsys, "resume", "r", "--program", "billing.py:agent")
@@ -216,7 +215,7 @@ def test_a_denial_is_told_to_the_model_with_its_reason_and_its_author(
     capsys: Any,
     monkeypatch: Any,
 ) -> None:
-    """V2, A7: who, from where."""
+    """Who, from where."""
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
     waiting("r")
     said(capsys, "deny", "r", "--why", "too dear")
@@ -252,7 +251,7 @@ def test_a_decision_leaves_the_same_record_by_whatever_way_it_comes(
     said: Any,
     kind: str,
 ) -> None:
-    """V2: the command line, an id, and the run itself, one way of deciding each."""
+    """The command line, an id, and the run itself, one way of deciding each."""
     waiting("cli", "id", "run")
     store = SQLiteStore()
     assert main([words[0], "cli", *words[1:]]) == 0
@@ -288,7 +287,6 @@ def _waits(store: SQLiteStore, run_id: str) -> str:
 
 
 def test_a_reply_is_what_the_model_gets_for_the_call(here: Path, capsys: Any) -> None:
-    """R9, A9."""
     waiting("r")
     said(capsys, "reply", "r", "it was paid on Monday")
     said(capsys, "resume", "r", "--program", "billing:agent")
@@ -299,7 +297,7 @@ def test_of_several_questions_one_is_named_by_the_beginning_of_its_id(
     here: Path,
     capsys: Any,
 ) -> None:
-    """A12, A13: each is answered by id."""
+    """Each is answered by id."""
     waiting("r", calls=2)
     first, second = question_ids(capsys)
     assert "Several questions" in said(capsys, "approve", "r", code=1)
@@ -309,14 +307,13 @@ def test_of_several_questions_one_is_named_by_the_beginning_of_its_id(
 
 
 def test_a_run_is_cancelled_from_the_command_line(here: Path, capsys: Any) -> None:
-    """R15, R19."""
     waiting("r")
     assert said(capsys, "cancel", "r") == "r: cancelled\n"
     assert "r  cancelled" in said(capsys, "runs")
 
 
 def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -> None:
-    """V9: escapes and turned text are shown, or gone."""
+    """Escapes and turned text are shown, or gone."""
     waiting("r")
     for words in (("runs",), ("show", "r")):
         assert not {"\x1b", "\u202e"} & set(said(capsys, *words))
@@ -426,7 +423,7 @@ def test_what_cannot_be_done_is_said_and_nothing_is_made(
     code: int,
     message: str,
 ) -> None:
-    """A13: no empty store is left by a slip of the fingers."""
+    """No empty store is left by a slip of the fingers."""
     waiting("r1", "r2")
     assert message in said(capsys, *words, code=code)
     assert not (here / "other.db").exists()
@@ -449,7 +446,6 @@ def test_a_damaged_run_is_one_message_whichever_way_it_is_shown(
     column: str,
     found: str,
 ) -> None:
-    """A13, R11."""
     waiting("r")
     name, _, table = column.split()
     with closing(sqlite3.connect("ferrule.db")) as db, db:
@@ -460,7 +456,7 @@ def test_a_damaged_run_is_one_message_whichever_way_it_is_shown(
 
 
 def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, capsys: Any) -> None:
-    """A13: those that are named by their whole ids."""
+    """Those that are named by their whole ids."""
     waiting("bad", "good", "good-2")
     with closing(sqlite3.connect("ferrule.db")) as db, db:
         db.execute("UPDATE runs SET questions = '[' WHERE id = 'bad'")
@@ -478,7 +474,6 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
 
 
 def test_a_run_that_fails_says_why_and_ends_with_code_1(here: Path, capsys: Any) -> None:
-    """V11."""
     (here / "billing.py").write_text(
         PROGRAM.replace("agent.set_lm(Finishing([]))", "agent.set_lm(ferrule.ScriptedLM([]))"),
     )
@@ -631,7 +626,7 @@ def test_a_run_that_nobody_takes_up_is_listed_as_stuck_with_the_reason(
     here: Path,
     capsys: Any,
 ) -> None:
-    """Q13: one that was just submitted is not, and neither is one that waits for a person."""
+    """One that was just submitted is not, and neither is one that waits for a person."""
     waiting("asks")
     clock = [time.time() - 3600]
     with closing(SQLiteStore(clock=lambda: clock[0])) as store:
@@ -653,7 +648,7 @@ def test_whether_a_run_is_stuck_goes_by_the_clock_of_its_store(
     capsys: Any,
     monkeypatch: Any,
 ) -> None:
-    """Q5, Q13: not by that of the machine where a person looks."""
+    """Not by that of the machine where a person looks."""
     with closing(SQLiteStore()) as store:
         agent().submit(store=store, task="x", run_id="new")
     real = time.time
@@ -700,7 +695,7 @@ def test_a_decision_is_shown_with_the_call_that_it_decided(
     capsys: Any,
     monkeypatch: Any,
 ) -> None:
-    """A7: who decided what, also if several calls of one step wait; and until when a question waits, as a time that a person can read."""
+    """Who decided what, also if several calls of one step wait; and until when a question waits, as a time that a person can read."""
     monkeypatch.setattr("ferrule.cli.commands.runs.user_name", lambda: "ann")
     (here / "billing.py").write_text(
         PROGRAM.replace(

@@ -50,14 +50,12 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, .
 
 
 def test_over_stdio_nothing_is_printed(served: list, capsys: pytest.CaptureFixture[str]) -> None:
-    """M79."""
     assert main(["serve", "of_mine:one", "of_mine:two", "--name", "mine"]) == 0
     assert served == [(("one", "two"), "mine", "stdio", {})]
     assert capsys.readouterr().out == ""
 
 
 def test_over_http_it_says_where(served: list, capsys: pytest.CaptureFixture[str]) -> None:
-    """M80."""
     assert (
         main(["serve", "of_mine.py", "--http", "--port", "8123", "--allowed-host", "a.example"])
         == 0
@@ -85,13 +83,11 @@ def test_a_program_is_served_as_one_tool_under_the_name_it_was_given_by(
     served: list,
     place: str,
 ) -> None:
-    """M81."""
     assert main(["serve", place]) == 0
     assert served[0][0] == ("agent",)
 
 
 def test_two_programs_of_one_signature_are_no_clash(served: list) -> None:
-    """M81."""
     assert main(["serve", "of_mine:agent", "of_mine.py:critic"]) == 0
     assert served[0][0] == ("agent", "critic")
 
@@ -166,7 +162,7 @@ def test_what_a_file_prints_while_it_is_loaded_goes_to_standard_error_and_once(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M79: standard output is the protocol's from the first byte."""
+    """Standard output is the protocol's from the first byte."""
     monkeypatch.delitem(sys.modules, "loud", raising=False)
     loud = "print('loaded')\ndef one() -> int:\n    return 1\ndef two() -> int:\n    return 2\n"
     Path("loud.py").write_text(loud, encoding="utf-8")
@@ -203,7 +199,7 @@ def test_a_token_is_checked(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M80: from the command line, a file or the environment, in this order."""
+    """From the command line, a file or the environment, in this order."""
     Path("token").write_text("of-file\n", encoding="utf-8")
     monkeypatch.setenv("FERRULE_SERVE_TOKEN", "of-environment")
     words = {"word": ["--token", "of-word"], "file": ["--token-file", "token"], "environment": []}[
@@ -292,7 +288,6 @@ def test_an_address_that_cannot_be_served_on_is_told_and_nothing_else(
     words: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """M80."""
     assert main(["serve", "--http", *words]) == 2
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n")) == ("", 1)

@@ -235,7 +235,7 @@ def test_an_agent_is_called_again_after_the_response(model) -> None:
 
 
 def test_a_call_with_other_inputs_is_another_run(model) -> None:
-    """Ours: a response belongs to the call that asked."""
+    """A response belongs to the call that asked."""
     model(DELETE, call("delete_file", path="/tmp/b"))
     this = agent()
     respond_to_confirmation(asked(this, task="Delete /tmp/a").confirmation_id)

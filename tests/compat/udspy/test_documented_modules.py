@@ -294,7 +294,7 @@ def test_server_sent_events(model) -> None:
 
 
 def test_settings_of_a_module_end_with_each_event(model) -> None:
-    """Ours: they are not those of the code that reads the stream."""
+    """They are not those of the code that reads the stream."""
     model(answer("a b c"))
     seen: list[Any] = []
 
@@ -436,7 +436,7 @@ def test_an_adapter_of_your_own(model) -> None:
 
 
 def test_a_piece_that_nothing_calls_is_refused() -> None:
-    """Ours: no override is ignored."""
+    """No override is ignored."""
     assert type("Other", (ChatAdapter,), {})
     for name in ("format_tool_schemas", "process_chunk"):
         with pytest.raises(ferrule.ConfigurationError, match=f"`Other.{name}` would not be called"):
@@ -475,7 +475,6 @@ def test_messages_are_made_by_hand() -> None:
 
 
 def test_a_module_that_writes_nothing_says_so() -> None:
-    """Ours."""
     with pytest.raises(NotImplementedError, match="has no `flow`"):
         Module()(question="q")
 
@@ -514,7 +513,7 @@ def test_settings_in_contexts() -> None:
 
 
 def test_a_model_keeps_its_own_settings() -> None:
-    """Ours: those of `configure` go to other models, those of a model do not."""
+    """Those of `configure` go to other models, those of a model do not."""
     settings.configure(lm=named("a").copy(temperature=0.2))
     settings.configure(lm=named("b").copy(top_p=0.5))
     assert (settings.lm.settings, settings.default_kwargs) == ({"top_p": 0.5}, {})
@@ -679,7 +678,7 @@ def test_a_faulty_callback_changes_nothing(model) -> None:
 
 
 def test_submodules_are_the_facade() -> None:
-    """Ours: the paths that udspy's pages import."""
+    """The paths that udspy's pages import."""
     import importlib
 
     paths = "adapter callback confirmation exceptions history lm lm.factory module module.callbacks module.react settings signature streaming tool"

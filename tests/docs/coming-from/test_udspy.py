@@ -47,12 +47,10 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links(PAGE) == []
 
 
 def test_the_page_has_one_table_of_four_columns() -> None:
-    """U170."""
     assert HEAD == ["udspy", "here", "in the core", "what differs"]
     assert [
         row for row in ROWS if len(row) != 4 or row[1] not in {"same", "facade", "replacement"}
@@ -62,7 +60,6 @@ def test_the_page_has_one_table_of_four_columns() -> None:
 
 
 def test_every_name_of_udspy_and_of_the_facade_is_in_the_table() -> None:
-    """U170."""
     own = {
         name
         for part in (models, modules, values)
@@ -79,7 +76,7 @@ def test_every_name_of_udspy_and_of_the_facade_is_in_the_table() -> None:
     [pytest.param(*row[:3], id=row[0].strip("`")) for row in ROWS],
 )
 def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
-    """U170: what is `same` is ferrule's own, a `facade` name exists, a `replacement` does not, and its core name exists."""
+    """What is `same` is ferrule's own, a `facade` name exists, a `replacement` does not, and its core name exists."""
     name = name_in(name)
     resolve(ferrule, name_in(core))
     if kind == "replacement":

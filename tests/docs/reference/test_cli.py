@@ -18,12 +18,11 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/reference/cli.md") == []
 
 
 def test_the_page_names_every_option_and_exit_code() -> None:
-    """Ours: the tables are complete."""
+    """The tables are complete."""
     page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
     options = {
         option

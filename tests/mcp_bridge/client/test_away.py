@@ -256,7 +256,6 @@ def test_a_model_that_refuses_tools_is_told_once_of_a_server_that_is_away(kind: 
 def test_a_server_that_cannot_start_raises_if_its_program_did_not_say_to_skip_it(
     tmp_path: Path,
 ) -> None:
-    """M16."""
     good = moody(tmp_path / "one", "one")
     with pytest.raises(MCPConnectionError, match="missing"):
         _ = ReAct(
@@ -336,7 +335,7 @@ def test_predict_is_told_too(tmp_path: Path) -> None:
 
 
 def test_servers_of_one_program_connect_at_the_same_time(tmp_path: Path) -> None:
-    """M17: each waits for the other to have started."""
+    """Each waits for the other to have started."""
     servers = [moody(tmp_path / each, each) for each in ("one", "two")]
     (tmp_path / "one" / "wait_for").write_text(str(tmp_path / "two" / "pid"))
     (tmp_path / "two" / "wait_for").write_text(str(tmp_path / "one" / "pid"))

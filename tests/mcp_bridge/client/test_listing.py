@@ -33,7 +33,7 @@ def pages_of(*pages: dict):
 
 
 def test_a_schema_that_would_take_for_ever_is_left_out_of_the_list() -> None:
-    """M38: the other tools stay."""
+    """The other tools stay."""
     doubling = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(24)}
     hostile = {
         "type": "object",
@@ -46,7 +46,7 @@ def test_a_schema_that_would_take_for_ever_is_left_out_of_the_list() -> None:
 
 
 def test_pages_are_followed_to_the_end() -> None:
-    """M38: five pages of five tools; the shortest time to live counts. (M56)"""
+    """Five pages of five tools; the shortest time to live counts. (M56)"""
     pages = [
         {
             "tools": list(range(n * 5, n * 5 + 5)),
@@ -64,7 +64,6 @@ def test_pages_are_followed_to_the_end() -> None:
     "pages", [[{"tools": [], "nextCursor": "a"}], [{}], [{"tools": {}}]], ids=["the_same_cursor", "no_list", "an_object"],
 )  # fmt: skip
 def test_a_list_that_is_none_or_never_ends_is_an_error(pages: list[dict]) -> None:
-    """M38."""
     ask, _ = pages_of(*pages)
     with pytest.raises(MCPProtocolError, match="`s` sent"):
         asyncio.run(all_pages(ask, "tools", "s"))
@@ -82,7 +81,7 @@ def test_more_than_a_thousand_pages_are_an_error() -> None:
 
 @given(st.lists(JSON, max_size=4))
 def test_junk_between_tools_costs_no_tool(junk: list) -> None:
-    """M37, P68: each bad entry is named with a reason."""
+    """Each bad entry is named with a reason."""
     found = read_listing("s", [*junk, GOOD], None)
     assert "good" in found.definitions
     assert len(found.dropped) + len(found.definitions) == len(junk) + 1
@@ -96,7 +95,6 @@ def test_a_tool_whose_header_annotation_is_invalid_is_left_out() -> None:
 
 
 def test_what_changed_is_found() -> None:
-    """M55."""
     before = read_listing("s", [GOOD, {**GOOD, "name": "old"}], None)
     after = read_listing("s", [{**GOOD, "description": "new"}, {**GOOD, "name": "new"}], None)
     assert after.since(before) == ToolChanges(("new",), ("old",), ("good",))

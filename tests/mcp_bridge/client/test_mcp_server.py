@@ -89,7 +89,6 @@ class Remote:
 
 
 def test_it_connects_gives_its_tools_and_closes() -> None:
-    """M1, M4, M45."""
     server = MCPServer.in_memory(Remote("echo", "other").server)
     with server as tools:
         assert [each.name for each in tools] == ["echo", "other"] == tools.keys()
@@ -108,7 +107,7 @@ def test_it_works_the_same_in_async_code() -> None:
 
 
 def test_it_says_what_the_server_says_of_itself() -> None:
-    """M45: instructions are there for who wants them."""
+    """Instructions are there for who wants them."""
     server = MCPServer.in_memory(Remote().server)
     assert server.info == ServerInfo(
         name="remote",
@@ -130,7 +129,7 @@ def test_a_tool_that_is_not_there_is_named_with_those_that_are() -> None:
 
 
 def test_meta_and_the_trace_travel_with_a_call() -> None:
-    """M31: the parent span is that of the caller, although the call is made by another thread."""
+    """The parent span is that of the caller, although the call is made by another thread."""
     trace = pytest.importorskip("opentelemetry.trace")
     remote = Remote()
     context = trace.SpanContext(
@@ -149,7 +148,7 @@ def test_meta_and_the_trace_travel_with_a_call() -> None:
 
 
 def test_a_question_that_nobody_here_answers_comes_back_and_can_be_answered_later() -> None:
-    """M60: from another server object, as it would be in another process."""
+    """From another server object, as it would be in another process."""
     remote = Remote("ask")
     first, second = MCPServer.in_memory(remote.server), MCPServer.in_memory(remote.server)
     asked = first.call("ask")
@@ -169,7 +168,7 @@ def test_a_question_that_nobody_here_answers_comes_back_and_can_be_answered_late
 
 
 def test_a_hook_answers_questions() -> None:
-    """M59: and only then is the capability declared."""
+    """And only then is the capability declared."""
     remote = Remote("ask")
     asked: list = []
 
@@ -203,7 +202,7 @@ def test_a_hook_that_breaks_answers_cancel_here_too(
     said: object,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """M59: a server that asks in its result got no answer, and the caller, or the model, the hook's own error."""
+    """A server that asks in its result got no answer, and the caller, or the model, the hook's own error."""
 
     async def elicit(_: dict) -> object:
         if isinstance(said, Exception):
@@ -222,7 +221,7 @@ def test_a_hook_that_breaks_answers_cancel_here_too(
 
 
 def test_questions_without_end_are_an_error() -> None:
-    """M60: ten rounds."""
+    """Ten rounds."""
 
     async def elicit(params: dict) -> dict:
         return {"action": "accept", "content": {}}
@@ -242,7 +241,7 @@ def test_a_server_that_only_wants_its_state_again_is_asked_again() -> None:
 
 
 def test_a_stream_tells_of_changes_and_a_burst_is_one_list() -> None:
-    """M54: five notifications, one list, and that when it is asked for."""
+    """Five notifications, one list, and that when it is asked for."""
     remote = Remote()
     server = MCPServer.in_memory(remote.server)
     before = server.tools
@@ -265,7 +264,6 @@ def test_a_stream_tells_of_changes_and_a_burst_is_one_list() -> None:
 
 
 def test_a_list_that_runs_out_is_listed_again_when_it_is_asked_for() -> None:
-    """M56."""
     remote = Remote()
     remote.ttl_ms = 60_000
     server = MCPServer.in_memory(remote.server)
@@ -289,7 +287,7 @@ def test_refresh_lists_at_once() -> None:
 
 
 def test_an_observer_of_changes_that_raises_loses_none(caplog: pytest.LogCaptureFixture) -> None:
-    """M55: an agent never got the new tools, and `refresh` raised although the list was new."""
+    """An agent never got the new tools, and `refresh` raised although the list was new."""
     seen: list[tuple] = []
 
     def fail(*changes: tuple[str, ...]) -> None:
@@ -308,7 +306,6 @@ def test_an_observer_of_changes_that_raises_loses_none(caplog: pytest.LogCapture
 
 
 def test_a_rule_that_looks_at_more_than_the_name_sees_it_before_a_call() -> None:
-    """M40."""
     remote = Remote("echo", "other")
     server = MCPServer.in_memory(
         remote.server,
@@ -396,7 +393,6 @@ def test_options_are_checked() -> None:
 
 
 def test_http_without_tls_stays_on_this_machine_unless_it_is_allowed() -> None:
-    """M66."""
     with pytest.raises(ConfigurationError, match="plain http"):
         MCPServer.http("http://example.com/mcp").connect()
     with pytest.raises(ConfigurationError, match="URL"):
@@ -404,7 +400,6 @@ def test_http_without_tls_stays_on_this_machine_unless_it_is_allowed() -> None:
 
 
 def test_a_missing_extra_is_told_with_the_command() -> None:
-    """M3."""
     program = (
         "import sys\nsys.modules['mcp'] = None\nfrom ferrule import MCPServer\n"
         "try:\n    MCPServer.stdio('true').connect()\nexcept ImportError as error:\n    print(type(error).__name__, error)"
@@ -420,7 +415,6 @@ def test_a_missing_extra_is_told_with_the_command() -> None:
 
 
 def test_making_a_server_does_not_import_the_sdk() -> None:
-    """M3."""
     program = "import sys\nfrom ferrule import MCPServer, mcp\nmcp('npx x'); print('mcp' in sys.modules, 'asyncio.windows_events' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -433,7 +427,7 @@ def test_making_a_server_does_not_import_the_sdk() -> None:
 
 
 def test_a_question_to_a_person_stops_the_clock_of_the_call() -> None:
-    """M59: in the older era the server waits inside the call; half a second of thinking under a timeout of a quarter."""
+    """In the older era the server waits inside the call; half a second of thinking under a timeout of a quarter."""
     program = (
         "import json, sys\n"
         "def send(m): print(json.dumps({'jsonrpc': '2.0', **m}), flush=True)\n"
@@ -535,7 +529,7 @@ class Slow(Remote):
 
 
 def test_closing_ends_what_is_under_way_also_what_could_be_sent_again() -> None:
-    """M24: and what still waits for its turn; nothing connects again by itself."""
+    """And what still waits for its turn; nothing connects again by itself."""
     remote = Slow()
     server = MCPServer.in_memory(remote.server, max_concurrency=1)
     _ = server.tools
@@ -564,7 +558,6 @@ def test_closing_ends_what_is_under_way_also_what_could_be_sent_again() -> None:
 
 
 def test_closing_again_and_again_is_no_fault_of_the_server() -> None:
-    """M25."""
     server = MCPServer.in_memory(Remote().server)
     for _ in range(8):
         assert server.call("echo")["content"]
@@ -599,7 +592,7 @@ def test_progress_of_a_call_reaches_the_observers_of_its_run_and_the_hook(
     mode: str,
     way: str,
 ) -> None:
-    """M30: as the progress of a local tool does; outside a run, only the hook has it."""
+    """As the progress of a local tool does; outside a run, only the hook has it."""
 
     def dig(metres: int) -> str:
         """Dig."""

@@ -30,7 +30,6 @@ def definition(name, **hints):
     ],
 )
 def test_allow_and_deny_select_tools(allow, deny, passes):
-    """M40."""
     options = options_from({"allow": allow, "deny": deny})
     tools = [definition("get_a", readOnlyHint=True), definition("get_b"), definition("drop")]
     assert [each.name for each in tools if options.passes(each)] == passes
@@ -38,7 +37,7 @@ def test_allow_and_deny_select_tools(allow, deny, passes):
 
 @pytest.mark.parametrize("seconds", [0, float("inf"), float("nan")])
 def test_a_question_expires_in_a_time_that_a_run_can_keep(seconds):
-    """M81: the call failed with a message about the journal."""
+    """The call failed with a message about the journal."""
     with pytest.raises(ConfigurationError, match="`input_expires_s`"):
         options_from({"input_expires_s": seconds})
 

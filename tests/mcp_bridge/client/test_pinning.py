@@ -58,7 +58,6 @@ def drifted(folder: Path, **options: Any) -> MCPServer:
 def test_what_is_seen_first_is_pinned_in_a_fixed_order_with_hashes_and_who_it_is(
     tmp_path: Path,
 ) -> None:
-    """M62, M63."""
     listing(tmp_path, ("pay", "Pay."), ("fly", "Fly."))
     with server(tmp_path):
         text = (tmp_path / "ferrule.lock").read_text()
@@ -85,7 +84,7 @@ def test_a_warning_shows_what_changed_what_is_new_and_what_has_another_name(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """M62: the diff."""
+    """The diff."""
     caplog.set_level(logging.WARNING, "ferrule.mcp")
     changed = drifted(tmp_path)
     with changed as tools:
@@ -131,7 +130,6 @@ def test_under_block_a_changed_tool_is_neither_offered_nor_called_until_it_is_pi
 
 
 def test_another_server_under_the_same_name_is_refused(tmp_path: Path) -> None:
-    """M63."""
     listing(tmp_path, ("pay", "Pay."))
     with server(tmp_path):
         pass
@@ -145,7 +143,7 @@ def test_another_server_under_the_same_name_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_list_is_checked_again_over_a_new_connection(tmp_path: Path) -> None:
-    """M62: on reconnect, before the call."""
+    """On reconnect, before the call."""
     listing(tmp_path, ("pay", "Pay."))
     same = server(tmp_path, pins="block")
     with same as tools:
@@ -158,7 +156,6 @@ def test_the_list_is_checked_again_over_a_new_connection(tmp_path: Path) -> None
 
 
 def test_hidden_characters_and_what_a_detector_says_are_findings(tmp_path: Path) -> None:
-    """M64."""
     listing(tmp_path, ("pay", "Pay.\u200b\U000e0041"))
     found = server(tmp_path, detector=lambda text: ["speaks of paying"] if "Pay" in text else [])
     with found as tools:
@@ -169,7 +166,6 @@ def test_hidden_characters_and_what_a_detector_says_are_findings(tmp_path: Path)
 
 
 def test_results_can_be_shown_as_a_strangers_data(tmp_path: Path) -> None:
-    """M64."""
     listing(tmp_path, ("pay", "Pay."))
     with server(tmp_path, fence=True) as tools:
         assert tools["pay"].call_result().content == (
@@ -181,7 +177,6 @@ def test_a_tool_that_speaks_of_another_servers_is_told_when_both_are_given(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """M65."""
     caplog.set_level(logging.WARNING, "ferrule.mcp")
     (tmp_path / "b").mkdir()
     listing(tmp_path, ("read_page", "Read."))

@@ -40,7 +40,7 @@ def tape(tmp_path: Path) -> Path:
 
 
 def test_what_was_recorded_is_answered_without_the_server(tape: Path) -> None:
-    """M68: listings and calls."""
+    """Listings and calls."""
     server = MCPServer.replay(tape, trust=True, confirm=False)
     steps = [
         {"name": "pay", "args": {"what": "rent"}},

@@ -40,7 +40,6 @@ def names(app: MCPApp, era: str) -> list[str]:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_tool_is_served_with_its_schema_and_can_be_called(era: str) -> None:
-    """M69, M70, M71."""
     app = MCPApp([add], name="sums", version="3", instructions="Be exact.")
 
     async def act(connected):
@@ -64,7 +63,7 @@ def test_a_tool_is_served_with_its_schema_and_can_be_called(era: str) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_tool_that_is_not_served_is_an_error_of_the_protocol(era: str) -> None:
-    """M72: -32602."""
+    """-32602."""
     error = refusal(MCPApp([add]), era, "sub")
     assert (error.code, error.message) == (
         -32602,
@@ -73,7 +72,6 @@ def test_a_tool_that_is_not_served_is_an_error_of_the_protocol(era: str) -> None
 
 
 def test_tools_come_in_the_order_given_and_change_at_run_time() -> None:
-    """M78."""
     app = MCPApp([add])
     app.add(other, "second")
     assert names(app, ERAS[1]) == ["add", "second"] == list(app.names)
@@ -84,7 +82,6 @@ def test_tools_come_in_the_order_given_and_change_at_run_time() -> None:
 
 
 def test_a_tool_under_a_name_that_is_served_replaces_the_other() -> None:
-    """M78."""
     app = MCPApp([add])
     app.add(other, "add")
     assert app.names == ("add",)
@@ -93,7 +90,6 @@ def test_a_tool_under_a_name_that_is_served_replaces_the_other() -> None:
 
 @pytest.mark.parametrize("thread", ["this", "another"])
 def test_a_session_of_the_handshake_era_is_told_of_changes(thread: str) -> None:
-    """M78."""
     from mcp_types import ToolListChangedNotification
 
     app = MCPApp([add])
@@ -119,7 +115,6 @@ def test_a_session_of_the_handshake_era_is_told_of_changes(thread: str) -> None:
 
 
 def test_streams_of_the_newer_era_are_told_of_what_they_asked_for() -> None:
-    """M78."""
     from mcp.client.subscriptions import ToolsListChanged, listen
 
     app = MCPApp([add])
@@ -134,7 +129,7 @@ def test_streams_of_the_newer_era_are_told_of_what_they_asked_for() -> None:
 
 
 def test_a_session_that_ended_is_forgotten() -> None:
-    """M78: ours."""
+    """Ours."""
     app = MCPApp([add])
     names(app, ERAS[0])
     app.add(other)
@@ -152,7 +147,7 @@ def test_list_results_say_how_long_they_hold() -> None:
 
 
 def test_the_server_itself_takes_what_else_there_is() -> None:
-    """Ours: resources and prompts are the SDK's business."""
+    """Resources and prompts are the SDK's business."""
     import mcp_types as types
 
     app = MCPApp([add])
@@ -169,7 +164,6 @@ def test_the_server_itself_takes_what_else_there_is() -> None:
 
 
 def test_a_mapping_gives_names() -> None:
-    """M69."""
     assert MCPApp({"plus": add, "minus": other}).names == ("plus", "minus")
 
 
@@ -185,20 +179,17 @@ def test_a_mapping_gives_names() -> None:
     ],
 )
 def test_what_cannot_be_served_is_refused(things: object, error: type[Exception]) -> None:
-    """Ours."""
     with pytest.raises(error):
         MCPApp(things)
 
 
 @pytest.mark.parametrize("transport", ["carrier pigeon", ""])
 def test_an_unknown_transport_is_refused(transport: str) -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match="'stdio' or 'http'"):
         ferrule.serve([add], transport=transport)
 
 
 def test_options_of_http_are_refused_over_stdio() -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match="allowed_hosts"):
         MCPApp([add]).run("stdio", allowed_hosts=["x"])
     with pytest.raises(ConfigurationError, match="verify_token"):
@@ -206,8 +197,6 @@ def test_options_of_http_are_refused_over_stdio() -> None:
 
 
 def test_where_a_loop_runs_the_error_says_what_to_do() -> None:
-    """Ours."""
-
     async def inside() -> None:
         MCPApp([add]).run()
 
@@ -216,7 +205,7 @@ def test_where_a_loop_runs_the_error_says_what_to_do() -> None:
 
 
 def test_without_the_extra_the_error_names_it() -> None:
-    """M3: on the server's side."""
+    """On the server's side."""
     script = """
 import sys
 sys.modules["mcp"] = None
@@ -236,7 +225,6 @@ except ImportError as error:
 
 
 def test_naming_it_does_not_load_the_sdk() -> None:
-    """M3."""
     script = "import sys, ferrule; ferrule.MCPApp, ferrule.serve; print([n for n in ('mcp', 'mcp_types', 'uvicorn', 'starlette') if n in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -248,7 +236,7 @@ def test_naming_it_does_not_load_the_sdk() -> None:
 
 
 def test_many_clients_are_served_at_once() -> None:
-    """M69: one app, several connections."""
+    """One app, several connections."""
     app = MCPApp([add])
 
     async def one(a: int) -> str:

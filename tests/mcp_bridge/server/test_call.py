@@ -30,7 +30,6 @@ def slow(seen: list[str] | None = None) -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_arguments_are_coerced_before_the_function_runs(era: str) -> None:
-    """M72."""
     assert text(call(MCPApp([add]), era, "add", {"a": "1", "b": 2.0})) == "3"
 
 
@@ -44,7 +43,7 @@ def test_arguments_are_coerced_before_the_function_runs(era: str) -> None:
     ],
 )
 def test_arguments_that_do_not_fit_are_told_to_the_model(era: str, arguments: dict) -> None:
-    """M72: an error result, in the words of our own loop."""
+    """An error result, in the words of our own loop."""
     result = call(MCPApp([add]), era, "add", arguments)
     with pytest.raises(ToolArgumentsError) as raised:
         Tool(add).prepare(arguments)
@@ -58,7 +57,7 @@ def boom() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_what_a_tool_raises_is_told_without_a_traceback(era: str, caplog) -> None:
-    """M73: neither a traceback nor a place in a file; those go to the log."""
+    """Neither a traceback nor a place in a file; those go to the log."""
     with caplog.at_level(logging.WARNING, "ferrule.mcp"):
         result = call(MCPApp([boom]), era, "boom")
     assert (result.is_error, text(result)) == (
@@ -69,7 +68,7 @@ def test_what_a_tool_raises_is_told_without_a_traceback(era: str, caplog) -> Non
 
 
 def test_errors_can_be_masked() -> None:
-    """M73: what was written for the model is told all the same."""
+    """What was written for the model is told all the same."""
 
     def again() -> None:
         msg = "Give a date."
@@ -82,7 +81,7 @@ def test_errors_can_be_masked() -> None:
 
 
 def test_a_tool_that_stops_the_run_gives_an_error() -> None:
-    """Ours: there is no run to stop."""
+    """There is no run to stop."""
 
     def enough() -> None:
         msg = "enough"
@@ -95,7 +94,6 @@ def test_a_tool_that_stops_the_run_gives_an_error() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_tool_may_answer_with_an_error_of_the_protocol(era: str) -> None:
-    """Ours."""
     from mcp.shared.exceptions import MCPError
 
     def gone() -> None:
@@ -106,8 +104,6 @@ def test_a_tool_may_answer_with_an_error_of_the_protocol(era: str) -> None:
 
 
 def test_sync_tools_run_in_threads_and_async_ones_on_the_loop() -> None:
-    """M74."""
-
     def here() -> int:
         return threading.get_ident()
 
@@ -126,7 +122,7 @@ def test_sync_tools_run_in_threads_and_async_ones_on_the_loop() -> None:
 
 
 def test_context_variables_and_settings_reach_the_tool() -> None:
-    """M74: those in force where it is served, and of settings those where the application was made."""
+    """Those in force where it is served, and of settings those where the application was made."""
     who = contextvars.ContextVar("who", default="nobody")
 
     def whose() -> str:
@@ -140,7 +136,6 @@ def test_context_variables_and_settings_reach_the_tool() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_cancelling_ends_an_async_tool_and_tells_a_sync_one(era: str) -> None:
-    """M74."""
     begun, ended, stopped = threading.Event(), threading.Event(), threading.Event()
 
     async def waits() -> None:
@@ -173,7 +168,6 @@ def test_cancelling_ends_an_async_tool_and_tells_a_sync_one(era: str) -> None:
 @pytest.mark.parametrize("own", [True, False], ids=["of the tool", "of the server"])
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 def test_a_call_that_takes_too_long_is_an_error(own: bool, sync: bool) -> None:
-    """M74."""
     over = threading.Event()
 
     async def asleep() -> None:
@@ -193,7 +187,7 @@ def test_a_call_that_takes_too_long_is_an_error(own: bool, sync: bool) -> None:
 
 
 def test_a_tool_of_its_own_time_is_not_cut_short_by_the_server() -> None:
-    """M74: per-tool timeout."""
+    """Per-tool timeout."""
 
     async def short() -> str:
         await asyncio.sleep(0.05)
@@ -214,7 +208,6 @@ def test_no_more_calls_run_at_once_than_are_allowed(
     concurrent: bool,
     most: int,
 ) -> None:
-    """M74."""
     running, highest = 0, 0
 
     async def work() -> None:
@@ -235,7 +228,7 @@ def test_no_more_calls_run_at_once_than_are_allowed(
 
 
 def test_a_tool_sees_the_call_of_the_client() -> None:
-    """Ours: what only the SDK can do is done with what it gave us."""
+    """What only the SDK can do is done with what it gave us."""
 
     def who() -> str:
         place = current_mcp_call()
@@ -256,12 +249,11 @@ def test_a_tool_sees_the_call_of_the_client() -> None:
 
 
 def test_outside_a_call_nothing_is_cancelled() -> None:
-    """Ours."""
     assert not is_cancelled()
 
 
 def test_after_a_call_was_cancelled_others_go_on() -> None:
-    """M74: the connection stays usable."""
+    """The connection stays usable."""
     begun = threading.Event()
 
     async def waits() -> None:
@@ -310,7 +302,7 @@ def test_a_tool_that_takes_a_context_gets_one_of_this_call(era: str) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_tools_of_another_server_can_be_served_again(era: str) -> None:
-    """M82: blocks, structured values and errors pass whole."""
+    """Blocks, structured values and errors pass whole."""
 
     def mixed() -> list:
         return ["a", ferrule.Image(data="AAAA")]
@@ -331,7 +323,7 @@ def test_tools_of_another_server_can_be_served_again(era: str) -> None:
 
 
 def test_what_cannot_be_sent_does_not_lose_the_result() -> None:
-    """M76: progress is a courtesy."""
+    """Progress is a courtesy."""
 
     def tells() -> str:
         ferrule.progress("x")
@@ -354,7 +346,7 @@ def test_what_cannot_be_sent_does_not_lose_the_result() -> None:
 
 
 def test_nothing_is_left_of_a_call_that_ended_in_an_error_of_the_protocol() -> None:
-    """M74: no task of ours outlives its call."""
+    """No task of ours outlives its call."""
     from mcp.shared.exceptions import MCPError
 
     def gone() -> None:
@@ -397,7 +389,7 @@ ENDS = {
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("end", ENDS)
 def test_what_would_end_a_process_ends_the_call_only(end: str, is_async: bool) -> None:
-    """M73: a server outlives its tools."""
+    """A server outlives its tools."""
 
     def ends() -> None:
         raise ENDS[end]
@@ -417,7 +409,7 @@ def test_what_would_end_a_process_ends_the_call_only(end: str, is_async: bool) -
 
 
 def test_a_tool_that_awaits_what_was_cancelled_fails(caplog) -> None:
-    """M73: its own call was not cancelled."""
+    """Its own call was not cancelled."""
     with caplog.at_level(logging.WARNING, "ferrule.mcp"):
         result = call(MCPApp([of_a_cancelled_task]), ERAS[1], "of_a_cancelled_task")
     assert (result.is_error, text(result)) == (
@@ -428,7 +420,7 @@ def test_a_tool_that_awaits_what_was_cancelled_fails(caplog) -> None:
 
 
 def test_a_check_of_arguments_that_would_end_the_process_ends_the_call_only() -> None:
-    """M73: what comes with a tool is code of somebody's, too."""
+    """What comes with a tool is code of somebody's, too."""
 
     def needs(args: dict) -> bool:
         raise SystemExit

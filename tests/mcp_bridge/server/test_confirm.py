@@ -45,7 +45,7 @@ class Files:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_with_consent_the_call_is_run_once(era: str) -> None:
-    """M77: what the person sees are the arguments as they will run."""
+    """What the person sees are the arguments as they will run."""
     files = Files()
     result = call(
         files.app,
@@ -92,7 +92,6 @@ def test_a_default_that_a_factory_makes_runs_as_it_was_shown(era: str) -> None:
     ],
 )
 def test_anything_but_a_yes_is_a_no(era: str, action: str, content: dict | None) -> None:
-    """M77."""
     files = Files()
     result = call(files.app, era, "delete", {"path": "a"}, **files.answering(action, content))
     assert result.is_error
@@ -102,7 +101,6 @@ def test_anything_but_a_yes_is_a_no(era: str, action: str, content: dict | None)
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_client_that_cannot_ask_gets_an_error_and_the_tool_is_not_run(era: str) -> None:
-    """M77."""
     files = Files()
     result = call(files.app, era, "delete", {"path": "a"})
     assert result.is_error
@@ -112,7 +110,6 @@ def test_a_client_that_cannot_ask_gets_an_error_and_the_tool_is_not_run(era: str
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_rule_decides_by_the_arguments(era: str) -> None:
-    """M77."""
     files = Files(lambda args: args["path"].startswith("/"))
     no = files.answering("decline")
     assert text(call(files.app, era, "delete", {"path": "a"}, **no)) == "deleted a"
@@ -122,7 +119,7 @@ def test_a_rule_decides_by_the_arguments(era: str) -> None:
 
 
 def test_where_the_rule_fails_the_call_is_not_run() -> None:
-    """M77: ours."""
+    """Ours."""
     files = Files(lambda args: args["none"])
     result = call(
         files.app,
@@ -137,7 +134,6 @@ def test_where_the_rule_fails_the_call_is_not_run() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_bad_arguments_are_told_before_anybody_is_asked(era: str) -> None:
-    """M77."""
     files = Files()
     assert call(
         files.app,
@@ -152,7 +148,6 @@ def test_bad_arguments_are_told_before_anybody_is_asked(era: str) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("needs", [True, "host"], ids=["any", "host-confirmed"])
 def test_a_host_decides_instead_of_the_clients_user(era: str, needs: object) -> None:
-    """M77."""
     asked = []
 
     async def decide(name: str, arguments: dict) -> bool:
@@ -169,7 +164,6 @@ def test_a_host_decides_instead_of_the_clients_user(era: str, needs: object) -> 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_an_answer_of_a_client_is_no_proof_of_a_person_for_host_confirmed_tools(era: str) -> None:
-    """M77."""
     files = Files("host")
     result = call(
         files.app,
@@ -204,7 +198,7 @@ YES = {"approve": types.ElicitResult(action="accept", content={"approve": True})
 
 
 def test_an_answer_to_a_question_that_was_not_put_counts_for_nothing() -> None:
-    """M77, M80: consent comes with the sealed state."""
+    """Consent comes with the sealed state."""
     files = Files()
     found = asking(files.app, {"path": "a"}, input_responses=YES)
     assert found.result_type == "input_required"
@@ -234,7 +228,6 @@ def test_a_state_that_is_not_ours_is_refused(state: str) -> None:
 
 
 def test_consent_is_for_these_arguments_only() -> None:
-    """M80."""
     from mcp.shared.exceptions import MCPError
 
     files = Files()
@@ -256,7 +249,7 @@ def test_consent_is_for_these_arguments_only() -> None:
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one key", "keys of their own"])
 def test_another_worker_with_the_same_keys_takes_the_answer(shared: bool) -> None:
-    """M80: multi-worker `request_state` keys."""
+    """Multi-worker `request_state` keys."""
     from mcp.shared.exceptions import MCPError
 
     keys = {"state_keys": ["k" * 32]} if shared else {}
@@ -333,7 +326,6 @@ def test_a_program_that_waits_for_consent_asks_the_clients_user_and_goes_on(
     era: str,
     steps: int,
 ) -> None:
-    """M77, M81."""
     deleted, asked = [], []
 
     async def yes(context, params):
@@ -349,7 +341,6 @@ def test_a_program_that_waits_for_consent_asks_the_clients_user_and_goes_on(
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_program_goes_on_without_what_was_refused(era: str) -> None:
-    """M81."""
     deleted = []
 
     async def no(context, params):
@@ -364,7 +355,7 @@ def test_a_program_goes_on_without_what_was_refused(era: str) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_a_program_that_cannot_ask_does_not_run_what_needs_consent(era: str) -> None:
-    """M77, M81: it is told so, and goes on."""
+    """It is told so, and goes on."""
     deleted = []
     result = call(agent(deleted), era, "agent", {"question": "?"})
     assert deleted == []
@@ -383,7 +374,7 @@ def test_what_another_server_asks_an_agents_run_is_asked_of_its_own_client(
     content: dict,
     told: str,
 ) -> None:
-    """M59, M81: the form goes through as it is; what does not fit it is a no."""
+    """The form goes through as it is; what does not fit it is a no."""
     asked = []
 
     async def answer(context, params):
@@ -421,7 +412,6 @@ def test_what_another_server_asks_an_agents_run_is_asked_of_its_own_client(
 
 
 def test_an_unknown_tool_asks_nobody() -> None:
-    """M72."""
     files = Files()
     assert (
         refusal(files.app, ERAS[1], "undelete", **files.answering("accept", {"approve": True})).code
@@ -431,7 +421,6 @@ def test_an_unknown_tool_asks_nobody() -> None:
 
 
 def test_the_outputs_of_a_program_that_needs_nobody_come_at_once() -> None:
-    """M81."""
     with ferrule.context(lm=ScriptedLM([fields(answer="4")])):
         app = MCPApp({"sums": ferrule.Predict("question -> answer")})
     assert text(call(app, ERAS[1], "sums", {"question": "?"})) == '{"answer":"4"}'
@@ -439,7 +428,7 @@ def test_the_outputs_of_a_program_that_needs_nobody_come_at_once() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_where_the_host_fails_to_decide_the_call_is_not_run(era: str) -> None:
-    """M77: and what it raised is told to nobody."""
+    """And what it raised is told to nobody."""
 
     def fails(name: str, arguments: dict) -> bool:
         msg = "secret"
@@ -482,7 +471,7 @@ def test_the_policy_in_force_where_it_is_served_has_its_say(
 
 @pytest.mark.parametrize(("effect", "asked"), [("read", 0), ("once", 1)])
 def test_destructive_asks_unless_the_tool_only_reads(effect: str, asked: int) -> None:
-    """A4: `"destructive"`."""
+    """`"destructive"`."""
     files = Files()
     files.app.add(Tool(files.delete, require_confirmation="destructive", effect=effect))
     call(
@@ -498,7 +487,6 @@ def test_destructive_asks_unless_the_tool_only_reads(effect: str, asked: int) ->
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("action", "told"), [("accept", "Berlin"), ("decline", None)])
 def test_a_program_that_asks_for_words_gets_them(era: str, action: str, told: str | None) -> None:
-    """M81."""
     seen = []
 
     async def answer(context, params):
@@ -544,7 +532,7 @@ def waiting(deleted: list[str]) -> tuple[MCPApp, object]:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("by", ["the tool", "a policy"])
 def test_a_program_that_itself_needs_consent_is_begun_once(era: str, by: str) -> None:
-    """M77, M81: an answer to a question inside it is not taken for a new call."""
+    """An answer to a question inside it is not taken for a new call."""
     paid, deleted, asked = [], [], []
 
     def pay(amount: int) -> str:
@@ -580,7 +568,7 @@ def test_a_program_that_itself_needs_consent_is_begun_once(era: str, by: str) ->
 
 
 def test_consent_to_a_call_is_good_for_one() -> None:
-    """M80: who sends the answer again is not served again; a new question is answered anew."""
+    """Who sends the answer again is not served again; a new question is answered anew."""
     files = Files()
 
     async def act(connected):
@@ -610,7 +598,7 @@ def test_consent_to_a_call_is_good_for_one() -> None:
 
 
 def test_what_was_answered_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """M80: of a ticket that is too old to be remembered it is taken that it was used."""
+    """Of a ticket that is too old to be remembered it is taken that it was used."""
     monkeypatch.setattr(mcp_server_context, "_MOST_TICKETS", 3)
     tickets = mcp_server_context.Tickets()
     never_used, *made = [tickets.new() for _ in range(6)]
@@ -624,7 +612,7 @@ def test_what_was_answered_is_remembered_within_bounds(monkeypatch: pytest.Monke
 
 
 def test_an_answer_that_is_sent_twice_is_taken_once() -> None:
-    """M81: what was done before the question is not done again."""
+    """What was done before the question is not done again."""
     deleted: list[str] = []
     app, asked = waiting(deleted)
 
@@ -649,7 +637,7 @@ def test_an_answer_that_is_sent_twice_is_taken_once() -> None:
 
 
 def test_only_so_many_programs_are_kept_waiting() -> None:
-    """M80: a client that never answers fills no memory."""
+    """A client that never answers fills no memory."""
     from ferrule.mcp_bridge.server.call import CallRules, CallRunner
 
     calls = CallRunner(CallRules())

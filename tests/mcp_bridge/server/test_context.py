@@ -62,7 +62,6 @@ async def async_tool() -> str:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("tool", [sync_tool, async_tool], ids=["sync", "async"])
 def test_progress_and_events_reach_the_client_before_the_result(era: str, tool) -> None:
-    """M76."""
     progress, messages, found = heard(MCPApp([tool]), era, tool.__name__)
     assert progress == [(1, 2, "one"), (2, 2, "two")]
     assert messages == [("warning", None, {"careful": 1}), ("info", "found", 3)]
@@ -71,12 +70,12 @@ def test_progress_and_events_reach_the_client_before_the_result(era: str, tool) 
 
 @pytest.mark.parametrize("era", ERAS)
 def test_without_being_asked_nothing_is_told(era: str) -> None:
-    """M76: no-op without token."""
+    """No-op without token."""
     assert text(call(MCPApp([sync_tool]), era, "sync_tool")) == "done"
 
 
 def test_progress_without_numbers_counts() -> None:
-    """M76: each notification is higher than the one before, as the specification wants it."""
+    """Each notification is higher than the one before, as the specification wants it."""
 
     def counts() -> str:
         ferrule.progress("a")
@@ -103,7 +102,7 @@ def test_messages_below_the_level_that_the_client_wants_are_not_sent(era: str) -
 
 
 def test_a_served_program_tells_its_steps() -> None:
-    """M81: progress, here and from the tools inside."""
+    """Progress, here and from the tools inside."""
 
     def look(where: str) -> str:
         ferrule.progress("looking", done=70, total=100)
@@ -127,7 +126,6 @@ def test_a_served_program_tells_its_steps() -> None:
 
 
 def test_a_served_program_gives_its_outputs_as_an_object() -> None:
-    """M81."""
     with ferrule.context(lm=ScriptedLM([fields(answer="4")])):
         app = MCPApp({"sums": ferrule.Predict("question -> answer: int")})
     result = call(app, ERAS[0], "sums", {"question": "2 + 2"})
@@ -136,7 +134,6 @@ def test_a_served_program_gives_its_outputs_as_an_object() -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_cancelling_ends_a_served_program(era: str) -> None:
-    """M81."""
     begun, ended = asyncio.Event(), asyncio.Event()
 
     class Waits(ferrule.Module):
@@ -159,7 +156,7 @@ def test_cancelling_ends_a_served_program(era: str) -> None:
 
 @pytest.mark.parametrize("how", ["finish", "drop"])
 def test_what_is_told_after_the_end_leaves_nothing_behind(how: str) -> None:
-    """M76: a thread that goes on telling makes no task that nobody ends."""
+    """A thread that goes on telling makes no task that nobody ends."""
 
     async def sent(*told: object) -> None:
         raise AssertionError
@@ -187,7 +184,7 @@ def odd() -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 def test_what_json_cannot_hold_is_told_all_the_same(era: str) -> None:
-    """M76: halves of characters, and numbers that are none."""
+    """Halves of characters, and numbers that are none."""
     progress, messages, found = heard(MCPApp([odd]), era, "odd")
     assert progress == [(1, None, "a\ufffdb"), (2, None, "next")]
     assert messages == [("info", "x\ufffd", {"\ufffd": ["\N{GRINNING FACE}"]})]

@@ -80,7 +80,6 @@ def status(headers: dict[str, str], body: Any = None, **options: Any) -> int:
     ],
 )
 def test_only_names_and_pages_of_this_machine_may_reach_it(headers: dict, expected: int) -> None:
-    """M80."""
     assert status(headers) == expected
 
 
@@ -103,7 +102,6 @@ def test_only_names_and_pages_of_this_machine_may_reach_it(headers: dict, expect
     ],
 )
 def test_other_names_and_pages_are_told(headers: dict, expected: int) -> None:
-    """M80."""
     open_to = {
         "host": "0.0.0.0",
         "allowed_hosts": ["mcp.example.org"],
@@ -114,14 +112,12 @@ def test_other_names_and_pages_are_told(headers: dict, expected: int) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2"])
 def test_an_address_that_others_can_reach_needs_a_name(host: str) -> None:
-    """M80."""
     with pytest.raises(ConfigurationError, match="allowed_hosts"):
         MCPApp([whoami]).asgi(host=host)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
 def test_an_idle_timeout_that_is_no_time_is_refused(seconds: float) -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match="idle_timeout_s"):
         MCPApp([whoami]).asgi(idle_timeout_s=seconds)
 
@@ -142,7 +138,6 @@ def test_an_option_that_nobody_takes_is_refused_with_the_nearest() -> None:
 
 
 def test_sessions_may_last_for_ever() -> None:
-    """Ours."""
     assert status({}, idle_timeout_s=math.inf) == 200
 
 
@@ -161,12 +156,11 @@ async def verify(token: str) -> Any:
 )
 @pytest.mark.parametrize("check", [verify, lambda token: token == "good"], ids=["async", "sync"])
 def test_without_a_good_token_nothing_is_answered(header: dict, expected: int, check: Any) -> None:
-    """M80: token verifier hook."""
+    """Token verifier hook."""
     assert status(header, verify_token=check) == expected
 
 
 def test_the_name_that_goes_with_a_token_reaches_the_tool() -> None:
-    """M80."""
     call = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -200,7 +194,7 @@ def test_the_name_that_goes_with_a_token_reaches_the_tool() -> None:
 
 
 def test_a_body_of_more_than_4_mib_is_refused() -> None:
-    """M75: the documented limit."""
+    """The documented limit."""
     assert status({}, {**INITIALIZE, "padding": "x" * (4 * 1024 * 1024)}) == 413
 
 
@@ -250,7 +244,7 @@ def test_a_client_that_leaves_within_its_body_is_no_error_in_the_log(
 
 
 def test_a_port_that_is_taken_is_told() -> None:
-    """Ours: a web server that cannot start must not end the process."""
+    """A web server that cannot start must not end the process."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -259,5 +253,4 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 def test_a_path_of_ones_own() -> None:
-    """Ours."""
     assert status({}, path="/elsewhere") == 404

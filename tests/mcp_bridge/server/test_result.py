@@ -122,7 +122,6 @@ def test_what_a_tool_returns_becomes_blocks_in_order(
     content: list,
     structured: object,
 ) -> None:
-    """M75."""
     expected = (
         {"content": content}
         if structured is None
@@ -133,7 +132,6 @@ def test_what_a_tool_returns_becomes_blocks_in_order(
 
 
 def test_blocks_and_results_of_the_sdk_pass_as_they_are() -> None:
-    """Ours."""
     block = types.ResourceLink(uri="a://b", name="b")
     whole = types.CallToolResult(content=[block])
     assert returned(whole) is whole
@@ -148,7 +146,7 @@ def test_blocks_and_results_of_the_sdk_pass_as_they_are() -> None:
 
 
 def test_the_result_of_another_server_is_handed_on_whole() -> None:
-    """M82: nothing is lost on the way through two servers."""
+    """Nothing is lost on the way through two servers."""
     raw = {
         "content": [
             {"type": "text", "text": "t", "annotations": {"audience": ["user"]}},
@@ -160,7 +158,6 @@ def test_the_result_of_another_server_is_handed_on_whole() -> None:
 
 
 def test_an_error_is_marked() -> None:
-    """M73."""
     assert wire_result(ToolResult("t", "no", is_error=True)) == {
         "content": texts("no"),
         "isError": True,
@@ -194,7 +191,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_whatever_is_json_gives_a_valid_result(value: object) -> None:
-    """M75: property."""
+    """Property."""
     found = returned(value)
     assert types.CallToolResult.model_validate(found)
     assert found.get("structuredContent") == (value if isinstance(value, dict) else None)
@@ -228,7 +225,7 @@ def test_a_plain_result_is_wrapped_as_its_schema_says(
     value: object,
     expected: object,
 ) -> None:
-    """M71: the SDK's client validates it."""
+    """The SDK's client validates it."""
 
     def give() -> object:
         return value
@@ -283,7 +280,7 @@ def test_whole_text_can_be_written_and_what_could_be_already_is_as_it_was(value:
     ],
 )
 def test_a_result_that_json_cannot_hold_is_sent_all_the_same(era: str, value: object) -> None:
-    """M75: it would end a server over standard output."""
+    """It would end a server over standard output."""
 
     def give() -> object:
         if isinstance(value, Exception):
@@ -295,7 +292,6 @@ def test_a_result_that_json_cannot_hold_is_sent_all_the_same(era: str, value: ob
 
 
 def test_an_error_of_the_protocol_and_a_list_that_json_cannot_hold_are_sent_all_the_same() -> None:
-    """M71, M73."""
     from mcp.shared.exceptions import MCPError
 
     def fail() -> None:

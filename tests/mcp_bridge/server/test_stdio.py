@@ -51,13 +51,13 @@ def test_pieces_become_the_same_lines_however_they_are_cut(pieces: list[bytes]) 
 
 
 def test_a_line_of_many_megabytes_comes_whole() -> None:
-    """Ours: the pieces of a line are joined once."""
+    """The pieces of a line are joined once."""
     line = b"x" * 5_000_000
     assert lines_of([line, b"\nshort\n"]) == [line.decode(), "short"]
 
 
 def test_many_lines_wait_for_whoever_reads() -> None:
-    """Ours: no more than some are read ahead."""
+    """No more than some are read ahead."""
     assert lines_of([b"a\n" * 1000]) == ["a"] * 1000
 
 
@@ -78,7 +78,7 @@ def test_on_windows_the_end_does_not_wait_for_a_client_that_stays(
 
 
 def test_the_thread_ends_when_nobody_reads_any_more() -> None:
-    """M86: nothing is left behind but, at most, a thread that waits for input."""
+    """Nothing is left behind but, at most, a thread that waits for input."""
     reading, writing = os.pipe()
 
     async def look() -> str:

@@ -67,7 +67,6 @@ def test_flags_become_hints_and_what_they_do_not_say_stays_open(
     options: dict,
     annotations: object,
 ) -> None:
-    """M71."""
     assert serve_one(Tool(lambda: 1, "t", **options)).entry["annotations"] == annotations
 
 
@@ -93,7 +92,6 @@ def test_objects_with_known_fields_promise_their_schema(
     kind: object,
     properties: list[str] | None,
 ) -> None:
-    """M71."""
     schema = serve_one(returning(kind)).entry.get("outputSchema")
     assert (list(schema["properties"]) if schema else None) == properties
 
@@ -129,7 +127,7 @@ def test_plain_results_promise_an_object_with_the_result(
     kind: object,
     schema: dict[str, Any],
 ) -> None:
-    """M71: as the SDK's and FastMCP's servers do."""
+    """As the SDK's and FastMCP's servers do."""
     promised = serve_one(returning(kind)).entry["outputSchema"]
     assert (promised["type"], promised["required"], list(promised["properties"])) == (
         "object",
@@ -159,12 +157,11 @@ def test_a_default_in_a_promised_schema_is_json_and_equal_in_every_process() -> 
 
 
 def test_a_schema_whose_top_is_a_reference_is_not_promised() -> None:
-    """Ours: until 2025-11-25 an output schema is an object at its top."""
+    """Until 2025-11-25 an output schema is an object at its top."""
     assert serve_one(returning(Tree)).output_schema is None
 
 
 def test_a_schema_given_by_hand_goes_out_as_it_is() -> None:
-    """M71."""
     schema = {
         "type": "object",
         "properties": {"a": {"$anchor": "x", "type": "string"}},
@@ -175,7 +172,7 @@ def test_a_schema_given_by_hand_goes_out_as_it_is() -> None:
 
 
 def test_an_object_is_an_object_even_where_a_schema_does_not_say_so() -> None:
-    """M71: `type: object` guaranteed."""
+    """`type: object` guaranteed."""
     assert (
         serve_one(Tool("t", "d", lambda **given: given, {"properties": {}})).entry["inputSchema"][
             "type"
@@ -185,7 +182,6 @@ def test_an_object_is_an_object_even_where_a_schema_does_not_say_so() -> None:
 
 
 def test_a_tool_of_another_server_goes_out_as_that_server_gave_it() -> None:
-    """M71."""
     entry = {
         "name": "read-page",
         "title": "Read",
@@ -210,7 +206,6 @@ def test_names_that_the_protocol_does_not_know_go_out_as_wire_names(
     given: str,
     on_wire: str | None,
 ) -> None:
-    """M71."""
     tool = Tool(lambda: 1, given)
     assert serve_one(tool).name == (on_wire or tool.wire_name)
 
@@ -230,7 +225,6 @@ class QA(Signature):
     ids=["Predict", "ChainOfThought", "ReAct"],
 )
 def test_a_program_is_a_tool_whose_arguments_are_its_inputs(make) -> None:
-    """M81."""
     one = serve_one(make(QA), "ask")
     entry = one.entry
     assert (entry["name"], entry["description"]) == ("ask", "Answer the question.")
@@ -251,7 +245,6 @@ class Shout(Module):
 
 
 def test_a_program_in_plain_python_promises_what_its_forward_returns() -> None:
-    """M71, M81."""
     assert serve_one(Shout()).entry["outputSchema"]["properties"]["result"]["type"] == "string"
 
 
@@ -273,7 +266,6 @@ def test_a_program_in_plain_python_takes_the_parameters_of_its_forward(
     description: str,
     names: list[str],
 ) -> None:
-    """M81."""
     tool = program_tool(program)
     assert tool.name == type(program).__name__.lower()
     assert tool.desc == description
@@ -281,13 +273,12 @@ def test_a_program_in_plain_python_takes_the_parameters_of_its_forward(
 
 
 def test_what_is_served_already_stays_what_it_is() -> None:
-    """Ours."""
     one = serve_one(ferrule.Tool(lambda: 1, "t"))
     assert served_tools([one]) == {"t": one}
 
 
 def test_a_program_that_is_a_tool_already_is_served_under_its_name() -> None:
-    """M81: all outputs by name, as of any served program."""
+    """All outputs by name, as of any served program."""
     one = serve_one(Predict(QA).as_tool("ask", "Asks.", timeout_s=5))
     assert (one.name, one.tool.desc, one.tool.timeout_s) == ("ask", "Asks.", 5)
     assert one.entry["inputSchema"]["required"] == ["question"]
@@ -322,7 +313,7 @@ def test_the_outputs_of_a_program_fit_the_schema_that_they_promise() -> None:
 
 
 def test_a_program_is_named_by_its_signature_or_by_its_class() -> None:
-    """M81: as `as_tool()` does."""
+    """As `as_tool()` does."""
     assert serve_one(Predict(QA)).name == "qa"
     assert serve_one(ChainOfThought("question -> answer")).name == "chain_of_thought"
     assert (

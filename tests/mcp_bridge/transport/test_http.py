@@ -201,7 +201,7 @@ def test_an_answer_without_measure_is_cut_off_also_if_it_is_small_on_the_wire(
 
 
 def test_a_redirect_that_is_followed_leaves_no_note() -> None:
-    """M21: the body of the second request is a stream that nobody has read."""
+    """The body of the second request is a stream that nobody has read."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         if request.url.path == "/mcp":

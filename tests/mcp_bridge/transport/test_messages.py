@@ -89,5 +89,5 @@ def test_no_bytes_break_the_reading(text: bytes) -> None:
 
 @pytest.mark.parametrize("piece", [b'\\"', b'"\\', b'"', b"\\"])
 def test_the_id_is_looked_for_once_in_a_string_without_an_end(piece: bytes) -> None:
-    """Ours: a megabyte of them took many minutes when each quotation mark was tried as a beginning."""
+    """A megabyte of them took many minutes when each quotation mark was tried as a beginning."""
     assert answered_id(b'{"id": 7, "result": {' + piece * 500_000) == 7

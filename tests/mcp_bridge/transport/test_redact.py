@@ -87,7 +87,7 @@ def test_any_address_is_shown_and_comes_back(url: str) -> None:
 
 
 def test_requests_of_ours_are_logged_without_what_is_private(caplog) -> None:
-    """M66: httpx2 logs every address."""
+    """Httpx2 logs every address."""
     log = logging.getLogger("httpx2")
     caplog.set_level(logging.INFO)
     redact_logs()
@@ -98,7 +98,7 @@ def test_requests_of_ours_are_logged_without_what_is_private(caplog) -> None:
 
 
 def test_addresses_are_looked_for_in_linear_work() -> None:
-    """Ours: by counting; a search from each letter to the end of the word takes minutes."""
+    """By counting; a search from each letter to the end of the word takes minutes."""
     words = "a" * 1_000_000
     assert (
         redact(f"{words} {words}://ann:secret@a.example/?key=1")

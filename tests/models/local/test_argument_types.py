@@ -14,14 +14,11 @@ pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[
 
 @pytest.mark.parametrize("name", TYPES)
 def test_a_random_walk_over_the_grammar_of_a_type_is_a_value_of_the_type(name):
-    """C5, P52."""
     assert rejected(name, 12) == []
 
 
 @pytest.mark.parametrize(("kind", "text"), SAY_LESS.values(), ids=SAY_LESS)
 def test_a_type_whose_schema_says_less_refuses_the_value_before_the_tool_runs(kind, text):
-    """C3, P57."""
-
     def take(value: kind) -> None:  # pyright: ignore[reportInvalidTypeForm]
         raise AssertionError
 
@@ -65,7 +62,6 @@ def test_a_type_whose_schema_says_less_refuses_the_value_before_the_tool_runs(ki
     ],
 )
 def test_what_a_grammar_cannot_say_is_never_widened_in_silence(schema, keyword):
-    """C4, P54."""
     with pytest.raises(ConstraintError, match=f"`{keyword}`"):
         Constraint.of_schema(byte_vocabulary(), schema)
     partial = Constraint.of_schema(byte_vocabulary(), schema, partial=True)

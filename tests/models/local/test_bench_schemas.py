@@ -17,7 +17,6 @@ LEVELS = {
 
 @pytest.mark.parametrize("kind", LEVELS)
 def test_no_schema_of_two_hundred_is_widened_in_silence(kind):
-    """C4, P54."""
     found = {name: judged(schema, 2) for name, schema in SCHEMAS.items() if name.startswith(kind)}
     assert {name: faults for name, (_, faults) in found.items() if faults} == {}
     assert Counter(level for level, _ in found.values()) == LEVELS[kind]

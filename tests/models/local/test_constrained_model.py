@@ -112,7 +112,7 @@ SHORT = Options(thought_chars=0)
 )
 @pytest.mark.parametrize("otherwise", ["smallest", "largest"])
 def test_a_model_that_wants_illegal_tokens_writes_a_valid_call(wanted, otherwise):
-    """P49: whatever the model wants."""
+    """Whatever the model wants."""
     found = InProcessLM(
         "m",
         Wanting(wanted, otherwise=otherwise),
@@ -169,8 +169,6 @@ def test_only_the_named_tool_is_called_and_none_if_none_may_be():
 
 
 def test_a_cut_answer_has_a_reason_and_no_call():
-    """C10, P56."""
-
     class Unheeding(Wanting):
         def generate(self, prompt, sampling, matcher):
             yield from super().generate(prompt, Sampling(max_tokens=12), matcher)

@@ -85,7 +85,6 @@ def written(constraint: Constraint, text: str):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_whatever_a_model_without_knowledge_writes_is_a_valid_call(seed):
-    """C1, P49, P53."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS)
     chance = random.Random(seed)
     for _ in range(10):
@@ -105,7 +104,6 @@ def test_whatever_a_model_without_knowledge_writes_is_a_valid_call(seed):
 
 @pytest.mark.parametrize("number", [1, 5, 50, 200])
 def test_a_call_is_of_one_of_any_number_of_tools_and_takes_that_tools_arguments(number):
-    """C2."""
     inner = {
         "type": "object",
         "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}},
@@ -138,14 +136,12 @@ def test_a_call_is_of_one_of_any_number_of_tools_and_takes_that_tools_arguments(
 
 
 def test_the_grammar_is_made_of_a_copy_of_the_schemas():
-    """P55."""
     before = json.dumps(DECLARATIONS)
     Constraint.of_calls(BYTES, DECLARATIONS)
     assert json.dumps(DECLARATIONS) == before
 
 
 def test_after_a_tool_is_removed_its_name_cannot_be_written():
-    """P50."""
     calls = CallForm(intention=False)
     both, alone = (
         Constraint.of_calls(BYTES, DECLARATIONS, form=calls),
@@ -157,7 +153,6 @@ def test_after_a_tool_is_removed_its_name_cannot_be_written():
 
 
 def test_the_arguments_of_another_tool_cannot_be_written():
-    """P51."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS, form=CallForm(intention=False))
     with pytest.raises(ConstraintError):
         written(constraint, '{"name":"stop","arguments":{"query"')
@@ -177,7 +172,6 @@ def test_a_tool_without_parameters_is_called_with_an_empty_object(function):
 
 
 def test_special_tokens_and_padded_ids_never_come_within_an_answer():
-    """C7."""
     padded = byte_vocabulary(size=320)
     matcher = Constraint.of_schema(padded, {"type": "string"}).matcher()
     assert len(matcher.mask()) == 40
@@ -195,7 +189,6 @@ def test_special_tokens_and_padded_ids_never_come_within_an_answer():
 
 @pytest.mark.parametrize("token", [ord("x"), 256, 257, 300, 4_000])
 def test_a_refused_token_raises_and_the_matcher_stays_failed(token):
-    """C6, P49."""
     matcher = Constraint.of_schema(byte_vocabulary(size=320), {"type": "integer"}).matcher()
     with pytest.raises(ConstraintError):
         matcher.accept(token)
@@ -209,7 +202,7 @@ def test_a_refused_token_raises_and_the_matcher_stays_failed(token):
 
 
 def test_an_engine_that_gives_up_is_an_error_and_no_finished_answer():
-    """C6: a failed matcher of the engine admits the end alone and looks finished."""
+    """A failed matcher of the engine admits the end alone and looks finished."""
     endless = {"type": "object", "properties": {"b": {"$ref": "#"}}, "required": ["b"]}
     matcher = one({"anyOf": [endless]}).matcher()
     with pytest.raises(ConstraintError, match="Too many items"):  # noqa: PT012  in a mask or after a token
@@ -224,7 +217,6 @@ def test_an_engine_that_gives_up_is_an_error_and_no_finished_answer():
 
 
 def test_a_mask_without_a_token_is_an_error(monkeypatch):
-    """C6."""
     matcher = one({"type": "integer"}).matcher()
 
     class Cleared:
@@ -241,7 +233,7 @@ def test_a_mask_without_a_token_is_an_error(monkeypatch):
 
 
 def test_masks_change_rows_of_numpy_in_place_and_padded_ids_are_closed():
-    """C17: without torch."""
+    """Without torch."""
     numpy = pytest.importorskip("numpy")
     row = numpy.zeros(320, dtype=numpy.float32)
     matcher = Constraint.of_schema(byte_vocabulary(size=320), {"type": "boolean"}).matcher()
@@ -253,7 +245,6 @@ def test_masks_change_rows_of_numpy_in_place_and_padded_ids_are_closed():
 
 
 def test_a_cut_answer_has_no_call():
-    """C10, P56."""
     matcher = written(one({"type": "object", "properties": {"a": {"type": "string"}}}), '{"a":"b')
     assert not matcher.is_finished
     with pytest.raises(ConstraintError, match="is incomplete"):
@@ -261,14 +252,12 @@ def test_a_cut_answer_has_no_call():
 
 
 def test_there_is_no_whitespace_between_the_tokens_of_json():
-    """C8."""
     with pytest.raises(ConstraintError):
         written(one({"type": "object", "properties": {"a": {}}}), "{ ")
 
 
 @pytest.mark.parametrize("opener", ["<tool_call>", "[CALL]"])
 def test_a_thought_of_bounded_length_comes_before_the_call_and_cannot_contain_the_opener(opener):
-    """C12, P58."""
     constraint = Constraint.of_calls(
         BYTES,
         DECLARATIONS,
@@ -292,7 +281,6 @@ def test_the_name_of_a_special_opener_cannot_be_spelled_in_a_thought():
 
 @pytest.mark.parametrize("opener", ["<tool_call>", "[CALL]"])
 def test_free_text_may_come_instead_of_a_call_where_no_call_must_come(opener):
-    """P58."""
     constraint = Constraint.of_calls(
         BYTES,
         DECLARATIONS,
@@ -306,7 +294,6 @@ def test_free_text_may_come_instead_of_a_call_where_no_call_must_come(opener):
 
 
 def test_a_keyword_that_a_grammar_cannot_enforce_is_told_with_tool_and_place_before_anything_is_written():
-    """C4, P54."""
     tool = {
         "type": "function",
         "function": {
@@ -354,7 +341,6 @@ def test_the_answer_of_a_server_that_ignored_the_grammar_is_refused_with_its_tex
 
 
 def test_the_same_content_gives_the_same_constraint_and_the_same_tokenizer():
-    """C21, P60."""
     first = Constraint.of_calls(byte_vocabulary(), DECLARATIONS)
     hits, built = CONSTRAINTS.hits, TOKENIZERS.misses
     assert Constraint.of_calls(byte_vocabulary(), json.loads(json.dumps(DECLARATIONS))) is first
@@ -372,7 +358,6 @@ def test_a_copy_of_a_matcher_goes_on_by_itself():
 
 
 def test_matchers_of_many_threads_do_not_meet():
-    """C18."""
     constraint = Constraint.of_calls(BYTES, DECLARATIONS)
     alone = [random_walk(constraint, random.Random(seed)).text for seed in range(8)]
     texts: dict[int, str] = {}
@@ -393,7 +378,6 @@ def test_matchers_of_many_threads_do_not_meet():
 
 
 def test_unicode_escapes_and_deep_nesting_survive():
-    """P61."""
     nested = {"type": "array", "items": {"$ref": "#"}}
     assert written(one(nested), "[" * 60 + "]" * 60).answer().value is not None
     long = "ä😀\\n\\\\" * 2_000
@@ -408,7 +392,6 @@ def test_a_vocabulary_needs_an_end():
 
 
 def test_without_the_engine_the_error_names_the_extra(monkeypatch):
-    """C17, P59."""
     from ferrule import ConfigurationError
 
     monkeypatch.setitem(sys.modules, "llguidance", None)

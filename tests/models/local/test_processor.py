@@ -59,7 +59,6 @@ def generate(loaded, processor, rows=1, **options):
     ids=["sampled", "greedy"],
 )
 def test_rows_of_a_batch_are_calls_and_end_at_steps_of_their_own(loaded, options):
-    """C13."""
     processor = ConstraintProcessor(loaded[2])
     found = generate(loaded, processor, rows=8, max_new_tokens=300, **options)
     names = [each.calls[0].name for each in processor.answers(found)]
@@ -76,7 +75,6 @@ def test_a_cut_row_is_no_answer(loaded):
 
 @needs_torch
 def test_beam_search_and_a_second_use_are_refused(loaded):
-    """C13."""
     with pytest.raises(ConstraintError, match="without beam search"):
         generate(
             loaded,
@@ -93,7 +91,6 @@ def test_beam_search_and_a_second_use_are_refused(loaded):
 
 @needs_torch
 def test_the_same_seed_gives_the_same_text(loaded):
-    """C18."""
     texts = [
         generate(
             loaded,

@@ -83,7 +83,7 @@ def test_optionals_come_back_as_left_out(wire, how):
 
 
 def test_what_comes_back_is_checked_as_if_there_were_no_strict_mode():
-    """P57: the same checks as for any model; what a decoder was told to keep to is not taken for kept."""
+    """The same checks as for any model; what a decoder was told to keep to is not taken for kept."""
     GOT.clear()
     wrong = Response(
         None,
@@ -195,7 +195,7 @@ def sent(body: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("how", ["sync", "stream", "async"])
 @pytest.mark.parametrize("wire", WRITTEN)
 def test_a_call_in_the_strict_form_of_a_provider_reaches_the_tool_in_its_own(wire, how):
-    """C25-C28: a dictionary, an optional argument, a nested model and a union, over HTTP, in each protocol."""
+    """A dictionary, an optional argument, a nested model and a union, over HTTP, in each protocol."""
     GOT.clear()
     with (
         serve(ScriptedLM([written(**WRITTEN[wire]), FINISH])) as served,
@@ -231,7 +231,7 @@ def test_a_call_in_the_strict_form_of_a_provider_reaches_the_tool_in_its_own(wir
 
 @pytest.mark.parametrize("wire", WRITTEN)
 def test_a_call_that_breaks_what_a_provider_does_not_enforce_goes_back_with_the_reason(wire):
-    """C25, C29: the tool's own schema is checked; the model is asked again, and the faults can be counted."""
+    """The tool's own schema is checked; the model is asked again, and the faults can be counted."""
     GOT.clear()
     wrong = written(**{**WRITTEN[wire], "note": "x"})
     with (
@@ -251,7 +251,7 @@ def test_a_call_that_breaks_what_a_provider_does_not_enforce_goes_back_with_the_
 
 @pytest.mark.parametrize("wire", WRITTEN)
 def test_a_model_that_never_keeps_to_the_schema_ends_the_run_with_a_typed_error(wire):
-    """C29: bounded by `Limits(same_error=)`."""
+    """Bounded by `Limits(same_error=)`."""
     GOT.clear()
     wrong = written(**{**WRITTEN[wire], "note": "x"})
     with (
@@ -266,7 +266,6 @@ def test_a_model_that_never_keeps_to_the_schema_ends_the_run_with_a_typed_error(
 
 
 def test_predict_asks_again_as_often_as_it_has_turns():
-    """C29."""
     wrong = written(**{**WRITTEN["anthropic"], "note": "x"})
     with (
         serve(ScriptedLM([wrong] * 3)) as served,
@@ -280,7 +279,7 @@ def test_predict_asks_again_as_often_as_it_has_turns():
 
 
 def test_a_key_that_comes_twice_goes_back_and_nothing_is_dropped():
-    """C25: no strict mode can forbid it in the list that stands for a dictionary."""
+    """No strict mode can forbid it in the list that stands for a dictionary."""
     GOT.clear()
     twice = written(**{**WRITTEN["anthropic"], "nights": [*PAIRS, {"key": "Gent", "value": 5}]})
     with (
@@ -300,7 +299,6 @@ def test_a_key_that_comes_twice_goes_back_and_nothing_is_dropped():
     [(None, "VALIDATED"), ("auto", "VALIDATED"), ("required", "ANY"), ("none", "NONE")],
 )
 def test_geminis_modes_that_hold_calls_to_their_schemas_are_asked_for(choice, mode):
-    """C28."""
     with (
         serve(ScriptedLM([FINISH])) as served,
         context(lm=served.lm(wire="gemini", strict_tools=True)),
@@ -311,8 +309,6 @@ def test_geminis_modes_that_hold_calls_to_their_schemas_are_asked_for(choice, mo
 
 @pytest.mark.parametrize("wire", ["openai_chat", "anthropic"])
 def test_a_tool_that_goes_without_strict_mode_is_logged_with_the_reason_once(wire, caplog):
-    """C27."""
-
     @tool(name=f"keep_for_{wire}")  # tools are lowered once in a process
     def keep(fields: dict[str, Any]) -> str:
         """Keep free fields."""
@@ -330,8 +326,6 @@ def test_a_tool_that_goes_without_strict_mode_is_logged_with_the_reason_once(wir
 
 
 def test_anthropics_limits_are_counted_before_anything_is_sent(caplog):
-    """C27."""
-
     schema = {"type": "object", "properties": {each: {"type": "string"} for each in "abcdefg"}}
     wide = [
         Tool(

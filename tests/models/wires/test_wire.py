@@ -57,7 +57,7 @@ NO_COSTS: list[Any] = [
     ],
 )
 def test_a_cost_that_cannot_be_one_is_unknown(usage):
-    """L2: NaN would exceed no limit, and a stored run that holds it could not be read again."""
+    """NaN would exceed no limit, and a stored run that holds it could not be read again."""
     assert response_of({"choices": [{"message": CHAT}], "usage": usage}).cost is None
 
 
@@ -80,7 +80,7 @@ CALLS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_of_every_provider_are_the_same(name: str) -> None:
-    """E19, E21, E23, E27, E29, E31: as dicts and as objects; `raw` keeps what it came from (E28)."""
+    """As dicts and as objects; `raw` keeps what it came from (E28)."""
     for answer in (
         CALLS[name],
         as_objects(CALLS[name]) if isinstance(CALLS[name], dict) else CALLS[name],
@@ -110,7 +110,6 @@ TEXTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_text_of_every_provider_is_the_same(name: str) -> None:
-    """E19, E20, E23, E25."""
     found = response_of(TEXTS[name])
     assert (found.text, found.tool_calls) == ("hi", ())
 
@@ -131,14 +130,12 @@ def test_text_of_every_provider_is_the_same(name: str) -> None:
     ids=range(9),
 )
 def test_what_holds_no_answer_is_tagged(answer: Any) -> None:
-    """E24."""
     with pytest.raises(MissingContentError) as raised:
         response_of(answer)
     assert (raised.value.code, raised.value.raw) == ("missing_content", answer)
 
 
 def test_calls_that_are_no_list_are_kept_and_marked() -> None:
-    """E26."""
     [call] = response_of(
         {"choices": [{"message": {"content": "hi", "tool_calls": "add(1)"}}]},
     ).tool_calls
@@ -173,14 +170,11 @@ junk = st.recursive(
 
 @given(junk)
 def test_any_answer_is_a_response_or_an_error_of_the_house(answer: Any) -> None:
-    """E19, E24."""
     with suppress(LMError):
         assert isinstance(response_of(answer), Response)
 
 
 def test_a_users_model_may_return_its_providers_answer() -> None:
-    """E22, E23."""
-
     class Own:
         def complete(self, request: Any) -> Any:
             del request
@@ -312,7 +306,7 @@ CUT_STREAMS: dict[str, list[dict[str, Any]]] = {
 
 @pytest.mark.parametrize("wire", CUT_STREAMS)
 def test_a_character_that_was_cut_in_two_is_whole(wire: str) -> None:
-    """L3: a server that cuts text by UTF-16 sends its halves in two events (openclaw, pull request 115536)."""
+    """A server that cuts text by UTF-16 sends its halves in two events (openclaw, pull request 115536)."""
     deltas, response = _streamed(wire, *CUT_STREAMS[wire])
     assert (response.text, response.reasoning, response.tool_calls[0].args) == (
         "so 🌍!",
@@ -333,7 +327,7 @@ def test_a_character_that_was_cut_in_two_is_whole(wire: str) -> None:
 
 
 def test_half_a_character_stays_where_nothing_follows_it() -> None:
-    """L3: streamed and whole, the text is the same."""
+    """Streamed and whole, the text is the same."""
     call = {"index": 0, "id": "c", "function": {"name": "add", "arguments": '{"a": "' + CUT[0]}}
     deltas, response = _streamed(
         "openai_chat",

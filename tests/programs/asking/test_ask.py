@@ -65,7 +65,7 @@ def asked(
 
 
 def test_a_bad_native_call_goes_back_to_the_model_with_its_error() -> None:
-    """E58, E59: the repair names tool and problem, shows what was written, and makes no message that no provider would take."""
+    """The repair names tool and problem, shows what was written, and makes no message that no provider would take."""
     with ScriptedLM([BAD, GOOD]) as lm:
         prediction = asked(lm)
     assert (prediction.calls, prediction.answer) == (CALLS, None)
@@ -83,7 +83,6 @@ def test_a_bad_native_call_goes_back_to_the_model_with_its_error() -> None:
 
 
 def test_a_bad_call_in_text_is_repaired_as_well() -> None:
-    """E58, E12."""
     bad = fields(calls={"tool_calls": [{"args": {"a": 1}}]}, answer="x")
     good = fields(calls={"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]})
     with ScriptedLM([bad, good]) as lm:
@@ -93,7 +92,7 @@ def test_a_bad_call_in_text_is_repaired_as_well() -> None:
 
 
 def test_repairs_are_bounded_and_none_means_none() -> None:
-    """E58; E34, E57: what is left is the tagged error."""
+    """What is left is the tagged error."""
     for repairs in (0, 1, 2):
         with ScriptedLM([BAD] * (1 + repairs)) as lm, pytest.raises(AdapterParseError) as raised:
             asked(lm, adapter=ChatAdapter(repairs=repairs, fallback=None))
@@ -107,7 +106,7 @@ def test_repairs_are_bounded_and_none_means_none() -> None:
     [JSONAdapter(repairs=2), ChatAdapter(repairs=2, fallback=None), ChatAdapter(repairs=1)],
 )
 def test_the_error_is_that_of_the_last_answer_and_its_cause_that_of_the_first(adapter: Any) -> None:
-    """Ours: without a fallback it was that of the first."""
+    """Without a fallback it was that of the first."""
     answers = [{"outputs": {"n": each}} for each in ("first", "second", "third")]
     with context(adapter=adapter), pytest.raises(AdapterParseError, match="third") as raised:
         Predict("q -> n: int")(q="?", lm=ScriptedLM(answers))
@@ -153,7 +152,7 @@ def test_an_answer_to_the_fallback_that_keeps_the_first_form_is_read(adapter: An
 
 
 def test_missing_outputs_are_tagged() -> None:
-    """E46: the field is named."""
+    """The field is named."""
     lm = ScriptedLM([fields(answer="only words")])
     with pytest.raises(AdapterParseError, match="calls: is missing") as raised:
         asked(lm, adapter=ChatAdapter(repairs=0, fallback=None))
@@ -168,7 +167,6 @@ def test_missing_outputs_are_tagged() -> None:
 
 
 def test_errors_are_the_same_in_sync_async_and_stream() -> None:
-    """E57."""
     program = Predict(Ask, native=True)
     found = []
     with context(adapter=ChatAdapter(repairs=0, fallback=None)):
@@ -189,7 +187,6 @@ def test_errors_are_the_same_in_sync_async_and_stream() -> None:
 
 
 def test_tool_choice_and_parallel_calls_pass_through() -> None:
-    """E14."""
     lm = ScriptedLM([GOOD] * 4)
     for choice in ("auto", "required", "add", {"type": "function", "function": {"name": "add"}}):
         asked(lm, tool_choice=choice, parallel_tool_calls=False, temperature=0)
@@ -208,7 +205,7 @@ def test_tool_choice_and_parallel_calls_pass_through() -> None:
     ids=range(4),
 )
 def test_a_request_that_makes_no_sense_is_tagged_and_not_sent(config: dict[str, Any]) -> None:
-    """E16, E17: tools never come with the options."""
+    """Tools never come with the options."""
     lm = ScriptedLM([])
     with pytest.raises(ToolCallError) as raised:
         Predict(Ask, native=True)(question="q", tools=[add], lm=lm, config=config)
@@ -230,7 +227,6 @@ class Odd(ChatAdapter):
 def test_what_a_users_adapter_gives_is_a_request_a_body_or_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """E16."""
     program = Predict("question -> answer")
     body = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0}
     monkeypatch.setattr(Odd, "gives", body)
@@ -249,7 +245,7 @@ def test_what_a_users_adapter_gives_is_a_request_a_body_or_an_error(
 
 
 def test_native_or_text_goes_by_override_then_adapter_then_capability() -> None:
-    """E12, E65, D34: off for a `ChatAdapter` somebody chose, on for JSON, by capability where nobody chose an adapter."""
+    """Off for a `ChatAdapter` somebody chose, on for JSON, by capability where nobody chose an adapter."""
     text = fields(calls={"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]})
     as_json = json.dumps(
         {"calls": {"tool_calls": [{"name": "add", "args": {"a": 1, "b": 2}}]}, "answer": None},
@@ -279,7 +275,7 @@ def test_native_or_text_goes_by_override_then_adapter_then_capability() -> None:
 
 
 def test_calls_in_a_form_nobody_asked_for_are_found_last() -> None:
-    """E12: the models' own dialects; the words beside them are kept (D38)."""
+    """The models' own dialects; the words beside them are kept (D38)."""
     lm = ScriptedLM(
         ['I add. <tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>'],
     )
@@ -317,7 +313,7 @@ def watched(script: list[Any], **adapter: Any) -> list[Any]:
 
 
 def test_observers_are_told_of_format_call_and_parse_in_order_on_every_path() -> None:
-    """E60: order, an id for each request, attempts; the end of parsing is told whatever comes of it."""
+    """Order, an id for each request, attempts; the end of parsing is told whatever comes of it."""
     seen = watched([BAD, BAD, GOOD], repairs=1)
     one = list(ORDER)
     assert [type(each) for each in seen] == [*one, *one, *one[:-1]]
@@ -339,7 +335,7 @@ def test_observers_are_told_of_format_call_and_parse_in_order_on_every_path() ->
 
 
 def test_what_observers_are_told_of_it_is_counts_and_names() -> None:
-    """E61: how many tools, how many calls; neither prompts nor arguments, however long, nor what may be secret in them."""
+    """How many tools, how many calls; neither prompts nor arguments, however long, nor what may be secret in them."""
     secret = "hunter2" * 10_000
     said = Response(secret, (ToolCall(name="add", args={"a": secret}, id="y"),))
     watching = Watching()
@@ -354,7 +350,7 @@ def test_what_observers_are_told_of_it_is_counts_and_names() -> None:
 
 
 def test_an_error_that_is_nobodys_still_ends_the_parsing() -> None:
-    """E60: an adapter of a user that breaks."""
+    """An adapter of a user that breaks."""
 
     class Broken(ChatAdapter):
         __slots__ = ()
@@ -370,7 +366,7 @@ def test_an_error_that_is_nobodys_still_ends_the_parsing() -> None:
 
 
 def test_an_error_that_the_caller_is_handling_is_not_taken_for_one_of_the_answer() -> None:
-    """E60: a program that is called inside of an `except` block."""
+    """A program that is called inside of an `except` block."""
     seen: list[Any] = []
     try:
         raise KeyError("the caller's own")
@@ -381,7 +377,7 @@ def test_an_error_that_the_caller_is_handling_is_not_taken_for_one_of_the_answer
 
 
 def test_callbacks_in_dspys_form_are_told_too_and_change_nothing() -> None:
-    """E60: a failing callback changes nothing."""
+    """A failing callback changes nothing."""
     told: list[Any] = []
 
     class Callback:
@@ -409,7 +405,7 @@ def test_callbacks_in_dspys_form_are_told_too_and_change_nothing() -> None:
 
 
 def test_a_model_that_refuses_tools_is_asked_in_text_once() -> None:
-    """E65: where nobody insists."""
+    """Where nobody insists."""
 
     class Refusing(ScriptedLM):
         def complete(self, request: Request) -> Response:

@@ -98,7 +98,7 @@ class Refusing(BaseLM):
 
 @pytest.mark.parametrize("message", REFUSALS.values(), ids=REFUSALS.keys())
 def test_a_model_that_refuses_tools_gets_them_in_the_text_once(message, caplog):
-    """E65: the fallback is tried once and logged with its reason."""
+    """The fallback is tried once and logged with its reason."""
     lm = Refusing(message, TEXT)
     with context(lm=lm), caplog.at_level(logging.WARNING, "ferrule"):
         run = ReAct("question -> answer", [add]).start(question="1+2?")
@@ -144,7 +144,6 @@ def test_a_run_replays_whether_or_not_its_process_remembers_the_refusal(knows):
 
 
 def test_who_streams_or_awaits_is_not_refused_twice_either():
-    """E65."""
     lm = Refusing(REFUSALS["ollama"], TEXT * 4)
     agent = ReAct("question -> answer", [add])
 
@@ -160,7 +159,7 @@ def test_who_streams_or_awaits_is_not_refused_twice_either():
 
 
 def test_who_insists_on_native_calls_gets_the_error():
-    """E65: an explicit choice is never overridden."""
+    """An explicit choice is never overridden."""
     with (
         context(lm=Refusing(REFUSALS["ollama"], TEXT)),
         pytest.raises(BadRequestError, match="does not support tools"),
@@ -178,7 +177,7 @@ def test_who_insists_on_native_calls_asks_a_model_that_refused_before():
 
 @pytest.mark.parametrize("message", NARROWER.values(), ids=NARROWER.keys())
 def test_other_bad_requests_are_raised(message, caplog):
-    """E65: also those that refuse a part of calling tools."""
+    """Also those that refuse a part of calling tools."""
     with (
         context(lm=Refusing(message, TEXT)),
         pytest.raises(BadRequestError, match=re.escape(message)),
@@ -188,7 +187,7 @@ def test_other_bad_requests_are_raised(message, caplog):
 
 
 def test_what_is_remembered_of_refusals_does_not_grow(caplog):
-    """E65: one word for each name, and models are forgotten when they go."""
+    """One word for each name, and models are forgotten when they go."""
     lm = Refusing("", [])
     for n in range(3):
         lm = Refusing("", [])
@@ -231,7 +230,6 @@ def test_a_model_that_nothing_can_refer_to_weakly_falls_back_each_time():
 
 
 def test_capabilities_choose_and_say_so(caplog):
-    """E65."""
     lm = ScriptedLM(TEXT)
     lm.capabilities = Capabilities(native_tools=False)
     with context(lm=lm), caplog.at_level(logging.WARNING, "ferrule"):
@@ -253,7 +251,7 @@ def test_choosing_text_oneself_is_nothing_to_tell(caplog):
 
 
 def test_predict_falls_back_as_well(caplog):
-    """E65: in every program with tools."""
+    """In every program with tools."""
     lm = Refusing(
         REFUSALS["ollama"],
         [fields(tool_calls=[{"name": "add", "args": {"a": 1, "b": 2}}]), fields(answer="3")],
@@ -274,7 +272,7 @@ UNREADABLE = BadRequestError(
 
 
 def test_an_answer_that_the_server_could_not_parse_goes_back_to_the_model():
-    """L4: llama.cpp's server answers 500 to a call that its model wrote badly; the run goes on."""
+    """Llama.cpp's server answers 500 to a call that its model wrote badly; the run goes on."""
     lm = ScriptedLM(
         [
             UNREADABLE,
@@ -293,7 +291,7 @@ def test_an_answer_that_the_server_could_not_parse_goes_back_to_the_model():
 
 
 def test_an_agent_survives_answers_that_the_server_cannot_parse():
-    """L4: after the repairs it is a faulty step like any other."""
+    """After the repairs it is a faulty step like any other."""
     lm = ScriptedLM(
         [UNREADABLE, UNREADABLE, UNREADABLE, native_step("done", "finish", {"answer": "3"})],
     )
@@ -302,7 +300,6 @@ def test_an_agent_survives_answers_that_the_server_cannot_parse():
 
 
 def test_predict_raises_if_no_answer_could_be_parsed():
-    """L4."""
     with (
         pytest.raises(AdapterParseError, match="the server could not parse it"),
         context(lm=ScriptedLM([UNREADABLE] * 3)),

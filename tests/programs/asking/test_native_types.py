@@ -54,7 +54,7 @@ class Ask(Signature):
 
 
 def test_a_type_takes_its_field_out_and_reads_it_from_the_whole_answer() -> None:
-    """D31: the adapted signature, settings changed in place, and the response parsed; the caller's settings stay."""
+    """The adapted signature, settings changed in place, and the response parsed; the caller's settings stay."""
     program = Predict(Ask, temperature=0)
     lm = ScriptedLM([Response(fields(answer="4"), reasoning="2 + 2")])
     prediction = program(question="q", lm=lm)
@@ -65,7 +65,7 @@ def test_a_type_takes_its_field_out_and_reads_it_from_the_whole_answer() -> None
 
 
 def test_a_model_without_the_feature_is_asked_for_the_field() -> None:
-    """D31: the original signature."""
+    """The original signature."""
     lm = ScriptedLM([fields(why={"said": "so"}, answer="4")])
     lm.capabilities = Capabilities(native_tools=False)
     assert Predict(Ask)(question="q", lm=lm).why == Thinking(said="so")
@@ -73,7 +73,6 @@ def test_a_model_without_the_feature_is_asked_for_the_field() -> None:
 
 
 def test_a_required_output_that_the_answer_lacks_is_missing() -> None:
-    """E46."""
     with pytest.raises(AdapterParseError, match="why: is missing") as raised:
         Predict(Ask)(question="q", lm=ScriptedLM([fields(answer="4")]))
     assert raised.value.code == "missing_required_outputs"
@@ -88,7 +87,7 @@ def look(place: str) -> str:
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_such_a_type_stands_beside_tools_as_well(native: bool) -> None:
-    """D31: whatever turns came before, it is read from the last answer."""
+    """Whatever turns came before, it is read from the last answer."""
     call = (
         Response(None, (ToolCall(name="look", args={"place": "x"}),))
         if native
@@ -102,7 +101,7 @@ def test_such_a_type_stands_beside_tools_as_well(native: bool) -> None:
 
 
 def test_such_a_type_stands_beside_calls_as_an_output() -> None:
-    """D31, E47: calls alone are an answer; the others are None."""
+    """Calls alone are an answer; the others are None."""
     made = Ask.append("calls", OutputField(), ToolCalls | None)
     lm = ScriptedLM(
         [

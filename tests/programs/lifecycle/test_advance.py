@@ -167,7 +167,6 @@ def test_an_expired_question_is_work(store: SQLiteStore, monkeypatch: pytest.Mon
 
 
 def test_of_two_at_once_one_works_and_the_other_is_told(store: SQLiteStore) -> None:
-    """Q22."""
     inside, go_on = threading.Event(), threading.Event()
 
     @tool
@@ -219,7 +218,6 @@ def test_a_damaged_head_is_an_error_of_the_store(tmp_path: Path, head: str) -> N
 
 
 def test_without_a_fitting_program_a_run_stays_queued_with_the_reason(store: SQLiteStore) -> None:
-    """Q13."""
     agent().submit(store=store, task="x", run_id="r")
     assert advance(store, "r", [Predict("a -> b")]) == "queued"
     assert store.summary("r").error == "No worker has its program `ReAct`; there are: Predict."
@@ -233,7 +231,7 @@ def test_without_a_fitting_program_a_run_stays_queued_with_the_reason(store: SQL
 
 
 def test_a_newer_version_may_be_allowed_to_take_a_run_up(store: SQLiteStore) -> None:
-    """Q13: an exact one is preferred."""
+    """An exact one is preferred."""
     agent().submit(store=store, task="x", run_id="r")
     agent().submit(store=store, task="x", run_id="s")
     Predict("a -> b").submit(store=store, a="x", run_id="t")
@@ -247,7 +245,7 @@ def test_a_newer_version_may_be_allowed_to_take_a_run_up(store: SQLiteStore) -> 
 
 
 def test_a_decision_that_a_newer_version_does_not_ask_for_is_no_work(store: SQLiteStore) -> None:
-    """V3: else a worker would take the run up again and again. The version that asked still uses it."""
+    """Else a worker would take the run up again and again. The version that asked still uses it."""
     described = tool(name="rm", description="Remove for good.", require_confirmation=True)(
         lambda path: RAN.append(path),
     )
@@ -287,7 +285,7 @@ def test_a_failed_run_is_not_begun_again(store: SQLiteStore) -> None:
 
 
 def test_a_run_whose_task_is_cancelled_goes_back_to_the_queue(store: SQLiteStore) -> None:
-    """Q17: drained workers leave it to others."""
+    """Drained workers leave it to others."""
     began = threading.Event()
 
     @tool(effect="read")
@@ -428,7 +426,7 @@ def test_a_cancelled_segment_leaves_a_blocked_thread_behind_which_writes_nothing
     threads: Threads,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q17: a tool or a model that blocks its thread does not hold up the end of a worker; R3: the call has begun, and is not repeated."""
+    """A tool or a model that blocks its thread does not hold up the end of a worker; R3: the call has begun, and is not repeated."""
     monkeypatch.setattr("ferrule.programs.lifecycle.advance._GRACE_S", 0.0)
     program = agent(tool(threads.stuck))
     program.submit(store=store, task="x", run_id="r")
@@ -487,7 +485,7 @@ def test_an_async_program_runs_on_the_background_loop(
     threads: Threads,
     is_drained: bool,
 ) -> None:
-    """Q19: with the async tools of the other programs, so that what they share is used on one loop."""
+    """With the async tools of the other programs, so that what they share is used on one loop."""
     loops: list[Any] = []
 
     class Walk(Module):
@@ -511,8 +509,6 @@ def test_an_async_program_runs_on_the_background_loop(
 def test_a_decision_that_comes_while_the_run_goes_on_is_used_at_its_next_rest(
     store: SQLiteStore,
 ) -> None:
-    """Q12."""
-
     @tool(require_confirmation=True)
     def pay(euros: int) -> str:
         """Pay."""

@@ -140,7 +140,6 @@ class Research(Signature):
 
 
 def test_the_arguments_are_the_inputs_of_the_signature() -> None:
-    """A16."""
     found = Predict(Research).as_tool()
     assert (found.name, found.desc) == ("research", "Find out about a topic.")
     assert found.parameters == {
@@ -154,21 +153,17 @@ def test_the_arguments_are_the_inputs_of_the_signature() -> None:
 
 
 def test_name_and_description_can_be_given() -> None:
-    """A16."""
     found = Predict(Research).as_tool("look_up", "Looks things up.", timeout_s=5)
     assert (found.name, found.desc, found.timeout_s) == ("look_up", "Looks things up.", 5)
 
 
 def test_a_programs_own_name_is_the_tools() -> None:
-    """A16."""
     assert Predict("topic -> report", name="look-up").as_tool().name == "look-up"
     assert ChainOfThought(Research, name="look-up").as_tool().name == "look-up"
     assert ReAct(Research, [], name="look-up").as_tool("other").name == "other"
 
 
 def test_a_programs_own_class_names_the_tool() -> None:
-    """A16."""
-
     class DeepThought(Module):
         signature = Signature("question -> answer")
 
@@ -180,7 +175,7 @@ def test_a_programs_own_class_names_the_tool() -> None:
 
 
 def test_what_has_no_name_or_no_signature_is_refused() -> None:
-    """A16: what to do is said."""
+    """What to do is said."""
     with pytest.raises(ToolDefinitionError, match=r"as_tool\('research'\)"):
         Predict("topic -> report").as_tool()
     with pytest.raises(ToolDefinitionError, match="has no signature"):
@@ -188,7 +183,6 @@ def test_what_has_no_name_or_no_signature_is_refused() -> None:
 
 
 def test_called_directly_it_is_the_program() -> None:
-    """A16."""
     one, two = (
         Predict("topic -> report").as_tool("one"),
         Predict("topic -> report, pages: int").as_tool("two"),
@@ -202,7 +196,7 @@ def test_called_directly_it_is_the_program() -> None:
 
 
 def test_a_nested_question_waits_in_the_outer_run_and_is_answered_there(driver: str) -> None:
-    """A16, A1: `pending` is flat, with the path of who asks."""
+    """`pending` is flat, with the path of who asks."""
     book = Book("ann")
     with context(lm=book.lm):
         run = start(book.agent, driver, question="q")
@@ -223,7 +217,7 @@ def test_a_nested_question_waits_in_the_outer_run_and_is_answered_there(driver: 
 
 
 def test_parallel_nested_questions_are_each_answered_by_id(driver: str) -> None:
-    """A12, U112: those that finished are kept, those that wait wait."""
+    """Those that finished are kept, those that wait wait."""
     book = Book("ann", "bob", "cleo")
     with context(lm=book.lm):
         run = start(book.agent, driver, question="q")
@@ -241,7 +235,7 @@ def test_parallel_nested_questions_are_each_answered_by_id(driver: str) -> None:
 
 
 def test_other_calls_of_the_turn_run_once(driver: str) -> None:
-    """A12: a plain tool beside a program that waits."""
+    """A plain tool beside a program that waits."""
     noted: list[str] = []
 
     @tool
@@ -262,7 +256,6 @@ def test_other_calls_of_the_turn_run_once(driver: str) -> None:
 
 
 def test_sync_and_async_journals_are_equal() -> None:
-    """A11."""
     journals: list[Any] = []
     for how in ("sync", "async"):
         book = Book("ann", "bob")
@@ -280,7 +273,7 @@ def test_sync_and_async_journals_are_equal() -> None:
 
 
 def test_a_run_with_a_nested_question_goes_on_from_paper(driver: str) -> None:
-    """A2, A16: another process, another day."""
+    """Another process, another day."""
     book = Book("ann", "bob")
     with context(lm=book.lm):
         first = start(book.agent, driver, question="q")
@@ -295,7 +288,7 @@ def test_a_run_with_a_nested_question_goes_on_from_paper(driver: str) -> None:
 
 
 def test_a_crash_inside_is_gone_on_from_inside(driver: str) -> None:
-    """R3, A10: what the inner program did is not done again, and nobody is asked whether the outer call ran."""
+    """What the inner program did is not done again, and nobody is asked whether the outer call ran."""
     ran: list[str] = []
     crash = [True]
 
@@ -337,7 +330,7 @@ def test_a_crash_inside_is_gone_on_from_inside(driver: str) -> None:
 
 
 def test_a_nested_program_with_new_instructions_goes_on(driver: str) -> None:
-    """R12: what was approved is the call, which is the same."""
+    """What was approved is the call, which is the same."""
     book, other = Book("ann"), Book("ann")
     other.cashier.react.signature = other.cashier.react.signature.with_instructions("Pay twice.")
     with context(lm=book.lm):
@@ -350,7 +343,7 @@ def test_a_nested_program_with_new_instructions_goes_on(driver: str) -> None:
 
 
 def test_what_goes_wrong_inside_is_an_observation(driver: str) -> None:
-    """A16: like any tool that fails."""
+    """Like any tool that fails."""
 
     def answer(request: Any) -> Any:
         if "topic ## ]]" in request.messages[1].text:
@@ -369,7 +362,7 @@ def test_what_goes_wrong_inside_is_an_observation(driver: str) -> None:
 
 
 def test_programs_nest_as_deep_as_they_like(driver: str) -> None:
-    """A16: the path says where."""
+    """The path says where."""
 
     def answer(request: Any) -> Any:
         opening, last = request.messages[1].text, request.messages[-1]
@@ -402,7 +395,7 @@ def test_programs_nest_as_deep_as_they_like(driver: str) -> None:
 
 
 def test_a_program_with_a_forward_nests_too(driver: str) -> None:
-    """A16: any module with a signature."""
+    """Any module with a signature."""
     book = Book("ann")
 
     class Twice(Module):
@@ -439,7 +432,7 @@ def test_a_program_with_a_forward_nests_too(driver: str) -> None:
 
 
 def test_tokens_inside_count_outside_also_after_a_resume(driver: str) -> None:
-    """A16: one budget; the result alone is replayed, not what was spent for it."""
+    """One budget; the result alone is replayed, not what was spent for it."""
     book = Book("ann", "bob")
     with context(lm=book.lm):
         run = start(book.agent, driver, question="q")
@@ -452,7 +445,7 @@ def test_tokens_inside_count_outside_also_after_a_resume(driver: str) -> None:
 
 
 def test_limits_are_shared_with_what_is_nested(driver: str) -> None:
-    """A14: the outer agent's steps run out inside the inner one; both make an end."""
+    """The outer agent's steps run out inside the inner one; both make an end."""
     asked: list[str] = []
 
     def answer(request: Any) -> Any:
@@ -482,7 +475,7 @@ def test_limits_are_shared_with_what_is_nested(driver: str) -> None:
 
 
 def test_events_inside_name_the_call_they_are_in(driver: str) -> None:
-    """U167: parent ids."""
+    """Parent ids."""
     book, told = Book("ann"), list[events.Event]()
     with context(lm=book.lm, callbacks=[told.append]):
         run = start(book.agent, driver, question="q")
@@ -495,7 +488,7 @@ def test_events_inside_name_the_call_they_are_in(driver: str) -> None:
 
 
 def test_a_call_that_timed_out_does_nothing_more() -> None:
-    """A14, A15: its thread is abandoned, and makes no further act in the run."""
+    """Its thread is abandoned, and makes no further act in the run."""
     reached, release, over, late = (
         threading.Event(),
         threading.Event(),
@@ -545,7 +538,7 @@ def test_a_call_that_timed_out_does_nothing_more() -> None:
 
 
 def test_a_function_that_calls_a_program_that_waits_is_told_what_to_do(driver: str) -> None:
-    """A16: a function cannot wait in its middle."""
+    """A function cannot wait in its middle."""
     book = Book("ann")
 
     def ask(who: str) -> str:

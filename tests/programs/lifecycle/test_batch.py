@@ -56,7 +56,7 @@ def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_
     driver: str,
     wrong: Any,
 ) -> None:
-    """Ours: a raw ValueError said nothing of which item it was."""
+    """A raw ValueError said nothing of which item it was."""
     lm = ScriptedLM([])
     with (
         context(lm=lm),
@@ -71,7 +71,7 @@ def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_
 
 
 def test_an_item_that_is_no_mapping_has_its_place_among_the_errors(driver: str) -> None:
-    """Ours: `return_exceptions` holds for every item."""
+    """`return_exceptions` holds for every item."""
     with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):
         found = carry(
             driver,
@@ -90,7 +90,7 @@ def test_what_is_no_list_of_items_is_refused(
     wrong: Any,
     return_exceptions: bool,
 ) -> None:
-    """Ours: one mapping is the usual slip."""
+    """One mapping is the usual slip."""
     with pytest.raises(
         InputError,
         match=r"^`batch` takes a list of mappings of inputs by name, found",
@@ -117,7 +117,6 @@ def test_an_unknown_option_is_refused_with_the_known_ones(
 
 
 def test_items_may_come_from_a_generator_and_be_mappings_of_any_kind(driver: str) -> None:
-    """D41."""
     with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):
         found = carry(
             driver,
@@ -160,7 +159,7 @@ class Slow(Module):
 def test_the_first_error_to_happen_ends_the_batch_while_an_earlier_item_is_at_work(
     driver: str,
 ) -> None:
-    """Ours: all other items were begun, each asking the model, until the slow one was done."""
+    """All other items were begun, each asking the model, until the slow one was done."""
     program = Slow()
     with pytest.raises(ValueError, match="the second"):
         carry(driver, program, [{"number": number} for number in range(50)], max_concurrency=2)
@@ -194,7 +193,7 @@ def test_errors_in_their_places_end_nothing(driver: str) -> None:
 
 
 def test_what_is_no_exception_ends_the_batch_all_the_same() -> None:
-    """Ours: Ctrl-C has no place among results."""
+    """Ctrl-C has no place among results."""
 
     class Interrupted(Module):
         def forward(self, number: int) -> Prediction:
@@ -221,7 +220,7 @@ def one_call(name: str, answer: str) -> ScriptedLM:
 
 
 def test_a_batch_may_run_inside_an_async_tool() -> None:
-    """D10: the loop that waits for it is not the one its async tools run on."""
+    """The loop that waits for it is not the one its async tools run on."""
 
     async def leaf() -> str:
         """Answer."""
@@ -246,7 +245,7 @@ def test_a_batch_may_run_inside_an_async_tool() -> None:
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_batch_that_keeps_errors_still_waits_for_a_person(asynchronous: bool) -> None:
-    """A13: a question is no result of an item."""
+    """A question is no result of an item."""
     pay = Tool(lambda: "paid", "pay", require_confirmation=True)
     agent = ReAct("question -> answer", [pay], native=True)
     agent.set_lm(one_call("pay", "a"))
@@ -273,7 +272,7 @@ def test_a_concurrency_that_is_no_count_is_refused_before_any_run_begins(
     driver: str,
     wrong: Any,
 ) -> None:
-    """Ours: '3' was a bare TypeError."""
+    """'3' was a bare TypeError."""
     lm = ScriptedLM([])
     with (
         context(lm=lm),
@@ -455,7 +454,7 @@ class Hangs(Module):
 
 
 def test_a_late_item_fails_and_the_rest_go_on_in_its_place(driver: str) -> None:
-    """A5: as DSPy names it."""
+    """As DSPy names it."""
     program = Hangs()
     inputs = [{"number": 1}, {"number": 2}, {"number": 3}]
     found = carry(driver, program, inputs, max_concurrency=1, timeout=1, return_exceptions=True)
@@ -536,7 +535,7 @@ def test_a_late_item_is_resumed_from_its_store(driver: str) -> None:
 
 
 def test_failed_items_are_returned_apart_with_their_errors(driver: str) -> None:
-    """A5: as DSPy does; None has the place of a failed item."""
+    """As DSPy does; None has the place of a failed item."""
     inputs: list[Any] = [{"topic": "a"}, {"topic": "refused"}, "x", Example(), {"topic": "b"}]
     with context(lm=ScriptedLM(by=answer)):
         results, failed, errors = carry(
@@ -626,7 +625,7 @@ def test_a_batch_that_ends_early_cancels_the_runs_at_work(
     driver: str,
     error: type[BaseException],
 ) -> None:
-    """Ours: `batch` waited until each had come to its own end, after any number of further calls."""
+    """`batch` waited until each had come to its own end, after any number of further calls."""
     program = EndsEarly(error)
     with context(lm=ScriptedLM(by=answer)), pytest.raises(error):
         carry(driver, program, [{"topic": "raises"}, {"topic": "goes on"}], max_concurrency=2)
@@ -634,7 +633,7 @@ def test_a_batch_that_ends_early_cancels_the_runs_at_work(
 
 
 def test_an_interrupt_in_a_batch_inside_a_run_cancels_the_run() -> None:
-    """Ours: Ctrl-C waited for the items, which belong to the run and went on to their own ends."""
+    """Ctrl-C waited for the items, which belong to the run and went on to their own ends."""
     inner = EndsEarly(KeyboardInterrupt)
 
     class Outer(Module):

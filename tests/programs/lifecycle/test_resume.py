@@ -99,7 +99,6 @@ def program(request: pytest.FixtureRequest) -> tuple[Any, ScriptedLM]:
 def test_what_is_raised_carries_the_question_and_the_models_call_id(
     program: tuple[Any, ScriptedLM],
 ) -> None:
-    """U69-U72, U76, A8."""
     error = asked(*program)
     assert error.question == 'Confirm execution of rm with args: {"path":"a"}? (yes/no)'
     assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == (
@@ -114,7 +113,7 @@ def test_what_is_raised_carries_the_question_and_the_models_call_id(
 
 
 def test_the_context_of_a_question_has_the_steps_so_far_and_the_inputs() -> None:
-    """U71: as udspy's callers read them; copies, so that the run stays what it is."""
+    """As udspy's callers read them; copies, so that the run stays what it is."""
     look_first = Response("looking", (ToolCall(name="look", args={"path": "a"}, id="c_l"),))
     error = asked(react(), ScriptedLM([look_first, call("a")]), task="x")
     assert [step.thought for step in error.context["trajectory"].steps] == ["looking"]
@@ -125,7 +124,7 @@ def test_the_context_of_a_question_has_the_steps_so_far_and_the_inputs() -> None
 
 @pytest.mark.parametrize("make", [react, PROGRAMS["predict"][0]], ids=["react", "predict"])
 def test_the_inputs_in_the_context_of_a_question_are_those_of_the_signature(make: Any) -> None:
-    """U71, U147: a module callback sees them without the options of the call, too."""
+    """A module callback sees them without the options of the call, too."""
     with pytest.raises(ConfirmationRequired) as raised:
         make()(task="x", lm=ScriptedLM([call("a")]), config={"temperature": 0.5})
     assert raised.value.context["input_args"] == {"task": "x"}
@@ -162,7 +161,7 @@ async def astreamed(stream: Any) -> Any:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_run_goes_on_from_where_it_waited(program: tuple[Any, ScriptedLM], way: str) -> None:
-    """U103-U106, U115, A8: the model is not asked again, the thought stays, inputs need not be repeated."""
+    """The model is not asked again, the thought stays, inputs need not be repeated."""
     agent, lm = program
     error = asked(agent, lm)
     with context(lm=lm):
@@ -184,7 +183,7 @@ def test_a_question_from_inside_a_tool_or_its_callback_is_no_observation(
     kind: str,
     is_async: bool,
 ) -> None:
-    """U75: no program takes it for a failure of the tool, and nothing runs."""
+    """No program takes it for a failure of the tool, and nothing runs."""
 
     def outer() -> str:
         """Remove by way of another tool."""
@@ -226,7 +225,6 @@ def test_what_is_said_reaches_the_tool_or_the_model(
     ran: list[str],
     observed: str,
 ) -> None:
-    """U81, U84, U88, U89, U108, U109."""
     lm = ScriptedLM([call("a"), DONE])
     agent = react()
     error = asked(agent, lm)
@@ -238,7 +236,6 @@ def test_what_is_said_reaches_the_tool_or_the_model(
 
 
 def test_an_edit_that_does_not_fit_raises_again_and_nothing_runs() -> None:
-    """U85, U87."""
     lm = ScriptedLM([call("a"), DONE])
     agent = react()
     error = asked(agent, lm)
@@ -250,7 +247,7 @@ def test_an_edit_that_does_not_fit_raises_again_and_nothing_runs() -> None:
 
 
 def test_a_second_confirmation_raises_with_a_new_id_and_a_chain_of_them_ends() -> None:
-    """U107, U83: a denial is for that call alone."""
+    """A denial is for that call alone."""
     paths = ["a", "a", "b", "c"]
     lm = ScriptedLM([*map(call, paths), DONE])
     agent = react()
@@ -268,7 +265,6 @@ def test_a_second_confirmation_raises_with_a_new_id_and_a_chain_of_them_ends() -
 
 
 def test_resuming_twice_does_not_run_the_call_twice() -> None:
-    """U111, U92."""
     lm = ScriptedLM([call("a"), DONE])
     agent = react()
     error = asked(agent, lm)
@@ -281,7 +277,7 @@ def test_resuming_twice_does_not_run_the_call_twice() -> None:
 
 
 def test_a_decision_made_by_id_before_is_gone_on_with() -> None:
-    """A8, U99: decided elsewhere, resumed here."""
+    """Decided elsewhere, resumed here."""
     lm = ScriptedLM([call("a"), DONE])
     agent = react()
     error = asked(agent, lm)
@@ -294,7 +290,6 @@ def test_a_decision_made_by_id_before_is_gone_on_with() -> None:
 
 
 def test_calls_of_the_same_turn_that_ran_are_not_run_again() -> None:
-    """U112, A12."""
     both = Response(
         "",
         (ToolCall(name="look", args={"path": "x"}), ToolCall(name="rm", args={"path": "a"})),
@@ -309,7 +304,6 @@ def test_calls_of_the_same_turn_that_ran_are_not_run_again() -> None:
 
 
 def test_another_program_refuses_and_an_equal_one_goes_on() -> None:
-    """U113."""
     lm = ScriptedLM([call("a"), DONE])
     error = asked(react(), lm)
     for other in (
@@ -325,7 +319,6 @@ def test_another_program_refuses_and_an_equal_one_goes_on() -> None:
 
 
 def test_other_inputs_than_at_the_start_are_refused() -> None:
-    """U115."""
     agent = react()
     error = asked(agent, ScriptedLM([call("a")]))
     with pytest.raises(InputError, match="`task` is 'y' now"):
@@ -333,7 +326,6 @@ def test_other_inputs_than_at_the_start_are_refused() -> None:
 
 
 def test_only_a_waiting_run_can_be_resumed() -> None:
-    """U93."""
     with pytest.raises(ConfirmationRequired) as raised:
         rm(path="a")
     with pytest.raises(DecisionError, match="made directly"):
@@ -343,7 +335,7 @@ def test_only_a_waiting_run_can_be_resumed() -> None:
 
 
 def test_a_waiting_run_survives_json_and_a_rebuilt_program() -> None:
-    """U110, A2: and its question keeps its id (U100)."""
+    """And its question keeps its id (U100)."""
     lm = ScriptedLM([call("a"), DONE])
     error = asked(react(), lm)
     text = error.run.to_json()
@@ -357,7 +349,7 @@ def test_a_waiting_run_survives_json_and_a_rebuilt_program() -> None:
 
 
 def test_runs_of_one_agent_share_nothing() -> None:
-    """U114: the decision on one does not reach the other, in the same context."""
+    """The decision on one does not reach the other, in the same context."""
     agent = react()
     one, two = (asked(agent, ScriptedLM([call("a")])) for _ in range(2))
     with context(lm=ScriptedLM([DONE])):
@@ -368,7 +360,6 @@ def test_runs_of_one_agent_share_nothing() -> None:
 
 
 def test_the_helper_loop_asks_each_question_and_returns_the_prediction() -> None:
-    """U116."""
     lm = ScriptedLM([call("a"), call("b"), call("c"), DONE])
     said = iter([True, "no", {"path": "d"}])
     with context(lm=lm):
@@ -394,7 +385,7 @@ def test_the_helper_loop_takes_inputs_by_name(way: Any) -> None:
 
 
 def test_the_helper_loop_stops_after_so_many_questions_or_where_nobody_answers() -> None:
-    """U116: what is left can be gone on with."""
+    """What is left can be gone on with."""
     lm = ScriptedLM([call("a"), call("b"), call("c"), DONE])
     with context(lm=lm), pytest.raises(ConfirmationRequired) as raised:
         run_until_done(react(), {"task": "x"}, decide=lambda _: "yes", max_confirmations=2)
@@ -408,8 +399,6 @@ def test_the_helper_loop_stops_after_so_many_questions_or_where_nobody_answers()
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_the_helper_loop_on_an_event_loop(is_async: bool) -> None:
-    """U116."""
-
     async def later(_: Any) -> str:
         return "yes"
 
@@ -424,7 +413,6 @@ def test_the_helper_loop_on_an_event_loop(is_async: bool) -> None:
 
 
 def test_an_empty_reply_is_no_consent() -> None:
-    """U89."""
     with context(lm=ScriptedLM([call("a"), DONE])):
         run = react().start(task="x")
         run.answer(run.pending[0].reply(""))
@@ -433,7 +421,7 @@ def test_an_empty_reply_is_no_consent() -> None:
 
 
 def test_a_question_of_the_model_is_answered_with_words_and_never_with_an_edit() -> None:
-    """A9: an edit would tell the model "yes"; the built-in tool is never executed."""
+    """An edit would tell the model "yes"; the built-in tool is never executed."""
     lm = ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])
     with context(lm=lm):
         run = react().start(task="x")
@@ -452,7 +440,7 @@ def test_a_question_of_the_model_is_answered_with_words_and_never_with_an_edit()
 
 @pytest.mark.parametrize("where", ["run", "store"])
 def test_a_run_that_is_decided_is_streamed_on_as_it_was_decided(where: str) -> None:
-    """U81: a run itself means "yes" only where nothing was decided."""
+    """A run itself means "yes" only where nothing was decided."""
     agent, store = react(), MemoryStore()
     with context(lm=ScriptedLM([call("a"), DONE])):
         run = agent.start(task="x", store=store)
@@ -465,7 +453,7 @@ def test_a_run_that_is_decided_is_streamed_on_as_it_was_decided(where: str) -> N
 
 
 def test_a_run_with_one_of_two_questions_decided_still_waits_for_the_other() -> None:
-    """U81: no "yes" is read into a run that somebody has begun to decide."""
+    """No "yes" is read into a run that somebody has begun to decide."""
     agent = react()
     with context(
         lm=ScriptedLM([Response("", (call("a").tool_calls[0], call("b").tool_calls[0])), DONE]),
@@ -480,7 +468,7 @@ def test_a_run_with_one_of_two_questions_decided_still_waits_for_the_other() -> 
 
 
 def test_an_edited_call_is_told_as_it_ran() -> None:
-    """A9: observers see the call that ran; the model, whose own call stays as it wrote it, is told of the change."""
+    """Observers see the call that ran; the model, whose own call stays as it wrote it, is told of the change."""
     told: list[Any] = []
     with context(lm=ScriptedLM([call("a"), DONE]), callbacks=[told.append]):
         run = react().start(task="x")
@@ -497,7 +485,7 @@ def test_an_edited_call_is_told_as_it_ran() -> None:
 
 
 def test_decided_calls_run_in_the_order_of_the_calls() -> None:
-    """A12: an edited one keeps its place."""
+    """An edited one keeps its place."""
     both = Response("", tuple(ToolCall(name="rm", args={"path": path}) for path in "abc"))
     with context(lm=ScriptedLM([both, DONE])):
         agent = ReAct("task -> answer", [rm.model_copy(update={"concurrent": False})])
@@ -559,7 +547,7 @@ def test_a_decision_made_by_id_is_taken_by_the_loop_that_passes_the_exception(
     ran: list[str],
     observed: str,
 ) -> None:
-    """U99, U104: the bare exception means "yes" only where nothing was decided."""
+    """The bare exception means "yes" only where nothing was decided."""
     agent, lm = react(), ScriptedLM([call("a"), DONE])
     error = asked(agent, lm, task="x")
     respond_to_confirmation(error.confirmation_id, *said)
@@ -570,7 +558,7 @@ def test_a_decision_made_by_id_is_taken_by_the_loop_that_passes_the_exception(
 
 
 def test_the_exception_of_a_decided_run_can_be_passed_again() -> None:
-    """U111: the prediction again, and nothing runs twice."""
+    """The prediction again, and nothing runs twice."""
     agent, lm = react(), ScriptedLM([call("a"), DONE])
     error = asked(agent, lm, task="x")
     respond_to_confirmation(error.confirmation_id, approved=False)
@@ -580,7 +568,6 @@ def test_the_exception_of_a_decided_run_can_be_passed_again() -> None:
 
 
 def test_a_state_takes_udspys_keyword_and_tells_what_is_asked() -> None:
-    """U104."""
     agent, lm = react(), ScriptedLM([call("a"), DONE])
     error = asked(agent, lm, task="x")
     state = ResumeState(error, user_response="no")
@@ -596,7 +583,7 @@ def test_a_state_takes_udspys_keyword_and_tells_what_is_asked() -> None:
 
 
 def test_a_state_of_a_run_tells_its_first_question() -> None:
-    """Ours: and none once it is done."""
+    """And none once it is done."""
     agent, lm = react(), ScriptedLM([call("a"), DONE])
     error = asked(agent, lm, task="x")
     state = ResumeState(error.run)
@@ -737,7 +724,6 @@ def test_an_input_with_a_factory_is_made_for_each_call_of_the_program_as_a_tool(
 
 
 def test_a_response_is_given_once() -> None:
-    """Ours."""
     error = asked(react(), ScriptedLM([call("a")]), task="x")
     with pytest.raises(InputError, match="`user_response` is another name of `response`"):
         ResumeState(error, "yes", user_response="no")
@@ -763,7 +749,7 @@ class Asks(Module):
 
 @pytest.mark.parametrize("way", sorted(STARTS.keys() - {"aforward"}))
 def test_a_program_that_raises_its_question_itself_is_told_how_to_ask(way: str) -> None:
-    """U104: nothing waits where no act asked."""
+    """Nothing waits where no act asked."""
     with pytest.raises(ConfirmationRequired) as raised:
         STARTS[way](Asks(), None)
     assert raised.value.context == {"inputs": {"task": "x"}}

@@ -65,7 +65,7 @@ def test_a_program_keeps_its_servers_and_what_they_listed_and_no_secret(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """M67: spec and pins, no live session; loading reconnects lazily."""
+    """Spec and pins, no live session; loading reconnects lazily."""
     path = saved(tmp_path, [server(tmp_path), local])
     text = path.read_text()
     assert "hunter2" not in text
@@ -111,7 +111,7 @@ def test_a_server_that_changed_since_is_told_and_its_new_tools_come_in_the_next_
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """M62, M67: what was saved is what the server is compared with."""
+    """What was saved is what the server is compared with."""
     monkeypatch.setenv("API_KEY", "again")
     caplog.set_level(logging.WARNING, "ferrule.mcp")
     path = saved(tmp_path, [server(tmp_path)])
@@ -155,7 +155,7 @@ def test_a_run_is_resumed_with_the_saved_program_though_the_server_changed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P69: the tools of a kept run are those of the saved program, not those that the server lists by now."""
+    """The tools of a kept run are those of the saved program, not those that the server lists by now."""
     monkeypatch.setenv("API_KEY", "again")
     there = server(tmp_path)
     agent = ReAct("task -> answer", [there, ferrule.Tool(local, require_confirmation=True)])

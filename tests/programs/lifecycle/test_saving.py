@@ -39,7 +39,7 @@ def other_add(a: int, b: int, c: int = 0) -> int:
 
 
 def test_a_program_comes_back_as_it_was(tmp_path: Path) -> None:
-    """D13, D41: signature, demos, settings."""
+    """Signature, demos, settings."""
     before = Predict(
         "question -> answer: int",
         demos=[{"question": "a", "answer": 1}],
@@ -67,7 +67,6 @@ class Seen(Signature):
 
 
 def test_pictures_in_demos_are_pictures_again(tmp_path: Path) -> None:
-    """D13, D37."""
     photo = Image.from_bytes(b"PNG", "image/png")
     first, again = Predict(Seen, demos=[{"photo": photo, "animal": "cat"}]), Predict(Seen)
     first.save(tmp_path / "program.json")
@@ -82,7 +81,7 @@ def test_pictures_in_demos_are_pictures_again(tmp_path: Path) -> None:
 
 
 def test_an_agents_tools_travel_as_data_and_are_bound_again_by_name(tmp_path: Path) -> None:
-    """D13: no function in the file; bound from the tools given, or from those the agent has."""
+    """No function in the file; bound from the tools given, or from those the agent has."""
     path = tmp_path / "agent.json"
     ReAct("question -> answer: int", [add]).save(path)
     state = json.loads(path.read_text())
@@ -99,7 +98,6 @@ def test_an_agents_tools_travel_as_data_and_are_bound_again_by_name(tmp_path: Pa
 
 
 def test_a_tool_that_changed_is_told(tmp_path: Path) -> None:
-    """D13."""
     path = tmp_path / "agent.json"
     ReAct("question -> answer: int", [add]).save(path)
     with pytest.warns(UserWarning, match="tool `add` of `react` changed"):
@@ -107,7 +105,7 @@ def test_a_tool_that_changed_is_told(tmp_path: Path) -> None:
 
 
 def test_a_loaded_signature_reaches_the_loop_and_finish(tmp_path: Path) -> None:
-    """D13: instructions and descriptions of outputs."""
+    """Instructions and descriptions of outputs."""
     path = tmp_path / "agent.json"
     before = ReAct("question -> answer: int", [])
     changed = before.signature.with_instructions("Think of ducks.").with_updated_fields(
@@ -146,7 +144,7 @@ def test_what_is_no_state_of_this_program_is_refused_and_nothing_changes(
     state: Any,
     tmp_path: Path,
 ) -> None:
-    """Ours: all or nothing."""
+    """All or nothing."""
     program = Predict("question -> answer", tools=[Tool(add)])
     before = program.dump_state()
     with pytest.raises(ConfigurationError):
@@ -160,7 +158,6 @@ def test_what_is_no_state_of_this_program_is_refused_and_nothing_changes(
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe\x00", b"<html>"], ids=range(4))
 def test_a_file_that_is_no_saved_program_is_refused(content: bytes, tmp_path: Path) -> None:
-    """Ours."""
     path = tmp_path / "broken.json"
     path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=r"broken\.json is not a saved program"):
@@ -176,7 +173,7 @@ class Hidden(Module):
 
 
 def test_parts_behind_a_leading_underscore_are_saved_too() -> None:
-    """D41: as DSPy does; they were left out without a word."""
+    """As DSPy does; they were left out without a word."""
     before, after = Hidden(), Hidden()
     before._draft.demos = [{"q": "a", "draft": "b"}]
     after.load_state(before.dump_state())
@@ -184,7 +181,7 @@ def test_parts_behind_a_leading_underscore_are_saved_too() -> None:
 
 
 def test_a_state_without_the_private_parts_is_refused() -> None:
-    """Ours: a state names all predictors."""
+    """A state names all predictors."""
     state = Hidden().dump_state()
     del state["predictors"]["_draft"]
     with pytest.raises(ConfigurationError, match=r"this program has \['_draft', 'answer'\]"):
@@ -193,7 +190,7 @@ def test_a_state_without_the_private_parts_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["api_key", "apikey", "key", "token", "headers"])
 def test_a_key_among_the_settings_is_never_written(tmp_path: Path, name: str) -> None:
-    """D13, L1: refused where it is given, and where the file would be written."""
+    """Refused where it is given, and where the file would be written."""
     for make in (Predict, ChainOfThought):
         with pytest.raises(ConfigurationError, match=f"`{name}` is not a setting") as caught:
             make("question -> answer", **{name: "sk-2"})
@@ -251,7 +248,7 @@ def test_a_state_of_another_version_is_refused() -> None:
 
 
 def test_half_a_surrogate_pair_in_a_demo_is_saved_and_comes_back(tmp_path: Path) -> None:
-    """Ours: `save` raised after it had emptied the file, and the program that was saved before was lost."""
+    """`save` raised after it had emptied the file, and the program that was saved before was lost."""
     path, demos = tmp_path / "program.json", [{"question": "\ud83d", "answer": "ä"}]
     Predict("question -> answer", demos=demos).save(path)
     again = Predict("question -> answer")

@@ -220,7 +220,7 @@ def test_arguments_of_finish_that_are_no_json_go_back_too():
 )
 @pytest.mark.parametrize("signature", ["question -> answer", "question -> answer: int"])
 def test_a_model_whose_answer_was_cut_hears_why_and_answers_again(cut: Response, signature: str):
-    """Ours: half a sentence, or 4 in place of 42, is no answer."""
+    """Half a sentence, or 4 in place of 42, is no answer."""
     cut = replace(cut, finish_reason="length")
     lm = ScriptedLM(
         [cut, native_step("", "finish", {"answer": 42 if "int" in signature else "forty-two"})],
@@ -361,7 +361,7 @@ def test_such_a_function_may_return_what_it_was_given(check: Any):
 
 
 def test_such_a_function_cannot_change_outputs():
-    """Ours: the change would be lost."""
+    """The change would be lost."""
     program = agent()
     program.output_validator(lambda outputs: {"answer": outputs.answer + 1})
     with pytest.raises(ConfigurationError, match="only checks"):
@@ -384,8 +384,6 @@ def test_a_function_of_other_arguments_is_refused_as_an_output_validator(wrong: 
 
 
 def test_an_output_validator_may_be_any_callable_of_one_argument():
-    """Ours."""
-
     class Check:
         def check(self, output: Any, strict: bool = True) -> None:
             del output, strict

@@ -129,7 +129,6 @@ def offered(lm: ScriptedLM, at: int, mode: str) -> str:
 
 
 def test_a_loaded_tool_is_shown_and_used_in_the_next_step(mode: str, driver: str) -> None:
-    """U146, U148, U151, U152."""
     with script(mode, LOAD, USE, DONE) as lm:
         made = call(agent(mode, loader(adding(calculator))), driver, question="?", lm=lm)
     assert made.answer == "130938"
@@ -158,7 +157,6 @@ def test_the_prompt_before_the_change_stays_as_it_was(mode: str) -> None:
     ids=["chat", "json", "xml"],
 )
 def test_every_adapter_shows_loaded_tools_in_text(adapter: Any) -> None:
-    """U152."""
     step = Signature("situation -> next_thought, next_tool_name, next_tool_args: dict")
     turns = [
         {"next_thought": why, "next_tool_name": name, "next_tool_args": args or {}}
@@ -172,7 +170,7 @@ def test_every_adapter_shows_loaded_tools_in_text(adapter: Any) -> None:
 
 
 def test_a_change_never_leaves_its_run(mode: str, driver: str) -> None:
-    """U153: the agent itself, and its next run, are as before."""
+    """The agent itself, and its next run, are as before."""
     program = agent(mode, loader(adding(calculator)))
     with script(mode, LOAD, DONE) as lm:
         call(program, driver, question="?", lm=lm)
@@ -184,7 +182,7 @@ def test_a_change_never_leaves_its_run(mode: str, driver: str) -> None:
 
 
 def test_runs_at_the_same_time_have_tools_of_their_own() -> None:
-    """U153: two runs of one agent, both in the middle of their callbacks at once."""
+    """Two runs of one agent, both in the middle of their callbacks at once."""
     both = threading.Barrier(2)
     made: list[ModuleContext] = []
 
@@ -220,7 +218,7 @@ def test_runs_at_the_same_time_have_tools_of_their_own() -> None:
 
 
 def test_the_callback_is_shown_the_program_and_the_run() -> None:
-    """U147: ReAct gives trajectory and inputs; everything else of the module is the user's own."""
+    """ReAct gives trajectory and inputs; everything else of the module is the user's own."""
     seen: list[ModuleContext] = []
 
     def look(context: ModuleContext) -> str:
@@ -246,7 +244,7 @@ def test_the_callback_is_shown_the_program_and_the_run() -> None:
 
 
 def test_predict_and_chain_of_thought_change_their_tools_too(mode: str, driver: str) -> None:
-    """U147, U159: `context.module` is the module the user built; Predict gives the conversation."""
+    """`context.module` is the module the user built; Predict gives the conversation."""
     seen: list[ModuleContext] = []
 
     def change(context: ModuleContext) -> str:
@@ -279,7 +277,7 @@ def test_predict_and_chain_of_thought_change_their_tools_too(mode: str, driver: 
 
 
 def test_an_async_callback_is_awaited(mode: str, driver: str) -> None:
-    """U150: by either driver."""
+    """By either driver."""
 
     async def change(context: ModuleContext) -> str:
         await asyncio.sleep(0)
@@ -295,8 +293,6 @@ def test_a_callback_that_returns_no_text_is_told_so_and_changes_nothing(
     returned: Any,
     driver: str,
 ) -> None:
-    """U149."""
-
     def change(context: ModuleContext) -> Any:
         adding(calculator)(context)
         return returned
@@ -315,8 +311,6 @@ def test_a_callback_that_raises_becomes_an_observation_and_changes_nothing(
     mode: str,
     driver: str,
 ) -> None:
-    """U154."""
-
     def change(context: ModuleContext) -> str:
         adding(calculator)(context)
         msg = "no licence"
@@ -333,7 +327,7 @@ def test_a_callback_that_raises_becomes_an_observation_and_changes_nothing(
 
 
 def test_built_in_tools_stay_and_are_not_doubled() -> None:
-    """U151: not passed, passed, and passed from the agent itself."""
+    """Not passed, passed, and passed from the agent itself."""
     program: ReAct
     names: list[list[str]] = []
 
@@ -362,7 +356,7 @@ def test_built_in_tools_stay_and_are_not_doubled() -> None:
 
 
 def test_two_tools_of_one_name_are_refused_inside_the_callback() -> None:
-    """U155: among themselves, and one that is called like a built-in one."""
+    """Among themselves, and one that is called like a built-in one."""
     raised: list[str] = []
 
     def change(context: ModuleContext) -> str:
@@ -380,7 +374,7 @@ def test_two_tools_of_one_name_are_refused_inside_the_callback() -> None:
 
 
 def test_a_text_without_a_change_is_all_right() -> None:
-    """U156: and it leaves no mark in the journal."""
+    """And it leaves no mark in the journal."""
     with script("native", LOAD, DONE) as lm:
         run = agent("native", loader(lambda context: "Unknown category: art")).start(
             question="?",
@@ -393,8 +387,6 @@ def test_a_text_without_a_change_is_all_right() -> None:
 
 
 def test_init_module_with_none_leaves_the_built_in_tools_only(mode: str) -> None:
-    """U159."""
-
     def change(context: ModuleContext) -> str:
         context.module.init_module(None)
         return "all gone"
@@ -409,7 +401,7 @@ def test_init_module_with_none_leaves_the_built_in_tools_only(mode: str) -> None
 
 
 def test_a_callable_that_is_not_marked_is_a_value(driver: str) -> None:
-    """U160: it is not run."""
+    """It is not run."""
     ran: list[Any] = []
 
     def plain() -> Any:
@@ -423,7 +415,6 @@ def test_a_callable_that_is_not_marked_is_a_value(driver: str) -> None:
 
 
 def test_a_loaded_tool_still_asks_a_person_first() -> None:
-    """U157."""
     ran: list[int] = []
     wipe = Tool(lambda: ran.append(1) or "wiped", "wipe", require_confirmation=True)
     with script("native", LOAD, ("", "wipe"), DONE) as lm:
@@ -446,7 +437,7 @@ def test_tools_are_loaded_only_for_those_who_may_have_them(
     user: str,
     may: bool,
 ) -> None:
-    """U157: who that is comes from the run's `deps`, which no model writes; and a policy holds for loaded tools too."""
+    """Who that is comes from the run's `deps`, which no model writes; and a policy holds for loaded tools too."""
 
     def load(ctx: Context) -> Any:
         """Load more tools."""
@@ -477,7 +468,6 @@ def test_tools_are_loaded_only_for_those_who_may_have_them(
 
 
 def test_a_resumed_run_has_its_tools_and_runs_no_callback_again(mode: str, driver: str) -> None:
-    """U158, R16."""
     made: list[int] = []
 
     def change(context: ModuleContext) -> str:
@@ -519,7 +509,7 @@ def stopped_after_loading(*tools: Any, change: Callable[[ModuleContext], Any]) -
 
 
 def test_another_process_finds_loaded_tools_among_those_it_is_handed() -> None:
-    """U158, R16: `Run.load(..., tools=[...])`."""
+    """`Run.load(..., tools=[...])`."""
     run, program = stopped_after_loading(change=adding(calculator))
     lm = script("native", USE, DONE)
     other = elsewhere(run, program, question="?", lm=ScriptedLM([]))
@@ -533,7 +523,7 @@ def test_another_process_finds_loaded_tools_among_those_it_is_handed() -> None:
 
 
 def test_another_process_finds_loaded_tools_on_the_programs_shelf() -> None:
-    """U158, R16: tools that the program has need not be handed in."""
+    """Tools that the program has need not be handed in."""
     run, program = stopped_after_loading(change=adding(calculator))
     again = agent("native", Toolbox(program.react.tools.values(), shelf=[calculator]))
     other = elsewhere(run, again, question="?", lm=ScriptedLM([]))
@@ -543,7 +533,7 @@ def test_another_process_finds_loaded_tools_on_the_programs_shelf() -> None:
 
 
 def test_a_newer_version_of_a_loaded_tool_takes_its_place() -> None:
-    """R12, R16: as with the program's own tools."""
+    """As with the program's own tools."""
     run, program = stopped_after_loading(change=adding(calculator))
     other = elsewhere(run, program, question="?", lm=ScriptedLM([]))
     other.extra_tools = (Tool(lambda expression: "", "calculator", "Something else."),)
@@ -552,7 +542,7 @@ def test_a_newer_version_of_a_loaded_tool_takes_its_place() -> None:
 
 
 def test_a_loaded_tool_that_is_not_found_again_is_named() -> None:
-    """R16: with what to do; and the run can still be resumed with it."""
+    """With what to do; and the run can still be resumed with it."""
     run, program = stopped_after_loading(change=adding(calculator))
     other = elsewhere(run, program, question="?", lm=ScriptedLM([]))
     other.resume()
@@ -566,7 +556,7 @@ def test_a_loaded_tool_that_is_not_found_again_is_named() -> None:
 
 
 def test_text_and_change_of_a_callback_are_one_entry_of_the_journal() -> None:
-    """U158: after a crash there is never the one without the other."""
+    """After a crash there is never the one without the other."""
     run, _ = stopped_after_loading(change=adding(calculator))
     (result,) = [entry.value for entry in run.journal.entries if entry.kind == "result"]
     assert result.content == "Loaded 1."
@@ -577,7 +567,7 @@ def test_text_and_change_of_a_callback_are_one_entry_of_the_journal() -> None:
 
 
 def test_callbacks_of_one_turn_do_not_undo_each_other(driver: str) -> None:
-    """U148, U142: each sees the tools before the turn; all their changes are made, in the order of the calls."""
+    """Each sees the tools before the turn; all their changes are made, in the order of the calls."""
     both = Response(
         "",
         tuple(ToolCall(name=name, args={}, id=name) for name in ("load", "more", "other")),
@@ -607,7 +597,6 @@ def test_callbacks_of_one_turn_do_not_undo_each_other(driver: str) -> None:
 
 
 def test_two_calls_of_one_turn_may_load_the_same_tool() -> None:
-    """U148, U155."""
     both = Response("", tuple(ToolCall(name=name, args={}, id=name) for name in ("load", "more")))
     with ScriptedLM([both, STEPS["native"](*USE), STEPS["native"](*DONE)]) as lm:
         made = agent(
@@ -623,8 +612,6 @@ def test_two_calls_of_one_turn_may_load_the_same_tool() -> None:
 
 
 def test_a_tool_can_be_taken_away_and_put_in_again() -> None:
-    """U148."""
-
     def change(context: ModuleContext) -> str:
         has = "clock" in context.module.tools
         rest = [each for each in context.module.tools.values() if each.name != "clock"]
@@ -645,7 +632,7 @@ def test_a_tool_can_be_taken_away_and_put_in_again() -> None:
 
 
 def test_a_callback_outside_a_program_is_a_failure_that_says_why() -> None:
-    """U146: nobody is there whose tools it could change."""
+    """Nobody is there whose tools it could change."""
     load = loader(adding(calculator))
     found = run_call(CheckedCall(ToolCall(name="load", args={}), load, load.prepare({})))
     assert found.is_error
@@ -689,7 +676,7 @@ def unload_group(group: str) -> Any:
 
 
 def test_tools_are_loaded_from_the_shelf_by_name(mode: str, driver: str) -> None:
-    """U148: `Load` and `Unload`, with globs."""
+    """`Load` and `Unload`, with globs."""
     steps = (
         ("", "load_group", {"group": "billing"}),
         ("", "billing.refund", {"invoice": "7"}),
@@ -713,7 +700,7 @@ def test_tools_are_loaded_from_the_shelf_by_name(mode: str, driver: str) -> None
 
 
 def test_what_cannot_be_loaded_is_said() -> None:
-    """U148: an unknown name, and one that is there already."""
+    """An unknown name, and one that is there already."""
     steps = (
         ("", "load_group", {"group": "ops"}),
         ("", "load_group", {"group": "ops"}),
@@ -765,7 +752,7 @@ def test_of_a_thousand_tools_the_model_sees_the_search_and_what_it_loaded() -> N
 
 
 def test_loaded_tools_are_shown_when_the_oldest_steps_no_longer_are(mode: str) -> None:
-    """U152: the window overflows, and the step that told of them is the first to go."""
+    """The window overflows, and the step that told of them is the first to go."""
     overflow: Any = ContextOverflowError("too long")
     with ScriptedLM(
         [STEPS[mode](*LOAD), STEPS[mode](*USE), overflow, overflow, STEPS[mode](*DONE)],
@@ -788,7 +775,7 @@ def test_a_model_that_refuses_tools_later_is_told_of_loaded_ones_in_the_text() -
 
 
 def test_a_view_can_be_read_and_not_written() -> None:
-    """U153: what would change nothing, or more than this run, is refused and told."""
+    """What would change nothing, or more than this run, is refused and told."""
     seen: list[Any] = []
 
     def change(context: ModuleContext) -> str:
@@ -818,7 +805,7 @@ def test_a_view_can_be_read_and_not_written() -> None:
 
 
 def test_agents_inside_a_program_have_tools_of_their_own() -> None:
-    """U153: each in its own place in the run, also when it is resumed."""
+    """Each in its own place in the run, also when it is resumed."""
 
     class Two(Module):
         def __init__(self) -> None:
@@ -841,7 +828,7 @@ def test_agents_inside_a_program_have_tools_of_their_own() -> None:
 
 
 def test_a_saved_program_keeps_its_shelf() -> None:
-    """U148: tools on the shelf are the program's, not the state's."""
+    """Tools on the shelf are the program's, not the state's."""
     program = agent("native", Toolbox([load_group], shelf=SHELF))
     other = agent("native", Toolbox([load_group], shelf=SHELF))
     other.load_state(program.dump_state())
@@ -850,7 +837,7 @@ def test_a_saved_program_keeps_its_shelf() -> None:
 
 
 def test_tools_are_remembered_for_the_latest_runs_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours: a process that runs for long does not keep all it ever loaded."""
+    """A process that runs for long does not keep all it ever loaded."""
     monkeypatch.setattr(dynamic, "_MOST_RUNS", 3)
     monkeypatch.setattr(dynamic, "_loaded", type(dynamic._loaded)())
     program = agent("native", loader(adding(calculator)))
@@ -866,7 +853,7 @@ def test_tools_are_remembered_for_the_latest_runs_only(monkeypatch: pytest.Monke
 
 
 def test_a_run_never_has_the_tool_of_another_run_of_its_id() -> None:
-    """U158: two stores may each have a run `order-1`."""
+    """Two stores may each have a run `order-1`."""
     wiped: list[str] = []
 
     def of(tenant: str) -> ReAct:
@@ -889,7 +876,7 @@ def test_a_run_never_has_the_tool_of_another_run_of_its_id() -> None:
 
 @pytest.mark.parametrize("handed", [False, True], ids=["not handed in", "handed in"])
 def test_a_tool_that_took_the_place_of_one_declared_alike_is_not_taken_for_it(handed: bool) -> None:
-    """R16: another process is told which tool is missing, and never runs the one that is gone."""
+    """Another process is told which tool is missing, and never runs the one that is gone."""
     ran: list[str] = []
 
     def named(which: str) -> Tool:
@@ -921,7 +908,7 @@ def test_a_tool_that_took_the_place_of_one_declared_alike_is_not_taken_for_it(ha
 
 @pytest.mark.parametrize("names", [["finish"], ["user_clarification"]], ids=["finish", "clarify"])
 def test_a_tool_on_the_shelf_is_not_called_like_a_built_in_one(names: list[str]) -> None:
-    """U151: said when the agent is made."""
+    """Said when the agent is made."""
     with pytest.raises(DuplicateToolError, match="built-in"):
         agent("native", Toolbox([clock], shelf=[Tool(lambda: "", name) for name in names]))
 
@@ -932,7 +919,7 @@ def test_a_run_out_of_a_store_finds_the_tools_it_had_loaded(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """U158, R16: and names those that are missing, before a model is asked."""
+    """And names those that are missing, before a model is asked."""
     store = MemoryStore() if kept == "memory" else SQLiteStore(tmp_path / "runs.db")
     program = agent("native", loader(adding(calculator)))
     with (
@@ -967,7 +954,7 @@ def test_a_run_out_of_a_store_finds_the_tools_it_had_loaded(
 
 
 def test_a_callback_that_was_interrupted_runs_again_with_its_call() -> None:
-    """U158, R5: it is a part of the call, and goes by the effect of the tool."""
+    """It is a part of the call, and goes by the effect of the tool."""
     made: list[int] = []
 
     def change(context: ModuleContext) -> str:
@@ -987,7 +974,7 @@ def test_a_callback_that_was_interrupted_runs_again_with_its_call() -> None:
 
 
 def test_a_flow_that_is_driven_by_hand_changes_its_tools_too() -> None:
-    """U148: without a run, which is where tools are remembered for a resumption."""
+    """Without a run, which is where tools are remembered for a resumption."""
     before = dict(dynamic._loaded)
     lm = script("native", LOAD, USE, DONE)
     flow = agent("native", loader(adding(calculator))).flow(question="?", lm=lm)
@@ -1011,7 +998,7 @@ def test_a_flow_that_is_driven_by_hand_changes_its_tools_too() -> None:
 
 
 def test_a_predictor_of_ones_own_inside_a_chain_of_thought_still_has_its_say() -> None:
-    """Ours: its flow is what runs."""
+    """Its flow is what runs."""
 
     class Loud(Predict):
         def flow(self, /, **inputs: Any) -> Any:

@@ -77,7 +77,7 @@ def requested(**inputs: Any) -> Any:
     ],
 )
 def test_every_form_of_a_declaration_is_the_same_on_the_request(given: Any) -> None:
-    """E1, E3, E4, E5: one canonical form."""
+    """One canonical form."""
     before = copy.deepcopy(given) if isinstance(given, dict) else vars(given).copy()
     assert list(requested(tools=[given]).tools) == [CANONICAL]
     assert list(requested(extra=given).tools) == [CANONICAL]
@@ -88,14 +88,13 @@ def test_every_form_of_a_declaration_is_the_same_on_the_request(given: Any) -> N
 
 
 def test_a_function_declares_itself() -> None:
-    """E4."""
     [tool] = requested(tools=[add]).tools
     assert tool["function"]["name"] == "add"
     assert tool["function"]["parameters"]["required"] == ["a"]
 
 
 def test_arguments_that_have_a_default_or_say_so_are_optional() -> None:
-    """E5, D11: required reflects real optionality."""
+    """Required reflects real optionality."""
     arguments = [
         {"name": "a", "type": "string", "description": "A."},
         {"name": "b", "type": "integer", "default": 3},
@@ -121,7 +120,7 @@ def test_a_declaration_without_parameters_takes_no_arguments() -> None:
 
 
 def test_an_argument_may_be_called_like_a_keyword_of_schemas() -> None:
-    """U25, P39: arguments by name whose names are `type` and `properties`."""
+    """Arguments by name whose names are `type` and `properties`."""
     arguments = {"type": {"type": "string"}, "properties": {"type": "object"}}
     [tool] = requested(tools=[{**BARE, "parameters": arguments}]).tools
     assert tool["function"]["parameters"]["properties"] == arguments
@@ -129,13 +128,13 @@ def test_an_argument_may_be_called_like_a_keyword_of_schemas() -> None:
 
 @pytest.mark.parametrize("given", [None, [], ()], ids=["None", "empty list", "empty tuple"])
 def test_nothing_given_puts_no_tools_on_the_request(given: Any) -> None:
-    """E7: no `tools` key at all."""
+    """No `tools` key at all."""
     assert len(requested(tools=given).tools) == 0
     assert len(requested().tools) == 0
 
 
 def test_several_fields_are_merged_in_order_behind_the_programs_own() -> None:
-    """E6, E17: the program's tools, then the fields' in declared order."""
+    """The program's tools, then the fields' in declared order."""
     lm = ScriptedLM([Response("done")])
     program = Predict(Ask, tools=[Tool(add, "own")], native=True)
     program(
@@ -199,7 +198,6 @@ def test_what_declares_no_tool_is_tagged_and_no_model_is_asked(
 
 
 def test_a_name_used_in_two_fields_or_by_the_program_is_refused() -> None:
-    """E6, D14."""
     for program in (Predict(Ask), Predict(Ask, tools=[add])):
         with pytest.raises(ToolCallError) as raised:
             program(question="q", tools=[add], extra=add, lm=ScriptedLM([]))
@@ -207,7 +205,6 @@ def test_a_name_used_in_two_fields_or_by_the_program_is_refused() -> None:
 
 
 def test_the_error_is_the_same_in_sync_async_and_stream() -> None:
-    """E57."""
     program = Predict(Ask)
     found = []
     for call in (
@@ -224,7 +221,7 @@ def test_the_error_is_the_same_in_sync_async_and_stream() -> None:
 
 
 def test_the_callers_tools_are_used_as_they_are() -> None:
-    """E68, U24: no copy, no change."""
+    """No copy, no change."""
     tool = Tool(add)
     before = copy.deepcopy(tool.declaration)
     tools = [tool]
@@ -234,7 +231,7 @@ def test_the_callers_tools_are_used_as_they_are() -> None:
 
 
 def test_tools_of_inputs_are_run_where_the_program_runs_its_own() -> None:
-    """E17: with tools of its own and no output for calls, `Predict` runs what the model calls."""
+    """With tools of its own and no output for calls, `Predict` runs what the model calls."""
 
     class Work(Signature):
         """Work."""
@@ -264,7 +261,7 @@ def test_tools_of_inputs_are_run_where_the_program_runs_its_own() -> None:
 
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 def test_an_agent_may_be_given_tools_with_its_inputs(native):
-    """E1, E18: `ReAct` as well, and it runs them."""
+    """`ReAct` as well, and it runs them."""
 
     class Given(Signature):
         """Answer."""
@@ -296,7 +293,7 @@ def test_an_agent_may_be_given_tools_with_its_inputs(native):
 
 
 def test_what_an_argument_itself_requires_is_kept() -> None:
-    """E5: `required` of an argument is a yes or no, `required` of its schema a list."""
+    """`required` of an argument is a yes or no, `required` of its schema a list."""
     inner = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
     for parameters in ([{"name": "a", **inner}], {"a": inner}):
         [declared] = requested(tools=[{**BARE, "parameters": parameters}]).tools
@@ -308,7 +305,6 @@ def test_what_an_argument_itself_requires_is_kept() -> None:
 
 
 def test_parameters_that_are_no_json_are_told() -> None:
-    """E57."""
     for bad in (
         {"type": "object", "properties": {"a": {"default": object()}}},
         {"type": "object", "default": float("nan")},

@@ -104,7 +104,6 @@ def test_a_tool_that_came_is_offered_from_the_next_turn_on_and_the_prompt_before
     sums: Any,
     native: bool,
 ) -> None:
-    """P66, P73, M55."""
     made, server = sums
     lm = script(native, call("change", what="more"), call("times", a=2, b=3))
     agent = ReAct("task -> answer", [server, tell(made)], native=native)
@@ -128,7 +127,7 @@ def test_a_tool_that_came_is_offered_from_the_next_turn_on_and_the_prompt_before
 
 @pytest.mark.parametrize("native", [True, False])
 def test_a_tool_that_went_is_told_to_a_model_that_calls_it(sums: Any, native: bool) -> None:
-    """M55: a clear error."""
+    """A clear error."""
     made, server = sums
     lm = script(native, call("change", what="less"), call("add", a=2, b=3))
     prediction = ReAct("task -> answer", [server, tell(made)], native=native)(task="x", lm=lm)
@@ -139,7 +138,7 @@ def test_a_tool_that_went_is_told_to_a_model_that_calls_it(sums: Any, native: bo
 
 
 def test_async_programs_take_in_changes_too(sums: Any) -> None:
-    """M55: on an event loop."""
+    """On an event loop."""
     made, server = sums
 
     async def whole() -> Any:
@@ -226,7 +225,7 @@ def test_predict_sees_changes_too(sums: Any) -> None:
 
 
 def test_a_replay_has_the_same_tools_and_lists_none(sums: Any) -> None:
-    """P69: what changed stands in the journal."""
+    """What changed stands in the journal."""
     made, server = sums
 
     def ask(what: str) -> str:
@@ -254,7 +253,7 @@ def test_a_replay_has_the_same_tools_and_lists_none(sums: Any) -> None:
 
 
 def test_a_quiet_server_costs_no_entry_and_no_list(sums: Any) -> None:
-    """M32: nothing is listed unless there is a reason."""
+    """Nothing is listed unless there is a reason."""
     made, _ = sums
     quiet = MCPServer.in_memory(made, trust=True, confirm=False, result_mode="content")
     lm = ScriptedLM([call("add", a=2, b=3), FINISH])
@@ -265,7 +264,7 @@ def test_a_quiet_server_costs_no_entry_and_no_list(sums: Any) -> None:
 
 
 def test_many_tools_of_a_server_go_on_the_shelf_and_new_ones_too(sums: Any) -> None:
-    """P73: `Toolbox(search=..., keep=...)` over servers."""
+    """`Toolbox(search=..., keep=...)` over servers."""
     made, server = sums
     box = Toolbox([server, tell(made)], search="bm25", keep=["change"])
     lm = ScriptedLM(
@@ -319,7 +318,7 @@ def test_a_run_finds_new_tools_on_the_shelf_after_another_run_has_begun_with_the
 
 
 def test_servers_are_connected_when_their_tools_are_first_needed(sums: Any) -> None:
-    """P66: `ReAct([server])` spawns nothing."""
+    """`ReAct([server])` spawns nothing."""
     _, server = sums
     agent = ReAct("task -> answer", [server])
     assert isinstance(agent.react.toolbox, LiveToolbox)
@@ -331,7 +330,7 @@ def test_servers_are_connected_when_their_tools_are_first_needed(sums: Any) -> N
 
 
 def test_names_that_two_servers_have_are_told_apart_by_the_server() -> None:
-    """M39: and a server cannot take the names of the built-in tools."""
+    """And a server cannot take the names of the built-in tools."""
 
     def finish() -> str:
         """Not ours."""
@@ -359,7 +358,7 @@ def test_names_that_two_servers_have_are_told_apart_by_the_server() -> None:
 
 
 def test_a_server_can_be_added_while_the_agent_works_once_a_person_agrees(sums: Any) -> None:
-    """P66: nothing is connected before."""
+    """Nothing is connected before."""
     _, server = sums
 
     def add_server(name: str) -> Any:

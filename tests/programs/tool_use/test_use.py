@@ -61,7 +61,7 @@ def test_a_call_that_lost_a_part_asks_first_where_it_must_happen_once(
 
 
 def test_nobody_is_asked_about_other_repairs_or_tools() -> None:
-    """L11: a repair that only rewrites is no loss, and `once` that is taken for granted was not said."""
+    """A repair that only rewrites is no loss, and `once` that is taken for granted was not said."""
     assert (started(tool(effect="once")(pay), HARMLESS).status, RAN) == ("done", [5])
     assert (started(Tool(pay), LOSSY).status, RAN) == ("done", [5])
     assert (started(tool(effect="idempotent")(pay), LOSSY).status, RAN) == ("done", [5])
@@ -83,7 +83,7 @@ def forecast(city: str, days: int = 1) -> str:
 
 
 def test_a_number_for_text_and_null_for_a_default_are_repairs_that_everybody_sees() -> None:
-    """A5: in the result of every way to call, and in events and stored runs."""
+    """In the result of every way to call, and in events and stored runs."""
     named = ("number_to_string", "null_as_default")
     call = ToolCall(name="forecast", args={"city": 5, "days": None}, id="c")
     seen: list[Any] = []
@@ -119,7 +119,7 @@ def test_arguments_that_fit_need_no_repair() -> None:
 
 
 def test_a_question_holds_the_schema_and_the_effect_of_its_tool() -> None:
-    """W4: a door without the program can show a form."""
+    """A door without the program can show a form."""
 
     @tool(require_confirmation=True, effect="once")
     def pay(to: str, euros: float = 5.0) -> str:
@@ -136,7 +136,7 @@ def test_a_question_holds_the_schema_and_the_effect_of_its_tool() -> None:
 
 
 def test_the_schema_is_no_part_of_what_a_decision_is_bound_to() -> None:
-    """W4: the fingerprint covers it."""
+    """The fingerprint covers it."""
     call = ToolCall(name="pay", args={"euros": 3})
     assert (
         Question("confirm", "?", call).digest

@@ -120,7 +120,7 @@ def _order_shown(question: Question) -> tuple[str, str, str]:
 
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_call_runs_with_the_defaults_that_were_shown(is_loaded: bool) -> None:
-    """U74, U78: the check of the call is repeated when the run resumes, and a factory makes another value."""
+    """The check of the call is repeated when the run resumes, and a factory makes another value."""
     placed: list[Any] = []
     store, agent = MemoryStore(), _order_agent(placed)
     run = agent.start(task="x", store=store, run_id="r")
@@ -133,7 +133,6 @@ def test_a_call_runs_with_the_defaults_that_were_shown(is_loaded: bool) -> None:
 
 
 def test_an_edit_keeps_the_defaults_that_were_shown() -> None:
-    """U86."""
     placed: list[Any] = []
     run = _order_agent(placed).start(task="x")
     number, article, _ = _order_shown(run.pending[0])
@@ -160,7 +159,7 @@ def test_defaults_that_were_shown_stay_while_another_call_of_the_turn_waits() ->
 
 
 def test_the_question_shows_what_will_run_and_why() -> None:
-    """A5, U74, U106: prepared arguments, definition, thought, raw beside prepared."""
+    """Prepared arguments, definition, thought, raw beside prepared."""
     shop = Shop([pays("ada", amount="7")])
     run = shop.start()
     [question] = run.pending
@@ -172,7 +171,6 @@ def test_the_question_shows_what_will_run_and_why() -> None:
 
 
 def test_an_approval_runs_the_call_once_with_what_was_shown() -> None:
-    """U78, U79."""
     shop = Shop([pays("ada"), pays("ada")])
     run = shop.start()
     first = run.pending[0]
@@ -191,7 +189,6 @@ def test_an_approval_runs_the_call_once_with_what_was_shown() -> None:
 
 
 def test_identical_calls_of_one_turn_need_a_decision_each() -> None:
-    """U96, U112, A12."""
     shop = Shop([pays("ada", "ada")])
     run = shop.start()
     one, two = run.pending
@@ -206,7 +203,7 @@ def test_identical_calls_of_one_turn_need_a_decision_each() -> None:
 
 
 def test_ids_are_not_made_of_what_a_model_can_know() -> None:
-    """U94: another run with the same call has another id, and does not take the decision."""
+    """Another run with the same call has another id, and does not take the decision."""
     one, two = (Shop([pays("ada")]).start() for _ in range(2))
     assert one.pending[0].id != two.pending[0].id
     with pytest.raises(DecisionError, match="No question"):
@@ -216,14 +213,13 @@ def test_ids_are_not_made_of_what_a_model_can_know() -> None:
 
 
 def test_a_decision_on_something_else_than_is_shown_is_refused() -> None:
-    """A5, V3."""
     run = Shop([pays("ada")]).start()
     with pytest.raises(DecisionError, match="does not fit what question"):
         run.answer(replace(run.pending[0].approve(), shown="0" * 20))
 
 
 def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> None:
-    """U95, V3: the approval was for another definition; the question is asked anew, and nothing runs."""
+    """The approval was for another definition; the question is asked anew, and nothing runs."""
     shop = Shop([pays("ada")])
     run = shop.start()
     before = run.pending[0]
@@ -264,7 +260,7 @@ def asking(check: Callable[[], str]) -> Module:
 
 
 def test_a_definition_that_changed_voids_the_decision_and_asks_again() -> None:
-    """V3, U95: before it is taken, and after it was journalled while nothing was done on it."""
+    """Before it is taken, and after it was journalled while nothing was done on it."""
     version = ["1"]
     program = asking(lambda: version[0])
     run = program.start()
@@ -285,7 +281,7 @@ def test_a_definition_that_changed_voids_the_decision_and_asks_again() -> None:
 
 
 def test_forty_contenders_run_the_call_once() -> None:
-    """V4, U79, U111: decided and resumed from forty threads at once."""
+    """Decided and resumed from forty threads at once."""
     shop = Shop([pays("ada")])
     run = shop.start()
     question = run.pending[0]
@@ -317,7 +313,6 @@ def test_forty_contenders_run_the_call_once() -> None:
     ids=["edit_without_change", "approval_with_arguments", "denial_with_grant", "revoke"],
 )
 def test_a_decision_that_contradicts_itself_is_refused(decision: Decision) -> None:
-    """U87, U90."""
     run = Shop([pays("ada")]).start()
     with pytest.raises(DecisionError):
         run.answer(replace(decision, question_id=run.pending[0].id))
@@ -326,7 +321,7 @@ def test_a_decision_that_contradicts_itself_is_refused(decision: Decision) -> No
 
 @pytest.mark.parametrize("word", ["no", "false", 1, None])
 def test_a_response_approves_with_true_alone(word: Any) -> None:
-    """U90: text of a web form, such as "false", is true in Python."""
+    """Text of a web form, such as "false", is true in Python."""
     run = Shop([pays("ada")]).start()
     with pytest.raises(DecisionError, match="`approved` is True or False"):
         respond_to_confirmation(run.pending[0].id, approved=word)
@@ -340,7 +335,7 @@ def test_always_takes_a_grant() -> None:
 
 
 def test_an_edit_that_does_not_fit_the_tool_is_asked_about_again_and_nothing_runs() -> None:
-    """U85, U84, U86: and a part of the arguments is enough."""
+    """And a part of the arguments is enough."""
     shop = Shop([pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve(amount="much"))
@@ -353,7 +348,7 @@ def test_an_edit_that_does_not_fit_the_tool_is_asked_about_again_and_nothing_run
 
 
 def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
-    """U86, U74: what is not changed runs as it would have run."""
+    """What is not changed runs as it would have run."""
     got: list[tuple[str, str]] = []
 
     @tool(require_confirmation=True)
@@ -372,7 +367,7 @@ def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
 
 
 def test_an_edit_of_one_argument_leaves_the_others_as_they_were_shown_and_a_replay_agrees() -> None:
-    """A6: to check once more what was checked would change it, or refuse it."""
+    """To check once more what was checked would change it, or refuse it."""
     got: list[tuple[str, int, list[int]]] = []
 
     @tool(require_confirmation=True)
@@ -405,7 +400,6 @@ def test_an_edit_of_one_argument_leaves_the_others_as_they_were_shown_and_a_repl
 def test_every_decision_says_who_when_from_where_and_on_what(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A7, U102, V8."""
     monkeypatch.setattr(confirm, "time", lambda: 100.0)
     shop = Shop([pays("ada")])
     run = shop.start()
@@ -433,7 +427,7 @@ def test_a_question_that_nobody_answers_in_time_counts_as_denied(
     monkeypatch: pytest.MonkeyPatch,
     needs: Any,
 ) -> None:
-    """U101, V6: the model is told, a late approval is refused."""
+    """The model is told, a late approval is refused."""
     now = [1000.0]
     for module in (ask_person, confirm):
         monkeypatch.setattr(module, "time", lambda: now[0])
@@ -462,7 +456,6 @@ def test_a_question_that_nobody_answers_in_time_counts_as_denied(
 def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """V6."""
     now = [1000.0]
     for module in (ask_person, confirm):
         monkeypatch.setattr(module, "time", lambda: now[0])
@@ -478,7 +471,6 @@ def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(
 
 
 def test_policies_of_settings_and_agent_both_count_and_the_stricter_wins() -> None:
-    """A4."""
     shop = Shop(
         [pays("ada"), pays("eve", amount=500), native_step("", "look", {"at": "x"})],
         policy=Policy([allow("pay"), deny("look")]),
@@ -498,7 +490,7 @@ def test_policies_of_settings_and_agent_both_count_and_the_stricter_wins() -> No
 
 
 def test_a_denial_by_policy_is_told_with_its_reason_and_runs_nothing() -> None:
-    """A4: an observation; the run goes on."""
+    """An observation; the run goes on."""
     shop = Shop(
         [pays("ada", "bob")],
         policy=Policy([deny("pay", to="ada", reason="not her"), allow("pay")]),
@@ -510,7 +502,6 @@ def test_a_denial_by_policy_is_told_with_its_reason_and_runs_nothing() -> None:
 
 
 def test_an_edit_is_no_way_around_a_policy() -> None:
-    """A4, V3."""
     shop = Shop([pays("ada")], policy=Policy([deny("pay", to="eve")]))
     run = shop.start()
     run.answer(run.pending[0].approve(to="eve"))
@@ -520,7 +511,7 @@ def test_an_edit_is_no_way_around_a_policy() -> None:
 
 
 def test_what_runs_is_what_was_written_down_as_decided() -> None:
-    """A2, A7: a decision is taken as its JSON says, whatever becomes of the objects it was made of."""
+    """A decision is taken as its JSON says, whatever becomes of the objects it was made of."""
     shop = Shop([pays("ada"), pays("bob")])
     store = MemoryStore()
     with context(lm=shop.lm):
@@ -546,7 +537,6 @@ def test_a_secret_is_no_edit_as_it_would_be_masked() -> None:
 @pytest.mark.parametrize("via_store", [True, False], ids=["store", "run"])
 @pytest.mark.parametrize("change", ["tool", "fingerprint", "same", "inside"])
 def test_a_grant_for_another_call_than_was_shown_is_refused(change: str, via_store: bool) -> None:
-    """A6."""
     shop, store = Shop([pays("ada")]), MemoryStore()
     with context(lm=shop.lm):
         run = shop.agent.start(task="x", store=store)
@@ -559,7 +549,7 @@ def test_a_grant_for_another_call_than_was_shown_is_refused(change: str, via_sto
 
 
 def test_only_a_call_that_asks_first_can_be_granted() -> None:
-    """A6: not the answer to a question of the model."""
+    """Not the answer to a question of the model."""
     with context(
         lm=ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE]),
     ):
@@ -569,7 +559,7 @@ def test_only_a_call_that_asks_first_can_be_granted() -> None:
 
 
 def test_the_time_of_a_decision_is_taken_where_it_is_put() -> None:
-    """V6: a door with another clock neither saves nor loses a decision."""
+    """A door with another clock neither saves nor loses a decision."""
     shop = Shop([pays("ada")], needs=ask(expires_s=60))
     run = shop.start()
     run.answer(replace(run.pending[0].approve(), at=1e12))
@@ -581,7 +571,7 @@ def test_the_time_of_a_decision_is_taken_where_it_is_put() -> None:
 
 @pytest.mark.parametrize("is_kept", [True, False], ids=["store", "memory"])
 def test_an_approval_does_not_outlive_a_cancellation(is_kept: bool) -> None:
-    """R15, A1: the run asks again when it is resumed, and it can be decided anew."""
+    """The run asks again when it is resumed, and it can be decided anew."""
     shop, store = Shop([pays("ada")]), MemoryStore()
     with context(lm=shop.lm):
         run = shop.agent.start(task="x", store=store if is_kept else None)
@@ -603,7 +593,7 @@ def test_an_approval_does_not_outlive_a_cancellation(is_kept: bool) -> None:
 
 
 def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind() -> None:
-    """R15: of a question that the execution had not come to yet."""
+    """Of a question that the execution had not come to yet."""
     shop = Shop([pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve())
@@ -614,7 +604,7 @@ def test_a_cancellation_in_the_middle_of_an_execution_leaves_no_approval_behind(
 
 
 def test_an_approval_that_another_process_discarded_is_not_used_by_a_run_that_had_read_it() -> None:
-    """R15, A1: what the store has left is what counts, and so does a denial that came later."""
+    """What the store has left is what counts, and so does a denial that came later."""
     shop, store = Shop([pays("ada")]), MemoryStore()
     with context(lm=shop.lm):
         shop.agent.start(task="x", store=store, run_id="r")
@@ -634,7 +624,6 @@ def test_an_interrupt_while_a_decision_is_written_leaves_a_question_that_can_be_
     monkeypatch: pytest.MonkeyPatch,
     is_kept: bool,
 ) -> None:
-    """A15, R15."""
     shop = Shop([pays("ada")])
     with context(lm=shop.lm):
         run = shop.agent.start(task="x", store=MemoryStore() if is_kept else None)
@@ -658,7 +647,7 @@ def test_an_interrupt_while_a_decision_is_written_leaves_a_question_that_can_be_
 
 @pytest.mark.parametrize("ahead_s", [600.0, -600.0])
 def test_a_question_of_a_stored_run_expires_by_the_clock_of_its_store(ahead_s: float) -> None:
-    """Q8: the clocks of machines do not matter."""
+    """The clocks of machines do not matter."""
     shop, store = (
         Shop([pays("ada")], needs=ask(expires_s=60)),
         MemoryStore(clock=lambda: time.time() + ahead_s),
@@ -671,7 +660,7 @@ def test_a_question_of_a_stored_run_expires_by_the_clock_of_its_store(ahead_s: f
 
 
 def test_a_copy_of_a_kept_run_does_not_bring_its_decisions_along() -> None:
-    """U79: the approval is taken once, where the run is kept."""
+    """The approval is taken once, where the run is kept."""
     shop, store = Shop([pays("ada")]), MemoryStore()
     with context(lm=shop.lm):
         run = shop.agent.start(task="x", store=store)
@@ -690,7 +679,7 @@ def test_a_copy_of_a_kept_run_does_not_bring_its_decisions_along() -> None:
 def test_what_was_decided_by_a_policy_stays_decided_when_the_policy_changes(
     later: Policy | None,
 ) -> None:
-    """A11: a replay goes by what was so then, and runs nothing twice."""
+    """A replay goes by what was so then, and runs nothing twice."""
     shop = Shop([native_step("", "look", {"at": "x"}), pays("ada")])
     with context(policy=Policy([allow("look")])):
         run = shop.start()
@@ -705,7 +694,6 @@ def test_what_was_decided_by_a_policy_stays_decided_when_the_policy_changes(
 
 
 def test_a_policy_that_comes_while_a_run_waits_moves_nothing() -> None:
-    """A11."""
     shop = Shop([native_step("", "look", {"at": "x"}), pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve())
@@ -716,8 +704,6 @@ def test_a_policy_that_comes_while_a_run_waits_moves_nothing() -> None:
 
 
 def test_destructive_asks_unless_the_tool_only_reads() -> None:
-    """A4."""
-
     @tool(require_confirmation="destructive", effect="read")
     def peek() -> str:
         """Peek."""
@@ -734,7 +720,6 @@ def test_destructive_asks_unless_the_tool_only_reads() -> None:
 
 
 def test_a_policy_is_set_for_the_process_too() -> None:
-    """A4."""
     shop = Shop([native_step("", "look", {"at": "x"})])
     configure(policy=Policy([deny("look")]))
     try:
@@ -748,7 +733,6 @@ def test_a_policy_is_set_for_the_process_too() -> None:
 
 
 def test_without_a_grant_every_call_asks_again() -> None:
-    """U80."""
     shop = Shop([pays("ada"), pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve())
@@ -769,7 +753,7 @@ def test_without_a_grant_every_call_asks_again() -> None:
     ids=["same", "one_call", "pattern", "other_pattern", "over", "until", "any"],
 )
 def test_a_grant_holds_for_what_it_says(grant: Grant, ran: list[str]) -> None:
-    """A6, V7: this run, N calls, until a time, the same arguments or a pattern."""
+    """This run, N calls, until a time, the same arguments or a pattern."""
     shop = Shop([pays("ada"), pays("ada"), pays("ada"), pays("eve")])
     run = shop.start()
     run.answer(run.pending[0].approve(always=grant).signed("grace"))
@@ -781,7 +765,6 @@ def test_a_grant_holds_for_what_it_says(grant: Grant, ran: list[str]) -> None:
 
 
 def test_grants_are_listed_and_revoked() -> None:
-    """A6, V7."""
     shop = Shop([pays("ada"), pays("ada"), pays("eve"), pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve(always=Grant(calls=3)))
@@ -799,7 +782,7 @@ def test_grants_are_listed_and_revoked() -> None:
 
 
 def test_a_grant_is_of_its_run_alone() -> None:
-    """U80, U114: no other run of the same agent, in the same context, is let through."""
+    """No other run of the same agent, in the same context, is let through."""
     shop = Shop([pays("ada"), DONE, pays("ada")])
     run = shop.start()
     run.answer(run.pending[0].approve(always=Grant(args="any")))
@@ -809,7 +792,7 @@ def test_a_grant_is_of_its_run_alone() -> None:
 
 
 def test_branches_at_once_use_the_last_calls_of_a_grant_once_each() -> None:
-    """V4, U79: of four branches that ask at the same time, two find what is left of the grant, and two wait."""
+    """Of four branches that ask at the same time, two find what is left of the grant, and two wait."""
     one = asking(lambda: "1")
 
     class Both(Module):
@@ -832,7 +815,6 @@ def test_branches_at_once_use_the_last_calls_of_a_grant_once_each() -> None:
 
 
 def test_a_decision_by_id_from_another_thread_or_task_counts() -> None:
-    """A8, U98, U99."""
     shop = Shop([pays("ada"), pays("bob")])
     run = shop.start()
     first = run.pending[0].id
@@ -871,7 +853,6 @@ def test_a_decision_by_id_from_another_thread_or_task_counts() -> None:
     ids=["default", "approved", "false", "reason", "data", "edited", "feedback", "feedback_false"],
 )
 def test_a_response_by_id_in_udspys_words(response: dict[str, Any], status: str) -> None:
-    """A8, U98."""
     run = Shop([pays("ada")]).start()
     key = run.pending[0].id
     respond_to_confirmation(key, **response)
@@ -882,7 +863,7 @@ def test_a_response_by_id_in_udspys_words(response: dict[str, Any], status: str)
 
 
 def test_a_response_that_comes_twice_is_passed_over_after_the_run_went_on_too() -> None:
-    """Ours: the second button of a page that two people have open."""
+    """The second button of a page that two people have open."""
     shop = Shop([pays("ada")])
     run = shop.start()
     key = run.pending[0].id
@@ -896,14 +877,13 @@ def test_a_response_that_comes_twice_is_passed_over_after_the_run_went_on_too() 
 
 
 def test_an_answer_that_is_no_decision_is_refused() -> None:
-    """Ours: it says how a decision is made."""
+    """It says how a decision is made."""
     run = Shop([pays("ada")]).start()
     with pytest.raises(DecisionError, match=r"A decision comes from a question: .* found 'yes'"):
         run.answer("yes")  # type: ignore[arg-type]
 
 
 def test_a_question_for_input_is_filled_in_or_denied_and_not_only_approved() -> None:
-    """Ours."""
     question = Question(
         "input",
         "Which room?",
@@ -944,7 +924,6 @@ def test_a_question_for_input_is_filled_in_or_denied_and_not_only_approved() -> 
     ],
 )
 def test_a_response_that_contradicts_itself_is_refused(response: dict[str, Any]) -> None:
-    """U87, U90."""
     run = Shop([pays("ada")]).start()
     key = run.pending[0].id
     with pytest.raises(DecisionError):
@@ -953,14 +932,12 @@ def test_a_response_that_contradicts_itself_is_refused(response: dict[str, Any])
 
 
 def test_an_id_that_was_never_given_is_an_error() -> None:
-    """U93."""
     with pytest.raises(DecisionError, match="is known in this process"):
         respond_to_confirmation("nonsense")
     assert get_confirmation_status("nonsense") is None
 
 
 def test_predict_asks_as_react_does() -> None:
-    """U76."""
     shop = Shop([])
     predict = Predict("task -> answer", tools=[shop.agent.react.tools["pay"]])
     with context(lm=ScriptedLM([pays("ada"), "ok"])):
@@ -972,7 +949,7 @@ def test_predict_asks_as_react_does() -> None:
 
 
 def test_a_decision_by_id_reaches_a_run_in_a_store() -> None:
-    """A8, U99: as another process would make it."""
+    """As another process would make it."""
     store = MemoryStore()
     shop = Shop([pays("ada")])
     with context(lm=shop.lm):
@@ -989,7 +966,7 @@ def test_a_decision_by_id_reaches_a_run_in_a_store() -> None:
 
 
 def test_a_grant_and_its_end_survive_a_store() -> None:
-    """A6, V7: used, counted and revoked over several loads."""
+    """Used, counted and revoked over several loads."""
     store = MemoryStore()
     shop = Shop([pays("ada"), pays("ada"), pays("bob"), pays("ada"), pays("eve"), pays("ada")])
     with context(lm=shop.lm):
@@ -1018,7 +995,6 @@ def test_a_grant_and_its_end_survive_a_store() -> None:
 
 
 def test_a_loaded_run_is_found_by_its_question_and_keeps_what_was_revoked() -> None:
-    """U98, U110, A6."""
     shop = Shop([pays("ada"), pays("eve")])
     run = shop.start()
     run.answer(run.pending[0].approve(always=Grant(args="any", calls=9)))
@@ -1034,7 +1010,6 @@ def test_a_loaded_run_is_found_by_its_question_and_keeps_what_was_revoked() -> N
 
 
 def test_of_two_who_decide_at_once_one_is_told_that_the_other_was_first() -> None:
-    """V5, U92."""
     run = Shop([pays("ada")]).start()
     question = run.pending[0]
     start = threading.Barrier(20)
@@ -1053,7 +1028,7 @@ def test_of_two_who_decide_at_once_one_is_told_that_the_other_was_first() -> Non
 
 
 def test_asking_is_told_apart_from_running() -> None:
-    """U77: hooks of an observer."""
+    """Hooks of an observer."""
     heard: list[str] = []
 
     class Hooks:
@@ -1073,7 +1048,7 @@ def test_asking_is_told_apart_from_running() -> None:
 
 
 def test_a_new_denial_holds_for_a_question_that_may_expire() -> None:
-    """A4, A11: that it was asked, and when, is kept; that is no decision."""
+    """That it was asked, and when, is kept; that is no decision."""
     shop = Shop([pays("ada")], needs=ask(expires_s=60))
     run = shop.start()
     run.answer(run.pending[0].approve())

@@ -78,7 +78,7 @@ class Till:
 
 
 def test_a_denied_call_does_not_run_when_its_tool_no_longer_asks() -> None:
-    """A1, A11: the answer of the tool's own function is kept with the run."""
+    """The answer of the tool's own function is kept with the run."""
     till = Till(pays(1), needs=True)
     question = till.start(till.by_arguments).pending[0]
     till.store.decide("r", question.deny("never"))
@@ -90,7 +90,7 @@ def test_a_denied_call_does_not_run_when_its_tool_no_longer_asks() -> None:
 
 
 def test_a_denied_call_does_not_run_where_the_tool_was_changed_to_never_ask() -> None:
-    """A1: consent is no part of what a program is told apart by."""
+    """Consent is no part of what a program is told apart by."""
     till = Till(pays(1))
     till.store.decide("r", till.start(till.always).pending[0].deny("never"))
     assert till.resume(till.pay).status == "done"
@@ -101,7 +101,6 @@ def test_a_denied_call_does_not_run_where_the_tool_was_changed_to_never_ask() ->
 def test_a_denied_call_does_not_run_under_a_policy_that_allows_it_by_now(
     first: Policy | None,
 ) -> None:
-    """A1, A4."""
     till = Till(pays(1))
     till.store.decide("r", till.start(till.always, first).pending[0].deny("never"))
     assert till.resume(till.always, Policy([allow("pay")])).status == "done"
@@ -109,7 +108,6 @@ def test_a_denied_call_does_not_run_under_a_policy_that_allows_it_by_now(
 
 
 def test_an_undecided_call_is_asked_about_again_although_its_tool_no_longer_asks() -> None:
-    """A1."""
     till = Till(pays(1), needs=True)
     first = till.start(till.by_arguments).pending[0]
     till.needs = False
@@ -119,7 +117,7 @@ def test_an_undecided_call_is_asked_about_again_although_its_tool_no_longer_asks
 
 @pytest.mark.parametrize("asked", [True, False], ids=["asked_then", "asks_now"])
 def test_a_run_that_is_done_gives_its_prediction_whatever_the_tool_says_by_now(asked: bool) -> None:
-    """A11: a replay goes the way that was gone."""
+    """A replay goes the way that was gone."""
     till = Till(pays(1), needs=asked)
     run = till.start(till.by_arguments)
     if asked:
@@ -132,7 +130,7 @@ def test_a_run_that_is_done_gives_its_prediction_whatever_the_tool_says_by_now(a
 
 
 def test_a_call_that_did_not_begin_is_asked_about_where_its_tool_asks_by_now() -> None:
-    """A11: nothing of the turn had happened, so the stricter ruling counts."""
+    """Nothing of the turn had happened, so the stricter ruling counts."""
     till = Till(pays(1))
     till.crash_at = 1
     with pytest.raises(SystemExit):
@@ -160,7 +158,7 @@ def test_a_tool_without_a_wish_and_no_policy_write_nothing() -> None:
 @pytest.mark.parametrize("decided", [True, False], ids=["approved", "undecided"])
 @pytest.mark.parametrize("own", [True, False], ids=["tool_asks", "policy_asks"])
 def test_a_denial_that_comes_while_a_call_waits_holds(decided: bool, own: bool) -> None:
-    """A4, A11: nobody is asked about it any more, and an approval does not carry it through."""
+    """Nobody is asked about it any more, and an approval does not carry it through."""
     till = Till(pays(1))
     made = till.always if own else till.pay
     question = till.start(made, None if own else Policy([ask("pay")])).pending[0]
@@ -177,7 +175,7 @@ def test_a_denial_that_comes_while_a_call_waits_holds(decided: bool, own: bool) 
 
 
 def test_a_denial_holds_for_an_approval_that_was_taken_before_a_crash() -> None:
-    """A11: the decision is in the journal, and the call did not begin."""
+    """The decision is in the journal, and the call did not begin."""
     till = Till(pays(1))
     run = till.start(till.always)
     till.store.decide("r", run.pending[0].approve())
@@ -199,7 +197,7 @@ def test_a_denial_holds_for_an_approval_that_was_taken_before_a_crash() -> None:
 def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no_other_call() -> (
     None
 ):
-    """A11: what had its result keeps it, in its place."""
+    """What had its result keeps it, in its place."""
     till = Till(pays(1, 2, 3), effect="idempotent")
     till.crash_at = 2
     with pytest.raises(SystemExit):
@@ -216,7 +214,6 @@ def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no
 
 
 def test_no_rule_answers_for_the_person_that_a_model_asks() -> None:
-    """A9."""
     lm = ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])
     with context(lm=lm, policy=Policy([deny("*")])):
         run = ReAct("task -> answer", []).start(task="x")
@@ -228,7 +225,7 @@ def test_no_rule_answers_for_the_person_that_a_model_asks() -> None:
 
 
 def test_a_grant_does_not_reach_the_equal_tool_of_another_agent() -> None:
-    """A6: two agents called as tools, each with a `pay` of its own."""
+    """Two agents called as tools, each with a `pay` of its own."""
     paid: list[tuple[str, int]] = []
 
     def cashier(account: str) -> Any:
@@ -274,7 +271,7 @@ def test_a_ruling_is_written_once() -> None:
 def test_a_rule_about_an_argument_that_its_tool_does_not_have_stops_the_run_before_the_call(
     rule: Rule,
 ) -> None:
-    """Ours: a slip of the pen would let every call through."""
+    """A slip of the pen would let every call through."""
     till = Till(pays(7))
     run = till.start(till.pay, Policy([rule]))
     assert run.status == "failed"
@@ -283,7 +280,6 @@ def test_a_rule_about_an_argument_that_its_tool_does_not_have_stops_the_run_befo
 
 
 def test_a_rule_for_many_tools_may_be_about_arguments_that_one_of_them_does_not_have() -> None:
-    """A4."""
     till = Till(pays(7))
     assert (
         till.start(till.pay, Policy([deny("*", path="/etc/*"), ask("pa?", to="Eve")])).status

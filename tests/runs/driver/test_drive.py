@@ -224,7 +224,7 @@ def test_sync_and_async_journals_are_equal() -> None:
 
 
 def test_a_replay_asks_neither_model_nor_tool_and_gives_the_same(driver: str) -> None:
-    """A11, R3: what is journalled is never executed again."""
+    """What is journalled is never executed again."""
     lm, ran, stop = ScriptedLM(["hello"]), [], [True]
 
     def note(word: str) -> str:
@@ -252,7 +252,6 @@ def test_a_replay_asks_neither_model_nor_tool_and_gives_the_same(driver: str) ->
 
 
 def test_a_program_that_changed_is_found_out_at_the_first_act_that_differs(driver: str) -> None:
-    """A11, R13."""
     acts: list[Any] = [CallModel(request(), lm := ScriptedLM(["a", "b"]))]
 
     def flow() -> Generator[Any, Any, Any]:
@@ -267,7 +266,7 @@ def test_a_program_that_changed_is_found_out_at_the_first_act_that_differs(drive
 
 
 def test_another_prompt_gets_the_recorded_answer_and_the_journal_says_so(driver: str) -> None:
-    """R12: a prompt is recorded, not compared; the note comes before what the new version does."""
+    """A prompt is recorded, not compared; the note comes before what the new version does."""
     words = ["one"]
     lm = ScriptedLM(["a", "b"])
 
@@ -295,7 +294,7 @@ def test_another_prompt_gets_the_recorded_answer_and_the_journal_says_so(driver:
 def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled(
     driver: str,
 ) -> None:
-    """D21: a flow may mend a context overflow; the replay must take the same turn."""
+    """A flow may mend a context overflow; the replay must take the same turn."""
     lm = ScriptedLM([ContextOverflowError("too long"), "short", "done"])
     crash = [True]
 
@@ -318,7 +317,7 @@ def test_a_models_failure_is_thrown_into_the_flow_and_replayed_if_it_was_handled
 def test_a_models_failure_that_nobody_handles_fails_the_run_and_is_tried_again_on_resume(
     driver: str,
 ) -> None:
-    """Ours: a server that was down is asked again."""
+    """A server that was down is asked again."""
     lm = ScriptedLM([UnavailableError("down"), "up"])
 
     def flow() -> Generator[Any, Any, Any]:
@@ -332,7 +331,7 @@ def test_a_models_failure_that_nobody_handles_fails_the_run_and_is_tried_again_o
 
 
 def test_stop_iteration_from_a_model_is_not_taken_for_the_end_of_the_program() -> None:
-    """Ours: only the flow itself ends the flow."""
+    """Only the flow itself ends the flow."""
 
     def ask(_: Request) -> Response:
         raise StopIteration("odd")
@@ -345,7 +344,7 @@ def test_stop_iteration_from_a_model_is_not_taken_for_the_end_of_the_program() -
 
 
 def test_a_question_without_an_answer_suspends_and_its_decision_resumes(driver: str) -> None:
-    """A1, U105: resume neither asks the model again nor runs earlier tools."""
+    """Resume neither asks the model again nor runs earlier tools."""
     lm = ScriptedLM(["go"])
 
     def flow() -> Generator[Any, Any, Any]:
@@ -414,7 +413,7 @@ def test_observers_are_told_live_and_a_replay_is_silent(driver: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sync tools", "async tools"])
 def test_calls_of_one_turn_run_at_once_and_results_keep_their_order(driver: str, kind: str) -> None:
-    """D26, U142, F7: eight calls that all wait for one another."""
+    """Eight calls that all wait for one another."""
     together = threading.Barrier(8)
 
     def meet(n: int) -> int:
@@ -520,8 +519,6 @@ def test_a_tool_stop_ends_the_whole_run_with_that_error(driver: str) -> None:
 
 
 def test_a_tool_that_fails_gives_a_result_not_an_error(driver: str) -> None:
-    """D19."""
-
     def fail() -> str:
         """Fail."""
         raise ValueError("no such file")
@@ -554,7 +551,7 @@ def test_programs_inside_tools_inside_programs_never_wait_for_the_pool_forever()
 
 
 def test_agents_that_tools_call_from_threads_of_their_own_never_wait_for_the_pool_forever() -> None:
-    """D10: every worker waits for such a thread, which does itself what no worker comes to."""
+    """Every worker waits for such a thread, which does itself what no worker comes to."""
     inner = Tool(lambda number: number, "inner", args={"number": {"type": "integer"}})
 
     def ask() -> str:
@@ -586,7 +583,7 @@ def test_agents_that_tools_call_from_threads_of_their_own_never_wait_for_the_poo
 
 
 def test_a_cancelled_run_acts_no_more_and_can_go_on_later(driver: str) -> None:
-    """A15, R15: cancelling leaves a resumable run."""
+    """Cancelling leaves a resumable run."""
     lm = ScriptedLM(["one", "two"])
     runs: list[Run] = []
 
@@ -608,7 +605,7 @@ def test_a_cancelled_run_acts_no_more_and_can_go_on_later(driver: str) -> None:
 
 
 def test_cancelling_the_task_cancels_the_run_and_its_tool() -> None:
-    """U67, U68, A15: CancelledError is never an observation."""
+    """CancelledError is never an observation."""
     seen: list[str] = []
 
     async def wait() -> str:
@@ -641,8 +638,6 @@ def test_cancelling_the_task_cancels_the_run_and_its_tool() -> None:
 
 
 def test_ctrl_c_in_a_tool_goes_through_and_leaves_the_run_resumable() -> None:
-    """U68, A15."""
-
     def interrupt() -> str:
         """Interrupt."""
         raise KeyboardInterrupt
@@ -658,7 +653,7 @@ def test_ctrl_c_in_a_tool_goes_through_and_leaves_the_run_resumable() -> None:
 
 
 def test_an_execution_that_was_interrupted_writes_nothing_more(driver: str) -> None:
-    """A15: its thread may come back when the run goes on already, and hold the journal of that execution."""
+    """Its thread may come back when the run goes on already, and hold the journal of that execution."""
     runs: list[Run] = []
 
     def late() -> int:
@@ -678,8 +673,6 @@ def test_an_execution_that_was_interrupted_writes_nothing_more(driver: str) -> N
 
 
 def test_a_done_run_is_not_carried_again(driver: str) -> None:
-    """Ours."""
-
     def flow() -> Generator[Any, Any, Any]:
         return Prediction()
         yield
@@ -690,7 +683,7 @@ def test_a_done_run_is_not_carried_again(driver: str) -> None:
 
 
 def test_calls_without_ids_get_ids_by_position(driver: str) -> None:
-    """E32, U100: generated ids are unique in the message and the same in every replay."""
+    """Generated ids are unique in the message and the same in every replay."""
     response = Response(
         tool_calls=(ToolCall(name="a"), ToolCall(name="b", id="x"), ToolCall(name="c", id="x")),
     )
@@ -743,7 +736,7 @@ def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(
     native: bool,
     store: Any,
 ) -> None:
-    """F1, F4: its memory is given back with the last name of it."""
+    """Its memory is given back with the last name of it."""
     held: list[weakref.ref[Any]] = []
 
     def clock() -> str:

@@ -507,7 +507,7 @@ def books(request: Request) -> dict[str, Any]:
 def test_a_forward_that_calls_a_program_with_other_inputs_when_it_goes_on_ends_with_an_error(
     is_nested: bool,
 ) -> None:
-    """R3: it asked again for what was approved, in every execution."""
+    """It asked again for what was approved, in every execution."""
     clock = count()
 
     class Desk(Module):
@@ -535,7 +535,7 @@ def test_a_forward_that_calls_a_program_with_other_inputs_when_it_goes_on_ends_w
 
 @pytest.mark.parametrize("gathers", [gather, asyncio.gather], ids=["gather", "asyncio.gather"])
 def test_a_forward_that_asks_for_one_input_after_the_other_goes_on(gathers: Any) -> None:
-    """R3: other inputs than before are no error if nothing is left of the earlier execution, or its branch goes on beside."""
+    """Other inputs than before are no error if nothing is left of the earlier execution, or its branch goes on beside."""
 
     class Desks(Module):
         def __init__(self) -> None:
@@ -563,7 +563,7 @@ def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(
     is_kept: bool,
     tmp_path: Path,
 ) -> None:
-    """V3, V5: a decision of the version in between stands in the journal after its own, which counts no more."""
+    """A decision of the version in between stands in the journal after its own, which counts no more."""
     ran: list[str] = []
 
     def version(text: str) -> ReAct:

@@ -85,7 +85,7 @@ def test_a_model_that_answers_with_no_response_is_named_and_told_what_to_return(
     kind: type[Odd],
     answer: Any,
 ) -> None:
-    """Ours: it was a raw `AttributeError`."""
+    """It was a raw `AttributeError`."""
     with pytest.raises(
         ConfigurationError,
         match=rf"`{kind.__name__}` answered with .*return a `Response`",
@@ -98,15 +98,12 @@ def test_the_models_class_is_named_through_what_the_house_puts_around_it(
     ask: Callable[..., Any],
     tmp_path: Any,
 ) -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match="`Odd` answered with 'x'"):
         ask(Predict("q -> a"), q="hi", lm=RecordLM(Odd("x"), tmp_path / "kept.jsonl"))
 
 
 @ways
 def test_a_subclass_of_response_is_a_response(ask: Callable[..., Any]) -> None:
-    """Ours."""
-
     class Timed(Response):
         pass
 
@@ -120,7 +117,7 @@ def test_a_call_that_failed_is_in_the_history_with_its_error(
     ask: Callable[..., Any],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Ours: the history left it out."""
+    """The history left it out."""
     with pytest.raises(UnavailableError):
         ask(Predict("q -> a"), q="what was asked", lm=Odd(UnavailableError("the line is cut")))
     inspect_history()
@@ -134,7 +131,6 @@ def test_a_call_that_failed_is_in_the_history_with_its_error(
 def test_a_failure_that_a_later_call_mends_stands_before_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Ours."""
     with pytest.raises(UnavailableError):
         Predict("q -> a")(q="hi", lm=Odd(UnavailableError("the line is cut")))
     Predict("q -> a")(q="hi", lm=ScriptedLM([fields(a="mended")], capabilities=Capabilities()))
@@ -144,7 +140,7 @@ def test_a_failure_that_a_later_call_mends_stands_before_it(
 
 
 def test_an_observer_is_told_of_an_answer_that_is_none_as_a_failure() -> None:
-    """Ours: it was told of the thing as of an answer."""
+    """It was told of the thing as of an answer."""
     told: list[events.Event] = []
     stream = Predict("q -> a").stream(q="hi", lm=Odd("x"))
     with pytest.raises(ConfigurationError):
@@ -154,7 +150,7 @@ def test_an_observer_is_told_of_an_answer_that_is_none_as_a_failure() -> None:
 
 
 def test_the_history_keeps_no_frames_of_a_failure_alive() -> None:
-    """Ours: an error holds its traceback."""
+    """An error holds its traceback."""
 
     class Large:
         pass
@@ -178,7 +174,7 @@ def test_the_history_keeps_no_frames_of_a_failure_alive() -> None:
 def test_a_stream_that_ends_without_a_response_is_a_fault_of_the_model(
     ask: Callable[..., Any],
 ) -> None:
-    """Ours: the error says what a model's `stream` must yield."""
+    """The error says what a model's `stream` must yield."""
     program = Predict("question -> answer")
     program.set_lm(OddStream(Delta("par")))
     with pytest.raises(BadRequestError, match="without a whole response"):

@@ -124,7 +124,6 @@ def again(run: Run, program: Program | None = None) -> Run:
 class TestWhatMayRunAgain:
     @pytest.mark.parametrize("effect", ["read", "idempotent"])
     def test_runs_again_with_the_same_key(self, world: World, driver: str, effect: str) -> None:
-        """A10, R5."""
         world.kill = {"t": "after"}
         run = carry(again(killed(Program([call(world.tool("t", effect=effect))]), driver)), driver)
         assert run.prediction == ["t 1"]
@@ -132,7 +131,7 @@ class TestWhatMayRunAgain:
         assert len(set(world.keys)) == 1
 
     def test_does_not_if_it_said_otherwise_when_it_began(self, world: World, driver: str) -> None:
-        """A10: what the call may have done is what the tool was when it began."""
+        """What the call may have done is what the tool was when it began."""
         world.kill = {"t": "after"}
         old = killed(Program([call(world.tool("t", effect="once"))]), driver)
         run = carry(again(old, Program([call(world.tool("t", effect="read"))])), driver)
@@ -143,7 +142,7 @@ class TestWhatMayRunAgain:
         )
 
     def test_is_run_when_it_never_began(self, world: World, driver: str) -> None:
-        """R4: unknown only between intent and record."""
+        """Unknown only between intent and record."""
         world.kill = {"a": "after"}
         run = carry(
             again(
@@ -158,7 +157,7 @@ class TestWhatMayRunAgain:
 
 
 class TestOnce:
-    """A10, R4, R9: never a silent second execution."""
+    """Never a silent second execution."""
 
     @pytest.fixture(params=["before", "after"])
     def left(self, request: pytest.FixtureRequest, world: World, driver: str) -> Run:
@@ -205,13 +204,12 @@ class TestOnce:
         assert len(world.done) == count
 
     def test_cannot_be_changed(self, left: Run, driver: str) -> None:
-        """R9: what may have run is the call as it was."""
+        """What may have run is the call as it was."""
         run = carry(again(left), driver)
         with pytest.raises(DecisionError, match="may have run already"):
             run.pending[0].approve(n=3)
 
     def test_is_not_run_on_an_edit_made_by_hand(self, left: Run, world: World, driver: str) -> None:
-        """R9."""
         count = len(world.done)
         run = carry(again(left), driver)
         made = Decision(run.pending[0].id, "edit", args={"n": 3})
@@ -227,7 +225,7 @@ class TestOnce:
         world: World,
         driver: str,
     ) -> None:
-        """V4: the first approval was for the first second try."""
+        """The first approval was for the first second try."""
         run = carry(again(left), driver)
         first = run.pending[0]
         run.answer(first.approve())
@@ -244,7 +242,6 @@ class TestOnce:
         assert carry(again(run), driver).prediction == ["t 2"]  # and the replay asks nobody
 
     def test_a_replay_of_the_decision_asks_nobody(self, left: Run, driver: str) -> None:
-        """A11."""
         run = carry(again(left), driver)
         run.answer(run.pending[0].reply("17"))
         carry(run, driver)
@@ -256,7 +253,7 @@ class TestOnce:
         world: World,
         driver: str,
     ) -> None:
-        """V4: killed between the decision and the call, the decision still holds; nobody is asked again."""
+        """Killed between the decision and the call, the decision still holds; nobody is asked again."""
         run = carry(again(left), driver)
         run.answer(run.pending[0].approve())
         count = len(world.done)
@@ -281,7 +278,6 @@ class TestOnce:
         driver: str,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """O18."""
         run = carry(again(left), driver)
         [record] = caplog.records
         assert (record.name, record.levelname, record.getMessage()) == (
@@ -294,7 +290,6 @@ class TestOnce:
         assert caplog.records == [record]
 
     def test_tells_the_model_where_the_tool_says_so(self, world: World, driver: str) -> None:
-        """R9."""
         world.kill = {"t": "after"}
         (said,) = carry(
             again(killed(Program([call(world.tool("t", unknown="tell"))]), driver)),
@@ -304,7 +299,6 @@ class TestOnce:
         assert world.done == ["t"]
 
     def test_fails_where_the_tool_says_so(self, world: World, driver: str) -> None:
-        """R9."""
         world.kill = {"t": "after"}
         run = carry(
             again(killed(Program([call(world.tool("t", unknown="fail"), n=7)]), driver)),
@@ -316,7 +310,7 @@ class TestOnce:
         assert world.done == ["t"]
 
     def test_fails_the_whole_run_also_inside_an_agent_that_is_a_tool(self) -> None:
-        """R9: the outer model would take the error for a result, and call again."""
+        """The outer model would take the error for a result, and call again."""
 
         def answer(request: Any) -> Any:
             if any(message.tool_calls for message in request.messages):
@@ -348,14 +342,13 @@ class TestOnce:
         assert "resume the run with `unknown='ask'`" in str(run.error)
 
     def test_is_what_a_tool_is_that_says_nothing(self) -> None:
-        """R8."""
         assert (
             Tool("remote", "A tool of a server.", None, {"type": "object", "properties": {}}).effect
             == "once"
         )
 
     def test_runs_once_in_one_execution(self) -> None:
-        """R4: the claim on a call is taken, not looked up: of many who dispatch it at once one may go on."""
+        """The claim on a call is taken, not looked up: of many who dispatch it at once one may go on."""
         journal, passed = Journal(), []
 
         def dispatch() -> None:
@@ -374,7 +367,7 @@ class TestOnce:
         assert journal.take_begun("3.0", "t") == ()
 
     def test_does_not_run_when_it_is_dispatched_again(self, world: World) -> None:
-        """R4: whatever made the driver do that, the claim is gone."""
+        """Whatever made the driver do that, the claim is gone."""
         run = Run(Program(), (), {})
         frame = run.begin(Execution(), None, wants_deltas=False)
         act = CallTools((call(world.tool("t")),))
@@ -385,7 +378,6 @@ class TestOnce:
         assert world.done == ["t"]
 
     def test_what_was_left_is_taken_not_looked_up(self) -> None:
-        """R4."""
         journal = Journal([Entry("3.0", "begun", "t {}")])
         journal.rewind()
         assert [entry.slot for entry in journal.take_begun("3.0", "t")] == ["3.0"]
@@ -393,7 +385,7 @@ class TestOnce:
 
 
 class TestReconcile:
-    """A10, R7: asked before anything runs again."""
+    """Asked before anything runs again."""
 
     def cut_off(self, world: World, driver: str, check: Callable[..., Any], **keywords: Any) -> Run:
         world.kill = {"t": "after"}
@@ -458,7 +450,7 @@ class TestReconcile:
         world: World,
         driver: str,
     ) -> None:
-        """R7: a service is usually asked by the key."""
+        """A service is usually asked by the key."""
         assert self.cut_off(world, driver, lambda key: "found").prediction == ["found"]
         assert self.cut_off(world, driver, lambda key, *, m=3: f"found {m}").prediction == [
             "found 3",
@@ -510,7 +502,7 @@ class TestReconcile:
         assert world.done == ["t"]
 
     def test_is_asked_again_before_an_approved_second_run(self, world: World, driver: str) -> None:
-        """R7: what a person did not know may have come to light since."""
+        """What a person did not know may have come to light since."""
         known: list[Any] = [Unknown]
         run = self.cut_off(world, driver, lambda key, n: known[0])
         run.answer(run.pending[0].approve())
@@ -527,7 +519,7 @@ class TestReconcile:
 
 class TestSeveralAtOnce:
     def test_each_call_has_its_own_fate(self, world: World, driver: str) -> None:
-        """R10: three in flight, one done; results stay in the order of the calls."""
+        """Three in flight, one done; results stay in the order of the calls."""
         tools = [
             world.tool("read", effect="read"),
             world.tool("once"),
@@ -552,7 +544,7 @@ class TestSeveralAtOnce:
         assert sorted(world.done) == ["never", "read"]
 
     def test_questions_come_together(self, world: World, driver: str) -> None:
-        """A12: each is answered by its id; what was decided first waits for the others."""
+        """Each is answered by its id; what was decided first waits for the others."""
         batch = [call(world.tool("a")), call(world.tool("b"))]
         run = Run(Program(batch), (), {})
         run.journal = Journal(
@@ -599,7 +591,7 @@ class Rows:
 
 
 class TestTransactional:
-    """A10, R6: the effect and the record of it are one."""
+    """The effect and the record of it are one."""
 
     @pytest.fixture
     def rows(self, tmp_path: Any) -> Generator[Rows]:
@@ -663,7 +655,7 @@ class TestTransactional:
         assert len(run.journal) == 0
 
     def test_a_cancelled_task_waits_until_it_is_committed_or_undone(self, rows: Rows) -> None:
-        """A15: else a second try could meet the first one."""
+        """Else a second try could meet the first one."""
         begun, go_on = threading.Event(), threading.Event()
 
         def slow(ctx: Context) -> str:
@@ -689,7 +681,7 @@ class TestTransactional:
         assert (run.prediction, rows.count("orders")) == (["slow"], 1)
 
     def test_what_a_timeout_gave_up_writes_nothing_later(self, rows: Rows, driver: str) -> None:
-        """A10: "timed out" is on record, so nothing of it is there: neither what was written, nor the rest, which a thread still wants to."""
+        """ "timed out" is on record, so nothing of it is there: neither what was written, nor the rest, which a thread still wants to."""
         go_on, gone = threading.Event(), threading.Event()
 
         def slow(ctx: Context) -> str:
@@ -717,7 +709,7 @@ class TestTransactional:
         rows: Rows,
         driver: str,
     ) -> None:
-        """A10: also where the tool catches what the statement raised, and returns as if nothing were."""
+        """Also where the tool catches what the statement raised, and returns as if nothing were."""
 
         def order(ctx: Context, again: bool) -> str:
             ctx.db.execute("INSERT INTO orders VALUES (1)")

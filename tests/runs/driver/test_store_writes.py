@@ -117,25 +117,22 @@ AGENT = ReAct("task -> answer", [look, pay], native=True)
 
 
 def test_answers_of_models_and_tools(store: SlowStore) -> None:
-    """Ours."""
     assert store.start(AGENT, LOOK, FINISH).prediction.answer == "yes"
 
 
 def test_a_failed_model_call(store: SlowStore) -> None:
-    """Ours."""
     run = store.start(AGENT, LOOK, UnavailableError("down"))
     assert run.status == "failed"
 
 
 def test_decisions(store: SlowStore) -> None:
-    """Ours."""
     run = store.start(AGENT, PAY)
     run.answer(run.pending[0].approve())
     assert store.resume(run, FINISH).prediction.answer == "yes"
 
 
 def test_decisions_by_a_grant(store: SlowStore) -> None:
-    """Ours: its last call is used once."""
+    """Its last call is used once."""
     run = store.start(AGENT, PAY)
     run.answer(run.pending[0].approve(always=Grant(calls=1)))
     store.resume(run, PAY, PAY, FINISH)
@@ -143,7 +140,6 @@ def test_decisions_by_a_grant(store: SlowStore) -> None:
 
 
 def test_a_question_that_expires(store: SlowStore) -> None:
-    """Ours."""
     agent = ReAct(
         "task -> answer",
         [look],
@@ -155,13 +151,11 @@ def test_a_question_that_expires(store: SlowStore) -> None:
 
 
 def test_rulings_of_a_policy(store: SlowStore) -> None:
-    """Ours."""
     policy = Policy([deny("look"), allow("pay")])
     assert store.start(AGENT, LOOK, PAY, FINISH, policy=policy).prediction.answer == "yes"
 
 
 def test_calls_that_a_limit_refuses(store: SlowStore) -> None:
-    """Ours."""
     agent = ReAct("task -> answer", [look], native=True, limits=Limits(tool_calls=1))
     assert (
         store.start(agent, TWO_LOOKS, FINISH, fields(reasoning="r", answer="yes")).prediction.answer
@@ -170,7 +164,6 @@ def test_calls_that_a_limit_refuses(store: SlowStore) -> None:
 
 
 def test_a_program_that_is_called_as_a_tool(store: SlowStore) -> None:
-    """Ours."""
     worker = ReAct("job -> outcome", [look], native=True).as_tool("worker")
     outer = ReAct("task -> answer", [worker], native=True)
     inner_end = native_step("f", "finish", {"outcome": "seen"})
@@ -187,7 +180,7 @@ def test_a_program_that_is_called_as_a_tool(store: SlowStore) -> None:
 
 
 def test_a_call_that_a_crash_cut_off(store: SlowStore) -> None:
-    """Ours: the question about it, and its decision."""
+    """The question about it, and its decision."""
 
     def crash() -> str:
         """Crash."""
@@ -203,8 +196,6 @@ def test_a_call_that_a_crash_cut_off(store: SlowStore) -> None:
 
 
 def test_a_transaction(store: SlowStore) -> None:
-    """Ours."""
-
     def order(ctx: Context, room: int) -> str:
         """Order."""
         ctx.db.execute("CREATE TABLE orders (room INTEGER)")
@@ -215,12 +206,11 @@ def test_a_transaction(store: SlowStore) -> None:
 
 
 def test_several_calls_at_once(store: SlowStore) -> None:
-    """Ours."""
     assert store.start(AGENT, TWO_LOOKS, FINISH).prediction.answer == "yes"
 
 
 def test_a_run_whose_task_is_cancelled(store: SlowStore) -> None:
-    """Ours: that it rests is written as well."""
+    """That it rests is written as well."""
     reached: list[asyncio.Event] = []
 
     async def wait() -> str:

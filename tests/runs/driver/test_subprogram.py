@@ -40,7 +40,7 @@ def rewound(*entries: Entry) -> Journal:
 
 
 def test_what_lies_below_a_call_with_a_result_is_not_asked_for_again() -> None:
-    """A11, A16: a replay takes the result alone."""
+    """A replay takes the result alone."""
     inner = [
         Entry("1.0/cashier/0", "model", "d"),
         Entry("1.0/cashier/1.0", "result", "d"),
@@ -65,7 +65,7 @@ def test_what_lies_below_a_call_without_a_result_is() -> None:
 
 
 def test_a_program_that_ends_before_its_journal_is_a_mismatch_unless_it_failed() -> None:
-    """A11: as with the run itself; a failure may come at any place."""
+    """As with the run itself; a failure may come at any place."""
     entry = Entry("1.0/cashier/3", "model", "d")
     with pytest.raises(ReplayMismatchError, match="cashier/3"):
         rewound(entry).close_frame("1.0/cashier/")
@@ -76,14 +76,13 @@ def test_a_program_that_ends_before_its_journal_is_a_mismatch_unless_it_failed()
 
 
 def test_only_a_program_is_gone_into_again() -> None:
-    """A10: a function would run a second time."""
+    """A function would run a second time."""
     assert Predict("a -> b").as_tool("p").is_program
     assert not Tool(lambda: None, "f").is_program
     assert not Tool("declared", "Elsewhere.", None, {"type": "object", "properties": {}}).is_program
 
 
 def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
-    """A14, A16."""
     run = Run(Predict("a -> b"), (), {})
     run.journal = rewound(
         Entry(
@@ -103,7 +102,7 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
 
 
 def test_a_program_that_a_function_calls_spends_from_the_same_budget(driver: str) -> None:
-    """A14: though it is a run of its own."""
+    """Though it is a run of its own."""
     inner = Predict("word -> upper")
 
     def shout(word: str) -> str:
@@ -128,7 +127,7 @@ def test_a_program_that_a_function_calls_spends_from_the_same_budget(driver: str
 
 
 def test_a_function_that_was_given_up_calls_no_further_program() -> None:
-    """A15: no call goes on behind a run's back."""
+    """No call goes on behind a run's back."""
     reached, release, stopped = threading.Event(), threading.Event(), threading.Event()
     inner, asked = Predict("word -> upper"), list[str]()
 

@@ -36,7 +36,7 @@ def carried(program: ReAct, driver: str, **keywords: Any) -> Run:
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
 def test_a_tool_is_given_the_call_it_is_in(driver: str, is_async: bool) -> None:
-    """P13, P16: sync and async tools, in both drivers."""
+    """Sync and async tools, in both drivers."""
     seen: list[Context[dict[str, str]]] = []
 
     def plain(city: str, ctx: Context[dict[str, str]]) -> str:
@@ -60,7 +60,7 @@ def test_a_tool_is_given_the_call_it_is_in(driver: str, is_async: bool) -> None:
 
 
 def test_a_key_tells_two_equal_calls_apart(driver: str) -> None:
-    """R5: it differs when the call index differs."""
+    """It differs when the call index differs."""
     keys: list[str] = []
 
     def buy(n: int, ctx: Context) -> str:
@@ -78,7 +78,6 @@ def test_a_key_tells_two_equal_calls_apart(driver: str) -> None:
 
 
 def test_tools_called_by_hand_inside_a_tool_have_keys_of_their_own(driver: str) -> None:
-    """R5."""
     contexts: list[Context] = []
 
     def inner(n: int, ctx: Context) -> str:
@@ -114,7 +113,6 @@ def test_progress_is_told_to_the_observers_of_the_run(driver: str) -> None:
 
 
 def test_a_sync_tool_sees_that_its_run_was_cancelled(driver: str) -> None:
-    """A15."""
     seen: list[bool] = []
     runs: list[Run] = []
 

@@ -34,7 +34,7 @@ def count(db: sqlite3.Connection) -> int:
 
 
 def test_a_statement_gives_its_rows(db: sqlite3.Connection) -> None:
-    """A10: read as those of sqlite3 are."""
+    """Read as those of sqlite3 are."""
     database = Database(db)
     made = database.execute("INSERT INTO orders VALUES (:n)", {"n": 5})
     assert (made.rowcount, made.lastrowid, made.description) == (1, 5, None)
@@ -65,7 +65,7 @@ def test_many_sets_of_parameters_are_all_written_and_counted(
     size: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ours: whatever pieces they go in."""
+    """Whatever pieces they go in."""
     monkeypatch.setattr(module, "_AT_ONCE", 3)
     assert (
         Database(db)
@@ -89,7 +89,7 @@ def test_many_sets_of_parameters_are_all_written_and_counted(
     ],
 )
 def test_a_tool_cannot_end_the_transaction_itself(db: sqlite3.Connection, sql: str) -> None:
-    """A10: it is for the run to commit it, with the result."""
+    """It is for the run to commit it, with the result."""
     database = Database(db)
     with pytest.raises(ToolError, match="a tool must not execute"):
         database.execute(sql)
@@ -100,13 +100,13 @@ def test_a_tool_cannot_end_the_transaction_itself(db: sqlite3.Connection, sql: s
 
 
 def test_rows_are_no_way_to_the_connection(db: sqlite3.Connection) -> None:
-    """A10: a cursor would be."""
+    """A cursor would be."""
     rows: Any = Database(db).execute("SELECT 1")
     assert not {"connection", "execute", "executemany", "executescript"} & set(dir(rows))
 
 
 def test_nothing_is_done_after_the_end(db: sqlite3.Connection) -> None:
-    """A10: a thread that was given up after a timeout must not write into somebody else's transaction."""
+    """A thread that was given up after a timeout must not write into somebody else's transaction."""
     database = Database(db)
     rows = database.execute("SELECT 1")
     database.end()
@@ -121,7 +121,7 @@ def test_nothing_is_done_after_the_end(db: sqlite3.Connection) -> None:
 
 
 def test_a_generator_that_goes_on_after_the_end_is_not_read_on(db: sqlite3.Connection) -> None:
-    """A10: the thread of a call that timed out is let go at the next row."""
+    """The thread of a call that timed out is let go at the next row."""
     database = Database(db)
     read: list[int] = []
 
@@ -138,7 +138,7 @@ def test_a_generator_that_goes_on_after_the_end_is_not_read_on(db: sqlite3.Conne
 
 
 def test_the_end_stops_a_statement_that_runs_and_waits_until_it_is_out() -> None:
-    """A10: else what it writes would come after the transaction."""
+    """Else what it writes would come after the transaction."""
     begun, stopped = threading.Event(), threading.Event()
     done: list[str] = []
 
@@ -172,7 +172,7 @@ def test_the_end_stops_a_statement_that_runs_and_waits_until_it_is_out() -> None
 def test_nothing_is_written_behind_a_statement_that_has_undone_the_transaction(
     db: sqlite3.Connection,
 ) -> None:
-    """A10: it would be written for good, at once."""
+    """It would be written for good, at once."""
     database = Database(db)
     database.execute("INSERT INTO orders VALUES (1)")
     assert not database.undone

@@ -67,14 +67,14 @@ ENTRIES = [
 
 
 def test_version_1_is_read_as_it_was_written() -> None:
-    """R11: the golden file is of the first version, and stays; what reads it may change."""
+    """The golden file is of the first version, and stays; what reads it may change."""
     lines = GOLDEN.read_text(encoding="utf-8").splitlines()
     assert [read_entry(line) for line in lines] == ENTRIES
     assert [entry_text(entry) for entry in ENTRIES] == lines
 
 
 def test_what_only_this_process_can_hold_is_left_out() -> None:
-    """A2: `raw`, `value` and `error` are the process's own."""
+    """`raw`, `value` and `error` are the process's own."""
     response = read_entry(entry_text(Entry("0", "model", "d", Response("x", raw=object()))))
     assert response.value == Response("x")
     result = ToolResult("add", "3", value=object(), error=ValueError("x"))
@@ -85,7 +85,7 @@ def test_what_only_this_process_can_hold_is_left_out() -> None:
 
 
 def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() -> None:
-    """R11: facts, no pickle; a program that caught it catches it again."""
+    """Facts, no pickle; a program that caught it catches it again."""
     first = RateLimitError("slow down", provider="p", status=429, request_id="r", retry_after_s=2.0)
     again = read_entry(entry_text(Entry("0", "failure", "d", first))).value
     assert type(again) is RateLimitError
@@ -100,7 +100,7 @@ def test_a_models_failure_comes_back_as_its_class_with_what_the_provider_said() 
 
 
 def test_a_users_own_model_error_comes_back_as_the_nearest_class_of_ours() -> None:
-    """R11: nothing is imported by a name that stands in a file."""
+    """Nothing is imported by a name that stands in a file."""
 
     class MineError(RateLimitError):
         pass
@@ -110,13 +110,13 @@ def test_a_users_own_model_error_comes_back_as_the_nearest_class_of_ours() -> No
 
 
 def test_other_errors_of_a_run_keep_their_text_and_ours_their_class() -> None:
-    """A2: a failed run says why, also in another process."""
+    """A failed run says why, also in another process."""
     assert str(read_error(error_facts(KeyError("lost")))) == "KeyError: 'lost'"
     assert type(read_error(error_facts(RunCancelledError("stop")))) is RunCancelledError
 
 
 def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
-    """A11: live and replayed runs see the same value."""
+    """Live and replayed runs see the same value."""
     with pytest.raises(RunError, match="must be JSON data; at 3 found"):
         entry_text(Entry("3", "once", "clock", (1, 2)))
 
@@ -164,7 +164,7 @@ def test_a_value_that_json_would_change_is_refused_when_it_is_written() -> None:
     ],
 )
 def test_what_is_no_entry_is_refused_by_name(line: str, said: str) -> None:
-    """R11: a pickle placed in the row is refused, and so is a newer version."""
+    """A pickle placed in the row is refused, and so is a newer version."""
     with pytest.raises(StoreError, match=said):
         read_entry(line)
 
@@ -241,13 +241,13 @@ def test_sets_in_the_arguments_of_a_model_in_python_are_written_in_order() -> No
 
 @given(entries_at(st.text(max_size=9)))
 def test_any_entry_comes_back_equal(entry: Entry) -> None:
-    """A2, R11: the round trip is the identity, lone surrogates and all."""
+    """The round trip is the identity, lone surrogates and all."""
     assert read_entry(entry_text(entry)) == entry
 
 
 @given(st.lists(entries_at(PLACES), max_size=6, unique_by=lambda entry: entry.slot))
 def test_any_journal_comes_back_equal_and_replays_equal(entries: list[Entry]) -> None:
-    """A2, R11: each answer is taken at its place."""
+    """Each answer is taken at its place."""
     again = Journal([read_entry(entry_text(entry)) for entry in entries])
     assert again.entries == entries
     again.rewind()

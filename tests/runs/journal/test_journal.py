@@ -21,7 +21,7 @@ from ferrule.tools.tool import Tool
 
 
 def test_a_live_journal_has_nothing_to_hand_back() -> None:
-    """Ours: entries written in this execution are not replayed in it."""
+    """Entries written in this execution are not replayed in it."""
     journal = Journal()
     journal.add(Entry("0", "once", "clock", 7))
     assert journal.take("0", "once", "clock") is None
@@ -29,7 +29,7 @@ def test_a_live_journal_has_nothing_to_hand_back() -> None:
 
 
 def test_after_a_rewind_each_answer_is_handed_back_once() -> None:
-    """Ours: an answer is taken, not looked up."""
+    """An answer is taken, not looked up."""
     journal = Journal([Entry("0", "once", "clock", 7)])
     journal.rewind()
     assert journal.replaying
@@ -41,7 +41,7 @@ def test_after_a_rewind_each_answer_is_handed_back_once() -> None:
 
 
 def test_begun_without_a_result_is_no_answer() -> None:
-    """R3, R4 (durability.md): what began but has no result is not taken for done."""
+    """Durability.md. what began but has no result is not taken for done."""
     journal = Journal([Entry("0.0", "begun", "add {}")])
     journal.rewind()
     assert journal.take("0.0", "result", "add {}") is None
@@ -52,7 +52,7 @@ def test_another_question_at_a_recorded_place_is_a_mismatch_that_shows_both(
     kind: str,
     digest: str,
 ) -> None:
-    """A11, R13: non-determinism fails closed."""
+    """Non-determinism fails closed."""
     journal = Journal([Entry("3", "once", "clock", 7)])
     journal.rewind()
     with pytest.raises(
@@ -63,7 +63,7 @@ def test_another_question_at_a_recorded_place_is_a_mismatch_that_shows_both(
 
 
 def test_a_program_that_ends_before_its_journal_is_a_mismatch() -> None:
-    """A11: the first act that differs, here the end."""
+    """The first act that differs, here the end."""
     journal = Journal([Entry("0", "once", "clock", 7)])
     journal.rewind()
     with pytest.raises(ReplayMismatchError, match="ended without this act"):
@@ -87,7 +87,7 @@ def test_an_act_that_was_not_there_is_found_out_before_it_is_done(
     recorded: str,
     asked: str,
 ) -> None:
-    """R13: where a later act of a frame was answered, an earlier one without an answer is none of that program."""
+    """Where a later act of a frame was answered, an earlier one without an answer is none of that program."""
     journal = Journal([Entry(recorded, "model", "old", 1)])
     journal.rewind()
     with pytest.raises(ReplayMismatchError, match=f"model old at {recorded}"):
@@ -107,7 +107,7 @@ def test_an_act_that_was_not_there_is_found_out_before_it_is_done(
     ids=["another_call", "earlier", "another_child", "another_branch", "a_parent", "inside_a_call"],
 )
 def test_an_answer_that_is_not_there_yet_is_no_mismatch(recorded: str, asked: str) -> None:
-    """A12: calls of one turn, branches and children are answered in any order."""
+    """Calls of one turn, branches and children are answered in any order."""
     journal = Journal([Entry(recorded, "model", "old", 1)])
     journal.rewind()
     assert journal.take(asked, "result", "new") is None
@@ -133,7 +133,7 @@ class Slow:
 
 
 def test_a_write_that_is_cancelled_is_waited_for() -> None:
-    """R4: the journal knows what the store has, or else a finished call would be taken for an unfinished one."""
+    """The journal knows what the store has, or else a finished call would be taken for an unfinished one."""
 
     async def main() -> None:
         sink = Slow()
@@ -190,7 +190,7 @@ def test_looking_ahead_all_the_way_looks_at_each_entry_a_few_times() -> None:
 
 
 def test_what_is_missing_is_told_with_the_next_act_that_was_answered() -> None:
-    """A11: not with the last one of a long run."""
+    """Not with the last one of a long run."""
     journal = Journal(Entry(slot, "once", "clock") for slot in ("9", "3", "5", "a#0/2"))
     journal.rewind()
     with pytest.raises(ReplayMismatchError, match="recorded once clock at 3, now once dice"):

@@ -122,7 +122,7 @@ def decide_all(run: Run) -> None:
 
 
 def test_a_program_that_is_called_before_the_branches_needs_no_restart(tmp_path: Any) -> None:
-    """R12: in a `forward`, programs and branches have places of their own."""
+    """In a `forward`, programs and branches have places of their own."""
     store = SQLiteStore(tmp_path / "runs.db")
     asyncio.run(Both().astart(task="?", store=store, run_id="r"))
     again = Run.load(store, "r", Both(is_late=True))
@@ -134,7 +134,7 @@ def test_a_program_that_is_called_before_the_branches_needs_no_restart(tmp_path:
 
 @pytest.mark.parametrize("decided", ["none", "one"])
 def test_branches_that_restart_do_nothing_twice(tmp_path: Any, decided: str) -> None:
-    """R12, A11: each branch asks its model again, keeps its results, and asks for approval anew where nothing was done."""
+    """Each branch asks its model again, keeps its results, and asks for approval anew where nothing was done."""
     store = SQLiteStore(tmp_path / "runs.db")
     run = asyncio.run(Both().astart(task="?", store=store, run_id="r"))
     assert (sorted(did), len(run.pending)) == (["look A1", "look B2"], 2)
@@ -193,7 +193,7 @@ def office(*, is_timed: bool) -> Timed:
 
 
 def test_an_agent_inside_a_restarted_turn_keeps_what_it_did(tmp_path: Any) -> None:
-    """R12: its call had begun, so it starts again; the calls in it that have results are not repeated."""
+    """Its call had begun, so it starts again; the calls in it that have results are not repeated."""
     store = SQLiteStore(tmp_path / "runs.db")
     run = office(is_timed=False).start(task="?", store=store, run_id="r")
     assert ([question.call.args for question in run.pending], did) == (
@@ -218,7 +218,7 @@ def test_an_agent_inside_a_restarted_turn_keeps_what_it_did(tmp_path: Any) -> No
 
 
 def test_an_agent_that_was_done_is_not_asked_again_after_a_restart(tmp_path: Any) -> None:
-    """R12: the result of its call is a result like any other."""
+    """The result of its call is a result like any other."""
     store = SQLiteStore(tmp_path / "runs.db")
     run = office(is_timed=False).start(task="?", store=store, run_id="r")
     decide_all(run)
@@ -235,7 +235,7 @@ def test_an_agent_that_was_done_is_not_asked_again_after_a_restart(tmp_path: Any
 
 
 def test_a_result_that_was_kept_is_used_once_in_all_processes_together(tmp_path: Any) -> None:
-    """R12: an equal call that comes later is a new one, also in the process after the restart."""
+    """An equal call that comes later is a new one, also in the process after the restart."""
     steps = [("look", "A1"), ("refund", "A1"), ("look", "A1"), ("refund", "A1")]
 
     def model(request: Request) -> Any:
@@ -270,7 +270,6 @@ def test_a_result_that_was_kept_is_used_once_in_all_processes_together(tmp_path:
 
 
 def test_an_equal_call_of_the_next_process_is_a_new_one(tmp_path: Any) -> None:
-    """R12."""
     steps = [("look", "A1"), ("refund", "A1"), ("look", "A1")]
 
     def model(request: Request) -> Any:
@@ -315,7 +314,7 @@ class InTurn(Module):
 
 
 def test_a_program_that_is_no_longer_called_is_dropped_by_a_restart(tmp_path: Any) -> None:
-    """R12: and nothing is repeated."""
+    """And nothing is repeated."""
     store = SQLiteStore(tmp_path / "runs.db")
     InTurn(greets=True).start(task="?", store=store, run_id="r")
     ended = Run.load(store, "r", InTurn(greets=False))
@@ -333,7 +332,7 @@ def test_a_question_that_was_decided_before_a_restart_is_asked_and_decided_anew(
     tmp_path: Any,
     is_kept: bool,
 ) -> None:
-    """V5: with the same call at the same place, it would count as decided already, and the run could never go on."""
+    """With the same call at the same place, it would count as decided already, and the run could never go on."""
     store = SQLiteStore(tmp_path / "runs.db") if is_kept else None
     script = [
         {"name": "look", "args": {"order": "A1"}},

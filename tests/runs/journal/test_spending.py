@@ -14,7 +14,7 @@ def answer(slot: str, usage: Usage, model: str | None = None, cost: float | None
 
 
 def test_answers_are_added_up_whole_and_by_model() -> None:
-    """O17: those of programs inside too; other entries count nothing."""
+    """Those of programs inside too; other entries count nothing."""
     entries = [
         answer("0", Usage(10, 5, 4, 1, 3, 2), "a", 0.1),
         Entry("1.0.spent", "once", "spent", {"tokens": 99}),

@@ -223,7 +223,7 @@ def waiting(store: Store, run_id: str = "r") -> None:
 
 
 def test_entries_come_back_in_order_and_from_where_one_wants(store: Store) -> None:
-    """A3: a run is its head and its entries."""
+    """A run is its head and its entries."""
     lease = store.create("r", program="P", head=head())
     assert [store.append(lease, text) for text in "abc"] == [True] * 3
     assert store.load("r").entries == ["a", "b", "c"]
@@ -232,7 +232,7 @@ def test_entries_come_back_in_order_and_from_where_one_wants(store: Store) -> No
 
 
 def test_an_entry_has_the_time_at_which_it_was_written(kept: Kept, store: Store) -> None:
-    """W1: the times stand beside the entries, and an event loop's entries have them as well."""
+    """The times stand beside the entries, and an event loop's entries have them as well."""
     lease = store.create("r", program="P", head=head())
     for text in "ab":
         store.append(lease, text)
@@ -243,7 +243,7 @@ def test_an_entry_has_the_time_at_which_it_was_written(kept: Kept, store: Store)
 
 
 def test_a_reader_takes_the_entries_that_it_does_not_have_yet(store: Store) -> None:
-    """W1: reading does not take the lease, and the run goes on."""
+    """Reading does not take the lease, and the run goes on."""
     lease = store.create("r", program="P", head=head())
     for text in "abc":
         store.append(lease, text)
@@ -255,7 +255,7 @@ def test_a_reader_takes_the_entries_that_it_does_not_have_yet(store: Store) -> N
 
 
 def test_the_head_of_a_run_that_executes_can_be_replaced(store: Store) -> None:
-    """O12: its state and its entries stay."""
+    """Its state and its entries stay."""
     lease = store.create("r", program="P", head=head())
     store.append(lease, "a")
     store.note(lease, head(notes={"by": "a"}))
@@ -264,14 +264,13 @@ def test_the_head_of_a_run_that_executes_can_be_replaced(store: Store) -> None:
 
 
 def test_a_run_is_made_once(store: Store) -> None:
-    """A3: an id names one run."""
+    """An id names one run."""
     store.create("r", program="P", head=head())
     with pytest.raises(StoreError, match="has a run 'r' already"):
         store.create("r", program="P", head=head())
 
 
 def test_a_run_that_is_not_there_is_named(store: Store) -> None:
-    """A3."""
     with pytest.raises(StoreError, match="has no run 'r'"):
         store.load("r")
 
@@ -295,7 +294,7 @@ def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(
     kept: Kept,
     store: Store,
 ) -> None:
-    """A3: one writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
+    """One writer a run; a run left by a process of which nothing is known is taken over when its lease is over."""
     with kept.as_another() as other:
         old = other.create("r", program="P", head=head())
     with pytest.raises(
@@ -309,7 +308,7 @@ def test_while_one_is_at_work_another_is_refused_until_the_lease_ends(
 
 
 def test_the_run_of_a_process_that_is_dead_is_taken_over_at_once(kept: Kept, store: Store) -> None:
-    """A3: nobody waits for the lease of a process that is known to be gone."""
+    """Nobody waits for the lease of a process that is known to be gone."""
     with kept.as_another() as other:
         other.create("r", program="P", head=head())
     assert store.summary("r").leased
@@ -319,7 +318,7 @@ def test_the_run_of_a_process_that_is_dead_is_taken_over_at_once(kept: Kept, sto
 
 
 def test_whoever_lost_the_lease_writes_nothing_any_more(kept: Kept, store: Store) -> None:
-    """Q4: a process that comes back finds its next write refused, each kind of it."""
+    """A process that comes back finds its next write refused, each kind of it."""
     with kept.as_another() as other:
         old = other.create("r", program="P", head=head())
         other.append(old, "in time")
@@ -338,7 +337,7 @@ def test_whoever_lost_the_lease_writes_nothing_any_more(kept: Kept, store: Store
 
 
 def test_a_run_that_kills_its_process_again_and_again_is_parked(kept: Kept, store: Store) -> None:
-    """R14: after five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
+    """After five recoveries it is failed, and stays so; one that came to a rest in between starts over."""
 
     def take_in_another_process(*, rests: bool = False) -> None:
         with kept.as_another() as other:
@@ -369,7 +368,7 @@ def test_a_run_that_kills_its_process_again_and_again_is_parked(kept: Kept, stor
 def test_whoever_works_on_a_run_that_was_deleted_does_not_write_to_the_next_one_of_its_id(
     store: Store,
 ) -> None:
-    """Q4: a lease is of one run, not of an id."""
+    """A lease is of one run, not of an id."""
     old = store.create("r", program="P", head=head())
     store.delete("r")
     store.create("r", program="Q", head=head())
@@ -384,7 +383,7 @@ def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(
     kept: Kept,
     store: Store,
 ) -> None:
-    """Q4: both know the token; one took it."""
+    """Both know the token; one took it."""
     lease = store.create("r", program="P", head=head())
     with kept.under_another_name():
         for write in (
@@ -401,7 +400,7 @@ def test_a_process_that_has_the_lease_by_a_fork_alone_writes_nothing(
 def test_writes_of_many_tasks_are_all_there_and_a_lost_lease_hurts_nobody_else(
     store: Store,
 ) -> None:
-    """F5, Q4: commits of several runs go together; who may not write is told so alone."""
+    """Commits of several runs go together; who may not write is told so alone."""
     leases = [store.create(f"r{i}", program="P", head=head()) for i in range(5)]
 
     async def write() -> list[Any]:
@@ -422,7 +421,7 @@ def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(
     kept: Kept,
     store: Store,
 ) -> None:
-    """R6: a tool's rows and its result are one commit."""
+    """A tool's rows and its result are one commit."""
     lease = store.create("r", program="P", head=head())
 
     def make(db: Any) -> None:
@@ -445,7 +444,7 @@ def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(
 
 
 def test_cancelling_takes_effect_before_the_next_effect_is_begun(store: Store) -> None:
-    """R15: what was already done is still written; a tool is not begun."""
+    """What was already done is still written; a tool is not begun."""
     lease = store.create("r", program="P", head=head())
     store.cancel("r")
     assert store.append(lease, "result") is False
@@ -454,7 +453,6 @@ def test_cancelling_takes_effect_before_the_next_effect_is_begun(store: Store) -
 
 
 def test_a_run_at_rest_is_cancelled_at_once(store: Store) -> None:
-    """R15."""
     waiting(store)
     store.cancel("r")
     assert store.load("r").status == "cancelled"
@@ -462,7 +460,7 @@ def test_a_run_at_rest_is_cancelled_at_once(store: Store) -> None:
 
 
 def test_of_a_run_that_was_cancelled_at_rest_nothing_waits_any_more(store: Store) -> None:
-    """R15, A15: neither its questions nor what was decided on them."""
+    """Neither its questions nor what was decided on them."""
     waiting(store)
     store.decide("r", QUESTION.approve())
     store.cancel("r")
@@ -480,7 +478,7 @@ def test_a_run_that_is_cancelled_just_before_its_rest_does_not_wait(
     store: Store,
     status: str,
 ) -> None:
-    """R15: between its last entry and its rest; also if its worker is stopped at that moment, and puts it back into the queue."""
+    """Between its last entry and its rest; also if its worker is stopped at that moment, and puts it back into the queue."""
     lease = store.create("r", program="P", head=head())
     store.cancel("r")
     store.release(lease, status=status, head=head(QUESTION))
@@ -490,7 +488,7 @@ def test_a_run_that_is_cancelled_just_before_its_rest_does_not_wait(
 
 
 def test_a_decision_that_comes_while_the_run_goes_on_waits_for_its_next_rest(store: Store) -> None:
-    """V5, Q12: nothing is shown as waiting meanwhile, but who decided just then is not refused."""
+    """Nothing is shown as waiting meanwhile, but who decided just then is not refused."""
     waiting(store)
     store.take("r", after=0)
     assert store.list()[0].questions == ()
@@ -505,7 +503,7 @@ def test_a_question_that_was_decided_while_the_run_goes_on_is_not_decided_by_a_p
     store: Store,
     via: str,
 ) -> None:
-    """V5: a denial was accepted of a call that ran already, by a grant."""
+    """A denial was accepted of a call that ran already, by a grant."""
     waiting(store)
     lease = store.take("r", after=0).lease
     assert lease is not None
@@ -518,14 +516,14 @@ def test_a_question_that_was_decided_while_the_run_goes_on_is_not_decided_by_a_p
 
 
 def test_a_run_that_ended_is_not_cancelled(store: Store) -> None:
-    """R15: what is done is done."""
+    """What is done is done."""
     store.release(store.create("r", program="P", head=head()), status="done", head=head())
     with pytest.raises(StoreError, match="is done already"):
         store.cancel("r")
 
 
 def test_a_decision_waits_in_the_store_until_an_entry_takes_it_up(store: Store) -> None:
-    """A8, V5: the decision and what goes on from it are one transaction."""
+    """The decision and what goes on from it are one transaction."""
     waiting(store)
     store.decide("r", QUESTION.approve())
     assert len(store.load("r").decisions) == 1
@@ -536,7 +534,7 @@ def test_a_decision_waits_in_the_store_until_an_entry_takes_it_up(store: Store) 
 
 
 def test_deciding_twice_says_who_was_first_and_the_same_again_is_passed_over(store: Store) -> None:
-    """V5, U92: a double press is harmless, a second opinion is told of the first."""
+    """A double press is harmless, a second opinion is told of the first."""
     waiting(store)
     store.decide("r", QUESTION.approve().signed(by="ann"))
     store.decide("r", QUESTION.approve().signed(by="ann"))
@@ -575,7 +573,6 @@ def test_a_decision_that_fits_no_question_is_refused_and_not_kept(
     decision: Decision,
     said: str,
 ) -> None:
-    """A5, U90, U93, U94."""
     waiting(store)
     with pytest.raises(DecisionError, match=said):
         store.decide("r", decision)
@@ -583,7 +580,7 @@ def test_a_decision_that_fits_no_question_is_refused_and_not_kept(
 
 
 def test_the_list_tells_what_waits_and_which_of_it_is_decided(kept: Kept, store: Store) -> None:
-    """R19: without executing or even loading anything."""
+    """Without executing or even loading anything."""
     waiting(store)
     kept.pass_s(1000)
     lease = store.create("busy", program="P", head=head())
@@ -609,7 +606,7 @@ def test_the_list_tells_what_waits_and_which_of_it_is_decided(kept: Kept, store:
 
 
 def test_a_page_of_the_list_begins_where_the_one_before_ended(kept: Kept, store: Store) -> None:
-    """W2: also for runs that changed at one time."""
+    """Also for runs that changed at one time."""
     for k in range(7):
         kept.pass_s(k % 2)
         store.release(
@@ -639,7 +636,6 @@ def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(
     kept: Kept,
     store: Store,
 ) -> None:
-    """W2."""
     for k in range(102):
         kept.pass_s(1)
         store.release(store.create(f"r{k}", program="P", head=head()), status="done", head=head())
@@ -648,7 +644,6 @@ def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(
 
 
 def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: Store) -> None:
-    """W2, O17."""
     lease = store.create("r", program="P", head=head())
     assert (store.summary("r").usage, store.summary("r").cost) == (Usage(), None)
     spent = Usage(10, 5, 4, 2, 3, 1, 0.25, {"m": Usage(10, 5, 4, 2, 3, 1, 0.25)})
@@ -659,14 +654,14 @@ def test_a_line_has_tokens_and_cost_as_of_the_last_rest(store: Store) -> None:
 
 
 def test_a_store_tells_the_time_by_the_clock_of_its_runs(store: Store) -> None:
-    """Q5: questions expire by it."""
+    """Questions expire by it."""
     before = store.now()
     waiting(store)
     assert before <= store.summary("r").updated_at <= store.now()
 
 
 def test_old_runs_that_ended_are_pruned(kept: Kept, store: Store) -> None:
-    """R18: those that wait stay, however long."""
+    """Those that wait stay, however long."""
     waiting(store)
     store.release(store.create("old", program="P", head=head()), status="done", head=head())
     kept.pass_s(100)
@@ -685,7 +680,7 @@ def test_what_says_not_clearly_which_runs_are_old_prunes_none(
     store: Store,
     wrong: dict[str, Any],
 ) -> None:
-    """R18: Postgres takes NaN for more than every time, and would delete them all."""
+    """Postgres takes NaN for more than every time, and would delete them all."""
     store.release(store.create("r", program="P", head=head()), status="done", head=head())
     with pytest.raises(ConfigurationError, match=rf"`{next(iter(wrong))}` is"):
         store.prune(**{"older_than_s": -1.0, **wrong})
@@ -693,7 +688,7 @@ def test_what_says_not_clearly_which_runs_are_old_prunes_none(
 
 
 def test_runs_beside_one_another_keep_their_entries_apart(store: Store) -> None:
-    """A3: also where one between them is deleted."""
+    """Also where one between them is deleted."""
     leases = [store.create(name, program="P", head=head()) for name in "abc"]
     for at in range(3):
         for lease in leases:
@@ -709,7 +704,7 @@ def test_runs_beside_one_another_keep_their_entries_apart(store: Store) -> None:
 
 
 def test_a_run_cancelled_at_work_leaves_no_decision_behind(store: Store) -> None:
-    """R15: as one that was cancelled at rest."""
+    """As one that was cancelled at rest."""
     waiting(store)
     store.decide("r", QUESTION.approve())
     taken = store.take("r", after=0)
@@ -719,7 +714,7 @@ def test_a_run_cancelled_at_work_leaves_no_decision_behind(store: Store) -> None
 
 
 def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: Store) -> None:
-    """U89: also where JSON has another word for what is in it."""
+    """Also where JSON has another word for what is in it."""
     waiting(store)
     for _ in range(2):
         store.decide("r", QUESTION.approve(euros=(1, 2)))
@@ -727,7 +722,7 @@ def test_the_same_decision_twice_is_one_whatever_it_was_made_of(store: Store) ->
 
 
 def test_a_lease_whose_holder_is_gone_is_taken_at_once_and_is_no_crash(store: Store) -> None:
-    """A15: an execution that was interrupted has no lease object any more."""
+    """An execution that was interrupted has no lease object any more."""
     lease = store.create("r", program="P", head=head())
     with pytest.raises(
         StoreError,
@@ -740,7 +735,7 @@ def test_a_lease_whose_holder_is_gone_is_taken_at_once_and_is_no_crash(store: St
 
 
 def test_one_run_is_summarised_as_in_the_list(store: Store) -> None:
-    """W10: a page of one run does not read the others."""
+    """A page of one run does not read the others."""
     waiting(store, "a")
     waiting(store, "b")
     store.decide("b", QUESTION.approve())
@@ -756,7 +751,7 @@ def test_one_run_is_summarised_as_in_the_list(store: Store) -> None:
 def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not(
     store: Store,
 ) -> None:
-    """W3: what a page polls."""
+    """What a page polls."""
     seen = [store.changes()]
 
     def changed(change: Any) -> bool:

@@ -79,7 +79,7 @@ def waiting() -> Run:
 
 
 def test_the_round_trip_is_the_identity() -> None:
-    """A2, U110: and there is no pickle in it, only JSON with a version."""
+    """And there is no pickle in it, only JSON with a version."""
     run = waiting()
     text = run.to_json()
     again = Run.from_json(text, agent())
@@ -95,7 +95,7 @@ def test_the_round_trip_is_the_identity() -> None:
 
 
 def test_a_run_goes_on_from_its_document_with_the_same_question_ids() -> None:
-    """A2, U100, U105, U115: the model is not asked again for the approved call, and the inputs are not given again."""
+    """The model is not asked again for the approved call, and the inputs are not given again."""
     run = waiting()
     again = Run.from_json(run.to_json(), agent())
     again.answer(run.pending[0].approve())
@@ -106,7 +106,7 @@ def test_a_run_goes_on_from_its_document_with_the_same_question_ids() -> None:
 
 
 def test_a_run_with_pictures_in_its_history_goes_on_from_its_document() -> None:
-    """U110, R13: the conversation is what it was, to the byte."""
+    """The conversation is what it was, to the byte."""
     photo = Image(url="https://example.org/cat.png")
 
     def looking() -> ReAct:
@@ -133,7 +133,6 @@ class Framed(BaseModel):
 
 
 def test_a_model_with_a_picture_is_an_input_that_comes_back() -> None:
-    """U110, A2."""
     framed = Framed(title="t", picture=Image(url="https://example.org/cat.png"))
     run = Run(
         Predict(
@@ -146,7 +145,7 @@ def test_a_model_with_a_picture_is_an_input_that_comes_back() -> None:
 
 
 def test_a_decision_that_was_put_but_not_used_is_in_the_document() -> None:
-    """A2: counters, answers and all."""
+    """Counters, answers and all."""
     run = waiting()
     run.answer(run.pending[0].deny("no"))
     again = Run.from_json(run.to_json(), agent())
@@ -155,7 +154,7 @@ def test_a_decision_that_was_put_but_not_used_is_in_the_document() -> None:
 
 
 def test_a_run_that_is_done_gives_its_prediction_again_and_asks_nobody() -> None:
-    """A2, R3: prediction and trajectory are made of the journal; no model is there to be asked."""
+    """Prediction and trajectory are made of the journal; no model is there to be asked."""
     run = waiting()
     run.answer(run.pending[0].approve())
     with answers(ASKING[1]):
@@ -169,7 +168,7 @@ def test_a_run_that_is_done_gives_its_prediction_again_and_asks_nobody() -> None
 
 
 def test_a_failed_run_says_why_in_its_document() -> None:
-    """A2: status and error."""
+    """Status and error."""
     with answers(ValueError("lost")):
         run = agent().start(task="x")
     again = Run.from_json(run.to_json(), agent())
@@ -196,7 +195,7 @@ def other(name: str) -> ReAct:
     ],
 )
 def test_a_program_that_changed_loads_and_both_sides_are_known(change: str, said: str) -> None:
-    """R12, U113: never silently run; what differs goes into the journal."""
+    """Never silently run; what differs goes into the journal."""
     run = waiting()
     again = Run.from_json(run.to_json(), other(change))
     [(_what, (then, now))] = [each for each in again.changed.items() if each[0].startswith(said)]
@@ -210,7 +209,7 @@ def test_a_program_that_changed_loads_and_both_sides_are_known(change: str, said
 
 
 def test_a_program_that_no_longer_takes_an_input_of_the_run_is_refused() -> None:
-    """R12: most likely it is another program; `migrate=True` tries."""
+    """Most likely it is another program; `migrate=True` tries."""
     text = waiting().to_json()
     with pytest.raises(
         ReplayMismatchError,
@@ -223,7 +222,7 @@ def test_a_program_that_no_longer_takes_an_input_of_the_run_is_refused() -> None
 
 
 def test_a_forward_that_no_longer_takes_an_input_of_the_run_is_refused() -> None:
-    """R12: when it is loaded, not by a `TypeError` that fails the run."""
+    """When it is loaded, not by a `TypeError` that fails the run."""
 
     class Before(Module):
         def forward(self, task: str) -> str:
@@ -249,7 +248,6 @@ def test_an_unknown_word_for_migrate_is_refused() -> None:
 
 
 def test_another_class_of_program_is_refused() -> None:
-    """R12."""
     with pytest.raises(ReplayMismatchError, match=r"program ReAct.*program Plain"):
         Run.from_json(waiting().to_json(), Plain(agent()))
 
@@ -265,7 +263,6 @@ class Inside(Module):
 
 
 def test_a_change_behind_a_leading_underscore_is_seen() -> None:
-    """R12."""
     lm = ScriptedLM(ASKING)
     with ferrule.context(lm=lm):
         text = Inside(agent()).start(task="t").to_json()
@@ -287,13 +284,13 @@ class Album(Signature):
 
 @pytest.mark.parametrize("text", ['{"ferrule_run":2}', "{}"])
 def test_a_document_of_another_version_is_refused(text: str) -> None:
-    """A2: versioned."""
+    """Versioned."""
     with pytest.raises(StoreError, match="this ferrule reads version 1"):
         Run.from_json(text, agent())
 
 
 def test_typed_inputs_media_and_history_come_back_as_they_were() -> None:
-    """A2: inputs are read back through the signature's own checks."""
+    """Inputs are read back through the signature's own checks."""
     history = History([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}])
     given = {
         "trip": TRIP,
@@ -318,7 +315,7 @@ def test_typed_inputs_media_and_history_come_back_as_they_were() -> None:
 
 
 def test_a_program_in_plain_python_declares_its_inputs_by_annotations() -> None:
-    """A2: positional and named."""
+    """Positional and named."""
     with answers(ASKING[0]):
         run = Plain(agent()).bind("a room", trip=TRIP).start()
     again = Run.from_json(run.to_json(), Plain(agent()))
@@ -336,7 +333,6 @@ class Booking(BaseModel, strict=True):
 
 
 def test_a_strict_model_comes_back_as_the_signature_or_the_annotation_declares_it() -> None:
-    """A2."""
     booking = Booking(day=date(2024, 2, 29), seats=(1, "a"))
     assert _kept_as(list[Booking], [booking]) is None
     asked = Predict(Signature({"booking": (Booking, InputField()), "answer": (str, OutputField())}))
@@ -345,7 +341,7 @@ def test_a_strict_model_comes_back_as_the_signature_or_the_annotation_declares_i
 
 
 def test_a_key_in_the_settings_of_a_call_is_not_kept() -> None:
-    """Ours: a run that is kept begins with what it was given; an input that is called `config` is the program's own."""
+    """A run that is kept begins with what it was given; an input that is called `config` is the program's own."""
     store = ferrule.MemoryStore()
     with pytest.raises(ferrule.ConfigurationError, match="`api_key` is not a setting of a request"):
         Predict("q -> a").start(q="hi", lm=ScriptedLM([]), config={"api_key": "sk-2"}, store=store)
@@ -355,7 +351,7 @@ def test_a_key_in_the_settings_of_a_call_is_not_kept() -> None:
 
 
 def test_an_input_that_json_cannot_hold_is_refused_by_name() -> None:
-    """A2: when the run is written, not when somebody needs it."""
+    """When the run is written, not when somebody needs it."""
     with answers(ASKING[0]):
         run = Plain(agent()).start(task="x", thing=object())
     with pytest.raises(RunError, match="`thing` is <object"):
@@ -409,7 +405,7 @@ def _with(value: Any, **attributes: Any) -> Any:
     ],
 )
 def test_an_input_that_would_come_back_otherwise_is_refused(kind: Any, value: Any) -> None:
-    """A2: whatever of it JSON does not hold, or its type does not read."""
+    """Whatever of it JSON does not hold, or its type does not read."""
     assert "represent and restore" in str(_kept_as(kind, value))
 
 
@@ -432,7 +428,7 @@ def test_an_input_that_would_come_back_otherwise_is_refused(kind: Any, value: An
     ],
 )
 def test_an_input_that_comes_back_is_kept(kind: Any, value: Any) -> None:
-    """A2: with the types that it is made of."""
+    """With the types that it is made of."""
     assert _kept_as(kind, value) is None
 
 
@@ -451,7 +447,7 @@ def _kept_as(kind: Any, value: Any) -> RunError | None:
 
 
 def test_plain_data_that_looks_like_ours_stays_what_it_is() -> None:
-    """A2: a user's own `$ferrule` key is no mark of ours."""
+    """A user's own `$ferrule` key is no mark of ours."""
     given = {"$ferrule": "history", "n": [1, {"$ferrule": "tool"}]}
     with answers(ASKING[0]):
         run = Plain(agent()).start(task="x", thing=given)
@@ -459,7 +455,7 @@ def test_plain_data_that_looks_like_ours_stays_what_it_is() -> None:
 
 
 def test_tools_passed_as_inputs_are_named_and_passed_again() -> None:
-    """R16: re-created at resume from what is passed, in any version, or refused by name."""
+    """Re-created at resume from what is passed, in any version, or refused by name."""
 
     def add(a: int) -> int:
         """Add."""
@@ -479,7 +475,7 @@ def test_tools_passed_as_inputs_are_named_and_passed_again() -> None:
 
 
 def test_a_run_is_not_written_while_it_executes() -> None:
-    """A2: half an act is no state."""
+    """Half an act is no state."""
     seen: list[Any] = []
 
     class Peek(Module):
@@ -511,7 +507,6 @@ def test_a_run_is_not_written_while_it_executes() -> None:
     ],
 )
 def test_what_is_no_head_of_a_run_is_refused_by_name(changed: dict[str, Any]) -> None:
-    """Ours."""
     form = json.loads(waiting().to_json())
     form["fingerprint"]["predictors"]["react"]["signature"] = "other -> answer"
     with pytest.raises(StoreError, match="This is not the head of a run"):
@@ -519,21 +514,18 @@ def test_what_is_no_head_of_a_run_is_refused_by_name(changed: dict[str, Any]) ->
 
 
 def test_plain_data_comes_back_equal_without_a_declared_type() -> None:
-    """Ours."""
     given = {"a": 1, "b": {"c": [None, True, 1.5]}, "d": None}
     run = Run(Plain(agent()), (), {"task": "x", "thing": given})
     assert Run.from_json(run.to_json(), Plain(agent())).inputs["thing"] == given
 
 
 def test_keys_that_json_would_make_texts_need_a_declared_type() -> None:
-    """Ours."""
     assert _kept_as(dict[int, str], {1: "a"}) is None
     with pytest.raises(RunError, match="declares no type that restores"):
         Run(Plain(agent()), (), {"task": "x", "thing": {1: "a"}}).to_json()
 
 
 def test_a_model_of_one_call_cannot_be_kept_and_the_error_says_where_to_give_it() -> None:
-    """Ours."""
     with pytest.raises(
         RunError,
         match=r"`lm=` of a call is not stored .*Pass it to the program, to `configure` or to `context`",
@@ -606,7 +598,7 @@ def test_an_input_called_deps_that_cannot_be_stored_is_told_apart_from_the_deps_
 
 
 def test_the_limits_of_a_call_are_stored_and_hold_in_the_next_process() -> None:
-    """A2, A14: a run with `limits=` could not be stored at all."""
+    """A run with `limits=` could not be stored at all."""
     limits, store = Limits(tool_calls=1, wall_s=60), MemoryStore()
 
     def booking() -> ReAct:

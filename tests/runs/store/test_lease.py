@@ -15,14 +15,13 @@ from ferrule.runs.store.lease import Leases, is_dead, owner_name
 
 
 def test_this_process_is_alive_and_one_elsewhere_is_not_known_to_be_dead() -> None:
-    """A3."""
     assert not is_dead(owner_name())
     assert not is_dead("elsewhere pid 1")
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 def test_a_process_that_ended_is_dead_also_while_its_parent_has_not_asked_for_it() -> None:
-    """A3: a zombie holds no run."""
+    """A zombie holds no run."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     owner = f"{lease_owner._place()} pid {child.pid}"
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -54,13 +53,11 @@ def test_the_state_is_read_behind_the_name(
     stat: str,
     is_over: bool,
 ) -> None:
-    """A3."""
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: stat)
     assert lease_owner._is_zombie("7") is is_over
 
 
 def test_a_lease_whose_object_is_gone_is_to_be_given_back_once() -> None:
-    """A3."""
     leases, lease, other = Leases(), Lease("r", 1), Lease("s", 1)
     leases.hold(lease, lambda: 0.0, 30.0)
     leases.hold(other, lambda: 0.0, 30.0)

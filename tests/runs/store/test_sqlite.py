@@ -110,7 +110,7 @@ def test_a_lease_is_renewed_while_the_process_lives(
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A3: a tool may run longer than a lease."""
+    """A tool may run longer than a lease."""
     lease = store.create("r", program="P", head=head())
     clock.now += 20
     left = store._file.leases.left()
@@ -125,7 +125,7 @@ def test_a_lease_is_renewed_while_the_process_lives(
 def test_a_lease_that_could_not_be_given_back_is_taken_over_by_its_own_process(
     store: SQLiteStore,
 ) -> None:
-    """A3: nobody is at work under it, and nobody crashed."""
+    """Nobody is at work under it, and nobody crashed."""
     lease = store.create("r", program="P", head=head())
     store._file.read(lambda db: db.execute("PRAGMA query_only=ON"))
     with pytest.raises(StoreError, match="readonly"):
@@ -186,7 +186,7 @@ def test_what_many_threads_write_while_the_file_is_busy_is_committed_together(
     store: SQLiteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F5: a commit waits for the disk, so threads that wait for one commit share the next."""
+    """A commit waits for the disk, so threads that wait for one commit share the next."""
     leases = [store.create(f"r{i}", program="P", head=head()) for i in range(10)]
     busy = Busy(store, monkeypatch)
     works = [partial(store.append, lease, "x") for lease in leases]
@@ -202,7 +202,7 @@ def test_what_is_refused_among_the_writes_of_others_is_refused_alone(
     store: SQLiteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q4: a lost lease, an id that exists."""
+    """A lost lease, an id that exists."""
     lease = store.create("r", program="P", head=head())
     lost = Lease("r", lease.token + 1)
     busy = Busy(store, monkeypatch)
@@ -232,7 +232,7 @@ def test_a_wrong_argument_among_the_writes_of_others_fails_alone(
     wrong: Any,
     error: type[Exception],
 ) -> None:
-    """Q4, A3: no run fails by the fault of another caller."""
+    """No run fails by the fault of another caller."""
     leases = [store.create(name, program="P", head=head()) for name in ("r", "s")]
     busy = Busy(store, monkeypatch)
     bad, *good = busy(partial(wrong, store), *(partial(store.append, each, "x") for each in leases))
@@ -250,7 +250,7 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(
     store: SQLiteStore,
     error: Exception,
 ) -> None:
-    """A3: no half of a write is ever committed, and no run fails by the fault of another."""
+    """No half of a write is ever committed, and no run fails by the fault of another."""
     lease = store.create("r", program="P", head=head())
 
     def half(db: sqlite3.Connection) -> None:
@@ -268,7 +268,7 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(
 
 @pytest.mark.parametrize("beside", ["alone", "beside others"])
 def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, beside: str) -> None:
-    """F5: each statement gives Python's lock away, and a thread that computes may keep it for 5 ms."""
+    """Each statement gives Python's lock away, and a thread that computes may keep it for 5 ms."""
     leases = [store.create(f"r{k}", program="P", head=head()) for k in range(100)]
     said: list[str] = []
     store._file.read(lambda db: db.set_trace_callback(lambda sql: said.append(sql.split()[0])))
@@ -284,7 +284,7 @@ def test_a_batch_that_cannot_begin_fails_at_once_for_all(
     store: SQLiteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q4: another process may hold the lock, and each attempt waits ten seconds for it."""
+    """Another process may hold the lock, and each attempt waits ten seconds for it."""
     attempts: list[Any] = []
     write = SQLiteFile.write
 
@@ -303,7 +303,7 @@ def test_a_batch_that_cannot_begin_fails_at_once_for_all(
 
 
 def test_a_large_statement_needs_no_folder_for_temporary_files(store: SQLiteStore) -> None:
-    """Q4: that may be full, or read-only in a container; and text that is to be deleted may not lie there."""
+    """That may be full, or read-only in a container; and text that is to be deleted may not lie there."""
     assert store._file.read(lambda db: db.execute("PRAGMA temp_store").fetchone()) == (2,)
 
 
@@ -358,7 +358,7 @@ def test_what_is_written_for_many_ends_as_if_each_was_alone(
     pieces: list[Piece],
     runs: list[str],
 ) -> None:
-    """F5, A3: whether they share a statement, a transaction or nothing."""
+    """Whether they share a statement, a transaction or nothing."""
     found: list[Any] = []
     for one_by_one in (True, False):
         store = MemoryStore()
@@ -404,7 +404,7 @@ def test_a_transaction_writes_its_own_entries_though_others_wait(
     store: SQLiteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """R6, A3: the thread that writes for others waits for this transaction; it must not wait for that thread."""
+    """The thread that writes for others waits for this transaction; it must not wait for that thread."""
     lease, other = (store.create(run_id, program="P", head=head()) for run_id in "rs")
     busy = Busy(store, monkeypatch)
     waiting = [
@@ -430,7 +430,7 @@ def test_the_main_thread_writes_by_itself(
     store: SQLiteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A3: Ctrl-C reaches it alone, and then an entry is on disk or will never be."""
+    """Ctrl-C reaches it alone, and then an entry is on disk or will never be."""
     lease = store.create("r", program="P", head=head())
     monkeypatch.setattr(SQLiteFile, "is_busy", True)
     monkeypatch.setattr(StoreThread, "wait", None)
@@ -448,7 +448,7 @@ def test_the_main_thread_writes_by_itself(
 
 @pytest.mark.parametrize("how", ["delete", "redact"])
 def test_what_is_forgotten_is_gone_from_the_file(how: str, tmp_path: Path) -> None:
-    """R18: inputs, arguments and results, also from the bytes of the file and its log."""
+    """Inputs, arguments and results, also from the bytes of the file and its log."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head(inputs={"x": "MARK-input"}))
     store.append(lease, "MARK-entry")
@@ -472,7 +472,6 @@ def test_what_is_deleted_while_another_reads_is_said_to_stand_in_the_log_and_goe
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """R18."""
     monkeypatch.setattr(sqlite_file, "_WAIT_FOR_READERS_MS", 1)
     monkeypatch.setattr(sqlite_file, "_TRY_AGAIN_S", 0.0)
     store = SQLiteStore(tmp_path / "runs.db")
@@ -508,7 +507,7 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """V1: a thousand of them; each is a row of the store and nothing else, and goes on seven days later."""
+    """A thousand of them; each is a row of the store and nothing else, and goes on seven days later."""
     another_machine(monkeypatch)
     for i in range(20):
         waiting(store, f"early{i}")
@@ -536,7 +535,7 @@ def test_a_run_that_waits_for_a_week_holds_no_lease_no_thread_and_no_memory(
 
 
 def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_path: Path) -> None:
-    """A3, R1: WAL, `synchronous=FULL` unless it is given up, and nothing that the SQLite of this Python does not have."""
+    """WAL, `synchronous=FULL` unless it is given up, and nothing that the SQLite of this Python does not have."""
     for full_sync, level in ((True, 2), (False, 1)):  # and on macOS through the disk's own cache
         store = SQLiteStore(tmp_path / f"{level}.db", full_sync=full_sync)
         store.create("r", program="P", head=head())
@@ -550,7 +549,7 @@ def test_a_file_is_a_write_ahead_log_that_is_on_disk_when_a_write_is_over(tmp_pa
 
 
 def test_runs_are_kept_without_any_service_or_engine(tmp_path: Path) -> None:
-    """R1, Q1: in a fresh process, from `import ferrule` to a run out of the file, no engine is imported, and no client of a service."""
+    """In a fresh process, from `import ferrule` to a run out of the file, no engine is imported, and no client of a service."""
     code = """
 import sys
 import ferrule
@@ -585,7 +584,7 @@ print(sorted(heavy & {name.partition(".")[0] for name in sys.modules}))
 
 
 def test_several_processes_create_one_file_at_once(tmp_path: Path) -> None:
-    """A3: SQLite does not wait when it makes a file a write-ahead log, and said at once that the database is locked."""
+    """SQLite does not wait when it makes a file a write-ahead log, and said at once that the database is locked."""
     path, code = (
         tmp_path / "runs.db",
         "import sys\nfrom ferrule import SQLiteStore\nSQLiteStore(sys.argv[1]).list()",
@@ -607,7 +606,7 @@ def test_several_processes_create_one_file_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 5, "a\0b.db"])
 def test_what_is_no_path_is_refused(path: Any) -> None:
-    """Ours: an environment variable that is not set made a file named `None`."""
+    """An environment variable that is not set made a file named `None`."""
     with pytest.raises(ConfigurationError, match="path"):
         SQLiteStore(path)
 
@@ -623,7 +622,7 @@ def test_a_store_that_could_keep_no_lease_is_refused(
     wrong: dict[str, Any],
     tmp_path: Path,
 ) -> None:
-    """A3: with a lease of 0 seconds, any process took the run of a living one."""
+    """With a lease of 0 seconds, any process took the run of a living one."""
     place = {
         SQLiteStore: (tmp_path / "runs.db",),
         PostgresStore: ("postgresql://localhost/x",),
@@ -634,7 +633,7 @@ def test_a_store_that_could_keep_no_lease_is_refused(
 
 
 def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
-    """R11: a file of a newer ferrule is not touched."""
+    """A file of a newer ferrule is not touched."""
     with sqlite3.connect(tmp_path / "runs.db") as db:
         db.execute("PRAGMA user_version=9")
     db.close()
@@ -643,7 +642,7 @@ def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
-    """A3: a clear error, and the file stays as it is."""
+    """A clear error, and the file stays as it is."""
     path = tmp_path / "runs.db"
     path.write_text("not a database at all, but a letter to my aunt" * 50)
     with pytest.raises(StoreError, match=r"runs\.db' failed: file is not a database"):
@@ -651,7 +650,7 @@ def test_a_file_that_is_no_database_is_said_so(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    """A3: the write that does not fit is undone as a whole, and said; when there is room again, the run goes on."""
+    """The write that does not fit is undone as a whole, and said; when there is room again, the run goes on."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     store.append(lease, "kept")
@@ -666,7 +665,7 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path: Path) -> None:
 
 
 def test_a_file_that_may_only_be_read_is_said_so(tmp_path: Path) -> None:
-    """A3: clear, and nothing half done."""
+    """Clear, and nothing half done."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     store._file.read(lambda db: db.execute("PRAGMA query_only=ON"))
@@ -678,7 +677,7 @@ def test_a_file_that_may_only_be_read_is_said_so(tmp_path: Path) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Path) -> None:
-    """A3: fork safe, although the parent holds the lock, a connection and a thread at that moment."""
+    """Fork safe, although the parent holds the lock, a connection and a thread at that moment."""
     store = SQLiteStore(tmp_path / "runs.db")
     store.create("parent", program="P", head=head())
     mine = store._file._connection
@@ -708,7 +707,7 @@ def test_the_child_of_a_fork_writes_through_a_connection_of_its_own(tmp_path: Pa
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
-    """A3: else the child would find a lock of SQLite's own taken, and hang (six of seventeen forks did)."""
+    """Else the child would find a lock of SQLite's own taken, and hang (six of seventeen forks did)."""
     store, stop = SQLiteStore(tmp_path / "runs.db"), threading.Event()
 
     def write(name: str) -> None:
@@ -754,7 +753,7 @@ def test_a_fork_waits_until_no_thread_is_inside_sqlite(tmp_path: Path) -> None:
 
 
 def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Path) -> None:
-    """F5: the place of an entry is found by a whole number, however large the rows are."""
+    """The place of an entry is found by a whole number, however large the rows are."""
     explain = f"EXPLAIN QUERY PLAN {APPEND_ONE}"
     plan = SQLiteStore(tmp_path / "runs.db")._file.read(
         lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, "{}", 0.0))],
@@ -772,7 +771,7 @@ def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open
     tmp_path: Path,
     what: str,
 ) -> None:
-    """A15: SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, or after the one statement that writes an entry."""
+    """SQLite hears of Ctrl-C when it has the lock; the handler runs after `BEGIN`, or after the one statement that writes an entry."""
     store = SQLiteStore(tmp_path / "runs.db")
     lease = store.create("r", program="P", head=head())
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None, check_same_thread=False)
@@ -797,7 +796,7 @@ def test_an_interrupt_while_the_write_lock_is_awaited_leaves_no_transaction_open
 
 
 def test_what_stands_open_all_the_same_is_undone_before_the_next_work(store: SQLiteStore) -> None:
-    """A15: whatever left it there."""
+    """Whatever left it there."""
     lease = store.create("r", program="P", head=head())
     connection = store._file._connection
     assert connection is not None
@@ -808,7 +807,7 @@ def test_what_stands_open_all_the_same_is_undone_before_the_next_work(store: SQL
 
 
 def test_stores_of_one_path_share_a_connection_and_a_thread(tmp_path: Path) -> None:
-    """V1: one store for each request; ten thousand of them hold no more than one does."""
+    """One store for each request; ten thousand of them hold no more than one does."""
     stores = [SQLiteStore(tmp_path / "runs.db") for _ in range(50)]
     leases = [each.create(f"r{i}", program="P", head=head()) for i, each in enumerate(stores)]
     assert len({id(each._file) for each in stores}) == 1
@@ -822,7 +821,7 @@ def test_stores_of_one_path_share_a_connection_and_a_thread(tmp_path: Path) -> N
 
 
 def test_a_store_that_is_forgotten_is_closed(tmp_path: Path) -> None:
-    """V1: without `close`; its thread ends by itself, and does not hold it meanwhile."""
+    """Without `close`; its thread ends by itself, and does not hold it meanwhile."""
     store = SQLiteStore(tmp_path / "runs.db")
     store.release(store.create("r", program="P", head=head()), status="done", head=head())
     file, thread = ref(store._file), store._file.thread._thread
@@ -838,7 +837,7 @@ def test_hundreds_of_stores_that_are_opened_and_dropped_leave_no_handle_and_no_t
     tmp_path: Path,
     is_one_path: bool,
 ) -> None:
-    """V1: 600 stores, more than 1,024 handles would hold."""
+    """600 stores, more than 1,024 handles would hold."""
 
     def counted() -> tuple[int, int]:
         handles: list[str] = []
@@ -881,13 +880,13 @@ time.sleep(0.1)
 
 
 def test_a_process_ends_well_while_a_thread_is_inside_sqlite(tmp_path: Path) -> None:
-    """A15: to close a connection that another thread uses is a segmentation fault."""
+    """To close a connection that another thread uses is a segmentation fault."""
     for _ in range(3):
         subprocess.run([sys.executable, "-c", WORKS_AT_THE_END, tmp_path / "runs.db"], check=True)
 
 
 def test_a_file_that_was_deleted_and_made_anew_is_another_one(tmp_path: Path) -> None:
-    """A3: a store that is still open on the deleted one writes nothing into the new one, and the reverse."""
+    """A store that is still open on the deleted one writes nothing into the new one, and the reverse."""
     first = SQLiteStore(tmp_path / "runs.db")
     first.list()
     for path in tmp_path.iterdir():
@@ -907,7 +906,7 @@ def test_a_run_whose_file_was_deleted_is_told_at_an_entry_soon_after_or_at_its_e
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A3, F5: entries that follow each other within a moment do not look for the file each time."""
+    """Entries that follow each other within a moment do not look for the file each time."""
     store, now = SQLiteStore(tmp_path / "runs.db"), time.monotonic()
     monkeypatch.setattr(sqlite_file, "monotonic", lambda: now)
     lease = store.create("r", program="P", head=head())
@@ -961,7 +960,6 @@ def test_a_store_is_a_block_that_closes_it(
 
 
 def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path) -> None:
-    """Ours."""
     file = sqlite_file.SQLiteFile(str(tmp_path / "runs.db"), full_sync=True)
     file.close()
     assert list(tmp_path.iterdir()) == []
@@ -969,7 +967,6 @@ def test_a_file_that_was_never_used_is_closed_without_being_made(tmp_path: Path)
 
 @pytest.mark.parametrize("full_sync", [True, False])
 def test_a_change_by_another_process_is_seen(tmp_path: Path, full_sync: bool) -> None:
-    """W3."""
     store = SQLiteStore(tmp_path / "runs.db", full_sync=full_sync)
     before = store.changes()
     program = f"from ferrule import SQLiteStore; SQLiteStore({store.path!r}).create('r', program='p', head='{{}}')"
@@ -984,7 +981,6 @@ def test_a_change_by_another_process_is_seen(tmp_path: Path, full_sync: bool) ->
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_the_child_of_a_fork_watches_through_a_connection_of_its_own(tmp_path: Path) -> None:
-    """W3."""
     store = SQLiteStore(tmp_path / "runs.db")
     store.changes()
     pid = os.fork()
@@ -997,7 +993,6 @@ def test_the_child_of_a_fork_watches_through_a_connection_of_its_own(tmp_path: P
 
 
 def test_a_store_that_only_reads_sees_others_writes_and_refuses_its_own(tmp_path: Path) -> None:
-    """W26."""
     path = tmp_path / "a b#?.db"
     with pytest.raises(StoreError, match="unable to open"):
         SQLiteStore(path, read_only=True).list()

@@ -84,7 +84,7 @@ def hotel() -> Any:
 
 @pytest.mark.parametrize("driver", ["sync", "async", "stream"])
 def test_every_answer_is_kept_before_the_program_goes_on(hotel: Hotel, driver: str) -> None:
-    """A3, F5: what is in the store while the tool runs: the model's answer, and that the tool began."""
+    """What is in the store while the tool runs: the model's answer, and that the tool began."""
     seen: list[list[str]] = []
     hotel.at_look = lambda: seen.append(
         [entry["kind"] for entry in map(_json, hotel.store.load("r").entries)],
@@ -103,7 +103,7 @@ def test_every_answer_is_kept_before_the_program_goes_on(hotel: Hotel, driver: s
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_a_run_that_waits_is_gone_on_with_by_whoever_loads_it(hotel: Hotel, driver: str) -> None:
-    """A3, U99, U105: nothing is asked or run again; inputs and trajectory are there."""
+    """Nothing is asked or run again; inputs and trajectory are there."""
     first = hotel.start(LOOK, ASK, driver=driver)
     loaded = hotel.load(first.id)
     assert (loaded.status, loaded.pending, loaded.inputs) == (
@@ -120,7 +120,7 @@ def test_a_run_that_waits_is_gone_on_with_by_whoever_loads_it(hotel: Hotel, driv
 
 
 def test_a_run_that_waits_and_that_nobody_holds_is_in_the_store_alone(hotel: Hotel) -> None:
-    """V1: no memory of the process, no lease, no thread; whoever loads it goes on."""
+    """No memory of the process, no lease, no thread; whoever loads it goes on."""
     run = hotel.start(LOOK, ASK)
     key, known = run.id, weakref.ref(run)
     del run
@@ -156,7 +156,7 @@ def test_what_observers_keep_with_a_run_reaches_the_next_execution(
     hotel: Hotel,
     driver: str,
 ) -> None:
-    """O12: it is in the store before the first act, also of an execution that gets no further."""
+    """It is in the store before the first act, also of an execution that gets no further."""
     first, second, third = Notes("a"), Notes("b"), Notes("c")
     hotel.at_look = lambda: seen.append(Run.load(hotel.store, run_id, hotel.agent).notes)
     seen: list[Any] = []
@@ -186,7 +186,7 @@ def test_what_observers_keep_with_a_run_reaches_the_next_execution(
 
 
 def test_an_observer_that_fails_when_a_run_opens_changes_nothing(hotel: Hotel) -> None:
-    """O19: it is passed over with a warning, and the others are asked."""
+    """It is passed over with a warning, and the others are asked."""
 
     class Broken(Notes):
         def open_run(self, event: Any, notes: dict[str, str]) -> None:
@@ -202,7 +202,7 @@ def test_an_observer_that_fails_when_a_run_opens_changes_nothing(hotel: Hotel) -
 
 
 def test_a_resumed_run_tells_its_program(hotel: Hotel) -> None:
-    """O4: at the place of the program, so that an observer knows whose run goes on."""
+    """At the place of the program, so that an observer knows whose run goes on."""
     told: list[Any] = []
     run = hotel.start(ASK)
     run.answer(run.pending[0].approve())
@@ -216,7 +216,7 @@ def test_a_resumed_run_tells_its_program(hotel: Hotel) -> None:
 def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_done(
     hotel: Hotel,
 ) -> None:
-    """A2: no model is asked, but which way a program goes may depend on what the model can do."""
+    """No model is asked, but which way a program goes may depend on what the model can do."""
     again = hotel.load(hotel.start(FINISH).id)
     with pytest.raises(ferrule.ConfigurationError):
         _ = again.prediction
@@ -226,7 +226,7 @@ def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_do
 
 
 def test_a_decision_put_elsewhere_is_found_when_the_run_is_resumed(hotel: Hotel) -> None:
-    """A8, U99: by another process, while this one still has the run in its hands."""
+    """By another process, while this one still has the run in its hands."""
     run = hotel.start(ASK)
     hotel.store.decide(run.id, run.pending[0].deny("too dear").signed(by="ann"))
     hotel.go_on(run, FINISH)
@@ -236,7 +236,7 @@ def test_a_decision_put_elsewhere_is_found_when_the_run_is_resumed(hotel: Hotel)
 
 
 def test_an_answer_given_here_is_there_for_others_at_once(hotel: Hotel) -> None:
-    """A8, U92: whoever decides second is told."""
+    """Whoever decides second is told."""
     run = hotel.start(ASK)
     other = hotel.load(run.id)
     run.answer(run.pending[0].approve())
@@ -246,7 +246,7 @@ def test_an_answer_given_here_is_there_for_others_at_once(hotel: Hotel) -> None:
 
 
 def test_two_who_resume_one_run_execute_it_once(hotel: Hotel) -> None:
-    """U111, V4: the second finds it carried to its end."""
+    """The second finds it carried to its end."""
     run = hotel.start(ASK)
     other = hotel.load(run.id)
     run.answer(run.pending[0].approve())
@@ -257,7 +257,7 @@ def test_two_who_resume_one_run_execute_it_once(hotel: Hotel) -> None:
 
 
 def test_a_run_that_went_further_elsewhere_is_caught_up_with(hotel: Hotel) -> None:
-    """A3: what this process has of the journal is a beginning of what the store has."""
+    """What this process has of the journal is a beginning of what the store has."""
     run = hotel.start(ASK)
     other = hotel.load(run.id)
     other.answer(other.pending[0].approve())
@@ -270,7 +270,6 @@ def test_a_run_that_went_further_elsewhere_is_caught_up_with(hotel: Hotel) -> No
 
 
 def test_a_program_without_a_tool_that_the_run_had_loads(hotel: Hotel) -> None:
-    """R12."""
     run = hotel.start(ASK)
     assert (
         Run.load(hotel.store, run.id, ReAct("task -> answer", [])).changed[
@@ -288,7 +287,7 @@ def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(
     hotel: Hotel,
     change: str,
 ) -> None:
-    """P72, V3: what a server says of its tool today is not what a person agreed to; the question is asked anew."""
+    """What a server says of its tool today is not what a person agreed to; the question is asked anew."""
     definition: dict[str, Any] = {
         "description": "Book.",
         "args": {"room": {"type": "integer"}},
@@ -325,7 +324,7 @@ def test_an_approval_does_not_reach_a_remote_tool_whose_definition_changed(
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_cancelling_from_elsewhere_stops_before_the_next_tool(hotel: Hotel, driver: str) -> None:
-    """R15, A15: the tool that ran is on record, the next is not begun, and the run can be gone on with."""
+    """The tool that ran is on record, the next is not begun, and the run can be gone on with."""
     hotel.at_look = lambda: hotel.store.cancel("r")
     run = hotel.start(LOOK, LOOK, FINISH, driver=driver, run_id="r")
     assert run.status == "cancelled"
@@ -342,7 +341,7 @@ def test_cancelling_from_elsewhere_stops_before_the_next_tool(hotel: Hotel, driv
 
 
 def test_a_tool_is_not_begun_once_the_run_is_cancelled(hotel: Hotel) -> None:
-    """R15: also where the cancelling comes between the model's answer and the call."""
+    """Also where the cancelling comes between the model's answer and the call."""
 
     class Cancelling(ScriptedLM):
         def complete(self, request: Any) -> Any:
@@ -358,7 +357,7 @@ def test_a_tool_is_not_begun_once_the_run_is_cancelled(hotel: Hotel) -> None:
 def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_it(
     hotel: Hotel,
 ) -> None:
-    """R15: whoever had it before is told; resumed once more, it asks again, for the cancellation discarded the approval."""
+    """Whoever had it before is told; resumed once more, it asks again, for the cancellation discarded the approval."""
     run = hotel.start(ASK)
     run.answer(run.pending[0].approve())
     hotel.store.cancel(run.id)
@@ -372,7 +371,6 @@ def test_a_run_cancelled_while_it_waits_starts_nothing_when_an_old_hand_resumes_
 
 
 def test_a_run_that_another_hand_executes_is_cancelled_by_any_hand(hotel: Hotel) -> None:
-    """R15."""
     hotel.at_look = lambda: hotel.load("r").cancel()
     run = hotel.start(LOOK, LOOK, FINISH, run_id="r")
     assert run.status == hotel.store.summary("r").status == "cancelled"
@@ -380,7 +378,6 @@ def test_a_run_that_another_hand_executes_is_cancelled_by_any_hand(hotel: Hotel)
 
 
 def test_a_run_that_a_crash_left_is_cancelled_at_once(hotel: Hotel) -> None:
-    """R15."""
     hotel.start(ASK, run_id="r")
     hotel.store._file.write(
         lambda db: db.execute("UPDATE runs SET status = 'running', owner = NULL"),
@@ -394,7 +391,7 @@ def test_a_run_that_a_crash_left_is_cancelled_at_once(hotel: Hotel) -> None:
 def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one(
     hotel: Hotel,
 ) -> None:
-    """A15: a thread that Ctrl-C left behind is in the middle of a write while the run is resumed."""
+    """A thread that Ctrl-C left behind is in the middle of a write while the run is resumed."""
     lease = hotel.store.create("r", program="P", head="{}")
     run = hotel.start(FINISH)
     stored = StoredRun(hotel.store, run, is_new=False)
@@ -412,7 +409,7 @@ def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_a_run_whose_lease_was_lost_stops_at_its_next_write(hotel: Hotel, driver: str) -> None:
-    """Q4: it is fenced; what another process does meanwhile is untouched."""
+    """It is fenced; what another process does meanwhile is untouched."""
     hotel.at_look = lambda: _steal(hotel.store)
     run = hotel.start(LOOK, FINISH, driver=driver, run_id="r")
     assert (run.status, type(run.error)) == ("failed", StoreError)
@@ -426,7 +423,7 @@ def test_a_run_whose_lease_was_lost_stops_at_its_next_write(hotel: Hotel, driver
 def test_after_a_failed_write_nothing_more_is_written_even_if_the_program_goes_on(
     hotel: Hotel,
 ) -> None:
-    """A3: what is kept never has a gap."""
+    """What is kept never has a gap."""
     broken: list[BaseException] = []
 
     class Stubborn(Module):
@@ -483,7 +480,7 @@ def test_a_run_whose_program_catches_a_failed_write_is_not_done(
 
 
 def test_a_task_cancelled_while_its_entry_is_written_leaves_no_doubt_behind(hotel: Hotel) -> None:
-    """A15: whether the entry got to disk or not, the next execution goes by the disk."""
+    """Whether the entry got to disk or not, the next execution goes by the disk."""
 
     async def go() -> Run:
         run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
@@ -508,7 +505,7 @@ def test_a_task_cancelled_while_its_entry_is_written_leaves_no_doubt_behind(hote
 
 
 def test_a_write_that_fails_while_its_task_is_cancelled_is_not_in_the_journal(hotel: Hotel) -> None:
-    """A3: what is kept never has a gap, and memory has no more than the disk."""
+    """What is kept never has a gap, and memory has no more than the disk."""
 
     async def go() -> None:
         run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
@@ -530,7 +527,7 @@ def test_a_write_that_fails_while_its_task_is_cancelled_is_not_in_the_journal(ho
 def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_call(
     hotel: Hotel,
 ) -> None:
-    """A15: the run was cancelled elsewhere at the same moment."""
+    """The run was cancelled elsewhere at the same moment."""
 
     async def go() -> Run:
         run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
@@ -562,7 +559,7 @@ def test_a_task_cancelled_while_the_start_of_its_call_is_refused_has_begun_no_ca
 
 
 def test_a_task_cancelled_while_its_run_is_leased_gives_the_lease_back(hotel: Hotel) -> None:
-    """A15: the thread that leases is not stopped; the run is at rest all the same, and can be gone on with."""
+    """The thread that leases is not stopped; the run is at rest all the same, and can be gone on with."""
 
     async def go() -> Run:
         run = Run(hotel.agent, (), {"task": "x"}, run_id="r")
@@ -590,7 +587,7 @@ def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(
     hotel: Hotel,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A15: no thread comes to it any more, so it is done without one, and told."""
+    """No thread comes to it any more, so it is done without one, and told."""
     told: list[str] = []
 
     async def go() -> None:
@@ -617,7 +614,7 @@ def test_a_task_cancelled_while_its_end_waits_for_a_thread_gives_the_lease_back(
 
 
 def test_a_run_whose_end_could_not_be_written_is_gone_on_with_at_once(hotel: Hotel) -> None:
-    """A3: when there is room again; it is no crash, and no other process is at work on it."""
+    """When there is room again; it is no crash, and no other process is at work on it."""
     hotel.at_look = lambda: _read_only(hotel.store, "ON")
     run = hotel.start(LOOK, run_id="r")
     assert (run.status, type(run.error)) == ("failed", StoreError)
@@ -633,7 +630,7 @@ def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(
     hotel: Hotel,
     how: str,
 ) -> None:
-    """A8, R19: nothing was done, so nothing is lost: neither the question, nor what was decided."""
+    """Nothing was done, so nothing is lost: neither the question, nor what was decided."""
     run = hotel.start(ASK)
     [question] = run.pending
     before = hotel.store.load(run.id)
@@ -656,7 +653,7 @@ def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(
 
 
 def test_an_old_hand_does_not_go_on_with_another_run_of_the_same_id(hotel: Hotel) -> None:
-    """Q4: nor with what was redacted."""
+    """Nor with what was redacted."""
     old = hotel.start(ASK, run_id="r")
     hotel.store.delete("r")
     new = hotel.start(ASK, run_id="r")
@@ -674,7 +671,7 @@ def test_an_old_hand_does_not_go_on_with_another_run_of_the_same_id(hotel: Hotel
 
 
 def test_what_the_program_does_to_its_inputs_is_not_kept(hotel: Hotel) -> None:
-    """A2: a replay starts from what was given; and a run whose inputs cannot be kept any more comes to its rest."""
+    """A replay starts from what was given; and a run whose inputs cannot be kept any more comes to its rest."""
 
     class Changing(Module):
         def forward(self, given: list[Any]) -> Prediction:
@@ -689,7 +686,7 @@ def test_what_the_program_does_to_its_inputs_is_not_kept(hotel: Hotel) -> None:
 
 
 def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
-    """R19: all of it was told when it happened."""
+    """All of it was told when it happened."""
     hotel.start(LOOK, FINISH, run_id="r")
     told: list[Any] = []
     with ferrule.context(lm=ScriptedLM([]), callbacks=[told.append]):
@@ -706,14 +703,13 @@ def test_a_finished_run_is_read_without_telling_anybody(hotel: Hotel) -> None:
     ],
 )
 def test_an_id_that_no_store_could_write_is_refused(hotel: Hotel, given: Any) -> None:
-    """A3: and none is made up in its place."""
+    """And none is made up in its place."""
     with pytest.raises(InputError, match="`run_id` is a text"):
         hotel.start(FINISH, run_id=given)
     assert Run.list(hotel.store) == []
 
 
 def test_a_parked_run_says_why(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """R14."""
     hotel.store.max_recoveries = 0
     hotel.at_look = lambda: _steal(hotel.store)
     hotel.start(LOOK, run_id="r")
@@ -725,7 +721,7 @@ def test_a_parked_run_says_why(hotel: Hotel, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_halves_of_a_character_from_a_tool_do_not_keep_a_run_from_its_end(hotel: Hotel) -> None:
-    """R3: what is asked after a load is what was asked before it."""
+    """What is asked after a load is what was asked before it."""
 
     def half() -> str:
         """Return an emoji as some JSON has it."""
@@ -740,7 +736,7 @@ def test_halves_of_a_character_from_a_tool_do_not_keep_a_run_from_its_end(hotel:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_after_a_fork_inside_a_tool_one_process_goes_on(tmp_path: Path) -> None:
-    """Q4: the child has the program and the token, and writes and does nothing."""
+    """The child has the program and the token, and writes and does nothing."""
     store, me = SQLiteStore(tmp_path / "runs.db"), os.getpid()
     hotel = Hotel(store)
 
@@ -761,7 +757,7 @@ def test_after_a_fork_inside_a_tool_one_process_goes_on(tmp_path: Path) -> None:
 
 
 def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
-    """A2, R17: connections and keys are the process's own."""
+    """Connections and keys are the process's own."""
     store = SQLiteStore(tmp_path / "runs.db")
     hotel = Hotel(store)
     run = hotel.start(ASK, deps={"key": "s3cr3t"})
@@ -773,7 +769,7 @@ def test_deps_are_given_anew_and_never_kept(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
-    """A2, R17: not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/how-to/running/runs.md."""
+    """Not in the question that waits, nor in what a person is shown. The conversation is kept as it was: see docs/how-to/running/runs.md."""
     got: list[str] = []
 
     @ferrule.tool(require_confirmation=True)
@@ -796,7 +792,7 @@ def test_a_secret_that_a_model_wrote_is_in_no_question(tmp_path: Path) -> None:
 
 
 def test_an_input_that_cannot_be_kept_is_refused_before_anything_runs(hotel: Hotel) -> None:
-    """A2: and no half run is in the store."""
+    """And no half run is in the store."""
 
     class Plain(Module):
         def forward(self, thing: Any) -> Any:
@@ -808,7 +804,7 @@ def test_an_input_that_cannot_be_kept_is_refused_before_anything_runs(hotel: Hot
 
 
 def test_a_redacted_run_is_not_loaded(hotel: Hotel) -> None:
-    """R18: that it was is known, and no more."""
+    """That it was is known, and no more."""
     run = hotel.start(FINISH)
     hotel.store.redact(run.id)
     with pytest.raises(StoreError, match="was redacted"):
@@ -851,7 +847,7 @@ def _fail_once(store: Any) -> None:
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, driver: str) -> None:
-    """A10, R6: the error says so, nothing is lost, and what had run does not run again unasked."""
+    """The error says so, nothing is lost, and what had run does not run again unasked."""
     did: list[str] = []
     store = SQLiteStore(tmp_path / "runs.db")
 
@@ -893,7 +889,7 @@ def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path: Path, d
 
 
 def test_a_run_that_executes_is_not_taken_up_by_another_thread(hotel: Hotel) -> None:
-    """Ours: the other thread is refused, and the run goes on."""
+    """The other thread is refused, and the run goes on."""
     asking = hotel.start(ASK, run_id="r")
     asking.answer(asking.pending[0].approve())
     refused: list[BaseException] = []
@@ -918,7 +914,7 @@ def test_a_run_that_executes_is_not_taken_up_by_another_thread(hotel: Hotel) -> 
 def test_a_run_cancelled_from_elsewhere_begins_no_tool_whose_consent_was_just_read(
     hotel: Hotel,
 ) -> None:
-    """Ours: the cancellation comes after the model's answer was kept and before the tool began."""
+    """The cancellation comes after the model's answer was kept and before the tool began."""
     ran: list[int] = []
 
     def cancels(_: dict[str, Any]) -> bool:
@@ -940,8 +936,6 @@ def test_a_run_cancelled_from_elsewhere_begins_no_tool_whose_consent_was_just_re
 def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its_decision(
     hotel: Hotel,
 ) -> None:
-    """Ours."""
-
     def stop() -> None:
         raise KeyboardInterrupt
 
@@ -962,7 +956,7 @@ def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its
 
 
 def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_path: Path) -> None:
-    """A3: the garbage collector may take the run before the coroutine, whose end then finds none; the lease may outlive both."""
+    """The garbage collector may take the run before the coroutine, whose end then finds none; the lease may outlive both."""
     store, loop = SQLiteStore(tmp_path / "runs.db"), asyncio.new_event_loop()
     begun: list[str] = []
 

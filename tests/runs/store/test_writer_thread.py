@@ -28,7 +28,7 @@ def nothing(*_: Any) -> None:
 
 
 def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed(file: SQLiteFile) -> None:
-    """V1: runs that wait hold no thread."""
+    """Runs that wait hold no thread."""
     thread = StoreThread(file, lambda _, items: [True] * len(items), nothing)
     thread.look()
     first = thread._thread
@@ -40,7 +40,7 @@ def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed(file: 
 
 
 def test_it_renews_what_is_held_and_gives_back_what_is_not(file: SQLiteFile) -> None:
-    """A3: a lease is held by its object; the thread needs nothing else to know that nobody is at work under it."""
+    """A lease is held by its object; the thread needs nothing else to know that nobody is at work under it."""
     tended: SimpleQueue[tuple[list[Any], list[Any]]] = SimpleQueue()
     lease, other = Lease("r", 1), Lease("s", 2)
     for each in (lease, other):
@@ -59,7 +59,7 @@ def test_it_renews_what_is_held_and_gives_back_what_is_not(file: SQLiteFile) -> 
 
 
 def test_new_ends_of_leases_are_only_made_when_they_are_due(file: SQLiteFile) -> None:
-    """Ours: a thousand runs at once would pay for a thousand leases with each write."""
+    """A thousand runs at once would pay for a thousand leases with each write."""
     clocked: list[int] = []
     leases = [Lease("r", k) for k in range(50)]
     for each in leases:
@@ -74,7 +74,7 @@ def test_new_ends_of_leases_are_only_made_when_they_are_due(file: SQLiteFile) ->
 
 
 def test_a_lease_that_is_taken_while_it_is_about_to_end_is_renewed(file: SQLiteFile) -> None:
-    """A3: the caller sees a thread that is running; so that one must see the lease."""
+    """The caller sees a thread that is running; so that one must see the lease."""
     renewed = Event()
     thread = StoreThread(file, nothing, lambda *_: renewed.set())
     for pause_s in (0.0, 0.49, 0.5, 0.51, 1.0):  # around the moment at which it ends
@@ -89,7 +89,7 @@ def test_a_lease_that_is_taken_while_it_is_about_to_end_is_renewed(file: SQLiteF
 
 
 def test_it_does_not_keep_a_file_that_nothing_else_uses() -> None:
-    """V1: a store that is forgotten is closed, though its thread runs."""
+    """A store that is forgotten is closed, though its thread runs."""
     file = SQLiteFile(":memory:", full_sync=False)
     known = ref(file)
     thread = StoreThread(file, nothing, nothing)
@@ -108,7 +108,7 @@ def test_it_does_not_keep_a_file_that_nothing_else_uses() -> None:
 
 
 def test_what_comes_together_is_written_together(file: SQLiteFile) -> None:
-    """F5: a batch across runs."""
+    """A batch across runs."""
     batches: list[int] = []
     holding, held = Event(), Event()
 
@@ -134,7 +134,7 @@ def test_what_comes_together_is_written_together(file: SQLiteFile) -> None:
 
 
 def test_threads_are_answered_like_loops(file: SQLiteFile) -> None:
-    """F5: runs in threads have their commits together, too; each gets its own answer."""
+    """Runs in threads have their commits together, too; each gets its own answer."""
 
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
         return [StoreError("no") if item == "bad" else item for item in items]
@@ -146,7 +146,7 @@ def test_threads_are_answered_like_loops(file: SQLiteFile) -> None:
 
 
 def test_threads_wake_one_after_another(file: SQLiteFile) -> None:
-    """F5: all that wake at once fight for Python's lock, and two hundred runs took twice the time."""
+    """All that wake at once fight for Python's lock, and two hundred runs took twice the time."""
     thread = StoreThread(file, lambda _, items: items, nothing)
     queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(3)]
     thread._serve(file, [(file, k, None, queue) for k, queue in enumerate(queues[:2])])
@@ -161,7 +161,7 @@ def test_threads_wake_one_after_another(file: SQLiteFile) -> None:
 
 
 def test_each_of_many_threads_gets_its_own_answers(file: SQLiteFile) -> None:
-    """F5: also where others are refused."""
+    """Also where others are refused."""
 
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
         return [StoreError(str(item)) if item % 3 == 0 else item for item in items]
@@ -186,7 +186,7 @@ def test_each_of_many_threads_gets_its_own_answers(file: SQLiteFile) -> None:
 
 @pytest.mark.parametrize("where", ["done", "set_result"])
 def test_an_interrupt_while_answers_are_given_loses_none(where: str) -> None:
-    """A3: a loop that is interrupted and goes on finds the answers, also the one that was interrupted."""
+    """A loop that is interrupted and goes on finds the answers, also the one that was interrupted."""
 
     class Interrupted(Completion[int]):
         """A future whose answer is interrupted once."""
@@ -209,7 +209,7 @@ def test_a_batch_that_fails_as_a_whole_is_told_to_each(
     file: SQLiteFile,
     error: type[Exception],
 ) -> None:
-    """A3: no caller goes on as if it were written, or waits for ever, whatever the error; the thread goes on."""
+    """No caller goes on as if it were written, or waits for ever, whatever the error; the thread goes on."""
     failures = [error("no room"), error("no room")]
 
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
@@ -234,7 +234,7 @@ def test_an_interrupt_while_it_starts_leaves_one_thread(
     monkeypatch: pytest.MonkeyPatch,
     is_running: bool,
 ) -> None:
-    """A3: Ctrl-C may come before the thread runs, or after."""
+    """Ctrl-C may come before the thread runs, or after."""
     start, begun = Thread.start, list[Thread]()
 
     def interrupted(self: Thread) -> None:

@@ -23,7 +23,6 @@ TREE = {
      {"type": "array", "prefixItems": [{"type": "null"}], "items": {"type": "string"}}, {"anyOf": [{"type": "integer"}, {"const": "ä"}]}],
 )  # fmt: skip
 def test_no_value_is_longer_than_said_and_all_fit_the_original(schema):
-    """C11."""
     pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")
     constraint = Constraint.of_schema(byte_vocabulary(), schema, bounds=SMALL)
     for seed in range(30):
@@ -33,8 +32,6 @@ def test_no_value_is_longer_than_said_and_all_fit_the_original(schema):
 
 
 def test_recursion_is_unrolled_to_the_given_depth():
-    """C11."""
-
     def depth(schema) -> int:
         return (
             1 + depth(schema["properties"]["inside"]["items"])

@@ -94,7 +94,7 @@ WRITTEN: dict[Target, dict[str, tuple[Any, Any]]] = {
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_five_tools_are_lowered_as_the_golden_file_says(target: Target) -> None:
-    """C25: for each tool the schema, the places that the decoder converts, and the constraints that the provider does not enforce."""
+    """For each tool the schema, the places that the decoder converts, and the constraints that the provider does not enforce."""
     found = lower_tools(constrained.DECLARATIONS, target)
     made = {
         declared["function"]["name"]: {
@@ -119,7 +119,6 @@ def test_the_five_tools_are_lowered_as_the_golden_file_says(target: Target) -> N
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_keyword_that_a_provider_refuses_is_left(target: Target) -> None:
-    """C26-C28."""
     for name, lowered in lower_tools(constrained.DECLARATIONS, target).lowered.items():
         assert lowered.schema["type"] == "object", name
         waiting: list[Any] = [lowered.schema]
@@ -140,7 +139,7 @@ def test_no_keyword_that_a_provider_refuses_is_left(target: Target) -> None:
     [(target, name) for target in WRITTEN for name in WRITTEN[target]],
 )
 def test_what_a_model_writes_comes_back_as_the_tool_takes_it(target: Target, name: str) -> None:
-    """C25, C26: and defaults apply where a null stood for leaving out."""
+    """And defaults apply where a null stood for leaving out."""
     written, expected = WRITTEN[target][name]
     lowered = lower_tools(constrained.DECLARATIONS, target).lowered[name]
     Draft202012Validator(lowered.schema).validate(written)
@@ -171,7 +170,7 @@ def test_what_a_provider_does_not_enforce_is_refused_before_the_tool_runs(
     name: str,
     wrong: Any,
 ) -> None:
-    """C25: each loss is a constraint that the tool itself checks."""
+    """Each loss is a constraint that the tool itself checks."""
     lowered = lower_schema(constrained.TOOLS[name].parameters, target)
     Draft202012Validator(lowered.schema).validate(wrong)
     with pytest.raises((ToolArgumentsError, ToolCallError)):

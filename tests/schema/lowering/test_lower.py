@@ -222,7 +222,7 @@ def test_what_may_be_left_out_becomes_nullable(schema: Any, nullable: Any) -> No
 
 
 def test_what_is_nullable_already_keeps_its_null() -> None:
-    """E15. Where no default says that null is what leaving out means, that is a loss."""
+    """Where no default says that null is what leaving out means, that is a loss."""
     schema = {
         "type": "object",
         "properties": {
@@ -290,14 +290,14 @@ def test_a_dictionary_is_a_list_of_keys_and_values(
     expected: Any,
     keywords: list[str],
 ) -> None:
-    """C26, C27: it stays a dictionary, and is never an object without properties."""
+    """It stays a dictionary, and is never an object without properties."""
     lowered, losses = one(schema, target)
     assert lowered == expected
     assert [keyword for _, keyword in losses] == keywords
 
 
 def test_lists_of_keys_and_values_come_back_as_dictionaries() -> None:
-    """C26: wherever they stand; and nulls in them that mean "left out" are left out."""
+    """Wherever they stand; and nulls in them that mean "left out" are left out."""
     entry = {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}}
     table = {"type": "object", "additionalProperties": entry}
     schema = {
@@ -333,7 +333,7 @@ def test_lists_of_keys_and_values_come_back_as_dictionaries() -> None:
     ids=["no-value", "no-text", "no-objects", "a-dictionary", "a-text"],
 )
 def test_what_makes_no_dictionary_comes_back_as_it_is(written: Any) -> None:
-    """C25: no value is dropped; the check of the tool's own schema says what is wrong."""
+    """No value is dropped; the check of the tool's own schema says what is wrong."""
     lowered = lower_schema(
         of(x={"type": "object", "additionalProperties": {"type": "integer"}}),
         "openai-strict",
@@ -342,7 +342,7 @@ def test_what_makes_no_dictionary_comes_back_as_it_is(written: Any) -> None:
 
 
 def test_a_key_that_comes_twice_is_an_error() -> None:
-    """C25: no strict mode forbids it, and no value is dropped."""
+    """No strict mode forbids it, and no value is dropped."""
     lowered = lower_schema(
         of(x={"type": "object", "additionalProperties": {"type": "integer"}}),
         "anthropic",
@@ -352,7 +352,7 @@ def test_a_key_that_comes_twice_is_an_error() -> None:
 
 
 def test_a_union_of_a_list_and_a_dictionary_is_told() -> None:
-    """C25: an empty list may be either."""
+    """An empty list may be either."""
     table = {"type": "object", "additionalProperties": {"type": "integer"}}
     for branches, told in (
         ([table, {"type": "array", "items": {"type": "string"}}], True),
@@ -774,7 +774,6 @@ def test_openai_takes_what_contains_itself() -> None:
 
 
 def test_anthropic_does_not_take_what_contains_itself_nor_gemini_where_it_is_required() -> None:
-    """C28."""
     for target in ("anthropic", "gemini"):
         lowered = lower_schema(TREE, target)
         assert lowered.schema["$defs"]["Node"]["properties"]["kids"] == {
@@ -806,7 +805,7 @@ NODE_REF = {"$ref": "#/$defs/Node"}
     ids=["optional", "optional-list", "nullable", "by-another", "required", "one-required", "values", "by-another-required", "all-of", "any-of"],
 )  # fmt: skip
 def test_gemini_takes_what_contains_itself_in_optional_properties(node: Any, taken: bool) -> None:
-    """C28: cyclic references "may only be used within non-required properties", and a nullable one is not enough."""
+    """Cyclic references "may only be used within non-required properties", and a nullable one is not enough."""
     schema = {**of(tree=NODE_REF), "$defs": {"Node": node, "Other": of(node=NODE_REF)}}
     lowered = lower_schema(schema, "gemini")
     assert any(loss.keyword == "$ref" for loss in lowered.losses) is not taken
@@ -928,7 +927,7 @@ def test_names_with_slashes_and_tildes_are_found() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_schema_that_unfolds_without_end_ends(target: Target) -> None:
-    """Ours: schemas come from strangers (MCP)."""
+    """Schemas come from strangers (MCP)."""
     circles = {**of(x={"$ref": "#/$defs/A"}), "$defs": {"A": {"allOf": [{"$ref": "#/$defs/B"}, of(a={"allOf": [{"$ref": "#/$defs/A"}, {"minProperties": 1}]})]}, "B": {"$ref": "#/$defs/B"}}}  # fmt: skip
     doubling = {
         f"D{i}": of(
@@ -970,13 +969,13 @@ LARGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_schemas_are_lowered_in_linear_work(name: str) -> None:
-    """Ours: by counting; with a step for each pair, or for each way through definitions, none of these ends in minutes."""
+    """By counting; with a step for each pair, or for each way through definitions, none of these ends in minutes."""
     for target in TARGETS:
         assert lower_schema(LARGE[name], target).target == target
 
 
 def test_many_large_definitions_that_contain_themselves_are_lowered() -> None:
-    """C28: after so many looks, a definition is taken to require itself."""
+    """After so many looks, a definition is taken to require itself."""
     nodes = {
         f"d{i}": {
             "type": "object",
@@ -996,7 +995,6 @@ def test_many_large_definitions_that_contain_themselves_are_lowered() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_many_places_that_refer_to_many_parts_are_told(target: Target) -> None:
-    """Ours."""
     parts = {"allOf": [{"minLength": i} for i in range(2_000)]}
     lowered = lower_schema(
         {
@@ -1016,7 +1014,7 @@ def test_many_places_that_refer_to_many_parts_are_told(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_schema_that_is_nested_too_deeply_is_told(target: Target) -> None:
-    """Ours: as above."""
+    """As above."""
     chain = {f"D{i}": of(a={"$ref": f"#/$defs/D{i + 1}"}) for i in range(2_000)}
     schema = {**of(x={"$ref": "#/$defs/D0"}), "$defs": {**chain, "D2000": {"type": "string"}}}
     lowered = lower_schema(schema, target)
@@ -1025,7 +1023,7 @@ def test_a_schema_that_is_nested_too_deeply_is_told(target: Target) -> None:
 
 
 def test_a_form_that_is_nothing_but_itself_does_not_stop_the_way_back() -> None:
-    """Ours: as above."""
+    """As above."""
     itself = {
         "A": {"$ref": "#/$defs/A"},
         "B": {"anyOf": [{"$ref": "#/$defs/B"}, {"$ref": "#/$defs/A"}]},
@@ -1046,7 +1044,7 @@ def test_a_form_that_is_nothing_but_itself_does_not_stop_the_way_back() -> None:
 @settings(max_examples=100)
 @given(schema=st.dictionaries(st.sampled_from(WORDS), ODD, min_size=1, max_size=4))
 def test_what_is_no_schema_is_told_or_lowered_but_never_raises(target: Target, schema: Any) -> None:
-    """Ours: as above."""
+    """As above."""
     assert isinstance(lower_schema(of(x=schema), target), LoweredSchema)
     assert isinstance(lower_schema(schema, target), LoweredSchema)
 
@@ -1072,7 +1070,7 @@ def test_openai_s_limits_are_known() -> None:
 
 
 def test_a_tool_that_strict_mode_does_not_take_goes_as_it_was() -> None:
-    """L6. What would merely not be enforced is not lost then."""
+    """What would merely not be enforced is not lost then."""
     plain = declared("plain", of(a={"type": "string"}))
     free = declared("free", of(d={"type": "object"}, s={"type": "string", "minLength": 2}))
     for target in STRICT:
@@ -1115,7 +1113,6 @@ def test_anthropic_s_limits_of_a_request_leave_the_tools_beyond_them_unstrict(
     parameters: dict[str, Any],
     strict: int,
 ) -> None:
-    """C27."""
     found = lower_tools([declared(f"t{i}", parameters) for i in range(21)], "anthropic")
     assert [each["function"].get("strict", False) for each in found.tools] == [True] * strict + [
         False,
@@ -1124,7 +1121,7 @@ def test_anthropic_s_limits_of_a_request_leave_the_tools_beyond_them_unstrict(
 
 
 def test_as_many_tools_as_possible_are_strict_at_anthropic() -> None:
-    """C27: one with many optional properties does not take the room of all others."""
+    """One with many optional properties does not take the room of all others."""
     wide = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(23)}}
     small = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(3)}}
     found = lower_tools(
@@ -1151,14 +1148,12 @@ def test_a_schema_beyond_anthropic_s_limits_is_never_strict(
     parameters: dict[str, Any],
     what: str,
 ) -> None:
-    """C27."""
     lowered = lower_schema(parameters, "anthropic")
     assert not lowered.is_strict
     assert [loss.lost for loss in lowered.losses] == [f"strict mode allows {what}"]
 
 
 def test_arguments_come_back_by_the_name_of_their_tool() -> None:
-    """E15."""
     found = lower_tools(
         [declared("t", {"type": "object", "properties": {"a": {"type": "integer"}}})],
         "openai-strict",
@@ -1169,7 +1164,7 @@ def test_arguments_come_back_by_the_name_of_their_tool() -> None:
 
 
 def test_nulls_are_left_out_wherever_they_stand_for_it() -> None:
-    """E15: in lists, in unions by the form the model wrote, behind references."""
+    """In lists, in unions by the form the model wrote, behind references."""
     inner = {
         "type": "object",
         "properties": {
@@ -1448,7 +1443,7 @@ PROPERTY = settings(
 
 
 def test_each_item_of_a_tuple_comes_back_in_the_form_of_its_own_place() -> None:
-    """Ours: a null may stand for "left out" at one place and be the value at the next."""
+    """A null may stand for "left out" at one place and be the value at the next."""
     first = {"type": "object", "properties": {"c": {"type": "string"}}}
     second = {"type": "object", "properties": {"c": {"const": None}}, "required": ["c"]}
     schema = {
@@ -1472,7 +1467,7 @@ def test_each_item_of_a_tuple_comes_back_in_the_form_of_its_own_place() -> None:
 def test_forms_that_differ_inside_in_a_list_and_a_dictionary_may_be_read_for_each_other(
     around: Any,
 ) -> None:
-    """Ours: one level below the union, too, an empty dictionary is written as an empty list is."""
+    """One level below the union, too, an empty dictionary is written as an empty list is."""
     words = {"type": "array", "items": {"type": "string"}}
     names = {"type": "object", "additionalProperties": {"type": "string"}}
     schema = {
@@ -1502,7 +1497,7 @@ def test_what_fits_the_schema_fits_the_lowered_one(
     data: st.DataObject,
     schema: Any,
 ) -> None:
-    """L6, C25: after the obvious translation, and whatever was merely not enforced; and E15: it comes back as it was."""
+    """After the obvious translation, and whatever was merely not enforced; and E15: it comes back as it was."""
     lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     assume(not any(loss.keyword in {"allOf", "false"} for loss in lowered.losses))
@@ -1524,7 +1519,6 @@ def test_what_fits_the_lowered_schema_comes_back_fitting_or_a_loss_says_why_not(
     data: st.DataObject,
     schema: Any,
 ) -> None:
-    """L6, E15 and C25."""
     lowered = lower_schema(schema, target)
     assume(lowered.is_strict or target == "gemini")
     written = data.draw(instances(lowered.schema, lowered.schema))
@@ -1551,7 +1545,7 @@ def test_lowering_leaves_what_came_in_and_makes_a_schema_that_keeps_to_the_rules
     target: Target,
     schema: Any,
 ) -> None:
-    """E15: on a copy. And what the pages of the providers demand, of every schema that is not reported as unfit."""
+    """On a copy. And what the pages of the providers demand, of every schema that is not reported as unfit."""
     before = copy.deepcopy(schema)
     lowered = lower_schema(schema, target)
     assert schema == before
@@ -1574,7 +1568,7 @@ def test_lowering_leaves_what_came_in_and_makes_a_schema_that_keeps_to_the_rules
 
 @given(schema=SCHEMAS)
 def test_lowering_twice_changes_nothing_more(schema: Any) -> None:
-    """Ours: a lowered schema keeps to its own rules, but for sentences in descriptions."""
+    """A lowered schema keeps to its own rules, but for sentences in descriptions."""
     lowered = lower_schema(schema, "anthropic")
     assume(lowered.is_strict)
     assert lower_schema(lowered.schema, "anthropic") == LoweredSchema(
@@ -1586,7 +1580,7 @@ def test_lowering_twice_changes_nothing_more(schema: Any) -> None:
 
 @pytest.mark.parametrize("names", [{"const": ["a"]}, {"enum": [["a"], {"b": 1}, None]}])
 def test_listed_names_that_are_no_texts_name_no_property(names: Any) -> None:
-    """C5: no property has such a name."""
+    """No property has such a name."""
     assert lower_schema({"type": "object", "propertyNames": names}, "grammar").schema == {
         "type": "object",
         "additionalProperties": False,

@@ -109,7 +109,7 @@ def test_no_byte_of_content_is_sent_unless_it_is_asked_for(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """O14: secrets in inputs, instructions, arguments, results, errors, reasons, events, decisions and names."""
+    """Secrets in inputs, instructions, arguments, results, errors, reasons, events, decisions and names."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "NO_CONTENT")
     caplog.set_level(logging.DEBUG)
     s, sent, told = SECRETS, Sent(), list[Any]()
@@ -202,7 +202,7 @@ def test_content_goes_where_it_is_asked_for(
     where: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """O14: by the convention's variable where the observer is given nothing, and by the same words as an option."""
+    """By the convention's variable where the observer is given nothing, and by the same words as an option."""
     options: dict[str, Any] = {}
     if where == "environment":
         monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
@@ -218,7 +218,7 @@ def test_content_goes_where_it_is_asked_for(
 
 
 def test_the_event_of_a_model_call_has_what_its_span_has_and_the_content() -> None:
-    """O14: in structured form, in the span's context, and the span has none of it."""
+    """In structured form, in the span's context, and the span has none of it."""
     sent = Sent(content="event_only")
 
     def look(place: str) -> str:
@@ -277,7 +277,7 @@ def plain(value: Any) -> Any:
 
 
 def test_an_event_is_emitted_where_no_span_is_recorded() -> None:
-    """O14: content may be stored apart from traces; without an SDK for logs nothing is rendered."""
+    """Content may be stored apart from traces; without an SDK for logs nothing is rendered."""
     lm = ScriptedLM(["[[ ## answer ## ]]\nx"] * 2)
     sent = Sent(content="event_only", sampler=ALWAYS_OFF)
     with context(callbacks=[sent.observer], lm=lm):
@@ -293,7 +293,7 @@ def test_an_event_is_emitted_where_no_span_is_recorded() -> None:
 
 
 def test_content_is_in_the_form_of_the_conventions() -> None:
-    """O15: messages, instructions, declarations, arguments and results."""
+    """Messages, instructions, declarations, arguments and results."""
     sent = Sent(content=True)
 
     def look(place: str) -> str:
@@ -342,7 +342,7 @@ def test_content_is_in_the_form_of_the_conventions() -> None:
 
 @pytest.mark.parametrize("messages", ["new", "all"])
 def test_a_span_holds_the_messages_that_no_span_before_it_has(messages: Any) -> None:
-    """O15: so a late step costs what an early one does; `messages="all"` is for backends that need the whole."""
+    """So a late step costs what an early one does; `messages="all"` is for backends that need the whole."""
     sent = Sent(content=True, messages=messages)
 
     def step(number: int) -> int:
@@ -369,7 +369,7 @@ def test_a_span_holds_the_messages_that_no_span_before_it_has(messages: Any) -> 
 
 
 def test_a_conversation_that_was_rewritten_is_told_anew() -> None:
-    """O15: where the messages before are others by now."""
+    """Where the messages before are others by now."""
     sent = Sent(content=True)
     program = Predict("question -> answer")
     with context(callbacks=[sent.observer], lm=ScriptedLM(["[[ ## answer ## ]]\nx"] * 2)):
@@ -383,7 +383,7 @@ def test_a_conversation_that_was_rewritten_is_told_anew() -> None:
 
 
 def test_media_are_their_type_and_size_or_their_address() -> None:
-    """O15: never the bytes."""
+    """Never the bytes."""
     sent = Sent(content=True)
     photos = [Image(data="MTIzNDU="), Image(url="https://host/a.png")]
     with context(callbacks=[sent.observer], lm=ScriptedLM(["[[ ## answer ## ]]\nx"])):
@@ -402,7 +402,7 @@ def test_media_are_their_type_and_size_or_their_address() -> None:
 
 
 def test_values_that_are_too_long_are_cut_and_say_so() -> None:
-    """O15: an attribute has at most 32 KiB, and is JSON all the same."""
+    """An attribute has at most 32 KiB, and is JSON all the same."""
     sent = Sent(content=True)
 
     def long(size: int) -> list[str]:
@@ -424,7 +424,7 @@ def test_values_that_are_too_long_are_cut_and_say_so() -> None:
 
 
 def test_secrets_stay_stars() -> None:
-    """O15: what is marked as a secret is masked as in the journal."""
+    """What is marked as a secret is masked as in the journal."""
     sent = Sent(content=True)
 
     def log_in(password: SecretStr) -> str:
@@ -438,7 +438,7 @@ def test_secrets_stay_stars() -> None:
 
 
 def test_redact_has_the_last_word() -> None:
-    """O15: on each value by its attribute; where it raises, the value is left out."""
+    """On each value by its attribute; where it raises, the value is left out."""
     asked: list[str] = []
 
     def redact(kind: str, value: Any) -> Any:
@@ -473,7 +473,7 @@ def test_redact_has_the_last_word() -> None:
 
 
 def test_redact_gets_a_copy() -> None:
-    """O15, O19: what it changes in place is not changed for the tool, the model or the journal."""
+    """What it changes in place is not changed for the tool, the model or the journal."""
     got: list[Any] = []
 
     def redact(kind: str, value: Any) -> Any:
@@ -502,7 +502,7 @@ def test_redact_gets_a_copy() -> None:
 def test_lone_surrogates_do_not_keep_anything_from_being_exported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """O15, O19: in texts of models, tools and errors; OTLP has no form for them."""
+    """In texts of models, tools and errors; OTLP has no form for them."""
     sent = Sent(content="span_and_event")
 
     def look(place: str) -> str:
@@ -521,7 +521,7 @@ def test_lone_surrogates_do_not_keep_anything_from_being_exported(
 
 
 def test_with_content_reasons_and_persons_are_named() -> None:
-    """O5, O14: on the events of the program's span."""
+    """On the events of the program's span."""
     sent = Sent(content=True)
 
     @tool(require_confirmation=True)

@@ -147,7 +147,7 @@ CREATED: dict[int, set[str]] = {}
 
 @pytest.mark.parametrize("kind", TABLE)
 def test_attributes_are_those_of_the_convention_and_complete(sent: Sent, kind: str) -> None:
-    """O6: names, types, and everything that is required or recommended, but for what is left out with a reason."""
+    """Names, types, and everything that is required or recommended, but for what is left out with a reason."""
     spans = [span for span in sent.spans if span.name.startswith(kind)]
     wanted = {
         name for name in TABLE[kind] if (kind, name) not in LEFT_OUT
@@ -171,7 +171,7 @@ def test_attributes_are_those_of_the_convention_and_complete(sent: Sent, kind: s
 def test_every_name_that_can_be_sent_is_in_the_tables_and_in_the_package_of_the_conventions() -> (
     None
 ):
-    """O6: the package is of the last version that has them; later names say so in the source."""
+    """The package is of the last version that has them; later names say so in the source."""
     known: set[str] = set()
     for home in ("_incubating.attributes", "attributes", "_incubating.metrics"):
         package = import_module(f"opentelemetry.semconv.{home}")

@@ -118,7 +118,7 @@ def test_the_spans_of_a_run_with_everything_are_the_golden_ones(
     driver: str,
     tmp_path: Path,
 ) -> None:
-    """O1-O5, O7, O9, O12: a stream, parallel tools, an MCP tool, a failure, a kill, a sub-agent that waits, a decision elsewhere."""
+    """A stream, parallel tools, an MCP tool, a failure, a kill, a sub-agent that waits, a decision elsewhere."""
     segments = [process(tmp_path, how, driver) for how in ("die", "wait", "person", "end")]
     assert segments.pop(2) == []
     found = shown(segments)

@@ -25,7 +25,7 @@ def points(sent: Sent, name: str) -> list[tuple[dict[str, Any], Any]]:
 
 
 def test_tokens_and_durations_of_calls_and_programs_are_counted() -> None:
-    """O16: by operation, provider and model, tool, or program; an error by its class."""
+    """By operation, provider and model, tool, or program; an error by its class."""
     sent = Sent()
     script = [
         {"name": "add", "args": {"a": 1, "b": 2}},
@@ -71,7 +71,6 @@ def test_tokens_and_durations_of_calls_and_programs_are_counted() -> None:
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_a_stream_tells_when_its_first_piece_came(driver: str) -> None:
-    """O16."""
     sent = Sent()
 
     async def follow() -> None:
@@ -90,7 +89,7 @@ def test_a_stream_tells_when_its_first_piece_came(driver: str) -> None:
 def test_the_newest_names_are_emitted_where_they_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """O16: counters of tokens take the place of the histogram."""
+    """Counters of tokens take the place of the histogram."""
     monkeypatch.setenv("OTEL_SEMCONV_STABILITY_OPT_IN", "http,gen_ai_latest_experimental")
     sent = Sent()
     with context(
@@ -111,7 +110,7 @@ def test_the_newest_names_are_emitted_where_they_are_asked_for(
 
 
 def test_runs_that_wait_and_the_time_they_do_are_counted() -> None:
-    """O16: a run that goes on does not wait any more."""
+    """A run that goes on does not wait any more."""
     sent = Sent()
 
     @tool(require_confirmation=True)
@@ -138,7 +137,7 @@ def test_runs_that_wait_and_the_time_they_do_are_counted() -> None:
 def test_a_run_that_is_interrupted_as_it_goes_on_is_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """O16: its questions are still noted, but it does not wait."""
+    """Its questions are still noted, but it does not wait."""
     sent, store = Sent(), MemoryStore()
 
     @tool(require_confirmation=True)

@@ -31,7 +31,7 @@ def collector() -> Iterator[Collector]:
 
 
 def test_a_collector_reads_what_a_run_sent(collector: Collector) -> None:
-    """O1-O3, O14, O16: names, parents, kinds, attributes, metrics and events survive the wire."""
+    """Names, parents, kinds, attributes, metrics and events survive the wire."""
 
     def add(a: int, b: int) -> int:
         """Add."""

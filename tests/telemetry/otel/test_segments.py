@@ -10,7 +10,7 @@ from ferrule import MemoryStore, ReAct, Run, ScriptedLM, advance, context, tool
 
 
 def test_who_resumes_a_run_is_the_parent_of_its_segment() -> None:
-    """O12: the segment is in the trace of the caller, or a new one."""
+    """The segment is in the trace of the caller, or a new one."""
     sent = Sent()
 
     @tool(require_confirmation=True)
@@ -38,7 +38,7 @@ def test_who_resumes_a_run_is_the_parent_of_its_segment() -> None:
 
 
 def test_the_segment_after_a_decision_is_linked_to_who_decided() -> None:
-    """Q20, O12: each decider of the last rest, and no segment after it."""
+    """Each decider of the last rest, and no segment after it."""
     sent, store = Sent(), MemoryStore()
 
     @tool(require_confirmation=True)
@@ -72,7 +72,7 @@ def test_the_segment_after_a_decision_is_linked_to_who_decided() -> None:
 
 
 def test_the_first_segment_of_a_submitted_run_is_linked_to_who_submitted_it() -> None:
-    """Q20, O12: in the trace of the worker, not in that of the caller."""
+    """In the trace of the worker, not in that of the caller."""
     sent, agent, store = Sent(), ReAct("task -> answer", [], native=True), MemoryStore()
     tracer = sent.provider.get_tracer("mine")
     with context(

@@ -49,7 +49,7 @@ def server(seen: list[Any]) -> MCPServer[Any]:
 @pytest.mark.parametrize("driver", ["sync", "async"])
 @pytest.mark.parametrize("sends_baggage", [False, True])
 def test_a_call_of_a_server_carries_the_trace(sent: Sent, driver: str, sends_baggage: bool) -> None:
-    """O9, O11: the SDK's client span is below `execute_tool`, and the server's below that; baggage only where it is wanted."""
+    """The SDK's client span is below `execute_tool`, and the server's below that; baggage only where it is wanted."""
     seen: list[Any] = []
     observer = ferrule.OTel(
         tracer_provider=sent.provider,
@@ -94,7 +94,7 @@ def test_a_call_of_a_server_carries_the_trace(sent: Sent, driver: str, sends_bag
 
 @pytest.mark.parametrize("is_inside", [False, True], ids=["run", "agent inside"])
 def test_a_run_that_is_not_sampled_sends_no_baggage_either(sent: Sent, is_inside: bool) -> None:
-    """O11: no span is made of its calls, and their context is another all the same."""
+    """No span is made of its calls, and their context is another all the same."""
     seen: list[Any] = []
     outer = [{"name": "scout", "args": {"task": "x"}}] if is_inside else []
     observer = ferrule.OTel(
@@ -121,7 +121,7 @@ def test_a_run_that_is_not_sampled_sends_no_baggage_either(sent: Sent, is_inside
 
 
 def test_a_server_of_strangers_is_sent_no_trace(sent: Sent) -> None:
-    """O11: with `trace=False`; the spans here are as before."""
+    """With `trace=False`; the spans here are as before."""
     seen: list[Any] = []
     token = otel_context.attach(baggage.set_baggage("user", "ann"))
     observer = ferrule.OTel(tracer_provider=sent.provider, baggage=True)
@@ -167,7 +167,7 @@ def parents(log: Path) -> list[str]:
 
 @pytest.mark.integration
 def test_the_trace_reaches_a_server_in_another_process(sent: Sent, tmp_path: Path) -> None:
-    """O9: over stdio, also after the server was started again."""
+    """Over stdio, also after the server was started again."""
     program, log = tmp_path / "server.py", tmp_path / "seen.jsonl"
     program.write_text(SERVER)
     script = [{"name": "add", "args": {"a": a, "b": 2}} for a in (1, 0, 3)]
@@ -198,7 +198,7 @@ def test_the_trace_reaches_a_server_in_another_process(sent: Sent, tmp_path: Pat
 @pytest.mark.integration
 @pytest.mark.parametrize("era", ERAS)
 def test_the_trace_reaches_a_server_over_http(sent: Sent, era: Any, tmp_path: Path) -> None:
-    """O9: and the spans name the session and the version, those of the new session after a reconnect."""
+    """And the spans name the session and the version, those of the new session after a reconnect."""
     program, log, port = tmp_path / "server.py", tmp_path / "seen.jsonl", free_port()
     program.write_text(SERVER)
     command = [sys.executable, str(program), str(log), str(port)]
@@ -232,7 +232,7 @@ def test_the_trace_reaches_a_server_over_http(sent: Sent, era: Any, tmp_path: Pa
 
 
 def test_what_our_server_does_is_below_the_span_of_its_client(sent: Sent) -> None:
-    """O10: a function, and a program with its model call."""
+    """A function, and a program with its model call."""
 
     def double(number: int) -> int:
         """Double."""

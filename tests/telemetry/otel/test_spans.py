@@ -107,7 +107,6 @@ def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Any:
 
 
 def test_the_span_of_a_run_says_which_program_and_how_it_ended(sent: Sent) -> None:
-    """O1, O6."""
     lm = ScriptedLM([ADD, DONE])
     agent = ReAct("task -> answer", [add], native=True)
     agent.version = "2"
@@ -126,7 +125,6 @@ def test_the_span_of_a_run_says_which_program_and_how_it_ended(sent: Sent) -> No
 
 
 def test_a_caller_names_the_conversation(sent: Sent) -> None:
-    """O1."""
     with context(
         callbacks=[sent.observer],
         lm=ScriptedLM(["[[ ## answer ## ]]\nx"]),
@@ -152,7 +150,7 @@ class Counting(ScriptedLM):
 
 
 def test_a_model_call_says_what_was_asked_and_what_came(sent: Sent) -> None:
-    """O2, O6: names of providers are the convention's; tokens and cost add up in the programs around it."""
+    """Names of providers are the convention's; tokens and cost add up in the programs around it."""
     lm = Counting(
         [
             Response(
@@ -186,7 +184,7 @@ def test_a_model_call_says_what_was_asked_and_what_came(sent: Sent) -> None:
 
 
 def test_each_try_to_get_a_readable_answer_is_a_span(sent: Sent) -> None:
-    """O2, O5: the program's span says that one was not readable, and not what it was."""
+    """The program's span says that one was not readable, and not what it was."""
     lm = ScriptedLM(["my secret is 7", "[[ ## number ## ]]\n7"])
     with context(callbacks=[sent.observer], lm=lm, adapter=ChatAdapter()):
         Predict("question -> number: int")(question="x")
@@ -199,7 +197,7 @@ def test_each_try_to_get_a_readable_answer_is_a_span(sent: Sent) -> None:
 
 
 def test_a_model_that_fails_is_an_error_without_its_text(sent: Sent) -> None:
-    """O2, O14: the class of the error, in the model's span and the run's."""
+    """The class of the error, in the model's span and the run's."""
     lm = ScriptedLM([RateLimitError("the key sk-123 is over its limit")])
     with context(callbacks=[sent.observer], lm=lm):
         run = Predict("question -> answer").start(question="x")
@@ -210,7 +208,7 @@ def test_a_model_that_fails_is_an_error_without_its_text(sent: Sent) -> None:
 
 
 def test_a_tool_call_says_which_tool_and_why_it_failed(sent: Sent) -> None:
-    """O3: one span a call, whatever becomes of it."""
+    """One span a call, whatever becomes of it."""
 
     @tool(effect="idempotent", timeout_s=0.01)
     async def hangs() -> str:
@@ -243,7 +241,7 @@ def test_a_tool_call_says_which_tool_and_why_it_failed(sent: Sent) -> None:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_calls_that_never_end_have_one_span_each(sent: Sent, driver: str) -> None:
-    """O3, O8: a tool that stops the run, and one that is cancelled with it."""
+    """A tool that stops the run, and one that is cancelled with it."""
     begun = threading.Event()
 
     async def waits() -> str:
@@ -286,8 +284,6 @@ def test_calls_that_never_end_have_one_span_each(sent: Sent, driver: str) -> Non
 def test_programs_called_in_a_forward_and_in_a_function_are_below_what_calls_them(
     sent: Sent,
 ) -> None:
-    """O4."""
-
     def looks_up(word: str) -> str:
         """Look a word up with a program."""
         return Predict("word -> meaning")(word=word).meaning
@@ -330,7 +326,7 @@ def test_programs_called_in_a_forward_and_in_a_function_are_below_what_calls_the
 
 
 def test_calls_that_code_makes_itself_are_spans_of_their_own(sent: Sent) -> None:
-    """O2, O3: without a run around them."""
+    """Without a run around them."""
     with (
         context(callbacks=[sent.observer]),
         sent.provider.get_tracer("mine").start_as_current_span("mine"),
@@ -344,7 +340,7 @@ def test_calls_that_code_makes_itself_are_spans_of_their_own(sent: Sent) -> None
 
 
 def test_questions_decisions_and_rules_are_events_of_the_program(sent: Sent) -> None:
-    """O5: the wait has no span; who decided is content."""
+    """The wait has no span; who decided is content."""
     policy = Policy([allow("add")])
     agent = ReAct("task -> answer", [add, pay], native=True)
     with context(callbacks=[sent.observer], lm=ScriptedLM([ADD, PAY, DONE]), policy=policy):
@@ -376,7 +372,7 @@ def test_questions_decisions_and_rules_are_events_of_the_program(sent: Sent) -> 
 
 
 def test_a_replay_makes_no_spans(sent: Sent, tmp_path: Any) -> None:
-    """O7: fifty steps of a run that is resumed five times are fifty model calls and fifty tool calls in all."""
+    """Fifty steps of a run that is resumed five times are fifty model calls and fifty tool calls in all."""
     crashes = [10, 20, 30, 40, 50]
 
     def step(number: int) -> int:
@@ -420,7 +416,7 @@ def test_a_replay_makes_no_spans(sent: Sent, tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_a_span_is_current_while_its_work_executes(sent: Sent, driver: str) -> None:
-    """O8: spans of other instrumentations are below it: of tools in threads and tasks, and of models."""
+    """Spans of other instrumentations are below it: of tools in threads and tasks, and of models."""
     tracer = sent.provider.get_tracer("other")
 
     def looks(a: int) -> int:
@@ -464,7 +460,7 @@ def test_a_span_is_current_while_its_work_executes(sent: Sent, driver: str) -> N
 
 
 def test_runs_of_a_batch_are_each_below_the_caller(sent: Sent) -> None:
-    """O8: in threads and in tasks, and the caller's own span is current again after each."""
+    """In threads and in tasks, and the caller's own span is current again after each."""
     tracer = sent.provider.get_tracer("mine")
     program = Predict("question -> answer")
     lm = ScriptedLM(["[[ ## answer ## ]]\nx"] * 8)
@@ -479,7 +475,7 @@ def test_runs_of_a_batch_are_each_below_the_caller(sent: Sent) -> None:
 
 @pytest.mark.parametrize("driver", ["stream", "astream"])
 def test_a_stream_that_is_left_early_ends_its_spans(sent: Sent, driver: str) -> None:
-    """O8: and leaves the reader's context as it was."""
+    """And leaves the reader's context as it was."""
 
     def works(number: int) -> int:
         """Work, from the second call on until the run is cancelled."""
@@ -516,7 +512,7 @@ def test_a_stream_that_is_left_early_ends_its_spans(sent: Sent, driver: str) -> 
 
 
 def test_a_cancelled_task_ends_its_spans(sent: Sent) -> None:
-    """O8: with the status cancelled, and nothing is left open."""
+    """With the status cancelled, and nothing is left open."""
 
     async def hangs() -> str:
         """Hang."""
@@ -540,7 +536,7 @@ def test_a_cancelled_task_ends_its_spans(sent: Sent) -> None:
 
 
 def test_a_coroutine_that_is_never_finished_leaves_no_context_behind(sent: Sent) -> None:
-    """O8: it may be collected anywhere."""
+    """It may be collected anywhere."""
 
     async def never() -> str:
         """Never end."""
@@ -567,7 +563,7 @@ def test_a_coroutine_that_is_never_finished_leaves_no_context_behind(sent: Sent)
     reason="what `make coverage` keeps would be counted",
 )
 def test_ten_thousand_runs_leave_nothing_behind(sent: Sent) -> None:
-    """O8, O16: no open span, no object, no series of a metric and no log line for each; also of failed, async and abandoned runs."""
+    """No open span, no object, no series of a metric and no log line for each; also of failed, async and abandoned runs."""
     agent = ReAct("task -> answer", [add, bad], native=True)
 
     def answer(request: Any) -> Any:
@@ -613,7 +609,7 @@ def test_ten_thousand_runs_leave_nothing_behind(sent: Sent) -> None:
 
 
 def test_a_run_that_is_not_sampled_costs_no_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """O13: nothing is rendered for a span that is not recorded, and no span is made inside it."""
+    """Nothing is rendered for a span that is not recorded, and no span is made inside it."""
     sent = Sent(sampler=ALWAYS_OFF, content=True)
     from ferrule.telemetry.otel import observer
 
@@ -637,7 +633,7 @@ def test_a_run_that_is_not_sampled_costs_no_attributes(monkeypatch: pytest.Monke
 def test_of_a_run_that_is_not_sampled_no_events_of_model_calls_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """O13: without metrics there is no use for them. What a later segment of the run needs is sent: since when a question waits."""
+    """Without metrics there is no use for them. What a later segment of the run needs is sent: since when a question waits."""
     seen: list[str] = []
     receive = OTel.__call__
     monkeypatch.setattr(
@@ -672,7 +668,7 @@ def test_of_a_run_that_is_not_sampled_no_events_of_model_calls_are_sent(
 
 
 def test_without_an_sdk_runs_are_not_observed() -> None:
-    """O13: an observer without a listener costs a run nothing."""
+    """An observer without a listener costs a run nothing."""
     code = """
 import sys
 from ferrule import OTel, Predict, ScriptedLM, context
@@ -687,7 +683,7 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry.sdk")
 
 
 def test_without_the_api_an_error_says_what_to_install() -> None:
-    """O13: and `import ferrule` loads none of it."""
+    """And `import ferrule` loads none of it."""
     code = """
 import sys
 import ferrule
@@ -705,7 +701,7 @@ else:
 
 
 def test_the_providers_are_the_global_ones_when_the_first_run_starts() -> None:
-    """O1: an observer may be configured before the SDK."""
+    """An observer may be configured before the SDK."""
     code = """
 from ferrule import OTel, Predict, ScriptedLM, configure
 configure(callbacks=[OTel()], lm=ScriptedLM(["[[ ## answer ## ]]\\nx"]))
@@ -724,7 +720,7 @@ assert [span.name for span in exporter.get_finished_spans()] == ["chat scripted"
 
 
 def test_an_sdk_that_comes_after_the_first_run_is_used_by_the_next() -> None:
-    """O1: a run before it, such as that of a warm-up, does not turn the observer off."""
+    """A run before it, such as that of a warm-up, does not turn the observer off."""
     code = """
 from ferrule import OTel, Predict, ScriptedLM, configure
 configure(callbacks=[OTel()], lm=ScriptedLM(["[[ ## answer ## ]]\\nx"] * 2))
@@ -744,7 +740,7 @@ assert [span.name for span in exporter.get_finished_spans()] == ["chat scripted"
 
 
 def test_two_first_runs_in_two_threads_set_the_observer_up_once(sent: Sent) -> None:
-    """O1, O8: else spans of one of them would be lost."""
+    """Else spans of one of them would be lost."""
     taken: list[str] = []
 
     def answer(request: Any) -> Response:
@@ -776,7 +772,7 @@ def test_a_broken_listener_changes_no_run(
     broken: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """O19: what the SDK raises stops at the wall of the observers."""
+    """What the SDK raises stops at the wall of the observers."""
 
     class Broken:
         def on_start(self, span: Any, parent_context: Any = None) -> None:
@@ -801,7 +797,7 @@ def test_a_broken_listener_changes_no_run(
 
 
 def test_a_broken_exporter_changes_no_run(sent: Sent, caplog: pytest.LogCaptureFixture) -> None:
-    """O19: that is the SDK's business."""
+    """That is the SDK's business."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
     class Broken(SpanExporter):
@@ -820,7 +816,6 @@ def test_a_broken_exporter_changes_no_run(sent: Sent, caplog: pytest.LogCaptureF
 
 
 def test_wrong_options_are_refused() -> None:
-    """O1."""
     for options in ({"names": "1.36.0"}, {"messages": "some"}):
         with pytest.raises(ConfigurationError, match="of `OTel` is one of"):
             OTel(**options)
@@ -836,7 +831,7 @@ def test_ferrule_without_its_metadata_and_providers_that_fail_change_no_run(
     monkeypatch: pytest.MonkeyPatch,
     sent: Sent,
 ) -> None:
-    """O19: a program that was made one file of has no metadata, and each of its runs failed."""
+    """A program that was made one file of has no metadata, and each of its runs failed."""
     import importlib.metadata
 
     def is_gone(name: str) -> str:

@@ -51,7 +51,6 @@ def followed(lm, request: Request, turns: int = 10) -> list[Response]:
 
 
 def test_each_tool_is_called_once_and_then_an_answer_is_given():
-    """L8."""
     tools = Declarations(
         [
             *declared("add", a={"type": "integer", "minimum": 5}).values(),
@@ -68,7 +67,6 @@ def test_each_tool_is_called_once_and_then_an_answer_is_given():
 
 
 def test_finish_is_called_last_with_its_outputs():
-    """L8."""
     finish = declared(
         "finish",
         answer={"type": "string"},
@@ -114,7 +112,6 @@ def test_an_output_that_takes_only_some_texts_gets_one_of_them(kind):
 
 
 def test_without_tools_it_answers():
-    """L8."""
     assert AutoLM("x")("hi") == "x"
     assert AutoLM(capabilities=Capabilities(native_tools=False)).capabilities.native_tools is False
     assert list(AutoLM("a b").stream(ASKED))[:2] == [Delta("a "), Delta("b")]
@@ -123,6 +120,5 @@ def test_without_tools_it_answers():
 
 
 def test_tool_choice_none_is_respected():
-    """L2."""
     request = Request(ASKED.messages, Declarations(declared("add").values()), tool_choice="none")
     assert AutoLM("x").complete(request).text == "x"

@@ -37,7 +37,6 @@ def request_of(adapter, signature: type[Signature], **inputs) -> Request:
 
 @adapters
 def test_outputs_come_from_the_signature_and_are_written_in_the_adapters_form(adapter):
-    """L8, L9."""
     request = request_of(adapter, Extract, question="What is bad about 1 + 1?")
     task = read_task(request)
     assert (task.question, list(task.outputs["properties"])) == (
@@ -53,7 +52,6 @@ def test_outputs_come_from_the_signature_and_are_written_in_the_adapters_form(ad
 
 @adapters
 def test_a_following_request_keeps_the_form(adapter):
-    """Ours."""
     request = request_of(adapter, Extract, question="?")
     following = request.following(request.messages.then(Message("user", "again")))
     assert following.form is request.form
@@ -61,7 +59,7 @@ def test_a_following_request_keeps_the_form(adapter):
 
 
 def test_the_form_is_no_part_of_a_request():
-    """Ours: recordings and stored runs find a request by its digest."""
+    """Recordings and stored runs find a request by its digest."""
     request = request_of(ChatAdapter(), Extract, question="?")
     bare = Request(request.messages)
     assert (request, request.digest, repr(request)) == (bare, bare.digest, repr(bare))
@@ -69,7 +67,7 @@ def test_the_form_is_no_part_of_a_request():
 
 @adapters
 def test_a_step_in_text_ends_the_loop(adapter):
-    """Ours: tools that a prompt describes in its text are not declared."""
+    """Tools that a prompt describes in its text are not declared."""
     step = Signature(
         "question -> next_thought, next_tool_name: Literal['add', 'finish'], next_tool_args: dict[str, Any]",
     )
@@ -79,7 +77,6 @@ def test_a_step_in_text_ends_the_loop(adapter):
 
 
 def test_native_calls_are_read_with_their_results():
-    """L8."""
     messages = Messages(
         [
             Message("user", "hi"),
@@ -103,7 +100,6 @@ def test_native_calls_are_read_with_their_results():
 
 
 def test_a_schema_of_the_answer_names_the_fields():
-    """L2."""
     shape = Shape(
         "json_schema",
         {"properties": {"a": {}, "b": {"$ref": "#/$defs/B"}}, "$defs": {"B": {"const": 4}}},
@@ -114,7 +110,6 @@ def test_a_schema_of_the_answer_names_the_fields():
 
 @adapters
 def test_the_question_is_the_last_one_without_its_form(adapter):
-    """L9."""
     signature = Signature("question, place -> answer")
     messages = adapter.opening(
         signature,
@@ -129,7 +124,6 @@ def test_the_question_is_the_last_one_without_its_form(adapter):
 
 
 def test_plain_conversations_get_plain_answers():
-    """L9."""
     task = read_task(Request(Messages([Message("system", "Be nice."), Message("user", "hi")])))
     assert (task.question, task.outputs, task.tools) == ("hi", {}, ())
 
@@ -144,7 +138,6 @@ def test_plain_conversations_get_plain_answers():
     ),
 )
 def test_any_conversation_gets_an_answer(conversation):
-    """L8, L9."""
     request = Request(Messages([Message(role, text) for role, text in conversation]))
     for lm in (AutoLM(), OfflineLM()):
         assert lm.complete(request) == lm.complete(request)

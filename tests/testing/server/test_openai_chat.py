@@ -40,7 +40,6 @@ ANSWERS = {
 
 @pytest.mark.parametrize("response", ANSWERS.values(), ids=ANSWERS.keys())
 def test_what_is_written_is_read_again(response):
-    """L3, L9."""
     found = read(json_bytes(answer(response, model="m")))
     assert (found.text, found.reasoning, found.refusal) == (
         response.text,
@@ -71,7 +70,6 @@ def test_what_is_written_is_read_again(response):
     ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
-    """L4, L9."""
     status, body = error_body(kind("said"))
     error, _ = status_error(status, {}, json_bytes(body))
     assert type(error) is kind
@@ -90,5 +88,4 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     ids=range(5),
 )
 def test_errors_have_a_status(error, status):
-    """L9."""
     assert error_body(error)[0] == status

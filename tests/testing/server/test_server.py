@@ -158,7 +158,7 @@ class _Gone(io.RawIOBase):
 
 
 def test_a_client_that_leaves_before_its_answer_leaves_no_socket_behind() -> None:
-    """Ours: the buffer cannot be flushed then, and the file that reads requests holds the connection, too."""
+    """The buffer cannot be flushed then, and the file that reads requests holds the connection, too."""
     conversation = _Conversation.__new__(_Conversation)
     conversation.rfile, conversation.wfile = io.BytesIO(), io.BufferedWriter(_Gone())
     conversation.wfile.write(b"too late")

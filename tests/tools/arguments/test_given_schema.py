@@ -52,7 +52,7 @@ def test_a_call_that_fits_the_schema_is_taken_whatever_the_function_makes_of_it(
     fits,
     got,
 ):
-    """D9, U60: what a model is shown is what it may write."""
+    """What a model is shown is what it may write."""
     assert tool_of(hint, schema)(x=fits) == got
 
 
@@ -75,13 +75,12 @@ def test_a_call_that_fits_the_schema_is_taken_whatever_the_function_makes_of_it(
     ],
 )
 def test_what_does_not_fit_the_schema_is_refused_in_its_words(hint, schema, misfit, said):
-    """D9."""
     [text] = problems(tool_of(hint, schema), x=misfit).values()
     assert text == said
 
 
 def test_a_secret_is_checked_itself_and_not_told():
-    """A2: ten stars are long enough for any rule."""
+    """Ten stars are long enough for any rule."""
     made = tool_of(SecretStr, {"type": "string", "minLength": 8})
     assert made(x="long enough").get_secret_value() == "long enough"
     for short in ("abc", SecretStr("abc")):
@@ -89,8 +88,6 @@ def test_a_secret_is_checked_itself_and_not_told():
 
 
 def test_an_argument_that_does_not_fit_is_told_beside_one_whose_form_differs():
-    """L12."""
-
     def pay(amount: Decimal, times: int):
         return amount, times
 
@@ -103,8 +100,6 @@ def test_an_argument_that_does_not_fit_is_told_beside_one_whose_form_differs():
 
 
 def test_a_rule_about_all_arguments_is_asked_about_what_was_given():
-    """Ours."""
-
     def pay(amount: Decimal, note: str = ""):
         return amount, note
 
@@ -118,7 +113,7 @@ def test_a_rule_about_all_arguments_is_asked_about_what_was_given():
 
 
 def test_a_name_that_the_schema_has_as_an_alias_may_be_given_as_its_own():
-    """Ours: what is shown can be passed again."""
+    """What is shown can be passed again."""
 
     def use(from_: int = Field(alias="from")):
         return from_
@@ -136,7 +131,6 @@ def test_a_name_that_the_schema_has_as_an_alias_may_be_given_as_its_own():
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=2))
 def test_a_decimal_is_taken_as_the_number_it_is(amount):
-    """Ours."""
     made = tool_of(Decimal, {"type": "number", "minimum": 0})
     if amount >= 0:
         assert made(x=amount) == amount
@@ -145,14 +139,13 @@ def test_a_decimal_is_taken_as_the_number_it_is(amount):
 
 
 def test_a_time_of_python_code_is_checked_as_the_text_that_a_model_would_write():
-    """Ours."""
     made = tool_of(datetime, {"type": "string", "maxLength": 19})
     assert made(x=datetime(2026, 1, 2)) == datetime(2026, 1, 2)  # noqa: DTZ001  the shortest text
     assert set(problems(made, x=datetime(2026, 1, 2, microsecond=1))) == {"x"}  # noqa: DTZ001
 
 
 def test_an_argument_equal_to_its_default_is_taken_as_if_it_was_left_out():
-    """Ours: what is shown of a call holds the defaults, and can be passed again."""
+    """What is shown of a call holds the defaults, and can be passed again."""
 
     def fetch(limit: int = 0):
         return limit
@@ -167,7 +160,7 @@ def test_an_argument_equal_to_its_default_is_taken_as_if_it_was_left_out():
     [(True, False), (True, [1]), ({"type": "boolean"}, False), ({"type": "string"}, "7")],
 )
 def test_an_argument_whose_name_fits_a_pattern_goes_by_that_pattern(admitted, value):
-    """D11: and not by what holds for all other names."""
+    """And not by what holds for all other names."""
 
     def act(**given):
         return given

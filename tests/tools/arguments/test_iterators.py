@@ -68,14 +68,13 @@ def taking(hint):
     ids=["list", "generator", "map", "iterator"],
 )
 def test_what_is_shown_is_what_the_function_reads(hint, make):
-    """Ours: showing a call took the items away from the function."""
+    """Showing a call took the items away from the function."""
     found = taking(hint).prepare({"xs": make()})
     assert found.shown == {"xs": [1, 2, 3]}
     assert list(found.named["xs"]) == [1, 2, 3]
 
 
 def test_an_iterable_is_a_list_whose_items_are_all_checked_before_the_call():
-    """D8."""
     made = taking(Annotated[Iterable[int], Field(min_length=2)])
     assert made(xs=["1", 2]) == ([1, 2], [1, 2])
     assert made.parameters["properties"]["xs"] == {
@@ -104,8 +103,6 @@ def test_an_iterable_is_a_list_whose_items_are_all_checked_before_the_call():
     ids=repr,
 )
 def test_a_function_that_wants_an_iterator_gets_one(hint):
-    """Ours."""
-
     def use(xs: hint):
         return next(xs), list(xs)
 
@@ -116,8 +113,6 @@ def test_a_function_that_wants_an_iterator_gets_one(hint):
 
 
 def test_iterables_inside_other_types_are_read_too():
-    """Ours."""
-
     def use(
         rows: list[Iterable[int]],
         names: dict[str, Iterable[str]],
@@ -140,7 +135,7 @@ def test_iterables_inside_other_types_are_read_too():
 
 
 def test_a_field_of_a_model_is_read_before_the_call():
-    """Ours: at the path where it stands."""
+    """At the path where it stands."""
 
     def use(basket: Basket, more: list[Basket] = []):
         return sum(basket.prices), sum(basket.prices), [sum(each.prices) for each in more]
@@ -160,7 +155,7 @@ def test_a_field_of_a_model_is_read_before_the_call():
 
 
 def test_an_iterator_is_read_once_however_often_it_is_checked():
-    """Ours: a second check of an exhausted one would find nothing wrong."""
+    """A second check of an exhausted one would find nothing wrong."""
 
     def use(xs: list[int], rows: list[list[int]], n: int = 1):
         return xs, rows, n
@@ -177,7 +172,7 @@ def test_an_iterator_is_read_once_however_often_it_is_checked():
 
 
 def test_python_code_may_give_a_generator_or_a_file_to_an_argument_without_a_type():
-    """Ours: the one is read and made anew, the other is left alone."""
+    """The one is read and made anew, the other is left alone."""
 
     def use(xs):
         return xs
@@ -205,7 +200,6 @@ TYPES = st.recursive(
 
 @given(TYPES)
 def test_only_types_with_an_iterable_inside_are_rewritten(hint):
-    """Ours."""
     assert (eager_type(hint) is hint) == ("Iterable" not in repr(hint))
     assert "Iterable" not in repr(eager_type(hint))
 
@@ -237,12 +231,11 @@ class Pair(NamedTuple):
     ids=["of any length", "of fixed length", "named"],
 )
 def test_iterables_inside_of_tuples_are_read_too(hint, given_, found):
-    """U62: whatever holds the model that holds them."""
+    """Whatever holds the model that holds them."""
     made = Tool(lambda value: value, name="f", arg_types={"value": hint})
     assert found(made.prepare({"value": given_}).named["value"])
 
 
 def test_a_bad_item_inside_of_a_tuple_is_told_with_its_place():
-    """U63."""
     made = Tool(lambda value: value, name="f", arg_types={"value": tuple[Order, ...]})
     assert "integer" in problems(made, {"value": [{"items": [1, "q"]}]})["value.0.items.1"]

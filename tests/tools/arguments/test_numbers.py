@@ -79,7 +79,7 @@ def problems(hint, value):
     ],
 )
 def test_a_number_in_a_model_that_is_not_finite_is_refused_where_it_stands(hint, value, path):
-    """Ours: the schema says `number`, and JSON's are finite."""
+    """The schema says `number`, and JSON's are finite."""
     assert problems(hint, value) == {path}
 
 
@@ -95,13 +95,10 @@ def test_a_number_in_a_model_that_is_not_finite_is_refused_where_it_stands(hint,
     ],
 )
 def test_a_model_that_says_so_takes_any_number(hint, value):
-    """Ours."""
     assert problems(hint, value) == set()
 
 
 def test_a_model_that_holds_itself_is_looked_at_once():
-    """Ours."""
-
     class Node(BaseModel):
         x: float = 0
         next: Optional["Node"] = None
@@ -138,7 +135,7 @@ class Query(BaseModel):
 
 
 def test_metadata_may_be_anything():
-    """U42: it need not even hash."""
+    """It need not even hash."""
     made = Tool(lambda query: query, name="f", arg_types={"query": Query})
     assert made.prepare({"query": {"weight": 2.5}}).named["query"].weight == 2.5
     with pytest.raises(ToolArgumentsError, match="not a finite number"):
@@ -156,7 +153,7 @@ def test_metadata_may_be_anything():
     ids=repr,
 )
 def test_an_infinity_that_is_a_default_is_nobodys_mistake(args):
-    """U15: nobody gave it, and a model could not mend it."""
+    """Nobody gave it, and a model could not mend it."""
 
     def search(query: Query = Query()):
         return query
@@ -253,7 +250,6 @@ def test_arguments_that_contain_themselves_are_looked_through_once():
 
 
 def test_a_boolean_in_a_tuple_of_python_code_is_found_and_the_tuple_stays():
-    """Ours."""
     args = {"xs": (1, False)}
     made, problems = fit_numbers(args, SCHEMA)
     assert made == args

@@ -59,7 +59,6 @@ ROOT = {
     ],
 )
 def test_only_what_the_schema_refuses_and_what_is_plain_is_mended(args, wanted):
-    """L11."""
     notes = []
     assert repair(args, ROOT, notes) == wanted
     assert bool(notes) == (args != wanted)
@@ -77,7 +76,7 @@ VALUES = st.recursive(
 @settings(deadline=None)
 @given(st.lists(VALUES, max_size=3) | st.dictionaries(st.text(max_size=3), VALUES, max_size=3))
 def test_a_value_that_was_turned_into_text_comes_back(value):
-    """L11: JSON and Python's own form."""
+    """JSON and Python's own form."""
     kind = frozenset({"array" if isinstance(value, list) else "object"})
     assert decode_text(json.dumps(value), kind)[:2] == (value, True)
     assert decode_text(repr(value), kind)[:2] == (value, True)
@@ -94,7 +93,6 @@ def test_nothing_breaks_it(value, args):
 
 
 def test_python_literals_that_json_does_not_have_are_left_alone():
-    """L11."""
     everything = frozenset({"array", "object", "string", "number", "integer", "boolean", "null"})
     for text in (
         "{1, 2}",
@@ -114,7 +112,6 @@ def test_python_literals_that_json_does_not_have_are_left_alone():
 
 
 def test_a_key_that_may_wrap_arguments_but_holds_none_is_an_argument():
-    """Ours."""
     notes = []
     assert unwrap({"input": 5}, "tool", notes) is None
     assert notes == []

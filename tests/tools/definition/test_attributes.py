@@ -93,39 +93,35 @@ class TestAnyForm:
             Tool(function).prepare({"a": 1, "ctx": Context(deps="evil")})
 
     def test_a_call_outside_a_run_gets_a_bare_one(self, function: Callable[..., Any]) -> None:
-        """P20: defaults are applied beside it."""
+        """Defaults are applied beside it."""
         context, *rest = Tool(function)(a=1)
         assert (type(context), context.run_id, rest) == (Context, "", [1, 2])
 
     def test_a_caller_may_hand_one_over(self, function: Callable[..., Any]) -> None:
-        """Ours: a tool can be tested alone, and is called as its signature says."""
+        """A tool can be tested alone, and is called as its signature says."""
         mine = Context(deps="mine")
         assert Tool(function)(a=1, ctx=mine) == (mine, 1, 2)
         assert asyncio.run(Tool(function).acall(a=1, ctx=mine)) == (mine, 1, 2)
 
 
 def test_one_may_be_handed_over_by_position() -> None:
-    """Ours."""
     mine = Context()
     assert tool(first)(mine, 1, 3) == (mine, 1, 3)
     assert tool(middle)(1, mine, b=3) == (mine, 1, 3)
 
 
 def test_invoke_gives_one() -> None:
-    """Ours."""
     made = Tool(middle)
     context, *rest = made.invoke(made.prepare({"a": 1}))
     assert (type(context), rest) == (Context, [1, 2])
 
 
 def test_an_async_tool_gets_one() -> None:
-    """P13."""
     context, *rest = asyncio.run(Tool(waiting).acall(1))
     assert (type(context), rest) == (Context, [1, 2])
 
 
 def test_what_a_partial_has_bound_stays_bound() -> None:
-    """Ours."""
     mine = Context()
     made = Tool(functools.partial(middle, ctx=mine), "middle")
     assert not made.takes_context
@@ -133,7 +129,7 @@ def test_what_a_partial_has_bound_stays_bound() -> None:
 
 
 def test_a_tool_without_one_is_left_alone() -> None:
-    """P21: a tool that does not ask for it never sees the run."""
+    """A tool that does not ask for it never sees the run."""
     assert not Tool(lambda a: a, "plain").takes_context
 
 
@@ -159,8 +155,6 @@ class TestSeed004:
     """Seed 004, lines 22 and 53."""
 
     def test_call_gives_its_caller_and_a_context(self) -> None:
-        """P13, P14."""
-
         def act(caller: Any, a: int, ctx: Context) -> Any:
             return caller, a, ctx
 
@@ -171,8 +165,6 @@ class TestSeed004:
         assert (caller, a, type(context)) == (agent, 1, Context)
 
     def test_a_caller_that_must_be_given_by_position_comes_before_it(self) -> None:
-        """P14."""
-
         def act(self: Any, ctx: Context, a: int, /) -> Any:
             return self, ctx, a
 
@@ -180,7 +172,7 @@ class TestSeed004:
         assert (caller, type(context), a) == ("agent", Context, 1)
 
     def test_the_caller_may_be_the_context(self) -> None:
-        """P21: one that asks for a `Context` gets that, and no agent."""
+        """One that asks for a `Context` gets that, and no agent."""
 
         def act(caller: Context, a: int) -> Any:
             return caller, a

@@ -29,13 +29,11 @@ def write(ctx: Context, n: int) -> int:
 
 
 def test_a_tool_that_says_nothing_may_have_any_effect() -> None:
-    """R8, A10."""
     made = Tool(act)
     assert (made.effect, made.reconcile, made.unknown) == ("once", None, "ask")
 
 
 def test_a_tool_may_say_how_it_is_found_out_and_what_is_done_if_not() -> None:
-    """A10, R7, R9."""
     made = tool(effect="idempotent", reconcile=check, unknown="tell")(act)
     assert (made.effect, made.reconcile, made.unknown) == ("idempotent", check, "tell")
     assert made.model_copy(update={"name": "other"}).reconcile is check
@@ -73,7 +71,6 @@ def test_a_tool_may_say_how_it_is_found_out_and_what_is_done_if_not() -> None:
     ],
 )
 def test_what_it_says_is_checked(said: dict[str, Any], problem: str) -> None:
-    """Ours."""
     with pytest.raises(ToolDefinitionError, match=problem):
         Tool(act, **said)
 
@@ -83,7 +80,6 @@ def test_what_it_says_is_checked(said: dict[str, Any], problem: str) -> None:
     [("require_confirm", "require_confirmation"), ("timeout", "timeout_s"), ("descr", "desc")],
 )
 def test_a_misspelled_option_is_refused_with_the_nearest_one(wrong: str, meant: str) -> None:
-    """Ours."""
     given: dict[str, Any] = {wrong: 3}
     with pytest.raises(
         ToolDefinitionError,
@@ -95,7 +91,7 @@ def test_a_misspelled_option_is_refused_with_the_nearest_one(wrong: str, meant: 
 
 
 def test_a_transactional_tool_is_a_plain_function() -> None:
-    """A10: an async one would hold the database while it waits."""
+    """An async one would hold the database while it waits."""
 
     async def later(ctx: Context) -> None:
         await asyncio.sleep(0)
@@ -107,7 +103,6 @@ def test_a_transactional_tool_is_a_plain_function() -> None:
 
 @pytest.mark.parametrize("key", ["properties", "patternProperties", "$defs", "definitions"])
 def test_a_place_of_schemas_by_name_in_a_given_schema_is_an_object(key: str) -> None:
-    """Ours."""
     with pytest.raises(
         ToolDefinitionError,
         match=re.escape(f"it has 5 for `{key}`, which must be an object"),
@@ -117,7 +112,6 @@ def test_a_place_of_schemas_by_name_in_a_given_schema_is_an_object(key: str) -> 
 
 @pytest.mark.parametrize("key", ["enum", "anyOf", "oneOf", "allOf"])
 def test_alternatives_in_a_given_schema_are_a_list(key: str) -> None:
-    """Ours."""
     with pytest.raises(
         ToolDefinitionError,
         match=f"properties/a has 5 for `{key}`, which must be a list",
@@ -126,7 +120,7 @@ def test_alternatives_in_a_given_schema_are_a_list(key: str) -> None:
 
 
 def test_a_function_is_given_once() -> None:
-    """Ours: `func` and `callable` are two names of one option."""
+    """`func` and `callable` are two names of one option."""
     with pytest.raises(ToolDefinitionError, match="a function twice: as `func` and as `callable`"):
         Tool(func=act, callable=check)
 

@@ -90,8 +90,6 @@ def test_deps_are_checked_as_far_as_a_type_can_be_at_run_time(
 
 
 def test_a_type_of_deps_that_is_no_class_is_named_as_it_is_written() -> None:
-    """Ours."""
-
     def act(context: Context[Shop | str]) -> None: ...
 
     with pytest.raises(

@@ -60,7 +60,6 @@ SPHINX = """Find things.
 
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
 def test_parameters_are_described_by_the_docstring(doc):
-    """D5, P10."""
     found = parameter_docs(doc)
     assert found["query"] == "What to find, on two lines."
     assert found["limit"] == "How many."
@@ -82,13 +81,10 @@ def test_parameters_are_described_by_the_docstring(doc):
     ],
 )
 def test_odd_docstrings_say_nothing_and_break_nothing(doc):
-    """D5."""
     parameter_docs(doc)
 
 
 def test_descriptions_that_are_written_win_over_the_docstring():
-    """D5, U39."""
-
     def find(
         query: Annotated[str, Field(description="own")],
         limit: int = Field(default=3),
@@ -113,7 +109,6 @@ def test_descriptions_that_are_written_win_over_the_docstring():
 
 
 def test_annotations_as_text_are_read(monkeypatch):
-    """U49."""
     module = types.ModuleType("made_of_text")
     monkeypatch.setitem(sys.modules, "made_of_text", module)
     space = vars(module)
@@ -131,8 +126,6 @@ def test_annotations_as_text_are_read(monkeypatch):
 
 
 def test_text_inside_types_is_read():
-    """U49."""
-
     def use(
         kids: list["Later"],
         by: dict[str, "typing.Optional[Later]"],
@@ -144,8 +137,6 @@ def test_text_inside_types_is_read():
 
 
 def test_names_that_the_function_closes_over_are_found():
-    """U49."""
-
     class Local:
         pass
 
@@ -176,8 +167,6 @@ def test_type_parameters_are_found_where_annotations_are_text():
 
 
 def test_types_that_cannot_be_found_are_all_named():
-    """U48."""
-
     def use(a: "Missing", b: int, c: list["Gone"], d: "not ! python"): ...
 
     with pytest.raises(
@@ -190,7 +179,7 @@ def test_types_that_cannot_be_found_are_all_named():
 
 
 def test_a_return_type_that_cannot_be_found_does_no_harm():
-    """U48: nothing is read from it."""
+    """Nothing is read from it."""
 
     def use(a: int) -> "Missing":
         return a
@@ -199,7 +188,7 @@ def test_a_return_type_that_cannot_be_found_does_no_harm():
 
 
 def test_keyword_dictionaries_are_parameters():
-    """U44 (PEP 692)."""
+    """PEP 692."""
 
     class Options(TypedDict):
         size: int
@@ -242,7 +231,7 @@ def draw(**options: Unpack[Options]):
 def test_keys_of_keyword_dictionaries_are_required_as_they_say_where_annotations_are_text(
     monkeypatch,
 ):
-    """U44: Python counts them without reading the text; `total` holds for the keys of its own class."""
+    """Python counts them without reading the text; `total` holds for the keys of its own class."""
     module = types.ModuleType("postponed")
     monkeypatch.setitem(sys.modules, "postponed", module)
     exec(POSTPONED, vars(module))
@@ -253,8 +242,6 @@ def test_keys_of_keyword_dictionaries_are_required_as_they_say_where_annotations
 
 
 def test_what_a_partial_binds_is_not_offered():
-    """U46."""
-
     def power(base: int, exponent: int, plus: int = 0): ...
 
     assert [
@@ -291,8 +278,6 @@ def test_a_function_that_dispatches_gets_its_first_argument_by_position():
 
 
 def test_names_and_docs_of_all_kinds():
-    """U2, U3, U4."""
-
     @dataclasses.dataclass
     class Plain:
         x: int
@@ -327,7 +312,7 @@ def test_names_and_docs_of_all_kinds():
 
 
 def test_a_callable_object_is_described_by_its_call():
-    """U2: before its class is asked, and whether that says anything or not."""
+    """Before its class is asked, and whether that says anything or not."""
 
     class Call:
         def __call__(self):
@@ -353,7 +338,7 @@ def test_a_callable_object_is_described_by_its_call():
 
 
 def test_a_type_of_an_enclosing_function_is_refused_with_where_to_define_it():
-    """Ours: `known where the function is written` was not true of it."""
+    """`known where the function is written` was not true of it."""
 
     class Local: ...
 
@@ -367,7 +352,7 @@ def test_a_type_of_an_enclosing_function_is_refused_with_where_to_define_it():
 
 
 def test_a_tool_without_a_docstring_has_no_description():
-    """U2: since Python 3.13 `None` has a docstring, which is not the tool's."""
+    """Since Python 3.13 `None` has a docstring, which is not the tool's."""
 
     class Call:
         def __call__(self): ...
@@ -414,13 +399,11 @@ def test_a_class_is_not_described_by_what_a_library_says_of_its_own():
     ids=["numpy", "google", "google_typed"],
 )
 def test_names_that_share_a_description_have_it_each(doc):
-    """U6: numpydoc's `x, y : int`."""
+    """Numpydoc's `x, y : int`."""
     assert parameter_docs(doc) == {"x": "The place.", "y": "The place."}
 
 
 def test_required_means_that_there_is_no_default():
-    """U37, U38."""
-
     def use(
         a,
         b: int = 1,
@@ -454,15 +437,12 @@ def test_a_first_parameter_for_the_caller_is_left_out_only_on_demand():
 
 
 def test_a_callable_without_a_readable_signature_is_refused_or_taken_as_it_is():
-    """U46, P7."""
     with pytest.raises(ToolDefinitionError):
         inspect_function(max, {})
     assert inspect_function(max, {}, readable=False).parameters == ()
 
 
 def test_fields_are_merged_from_annotation_and_default():
-    """D4, U40."""
-
     def use(
         x: Annotated[int, Field(ge=1)] = Field(default=2, description="d"),
         y: Annotated[str, "note"] = "k",
@@ -491,13 +471,12 @@ class Distance(BaseModel):
 
 
 def test_the_annotations_of_a_class_are_read_with_the_names_of_its_module():
-    """Ours."""
     assert Tool(Shift)(by={"metres": "3"}).by == Distance(metres=3)
 
 
 @pytest.mark.parametrize("blanks", ["\r\n", "args \t", "Args:\n"])
 def test_a_long_docstring_is_read_in_linear_work(blanks):
-    """Ours: by counting; blank lines took minutes."""
+    """By counting; blank lines took minutes."""
 
     def act(a: int) -> int:
         return a

@@ -110,7 +110,7 @@ SCHEMAS = {
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 def test_a_schema_stays_as_it_was_given(schema):
-    """M35: byte for byte, on the definition and on the tool."""
+    """Byte for byte, on the definition and on the tool."""
     tool = Tool.from_mcp_tool({"name": "t", "inputSchema": schema}, "s")
     assert json.dumps(tool.schema) == json.dumps(schema)
     assert json.dumps(tool.parameters) == json.dumps(schema)
@@ -121,7 +121,7 @@ def test_a_schema_stays_as_it_was_given(schema):
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS.keys())
 def test_a_declaration_is_the_schema_as_it_was_given(schema):
-    """M36: every target's lowering takes it."""
+    """Every target's lowering takes it."""
     from ferrule.schema.lowering.lower import TARGETS, lower_schema
 
     tool = Tool.from_mcp_tool({"name": "t", "inputSchema": schema}, "s")
@@ -153,7 +153,6 @@ FULL = {
 
 
 def test_all_of_an_entry_is_on_the_tool():
-    """M41, P63."""
     tool = Tool.from_mcp_tool(FULL, "s")
     assert (tool.name, tool.title, tool.description, tool.mcp_server) == (
         "get-thing",
@@ -184,7 +183,6 @@ def test_a_local_tool_has_none_of_it():
 
 
 def test_tools_of_the_sdk_of_both_generations_and_dicts_read_alike():
-    """M43."""
     types = pytest.importorskip("mcp_types")
     modern = types.Tool.model_validate(FULL)
     older = SimpleNamespace(
@@ -215,7 +213,7 @@ def test_tools_of_the_sdk_of_both_generations_and_dicts_read_alike():
 
 
 def test_a_default_of_null_survives_the_sdk():
-    """M35: dumping the SDK's object without its nulls would lose it."""
+    """Dumping the SDK's object without its nulls would lose it."""
     types = pytest.importorskip("mcp_types")
     assert read_definition(types.Tool.model_validate(FULL)).input_schema["properties"]["x"] == {
         "type": "string",
@@ -284,13 +282,12 @@ BAD = {
 
 @pytest.mark.parametrize(("entry", "said"), BAD.values(), ids=BAD.keys())
 def test_an_entry_that_cannot_be_called_is_refused_with_the_reason(entry, said):
-    """M37."""
     with pytest.raises(ToolDefinitionError, match=said):
         read_definition(entry)
 
 
 def test_a_schema_too_deep_for_python_is_refused():
-    """M36: never `RecursionError`."""
+    """Never `RecursionError`."""
     deep: dict = {"type": "object"}
     for _ in range(20_000):
         deep = {"type": "object", "properties": {"x": deep}}
@@ -371,7 +368,6 @@ SCHEMA_LIKE = st.recursive(
     ),
 )
 def test_junk_raises_nothing_but_our_errors(entry):
-    """M37."""
     with contextlib.suppress(FerruleError):
         read_definition(entry)
 
@@ -379,7 +375,7 @@ def test_junk_raises_nothing_but_our_errors(entry):
 @settings(max_examples=200, deadline=None)
 @given(SCHEMA_LIKE, st.dictionaries(st.sampled_from(["x", "y"]), JSON, max_size=2))
 def test_odd_schemas_are_refused_or_work(schema, args):
-    """M36, M37: whatever passes can be shown and be checked against."""
+    """Whatever passes can be shown and be checked against."""
     before = copy.deepcopy(schema)
     try:
         tool = Tool.from_mcp_tool({"name": "t", "inputSchema": schema, "outputSchema": schema}, "s")

@@ -176,7 +176,6 @@ def test_a_default_is_written_as_json_and_alike_in_every_process():
 
 @pytest.mark.parametrize(("kind", "schema", "given", "taken"), TYPES, ids=TYPE_NAMES)
 def test_types_have_standard_schemas_and_arrive_as_themselves(kind, schema, given, taken):
-    """U35, U36, U42, P11, D7."""
     made = one(kind)
     assert made.args == {"value": schema}
     assert made.parameters["required"] == ["value"]
@@ -194,14 +193,12 @@ def test_what_is_shown_can_be_passed_again(kind, schema, given, taken):
 
 
 def test_decimals_arrive_exactly():
-    """E40: no precision is lost."""
+    """No precision is lost."""
     assert one(Decimal)(value="0.1000000000000000055") == Decimal("0.1000000000000000055")
     assert one(int)(value=10**30) == 10**30
 
 
 def test_a_type_without_a_json_form_is_reported_with_its_parameter():
-    """E9, U46."""
-
     class Opaque: ...
 
     for kind in (Opaque, Callable[[int], int], list[Opaque]):
@@ -216,8 +213,6 @@ def test_a_type_without_a_json_form_is_reported_with_its_parameter():
 
 
 def test_a_typed_kwargs_without_a_json_form_is_reported():
-    """E9."""
-
     class Opaque: ...
 
     def odd(**more: Opaque): ...
@@ -227,7 +222,6 @@ def test_a_typed_kwargs_without_a_json_form_is_reported():
 
 
 def test_defaults_without_a_json_form_are_left_out_of_what_is_shown():
-    """U45."""
     sentinel = object()
 
     def odd(x: int = sentinel, y: Any = sentinel):  # type: ignore[assignment]
@@ -276,8 +270,6 @@ def test_a_default_none_may_stand_in_the_annotation(hint, schema):
 
 
 def test_defaults_of_richer_types_are_shown_as_json():
-    """U37, U42."""
-
     def odd(
         colour: Colour = Colour.RED,
         user: User = User(name="a"),
@@ -306,7 +298,6 @@ def test_secrets_are_masked_in_what_is_shown():
 
 
 def test_a_whole_schema_is_kept_as_it_is():
-    """E5, D39."""
     schema = {
         "type": "object",
         "properties": {
@@ -331,8 +322,6 @@ def test_a_whole_schema_is_kept_as_it_is():
 
 
 def test_a_whole_schema_open_to_more_takes_more():
-    """E5."""
-
     def free(**kwargs):
         return kwargs
 
@@ -344,8 +333,6 @@ def test_a_whole_schema_open_to_more_takes_more():
 
 
 def test_an_optional_argument_the_schema_hides_keeps_its_default():
-    """U15."""
-
     def act(a: int, secret: str = "default"):
         return a, secret
 
@@ -369,7 +356,7 @@ def scale(text: str, times: int, by: float = 1.5, loud: bool = False) -> str:
 
 
 def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
-    """F2: no validator is built for them; the bytes a model sees are the same."""
+    """No validator is built for them; the bytes a model sees are the same."""
     quick = Tool(scale)
     assert build_parameters("scale", inspect_function(scale, {}), Tool(scale)._given).plain
     monkeypatch.setattr(parameters, "plain_parameters", lambda found: ())
@@ -408,8 +395,6 @@ def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
     ],
 )
 def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, args):
-    """F6."""
-
     def outcome(tool):
         try:
             taken = tool.prepare(args)
@@ -423,7 +408,7 @@ def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, arg
 
 
 def test_a_parameter_with_several_aliases_is_known_by_each():
-    """U42: also where a call has to be mended, or was edited."""
+    """Also where a call has to be mended, or was edited."""
 
     def book(
         seat: Annotated[str, Field(validation_alias=AliasChoices("seat_no", "seatNumber"))],

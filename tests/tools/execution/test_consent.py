@@ -61,7 +61,6 @@ def asked(made: Tool, **args: Any) -> ConfirmationRequired:
 
 
 def test_a_call_asks_and_runs_once_after_it_was_approved(log: Log) -> None:
-    """U69, U76, U78, U79, U98."""
     error = asked(log.rm, path="a")
     assert error.question == 'Confirm execution of rm with args: {"path":"a","depth":1}? (yes/no)'
     assert (error.tool_call.name, error.tool_call.args, error.tool_call.id) == (
@@ -78,7 +77,7 @@ def test_a_call_asks_and_runs_once_after_it_was_approved(log: Log) -> None:
 
 
 def test_a_question_in_the_middle_of_another_tool_says_what_to_do(log: Log) -> None:
-    """A12: the outer tool cannot wait; decided by id, the run asks whether it is to run again."""
+    """The outer tool cannot wait; decided by id, the run asks whether it is to run again."""
 
     @tool
     def outer() -> str:
@@ -106,7 +105,7 @@ def test_a_question_in_the_middle_of_another_tool_says_what_to_do(log: Log) -> N
 
 
 def test_a_direct_call_is_approved_by_itself_and_by_no_grant(log: Log) -> None:
-    """Ours: a grant would be good for later calls of a run, and there is none."""
+    """A grant would be good for later calls of a run, and there is none."""
     asking = asked(log.rm, path="a")
     found = confirmed.asked_directly(asking.confirmation_id)
     assert found is not None
@@ -127,7 +126,7 @@ def test_a_decision_on_a_direct_call_is_not_changed_afterwards(log: Log) -> None
 
 
 def test_sync_and_async_calls_share_the_question() -> None:
-    """U76: an async tool too."""
+    """An async tool too."""
 
     @tool(require_confirmation=True)
     async def fetch(url: str) -> str:
@@ -144,7 +143,7 @@ def test_sync_and_async_calls_share_the_question() -> None:
 
 
 def test_a_denial_is_told_apart_from_a_question_and_is_for_that_request_alone(log: Log) -> None:
-    """U82, U83: fields `message`, `confirmation_id`, `tool_call`."""
+    """Fields `message`, `confirmation_id`, `tool_call`."""
     first = asked(log.rm, path="a")
     respond_to_confirmation(first.confirmation_id, approved=False, data="too deep")
     with pytest.raises(ConfirmationRejected) as raised:
@@ -159,7 +158,6 @@ def test_a_denial_is_told_apart_from_a_question_and_is_for_that_request_alone(lo
 
 
 def test_feedback_runs_nothing_and_is_told(log: Log) -> None:
-    """U89."""
     respond_to_confirmation(
         asked(log.rm, path="a").confirmation_id,
         data="use trash",
@@ -170,7 +168,7 @@ def test_feedback_runs_nothing_and_is_told(log: Log) -> None:
 
 
 def test_an_edit_is_laid_over_what_was_shown_checked_and_used_once(log: Log) -> None:
-    """U84-U86: defaults are real ones."""
+    """Defaults are real ones."""
     error = asked(log.rm, path="a")
     with pytest.raises(ToolArgumentsError):
         respond_to_confirmation(error.confirmation_id, data={"depth": "deep"})
@@ -181,7 +179,7 @@ def test_an_edit_is_laid_over_what_was_shown_checked_and_used_once(log: Log) -> 
 
 
 def test_an_edit_leaves_what_it_does_not_name_as_it_was_shown() -> None:
-    """A6: to check once more what was checked would change it, or refuse it."""
+    """To check once more what was checked would change it, or refuse it."""
     got: list[tuple[str, int, list[int]]] = []
 
     @tool(require_confirmation=True)
@@ -201,7 +199,7 @@ def test_an_edit_leaves_what_it_does_not_name_as_it_was_shown() -> None:
 
 
 def test_a_decision_is_for_the_tool_and_the_arguments_that_were_shown(log: Log) -> None:
-    """U94, U95, U97: other arguments, a tool of another name, another definition."""
+    """Other arguments, a tool of another name, another definition."""
     respond_to_confirmation(asked(log.rm, path="a").confirmation_id)
     asked(log.rm, path="b")
     asked(Log().rm, path="a")
@@ -223,7 +221,6 @@ class Door:
 
 
 def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
-    """U86."""
     door = Door()
     respond_to_confirmation(
         asked(door.login, user="ann", password="s3cr3t").confirmation_id,
@@ -234,7 +231,7 @@ def test_an_edit_of_one_argument_leaves_a_secret_one_as_it_was() -> None:
 
 
 def test_a_decision_on_one_secret_is_for_no_other() -> None:
-    """U94, U95: the arguments are others, though they look alike."""
+    """The arguments are others, though they look alike."""
     door = Door()
     respond_to_confirmation(asked(door.login, user="ann", password="s3cr3t").confirmation_id)
     asked(door.login, user="ann", password="other")
@@ -242,7 +239,6 @@ def test_a_decision_on_one_secret_is_for_no_other() -> None:
 
 
 def test_deciding_twice_differently_or_on_an_unknown_id_is_an_error(log: Log) -> None:
-    """U92, U93."""
     key = asked(log.rm, path="a").confirmation_id
     respond_to_confirmation(key)
     respond_to_confirmation(key)
@@ -253,7 +249,6 @@ def test_deciding_twice_differently_or_on_an_unknown_id_is_an_error(log: Log) ->
 
 
 def test_a_decision_of_another_thread_counts_and_forty_callers_run_it_once(log: Log) -> None:
-    """U79, U99, V4."""
     key = asked(log.rm, path="a").confirmation_id
     thread = threading.Thread(target=respond_to_confirmation, args=(key,))
     thread.start()
@@ -276,7 +271,7 @@ class Point(BaseModel):
 
 
 def test_arguments_of_any_type_are_asked_about() -> None:
-    """U73: models, times, UUIDs, bytes, sets."""
+    """Models, times, UUIDs, bytes, sets."""
 
     @tool(require_confirmation=True)
     def keep(point: Point, at: dt.datetime, key: uuid.UUID, raw: bytes, tags: set[str]) -> str:
@@ -292,7 +287,7 @@ def test_arguments_of_any_type_are_asked_about() -> None:
 
 
 def test_a_method_that_asks_is_the_same_call_each_time() -> None:
-    """U76: a bound method is made anew at each access."""
+    """A bound method is made anew at each access."""
 
     class Disk:
         @tool(require_confirmation=True)
@@ -354,7 +349,7 @@ def test_a_call_runs_with_the_defaults_that_were_shown() -> None:
 
 
 def test_the_oldest_questions_are_forgotten(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours: the table is bounded, and what fell out of it runs nothing."""
+    """The table is bounded, and what fell out of it runs nothing."""
     monkeypatch.setattr(confirmed, "_table", {})
     monkeypatch.setattr(confirmed, "_MOST", 2)
     first = asked(log.rm, path="a").confirmation_id
@@ -365,7 +360,7 @@ def test_the_oldest_questions_are_forgotten(log: Log, monkeypatch: pytest.Monkey
 
 
 def test_a_tool_of_ones_own_asks_whatever_its_function_says_of_direct_calls() -> None:
-    """Ours: only a tool of an MCP server may have hints alone that ask, and then its function says so."""
+    """Only a tool of an MCP server may have hints alone that ask, and then its function says so."""
 
     class Remove:
         asks_directly = False
@@ -380,7 +375,7 @@ def test_a_tool_of_ones_own_asks_whatever_its_function_says_of_direct_calls() ->
 def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_before_the_call() -> (
     None
 ):
-    """Ours: a slip of the pen would let every call through."""
+    """A slip of the pen would let every call through."""
     ran: list[int] = []
 
     @tool(require_confirmation=ask(euro=gt(100)))
@@ -399,7 +394,7 @@ def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_be
 
 
 def test_an_async_condition_is_refused_when_the_tool_is_made() -> None:
-    """Ours: it would always ask, and decide nothing."""
+    """It would always ask, and decide nothing."""
 
     async def needs(args: dict[str, Any]) -> bool:
         return args["euros"] > 100

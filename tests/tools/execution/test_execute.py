@@ -70,8 +70,6 @@ class TestAsyncTools:
                 Tool(function, "f")(n=1)
 
     def test_raise_inside_a_running_loop_too(self, function):
-        """U56."""
-
         async def main():
             with pytest.raises(AsyncToolError):
                 Tool(function, "f")(n=1)
@@ -79,12 +77,11 @@ class TestAsyncTools:
         asyncio.run(main())
 
     def test_run_with_the_opt_in(self, function):
-        """D9."""
         with context(allow_tool_async_sync_conversion=True):
             assert Tool(function, "f")(n="2") == 4
 
     def test_run_with_the_opt_in_inside_a_running_loop(self, function):
-        """D9: without deadlock."""
+        """Without deadlock."""
 
         async def main():
             with context(allow_tool_async_sync_conversion=True):
@@ -93,7 +90,6 @@ class TestAsyncTools:
         assert asyncio.run(main()) == 4
 
     def test_are_awaited_by_acall(self, function):
-        """U57, U61, D10, P13."""
         assert asyncio.run(Tool(function, "f").acall(n=2)) == 4
 
     def test_are_run_for_a_driver_without_the_opt_in(self, function):
@@ -102,14 +98,12 @@ class TestAsyncTools:
         assert run_tool(made, made.prepare({"n": 2})) == 4
 
     def test_time_out_in_every_way(self, function):
-        """U66, A14."""
         made = Tool(function, "f", timeout_s=60)
         checked = made.prepare({"n": 2})
         assert run_tool(made, checked) == asyncio.run(arun_tool(made, checked)) == 4
 
 
 def test_the_opt_in_may_be_configured():
-    """D9, D40."""
     configure(allow_tool_async_sync_conversion=True)
     try:
         assert Tool(double)(n=1) == 2
@@ -118,8 +112,6 @@ def test_the_opt_in_may_be_configured():
 
 
 def test_a_future_nobody_awaits_is_cancelled():
-    """U56."""
-
     async def main():
         future = asyncio.get_running_loop().create_future()
         with pytest.raises(AsyncToolError):
@@ -130,7 +122,6 @@ def test_a_future_nobody_awaits_is_cancelled():
 
 
 def test_an_async_tool_is_awaited_on_the_callers_own_loop():
-    """U57."""
     loops = []
 
     async def where():
@@ -153,7 +144,6 @@ def forever(started: threading.Event, free: threading.Event):
 
 
 def test_a_sync_tool_times_out_and_says_that_it_may_still_run():
-    """U66, U67, A14."""
     started, free = threading.Event(), threading.Event()
     made = Tool(forever(started, free), "slow", timeout_s=0.02)
     try:
@@ -165,7 +155,6 @@ def test_a_sync_tool_times_out_and_says_that_it_may_still_run():
 
 
 def test_an_async_tool_times_out_and_is_cancelled():
-    """U66, U67."""
     cancelled = []
 
     async def hang():
@@ -207,7 +196,7 @@ def returns_refusing():
 
 @pytest.mark.parametrize("function", [refuses, returns_refusing, catches])
 def test_a_limit_holds_whatever_an_async_tool_does_when_it_is_cancelled(function, monkeypatch):
-    """U66, A14: in sync and in async code."""
+    """In sync and in async code."""
     monkeypatch.setattr(deadline, "GRACE_S", 0.02)
     made = Tool(function, "slow", timeout_s=0.02)
     checked = made.prepare({})
@@ -217,7 +206,7 @@ def test_a_limit_holds_whatever_an_async_tool_does_when_it_is_cancelled(function
 
 
 def test_a_limit_holds_for_an_async_tool_that_blocks_its_loop(monkeypatch):
-    """A14: in sync code another thread waits, and can say so; what it did not let begin leaves no warning."""
+    """In sync code another thread waits, and can say so; what it did not let begin leaves no warning."""
     monkeypatch.setattr(threads, "REACTS_WITHIN_S", 0.02)
     started, free = threading.Event(), threading.Event()
 
@@ -246,8 +235,6 @@ async def overdue():
 
 
 def test_an_async_tool_with_a_limit_sees_and_keeps_the_callers_context_variables():
-    """U60."""
-
     async def changes():
         found = here.get()
         here.set("elsewhere")
@@ -261,7 +248,6 @@ def test_an_async_tool_with_a_limit_sees_and_keeps_the_callers_context_variables
 
 
 def test_cancelling_acall_cancels_an_async_tool_with_a_limit():
-    """U67, U68."""
     seen = []
 
     async def main():
@@ -290,7 +276,7 @@ def test_cancelling_acall_cancels_an_async_tool_with_a_limit():
 
 @pytest.mark.parametrize("timeout_s", [None, 60])
 def test_a_generator_is_read_where_the_tool_runs_and_while_its_call_goes_on(timeout_s):
-    """U66, P18: not on the loop, and before the `Context` says that nobody waits."""
+    """Not on the loop, and before the `Context` says that nobody waits."""
     read = []
 
     def count(ctx: Context):
@@ -317,7 +303,7 @@ def test_a_generator_is_read_where_the_tool_runs_and_while_its_call_goes_on(time
     ids=["iter", "map", "generator"],
 )
 def test_other_iterators_are_read_there_too_also_of_async_functions(make, timeout_s):
-    """Ours: they were read when the result was shown."""
+    """They were read when the result was shown."""
     threads_seen = []
 
     def seen(n):
@@ -343,7 +329,7 @@ def test_other_iterators_are_read_there_too_also_of_async_functions(make, timeou
 
 
 def test_a_direct_call_returns_the_generator_itself():
-    """Ours: whoever calls a tool by hand reads it as that of its function."""
+    """Whoever calls a tool by hand reads it as that of its function."""
 
     def lines():
         yield 1
@@ -356,7 +342,7 @@ def test_a_direct_call_returns_the_generator_itself():
 
 @pytest.mark.parametrize("how", ["sync", "async", "cancelled"])
 def test_a_generator_without_end_is_given_up_and_ends_at_its_next_item(how):
-    """A14: its thread is free again."""
+    """Its thread is free again."""
     began, closed = threading.Event(), threading.Event()
 
     def endless():
@@ -388,8 +374,6 @@ def test_a_generator_without_end_is_given_up_and_ends_at_its_next_item(how):
 
 
 def test_a_timeout_error_of_the_function_stays_its_own():
-    """U65."""
-
     def sync():
         raise TimeoutError("mine")
 
@@ -403,14 +387,12 @@ def test_a_timeout_error_of_the_function_stays_its_own():
 
 
 def test_an_async_tool_with_a_timeout_still_raises_in_a_bare_call():
-    """D9."""
     for function in (double, returns_coroutine):
         with pytest.raises(AsyncToolError):
             Tool(function, timeout_s=60)(n=1)
 
 
 def test_cancelling_acall_cancels_an_async_tool():
-    """U67, U68."""
     seen = []
 
     async def hang():
@@ -432,7 +414,7 @@ def test_cancelling_acall_cancels_an_async_tool():
 
 
 def test_cancelling_acall_of_a_sync_tool_stops_the_waiting_only():
-    """U67: the documented truth."""
+    """The documented truth."""
     started, free, done = threading.Event(), threading.Event(), threading.Event()
 
     def wait():
@@ -456,8 +438,6 @@ def test_cancelling_acall_of_a_sync_tool_stops_the_waiting_only():
 
 @pytest.mark.parametrize("timeout_s", [None, 60])
 def test_context_variables_are_the_callers(timeout_s):
-    """U60."""
-
     def sync():
         return here.get()
 
@@ -498,7 +478,6 @@ def test_tools_may_call_tools():
 
 
 def test_coroutine_functions_are_known_where_that_is_sure():
-    """D10."""
     assert [is_coroutine_function(each) for each in ASYNC] == [
         True,
         True,

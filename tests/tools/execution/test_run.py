@@ -122,11 +122,9 @@ class TestReturned:
         ],
     )
     def test_any_value_renders(self, value, text):
-        """D23, U128, P48."""
         assert rendered(value) == text
 
     def test_objects_without_a_form_have_no_address(self):
-        """D23, U128."""
         for value in (Opaque(), [Opaque()], {"k": Opaque()}, len, Opaque, lambda: 0):
             text = rendered(value)
             assert "0x" not in text
@@ -134,7 +132,7 @@ class TestReturned:
             assert text == rendered(value)
 
     def test_equal_values_render_equally_in_every_process(self):
-        """U128: the order of a set differs from process to process."""
+        """The order of a set differs from process to process."""
         program = (
             "from ferrule.values.calls.call import ToolCall, to_result\n"
             "print(to_result(ToolCall(name='f'), {'k': {'a', 'b', 'c', 'd'}, 'l': [{'x', 'y', 'z'}]}).content)"
@@ -152,7 +150,6 @@ class TestReturned:
         assert len(found) == 1
 
     def test_pictures_and_files_stay_parts(self):
-        """D23, D39, P70."""
         file = File(data="aGk=", name="a.txt")
         assert rendered(IMAGE) == (IMAGE,)
         assert rendered([IMAGE, "caption", Audio(data="aGk="), {"k": 1}, None]) == (
@@ -175,7 +172,6 @@ class TestReturned:
         )
 
     def test_the_value_itself_is_kept_beside(self):
-        """D33."""
         value = Opaque()
         found = ran(lambda: value)
         assert found.value is value
@@ -183,7 +179,6 @@ class TestReturned:
         assert (found.name, found.call_id, found.is_error) == ("f", "call-1", False)
 
     def test_half_surrogates_cycles_and_depth_render(self):
-        """D23."""
         circle: list = []
         circle.append(circle)
         deep: list = []
@@ -193,8 +188,6 @@ class TestReturned:
             assert isinstance(rendered(value), str)
 
     def test_an_object_that_cannot_even_be_printed_renders(self):
-        """D23."""
-
         class Broken:
             def __str__(self):
                 raise ValueError("no")
@@ -216,14 +209,11 @@ class TestReturned:
         ),
     )
     def test_whatever_it_is_it_renders_and_twice_the_same(self, value):
-        """D23, U128."""
         assert rendered(value) == rendered(value)
 
 
 class TestRaised:
     def test_errors_become_results_with_type_and_message(self):
-        """D19, U124."""
-
         def divide(a: int, b: int) -> float:
             return a / b
 
@@ -236,8 +226,6 @@ class TestRaised:
         assert (found.is_error, found.is_fault) == (True, False)
 
     def test_async_errors_too(self):
-        """D19, U76."""
-
         async def fail():
             raise RuntimeError("gone")
 
@@ -266,8 +254,6 @@ class TestRaised:
         ]
 
     def test_an_exception_group_of_many_and_of_groups_stays_short(self):
-        """Ours."""
-
         def fail():
             group = ExceptionGroup("deep", [ValueError(str(number)) for number in range(1_000)])
             for _ in range(50):
@@ -277,7 +263,7 @@ class TestRaised:
         assert ran(fail).content.count("\n") < 20
 
     def test_frames_are_the_users_own_and_few(self):
-        """D19: no frame of ferrule, the library or what is installed."""
+        """No frame of ferrule, the library or what is installed."""
         import json
 
         def deep(n: int) -> str:
@@ -289,7 +275,6 @@ class TestRaised:
         assert found.content.count("test_run.py") <= 3
 
     def test_local_paths_are_cut_unless_the_call_named_them(self):
-        """D19, U124."""
         secret = str(Path.home() / "private" / "notes.txt")
 
         def read(path: str = "") -> str:
@@ -345,23 +330,19 @@ class TestRaised:
         message,
         expected,
     ):
-        """U124."""
-
         def fail():
             raise ValueError(message)
 
         assert f"ValueError: {expected} (" in ran(fail).content
 
     def test_addresses_are_cut(self):
-        """U128."""
-
         def fail():
             raise ValueError(object())
 
         assert "0x" not in ran(fail).content
 
     def test_an_error_without_a_message_has_its_type(self):
-        """P48: an error always has a message."""
+        """An error always has a message."""
 
         def fail():
             raise KeyError
@@ -369,8 +350,6 @@ class TestRaised:
         assert ran(fail).content.startswith("Execution error in fail: KeyError (")
 
     def test_an_error_that_cannot_be_printed_is_still_told(self):
-        """P48."""
-
         class OddError(Exception):
             def __str__(self):
                 raise ValueError("no")
@@ -381,7 +360,7 @@ class TestRaised:
         assert ran(fail).content.startswith("Execution error in fail: OddError")
 
     def test_a_generator_is_read_and_its_error_is_the_tools_error(self):
-        """D23: a generator runs the tool's code when it is read, so a failure there must not look like a result."""
+        """A generator runs the tool's code when it is read, so a failure there must not look like a result."""
 
         def lines(whole: bool):
             yield 1
@@ -407,7 +386,7 @@ class TestRaised:
         assert ran(broken).content.startswith("Execution error in broken: RuntimeError: half way")
 
     def test_the_items_of_an_async_generator_count_for_the_time_limit(self):
-        """Ours: its code runs when it is read."""
+        """Its code runs when it is read."""
 
         async def endless():
             while True:
@@ -426,7 +405,7 @@ class TestRaised:
         assert (found.content, found.is_error, found.is_fault) == ("1A is taken.", True, True)
 
     def test_a_request_to_retry_without_words_says_so(self):
-        """Ours: the model got an empty result."""
+        """The model got an empty result."""
 
         def book():
             raise ToolRetry
@@ -479,13 +458,12 @@ class TestRaised:
                 asyncio.run(arun_call(checked(function)))
 
     def test_a_tool_that_asks_inside_a_tool_is_heard(self):
-        """U75: tools calling tools."""
+        """Tools calling tools."""
         inner = Tool(lambda: "done", "inner", require_confirmation=True)
         with pytest.raises(ConfirmationRequired, match="inner"):
             run_call(checked(inner.__call__, name="outer"))
 
     def test_a_timeout_is_an_error_the_loop_can_report(self):
-        """U66."""
         free = threading.Event()
         try:
             found = run_call(checked(lambda: free.wait(60), name="slow", timeout_s=0.02))
@@ -497,7 +475,6 @@ class TestRaised:
         assert found.is_error
 
     def test_a_declared_tool_fails_with_a_reason(self):
-        """P19."""
         far = Tool("far", schema={})
         found = run_call(CheckedCall(ToolCall(name="far"), far, far.prepare({})))
         assert "no function here" in found.content
@@ -516,7 +493,6 @@ class TestFailure:
         ids=lambda each: type(each).__name__,
     )
     def test_faults_of_the_call_are_marked_and_said_in_their_own_words(self, error):
-        """D19, U125, E34, P46, P47."""
         found = failure(ToolCall(name="zzz", id="7"), error)
         assert (found.name, found.content, found.call_id, found.is_error, found.is_fault) == (
             "zzz",
@@ -528,7 +504,6 @@ class TestFailure:
         assert found.error is error
 
     def test_other_errors_are_execution_errors(self):
-        """D19."""
         found = failure(ToolCall(name="add"), ValueError("odd"))
         assert (found.content, found.is_error, found.is_fault) == (
             "Execution error in add: ValueError: odd",

@@ -62,8 +62,6 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_marked_function_keeps_its_name_and_can_be_called() -> None:
-    """U146."""
-
     @module_callback
     def add(context: Any) -> str:
         """Add."""
@@ -75,7 +73,6 @@ def test_a_marked_function_keeps_its_name_and_can_be_called() -> None:
 
 
 def test_the_result_has_the_callbacks_text_and_change(driver: str) -> None:
-    """U146, U149, U158."""
     host = FakeHost()
     found = ran(checked(module_callback(lambda context: f"seen {context is host}"), host), driver)
     assert found == ToolResult(
@@ -87,7 +84,7 @@ def test_the_result_has_the_callbacks_text_and_change(driver: str) -> None:
 
 
 def test_a_sync_callback_blocks_no_event_loop() -> None:
-    """U150: it runs where a sync tool runs, in the pool; an async one on the loop."""
+    """It runs where a sync tool runs, in the pool; an async one on the loop."""
     seen: list[Any] = []
 
     def sync(context: Any) -> str:
@@ -104,7 +101,7 @@ def test_a_sync_callback_blocks_no_event_loop() -> None:
 
 
 def test_an_awaitable_of_a_text_is_awaited(driver: str) -> None:
-    """U150: a sync callback may return one."""
+    """A sync callback may return one."""
 
     async def text() -> str:
         return "later"
@@ -120,7 +117,7 @@ def test_an_awaitable_of_a_text_is_awaited(driver: str) -> None:
     ids=["stop", "ask"],
 )
 def test_a_callback_may_end_the_run_or_ask(error: Exception, driver: str) -> None:
-    """U154, U75: the wall lets through what it lets through for tools."""
+    """The wall lets through what it lets through for tools."""
 
     def stop(context: Any) -> str:
         raise error
@@ -135,7 +132,6 @@ def test_a_callback_may_end_the_run_or_ask(error: Exception, driver: str) -> Non
     ids=["load", "unload"],
 )
 def test_names_are_handed_to_the_program(kind: Any, asked: str, driver: str) -> None:
-    """U148."""
     host = FakeHost()
     assert ran(checked(kind("billing.*", "clock"), host), driver).content == f"{asked}ed"
     assert host.module.asked == [(asked, "billing.*", "clock")]
@@ -145,13 +141,12 @@ def test_names_are_handed_to_the_program(kind: Any, asked: str, driver: str) -> 
 
 @pytest.mark.parametrize("names", [(), (["a", "b"],), (3,)], ids=["none", "a_list", "a_number"])
 def test_names_are_texts(names: Any) -> None:
-    """U148."""
     with pytest.raises(ToolDefinitionError, match=r"Load\('billing"):
         Load(*names)
 
 
 def test_a_digest_is_of_what_a_model_is_told() -> None:
-    """R16: another function behind the same declaration is the same tool; another word in it is another."""
+    """Another function behind the same declaration is the same tool; another word in it is another."""
     assert digest(Tool(lambda: 1, "a", "b")) == digest(Tool(lambda: 2, "a", "b"))
     assert digest(Tool(lambda: 1, "a", "b")) != digest(Tool(lambda: 1, "a", "c"))
     assert len(digest(Tool(lambda: 1, "a", "b"))) == 16

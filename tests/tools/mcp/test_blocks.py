@@ -84,7 +84,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("raw", "part", "said"), KINDS.values(), ids=KINDS.keys())
 def test_a_block_is_kept_whole_and_shown_as_far_as_it_can_be(raw, part, said):
-    """M46, M47, M49: opaque where it is unknown, never an exception, and bytes never as text."""
+    """Opaque where it is unknown, never an exception, and bytes never as text."""
     block = read_block(raw)
     assert block.raw == raw
     assert block.part == part
@@ -94,7 +94,6 @@ def test_a_block_is_kept_whole_and_shown_as_far_as_it_can_be(raw, part, said):
 
 
 def test_what_is_no_object_is_kept_as_unknown():
-    """M49."""
     block = read_block(3)
     assert (block.type, block.raw["value"], block.part) == ("unknown", 3, None)
 
@@ -111,7 +110,6 @@ def test_blocks_of_the_sdk_read_like_plain_ones():
 
 
 def test_audience_and_priority():
-    """M51."""
     block = read_block(
         {"type": "text", "text": "x", "annotations": {"audience": ["user"], "priority": 1}},
     )
@@ -124,7 +122,6 @@ def test_audience_and_priority():
 
 
 def test_a_link_is_read_through_its_server():
-    """M51."""
     asked = []
     link = read_block({"type": "resource_link", "uri": "demo://x", "name": "x"}, asked.append)
     link.read()

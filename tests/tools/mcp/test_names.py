@@ -8,20 +8,18 @@ from ferrule.tools.mcp.tool import safe_server, unique_names
 
 
 def test_a_name_that_nobody_else_has_stays():
-    """M39."""
     tools = [("a", "get-env"), ("a", "echo"), ("b", "read_file")]
     assert unique_names(tools, prefix=False) == {each: each[1] for each in tools}
 
 
 def test_a_name_that_is_taken_is_told_apart():
-    """P67: local tools keep theirs."""
+    """Local tools keep theirs."""
     names = unique_names([("a", "find"), ("a", "x")], prefix=True, taken=["a__find"])
     assert re.fullmatch(r"a__find-[0-9a-f]{8}", names["a", "find"])
     assert names["a", "x"] == "a__x"
 
 
 def test_the_prefix_can_be_always_or_never():
-    """M39."""
     assert unique_names([("my server", "find")], prefix=True) == {
         ("my server", "find"): "my_server__find",
     }
@@ -40,7 +38,7 @@ def only_name(name):
 
 
 def test_a_name_that_is_too_long_is_cut_and_ends_in_a_digest():
-    """M39: the same one each time."""
+    """The same one each time."""
     name = only_name("x" * 100)
     assert re.fullmatch(r"x{55}-[0-9a-f]{8}", name)
     assert only_name("x" * 100) == name
@@ -48,13 +46,13 @@ def test_a_name_that_is_too_long_is_cut_and_ends_in_a_digest():
 
 
 def test_a_cut_name_that_looks_escaped_is_safe_too():
-    """M39: escaping it once more would make it too long again."""
+    """Escaping it once more would make it too long again."""
     name = only_name("_x41_" * 20)
     assert wire_name(name) == name
 
 
 def test_odd_characters_go_out_in_a_form_that_providers_take():
-    """M39: the tool keeps its own name, the wire has another."""
+    """The tool keeps its own name, the wire has another."""
     name = only_name("we ird/näme.1:x")
     assert name == "we ird/näme.1:x"
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", wire_name(name))
@@ -73,7 +71,6 @@ def test_odd_characters_go_out_in_a_form_that_providers_take():
     st.booleans(),
 )
 def test_names_are_all_different_safe_and_the_same_each_time(tools, prefix):
-    """M39."""
     made = unique_names(tools, prefix=prefix)
     wires = [wire_name(each) for each in made.values()]
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each) for each in wires)

@@ -22,7 +22,7 @@ def text(said, **annotations):
 
 
 def test_blocks_keep_their_order():
-    """M46, P70: as `get-tiny-image` sends them."""
+    """As `get-tiny-image` sends them."""
     found = read_result({"content": [text("here:"), IMAGE, text("that was it")], "_meta": {"k": 1}})
     assert found.text == "here:\nthat was it"
     assert found.images == (PICTURE,)
@@ -38,7 +38,6 @@ def test_blocks_keep_their_order():
 
 
 def test_each_kind_is_found_by_its_name():
-    """M46."""
     link = {"type": "resource_link", "uri": "demo://a", "name": "a"}
     inside = {
         "type": "resource",
@@ -69,7 +68,7 @@ def test_each_kind_is_found_by_its_name():
     ],
 )
 def test_what_a_call_returns_and_what_a_model_is_shown(raw, value, content):
-    """D39, M49: odd results are read, not refused."""
+    """Odd results are read, not refused."""
     found = read_result(raw)
     assert (found.value, found.content) == (value, content)
 
@@ -119,7 +118,6 @@ SAME = {
 
 @pytest.mark.parametrize(("blocks", "structured", "content"), SAME.values(), ids=SAME.keys())
 def test_what_is_said_twice_is_shown_once(blocks, structured, content):
-    """M48."""
     found = read_result({"content": blocks, "structuredContent": structured})
     assert found.content == content
     assert found.structured == structured
@@ -127,7 +125,7 @@ def test_what_is_said_twice_is_shown_once(blocks, structured, content):
 
 
 def test_what_differs_is_shown_both():
-    """M48: a summary beside the data."""
+    """A summary beside the data."""
     assert (
         read_result({"content": [text("3 found")], "structuredContent": {"ids": [1, 2, 3]}}).content
         == '3 found\n{"ids":[1,2,3]}'
@@ -139,7 +137,6 @@ def test_what_differs_is_shown_both():
     [("content", "3 found"), ("structured", '{"n":3}'), ("both", '3 found\n{"n":3}')],
 )
 def test_a_mode_chooses(mode, content):
-    """M48."""
     found = read_result(
         {"content": [text("3 found")], "structuredContent": {"n": 3}},
         rules=ShowRules(result_mode=mode),
@@ -149,7 +146,6 @@ def test_a_mode_chooses(mode, content):
 
 @pytest.mark.parametrize("mode", ["auto", "content", "structured", "both"])
 def test_pictures_are_always_shown(mode):
-    """M48."""
     found = read_result(
         {"content": [text("x"), IMAGE], "structuredContent": {"n": 3}},
         rules=ShowRules(result_mode=mode),
@@ -158,7 +154,7 @@ def test_pictures_are_always_shown(mode):
 
 
 def test_bytes_never_become_text():
-    """M47: `read_media_file` sends the picture in both; elsewhere it is only in the structured value."""
+    """`read_media_file` sends the picture in both; elsewhere it is only in the structured value."""
     for structured in (
         {"content": [IMAGE]},
         {"picture": PNG, "n": 1},
@@ -191,7 +187,7 @@ BOTH = {"content": [text("3 found")], "structuredContent": {"n": 3}}
     [("auto", "3 found"), ("content", "3 found"), ("structured", {"n": 3}), ("both", "3 found")],
 )
 def test_the_mode_chooses_the_value_of_a_direct_call_too(mode, value):
-    """A5: DSPy's `result_mode`."""
+    """DSPy's `result_mode`."""
     assert read_result(BOTH, rules=ShowRules(result_mode=mode)).value == value
 
 
@@ -206,7 +202,7 @@ def test_where_one_of_the_two_is_missing_the_other_is_used(mode):
 
 @pytest.mark.parametrize("structured", [None, False, 0, "", [], {}])
 def test_every_json_value_may_be_structured(structured):
-    """A5: from MCP 2026-07-28 on."""
+    """From MCP 2026-07-28 on."""
     found = read_result(
         {"content": [text("x")], "structuredContent": structured},
         rules=ShowRules(result_mode="structured"),
@@ -219,7 +215,6 @@ def test_every_json_value_may_be_structured(structured):
 
 
 def test_null_differs_from_no_structured_value():
-    """A5."""
     null, none = (
         read_result({"content": [], "structuredContent": None}),
         read_result({"content": []}),
@@ -271,7 +266,6 @@ def test_null_in_a_result_of_the_sdk_is_kept():
 
 
 def test_blocks_for_the_user_alone_are_kept_and_not_shown():
-    """M51."""
     raw = {
         "content": [
             text("for all"),
@@ -292,7 +286,6 @@ def test_blocks_for_the_user_alone_are_kept_and_not_shown():
 
 
 def test_20_megabytes_are_cut_for_the_model_and_kept():
-    """M52."""
     found = read_result({"content": [text("A" * 19_999_999 + "Z")]})
     assert len(found.content) < 101_000
     assert "19900000 of 20000000 characters left out" in found.content
@@ -301,7 +294,6 @@ def test_20_megabytes_are_cut_for_the_model_and_kept():
 
 
 def test_the_limit_is_of_all_texts_together():
-    """M52."""
     rules = ShowRules(most_characters=10)
     found = read_result({"content": [text("a" * 8), IMAGE, text("b" * 8)]}, rules=rules)
     first, picture, second = found.content
@@ -317,7 +309,6 @@ def test_the_limit_is_of_all_texts_together():
 
 
 def test_characters_that_nobody_sees_are_not_shown():
-    """M64."""
     found = read_result({"content": [text("a\u200b\x1b[31mb\u202e")]})
     assert (found.content, found.text) == ("ab", "a\u200b\x1b[31mb\u202e")
 
@@ -335,7 +326,6 @@ SCHEMA = {
 
 
 def test_a_structured_value_that_fits_is_typed():
-    """M49, P65."""
     found = read_result(
         {"content": [], "structuredContent": {"n": 3, "at": {"zone": "UTC"}}},
         output_schema=SCHEMA,
@@ -345,8 +335,6 @@ def test_a_structured_value_that_fits_is_typed():
 
 
 def test_a_type_of_ones_own():
-    """M49."""
-
     class Found(BaseModel):
         n: int
 
@@ -359,7 +347,6 @@ def test_a_type_of_ones_own():
 
 
 def test_a_value_that_breaks_the_schema_is_a_warning_and_kept():
-    """M49."""
     with pytest.warns(
         UserWarning,
         match="`t` of the MCP server `s` does not fit its output schema: n: expected an integer",
@@ -380,7 +367,6 @@ def test_a_value_that_is_missing_is_a_warning_too():
 
 
 def test_strict_output_is_an_error_that_carries_the_value():
-    """M49."""
     with pytest.raises(MCPProtocolError) as caught:
         read_result(
             {"structuredContent": {"n": "no"}},
@@ -392,7 +378,6 @@ def test_strict_output_is_an_error_that_carries_the_value():
 
 
 def test_the_result_of_a_failure_need_not_fit():
-    """M50."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = read_result(
@@ -403,7 +388,6 @@ def test_the_result_of_a_failure_need_not_fit():
 
 
 def test_a_failure_is_an_error_that_says_where():
-    """M50, P70."""
     error = read_result({"content": [text("no such file")], "isError": True}).error(
         server="s",
         tool="t",
@@ -415,7 +399,7 @@ def test_a_failure_is_an_error_that_says_where():
 
 
 def test_a_text_that_only_sounds_like_a_failure_is_left_alone():
-    """M50: as the sqlite server reports them."""
+    """As the sqlite server reports them."""
     found = read_result(
         {"content": [text("Error: Only SELECT queries are allowed")]},
     ).as_tool_result("t")
@@ -457,7 +441,7 @@ BLOCK = st.fixed_dictionaries(
     ),
 )
 def test_junk_raises_nothing_but_our_errors(raw):
-    """M46: and every block is kept."""
+    """And every block is kept."""
     try:
         found = read_result(raw)
     except FerruleError:

@@ -29,14 +29,13 @@ FITS = {
 
 @pytest.mark.parametrize(("properties", "args"), FITS.values(), ids=FITS.keys())
 def test_what_fits_goes_out_as_it_is(properties, args):
-    """M33: nothing is filled in or turned into something else."""
+    """Nothing is filled in or turned into something else."""
     found = checker(properties).prepare(args)
     assert (found.named, found.shown, found.positional, found.repairs) == (args, args, (), ())
     assert found.named is not args
 
 
 def test_what_does_not_fit_is_told_with_its_path_and_what_may_stand_there():
-    """M33."""
     found = checker(
         {
             "kind": {"enum": ["a", "b"]},
@@ -65,7 +64,6 @@ def test_names_by_pattern_are_known_names():
 
 
 def test_a_recursive_schema_is_checked_all_the_way_down():
-    """M33."""
     found = MCPChecker(
         "t",
         {
@@ -85,7 +83,7 @@ def test_a_recursive_schema_is_checked_all_the_way_down():
 
 
 def test_each_draft_is_checked_by_its_own_rules():
-    """M33: a list of `items` is a tuple in draft 7, and `prefixItems` is a word of 2020-12 alone."""
+    """A list of `items` is a tuple in draft 7, and `prefixItems` is a word of 2020-12 alone."""
     old = MCPChecker(
         "t",
         {
@@ -102,7 +100,7 @@ def test_each_draft_is_checked_by_its_own_rules():
 
 
 def test_a_reference_that_leads_out_is_never_fetched(monkeypatch):
-    """M33: what it says is the server's to check."""
+    """What it says is the server's to check."""
 
     def connect(*args, **kwargs):
         raise AssertionError("something was fetched")
@@ -126,7 +124,6 @@ def test_a_reference_to_nothing_refuses_nothing():
 
 
 def test_a_reference_by_anchor_or_dynamic_is_followed():
-    """M33."""
     found = MCPChecker(
         "t",
         {
@@ -230,12 +227,11 @@ SLOW, TEXT = "^(a+)+$", "a" * 64 + "!"
     ],
 )
 def test_no_pattern_of_a_stranger_stops_the_process(schema, value, fits):
-    """M33: on the way in and on the way out."""
+    """On the way in and on the way out."""
     assert (SchemaCheck(schema)(value) == ()) is fits
 
 
 def test_what_nearly_fits_is_mended_and_reported():
-    """M34."""
     found = checker(
         {"n": {"type": "integer"}, "o": {"type": "object"}, "s": {"type": "string"}},
         required=["n"],
@@ -246,7 +242,6 @@ def test_what_nearly_fits_is_mended_and_reported():
 
 
 def test_nothing_is_mended_where_that_is_off():
-    """M34."""
     found = checker({"n": {"type": "integer"}}, lenient=False)
     assert problems(found, {"n": "3"}) == {"n": 'expected an integer, got "3"'}
     assert found.prepare(None).named == {}
@@ -272,7 +267,7 @@ def test_arguments_that_are_nested_too_deeply_are_refused():
 
 
 def test_a_schema_that_only_refers_to_itself_is_left_to_the_server():
-    """M36: never `RecursionError`."""
+    """Never `RecursionError`."""
     assert (
         SchemaCheck({"type": "object", "properties": {"x": {"$ref": "#/properties/x"}}})({"x": 1})
         == ()
@@ -280,7 +275,7 @@ def test_a_schema_that_only_refers_to_itself_is_left_to_the_server():
 
 
 def test_characters_that_nobody_sees_are_not_shown_to_the_model():
-    """M64: in what is shown; the schema that is checked against is the original."""
+    """In what is shown; the schema that is checked against is the original."""
     schema = {
         "type": "object",
         "properties": {

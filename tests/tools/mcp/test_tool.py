@@ -83,7 +83,6 @@ def checked(tool, **args):
 
 
 def test_a_tool_of_a_session_is_async_and_returns_the_text():
-    """D12, D39, M43."""
     session = Session()
     tool = Tool.from_mcp_tool(session, ENTRY)
     assert (tool.name, tool.description, tool.mcp_server) == ("add", "Adds.", None)
@@ -96,13 +95,11 @@ def test_a_tool_of_a_session_is_async_and_returns_the_text():
 
 
 def test_text_and_pictures_together_are_a_list():
-    """D39."""
     tool = Tool.from_mcp_tool(Session(MIXED), ENTRY)
     assert asyncio.run(tool.acall(a=1)) == ["look", Image(data="AAAA")]
 
 
 def test_a_failure_is_a_runtime_error():
-    """D39, M50."""
     tool = Tool.from_mcp_tool(Session(FAILED), ENTRY)
     with pytest.raises(RuntimeError, match="no such file") as caught:
         asyncio.run(tool.acall(a=1))
@@ -111,7 +108,6 @@ def test_a_failure_is_a_runtime_error():
 
 
 def test_arguments_are_checked_before_anything_is_sent():
-    """M33."""
     session = Session()
     tool = Tool.from_mcp_tool(session, ENTRY)
     with pytest.raises(ToolArgumentsError, match="b: expected an integer"):
@@ -120,14 +116,13 @@ def test_arguments_are_checked_before_anything_is_sent():
 
 
 def test_strict_arguments_are_a_choice():
-    """M34."""
     tool = Tool.from_mcp_tool(Session(), ENTRY, lenient=False)
     with pytest.raises(ToolArgumentsError):
         asyncio.run(tool.acall(a="1"))
 
 
 def test_a_session_of_the_sdk_works_on_its_own_loop_alone(monkeypatch):
-    """M20: it would hang on any other."""
+    """It would hang on any other."""
     monkeypatch.setattr(Session, "__module__", "mcp.client.session")
 
     async def make():
@@ -145,7 +140,6 @@ def test_a_session_of_the_sdk_works_on_its_own_loop_alone(monkeypatch):
 
 
 def test_a_tool_that_only_knows_its_server():
-    """P62, M43."""
     tool = Tool.from_mcp_tool(ENTRY, "adder")
     assert (tool.name, tool.mcp_server, tool.func) == ("add", "adder", None)
     assert tool.schema == ENTRY["inputSchema"]
@@ -162,7 +156,6 @@ def test_a_thing_that_cannot_call_is_refused():
 
 
 def test_the_names_of_both_seeds_may_be_said():
-    """M43."""
     assert Tool.from_mcp_tool(mcp_tool=ENTRY, server_id="adder") == Tool.from_mcp_tool(
         ENTRY,
         "adder",
@@ -174,7 +167,6 @@ def test_the_names_of_both_seeds_may_be_said():
 
 
 def test_an_entry_of_a_list_may_stand_among_tools():
-    """E4."""
     types = pytest.importorskip("mcp_types")
     for entry in (ENTRY, types.Tool.model_validate(ENTRY)):
         tool = Tool.of(entry)
@@ -197,7 +189,6 @@ def test_a_tool_of_a_server_of_ours_is_called_from_anywhere():
 
 
 def test_the_whole_result_is_there_for_who_asks():
-    """M46."""
     tool = Tool.from_mcp_tool(Server(MIXED), ENTRY)
     found = tool.call_result(a=1)
     assert found.content == (Text(text="look"), Image(data="AAAA"))
@@ -217,7 +208,6 @@ def test_a_local_tool_has_a_whole_result_too():
 
 
 def test_a_link_can_be_read_through_the_server():
-    """M51."""
     raw = {"content": [{"type": "resource_link", "uri": "demo://a", "name": "a"}]}
     [link] = Tool.from_mcp_tool(Server(raw), ENTRY).call_result(a=1).value.resources
     assert link.read() == "read demo://a"
@@ -229,7 +219,7 @@ def test_a_link_can_be_read_through_the_server():
     ids=["sync", "async"],
 )
 def test_a_loop_gets_the_result_with_its_parts_and_its_failure(run):
-    """M47, M50: a failure is an observation."""
+    """A failure is an observation."""
     tool = Tool.from_mcp_tool(Server(MIXED), ENTRY)
     assert run(checked(tool, a=1)).content == (Text(text="look"), Image(data="AAAA"))
     failed = run(checked(Tool.from_mcp_tool(Server(FAILED), ENTRY), a=1))
@@ -237,7 +227,7 @@ def test_a_loop_gets_the_result_with_its_parts_and_its_failure(run):
 
 
 def test_an_error_of_the_protocol_is_fenced_as_a_result_is():
-    """M64: a server that answered with errors got its text past the fence."""
+    """A server that answered with errors got its text past the fence."""
 
     class Lying(Server):
         async def call_tool(self, name, arguments=None):
@@ -270,7 +260,7 @@ def test_calls_run_by_hand_get_what_a_direct_call_returns():
 
 
 def test_no_thread_is_taken_by_a_call_that_waits():
-    """M29, M84: on a loop it is awaited there."""
+    """On a loop it is awaited there."""
 
     class Here(Server):
         async def call_tool(self, name, arguments=None):
@@ -281,7 +271,6 @@ def test_no_thread_is_taken_by_a_call_that_waits():
 
 
 def test_another_name_goes_out_as_the_servers_own():
-    """M39."""
     server = Server()
     tool = Tool.from_mcp_tool(server, ENTRY, name="adder__add")
     assert (tool.name, tool.mcp.name) == ("adder__add", "add")
@@ -290,7 +279,6 @@ def test_another_name_goes_out_as_the_servers_own():
 
 
 def test_a_tool_of_a_session_that_must_be_a_task_says_so_and_is_not_called():
-    """M42."""
     server = Session()
     tool = Tool.from_mcp_tool(server, {**ENTRY, "execution": {"taskSupport": "required"}})
     assert tool.description.startswith("(It can only be called as a task")
@@ -301,13 +289,12 @@ def test_a_tool_of_a_session_that_must_be_a_task_says_so_and_is_not_called():
 
 
 def test_hidden_characters_of_a_description_do_not_reach_the_model():
-    """M64."""
     tool = Tool.from_mcp_tool(Server(), {**ENTRY, "description": "Adds.\u200b\u202e"})
     assert (tool.description, tool.mcp.description) == ("Adds.", "Adds.\u200b\u202e")
 
 
 def test_questions_of_the_server_go_to_whoever_can_answer():
-    """M59, M60: the hook of a run."""
+    """The hook of a run."""
     raw = {"resultType": "input_required", "inputRequests": {"q": {}}, "requestState": "s"}
     with pytest.raises(MCPToolError, match="asked for input") as caught:
         Tool.from_mcp_tool(Server(raw), ENTRY)(a=1)
@@ -335,7 +322,6 @@ def test_it_is_copied_compared_and_kept_like_any_tool():
 
 
 def test_a_long_description_is_cut_where_that_is_wanted():
-    """M44."""
     tool = Tool.from_mcp_tool(
         {**ENTRY, "description": "Adds two numbers."},
         "s",
@@ -383,7 +369,7 @@ def test_a_tool_asks_where_its_server_declares_it_destructive_and_unhinted_ones_
     effect,
     trust,
 ):
-    """M57, P64. Trust counts for the effect alone."""
+    """Trust counts for the effect alone."""
     assert confirmation_of(definition(**hints), ConversionRules(trust=trust)) == (asks, False)
     assert confirmation_of(
         definition(**hints),
@@ -402,7 +388,6 @@ def test_a_tool_asks_where_its_server_declares_it_destructive_and_unhinted_ones_
     ],
 )
 def test_the_setting_holds_for_tools_without_a_choice_of_their_own(setting, asks):
-    """M57."""
     with context(mcp_confirm=setting):
         assert confirmation_of(definition(), ConversionRules()) == asks
         assert confirmation_of(definition(), ConversionRules(confirm=False)) == (False, False)
@@ -447,7 +432,7 @@ def test_a_react_calls_a_tool_of_a_session_without_a_question():
     ],
 )
 def test_the_table_can_be_overridden(confirm, asks):
-    """M57: per server, tool and predicate."""
+    """Per server, tool and predicate."""
     assert confirmation_of(
         definition(readOnlyHint=True),
         ConversionRules(trust=True, confirm=confirm),
@@ -462,7 +447,7 @@ def test_what_the_override_leaves_out_goes_by_the_hints():
 
 
 def test_a_model_is_asked_about_where_code_is_not():
-    """M57, M4: whoever writes a call into code has decided; whoever asked to be asked is asked."""
+    """Whoever writes a call into code has decided; whoever asked to be asked is asked."""
     unhinted = Tool.from_mcp_tool(Server(), ENTRY, confirm="unhinted")
     assert unhinted.require_confirmation is True
     assert unhinted(a=1) == "3"
@@ -503,7 +488,7 @@ def test_options_by_name_are_rules():
 
 
 def test_nothing_of_mcp_is_loaded_before_the_first_such_tool():
-    """M3: neither the SDK nor the conversion."""
+    """Neither the SDK nor the conversion."""
     code = (
         "import sys, ferrule\n"
         "ferrule.Tool(lambda x: x, name='f')(x=1)\n"
@@ -517,7 +502,7 @@ def test_nothing_of_mcp_is_loaded_before_the_first_such_tool():
 
 
 def test_a_live_session_of_the_sdk_is_a_caller():
-    """D12, M43: against the real thing, in memory."""
+    """Against the real thing, in memory."""
     mcp = pytest.importorskip("mcp")
     types = pytest.importorskip("mcp_types")
     from mcp.server.lowlevel import Server as SDKServer

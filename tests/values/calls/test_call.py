@@ -37,7 +37,7 @@ WRITTEN = [
 
 
 def test_a_call_is_a_model_with_seed_004s_fields():
-    """P40, D29: `ToolCall(intention, name, arguments)`, and `ToolCalls.ToolCall(name, args)` is the same class."""
+    """`ToolCall(intention, name, arguments)`, and `ToolCalls.ToolCall(name, args)` is the same class."""
     call = ToolCall(intention="to know the sum", name="add", arguments={"a": 1})
     assert issubclass(ToolCall, BaseModel)
     assert (call.intention, call.name, call.arguments, call.args, call.id) == (
@@ -56,7 +56,7 @@ def test_a_call_is_a_model_with_seed_004s_fields():
 
 
 def test_arguments_that_are_none_are_none_at_all():
-    """P41: `None` arguments mean `{}`."""
+    """`None` arguments mean `{}`."""
     assert ToolCall(name="now", arguments=None).args == {}
     assert ToolCall(name="now", args=None).args == {}
     assert ToolCall(name="now").args == {}
@@ -67,7 +67,7 @@ def test_arguments_that_are_none_are_none_at_all():
     "id": texts | st.none(), "call_id": texts, "intention": st.none() | texts,
 }))  # fmt: skip
 def test_a_call_that_needs_no_validator_is_as_pydantic_makes_it(fields):
-    """Ours: values that are exactly of the fields' types are taken without one."""
+    """Values that are exactly of the fields' types are taken without one."""
 
     def made(make):
         try:
@@ -86,7 +86,7 @@ def test_a_call_that_needs_no_validator_is_as_pydantic_makes_it(fields):
 
 
 def test_a_call_has_a_dict_of_its_own():
-    """Ours: as of any model; a subclass is validated, and refuses what it adds."""
+    """As of any model; a subclass is validated, and refuses what it adds."""
     args = {"a": 1}
     call = ToolCall(name="add", args=args, id="c")
     args["a"] = 2
@@ -123,19 +123,18 @@ def test_a_call_has_a_dict_of_its_own():
     ],
 )
 def test_a_call_of_the_wrong_form_is_refused(fields):
-    """P41: missing name, non-dict arguments."""
+    """Missing name, non-dict arguments."""
     with pytest.raises(ValidationError):
         ToolCall(**fields)
 
 
 def test_an_unknown_key_is_reported():
-    """P45: unknown keys are reported."""
+    """Unknown keys are reported."""
     with pytest.raises(ValidationError, match="argumants"):
         ToolCall(name="add", argumants={"a": 1})
 
 
 def test_a_call_does_not_change():
-    """Ours."""
     call = ToolCall(name="add", args={"a": 1})
     with pytest.raises(ValidationError):
         call.name = "sub"
@@ -147,7 +146,6 @@ def test_a_call_does_not_change():
 
 
 def test_a_call_as_text_and_as_dict_is_json():
-    """P45."""
     call = ToolCall(intention="why", name="add", args={"b": [1, "ü"], "a": None})
     assert call.to_dict() == {
         "intention": "why",
@@ -161,21 +159,21 @@ def test_a_call_as_text_and_as_dict_is_json():
 
 @given(sound)
 def test_what_to_dict_gives_makes_the_call_again(call):
-    """P44: what validates parses, and the other way round (the schema's half is `Tool.to_dict`'s)."""
+    """What validates parses, and the other way round (the schema's half is `Tool.to_dict`'s)."""
     again = ToolCall(**call.to_dict())
     assert (again.name, again.args, again.intention) == (call.name, call.args, call.intention)
 
 
 @given(calls, calls)
 def test_equal_calls_hash_alike(one, other):
-    """Ours: also where arguments are equal in Python but not in JSON."""
+    """Also where arguments are equal in Python but not in JSON."""
     if one == other:
         assert hash(one) == hash(other)
     assert hash(one) == hash(copy.deepcopy(one))
 
 
 def test_equal_arguments_in_another_order_or_kind_hash_alike():
-    """Ours: `{"a": 1} == {"a": True} == {"a": 1.0}` in Python."""
+    """`{"a": 1} == {"a": True} == {"a": 1.0}` in Python."""
     alike = [{"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": True, "b": 2.0}]
     assert len({ToolCall(name="f", args=args) for args in alike}) == 1
 
@@ -185,12 +183,11 @@ def test_equal_arguments_in_another_order_or_kind_hash_alike():
 
 @pytest.mark.parametrize("written", WRITTEN, ids=range(len(WRITTEN)))
 def test_every_usual_shape_is_the_same_call(written):
-    """D28, E31, E33: arguments as JSON text are decoded, as an object are kept."""
+    """Arguments as JSON text are decoded, as an object are kept."""
     assert ToolCall.read(written) == ToolCall(name="add", args={"a": 1})
 
 
 def test_ids_are_kept_wherever_they_stand():
-    """E32, D29."""
     function = {"name": "add", "arguments": "{}"}
     assert ToolCall.read({"id": "c1", "type": "function", "function": function}).id == "c1"
     assert (
@@ -205,7 +202,6 @@ def test_ids_are_kept_wherever_they_stand():
 
 
 def test_intentions_are_kept_wherever_they_stand():
-    """P42, P43."""
     assert ToolCall.read({"name": "f", "args": {}, "intention": "why"}).intention == "why"
     assert ToolCall.read({"function": {"name": "f", "intention": "why"}}).intention == "why"
     assert ToolCall.read({"intention": "why", "function": {"name": "f"}}).intention == "why"
@@ -218,7 +214,7 @@ def test_intentions_are_kept_wherever_they_stand():
 
 @pytest.mark.parametrize("raw", [None, "", "  ", "null", "{}", {}])
 def test_absent_arguments_are_none_at_all(raw):
-    """E35, E36: None, empty and `null`."""
+    """None, empty and `null`."""
     call = ToolCall.read({"name": "f", "arguments": raw})
     assert (call.args, call.fault) == ({}, None)
 
@@ -245,7 +241,7 @@ BAD_ARGUMENTS = [
 
 @pytest.mark.parametrize("raw", BAD_ARGUMENTS, ids=range(len(BAD_ARGUMENTS)))
 def test_arguments_that_are_no_object_are_tagged_and_their_text_is_kept(raw):
-    """E34, E36: tagged with the tool's name, the raw text kept; never `{}` that would run."""
+    """Tagged with the tool's name, the raw text kept; never `{}` that would run."""
     call = ToolCall.read({"name": "add", "arguments": raw, "id": "c1"})
     assert call.fault is not None
     assert (call.fault.code, call.args, call.id) == ("invalid_tool_call_arguments", {}, "c1")
@@ -269,7 +265,7 @@ def deep(levels: int) -> str:
 )
 @pytest.mark.parametrize("as_text", [True, False], ids=["text", "object"])
 def test_arguments_that_could_not_be_written_again_are_tagged(raw, as_text):
-    """E34, E36: what goes back to the model, and into journals, is what it wrote, or a fault."""
+    """What goes back to the model, and into journals, is what it wrote, or a fault."""
     written = raw if as_text else json.loads(raw.replace(", }", "}"))
     call = ToolCall.read({"name": "add", "arguments": written, "id": "c1"})
     assert call.fault is not None
@@ -282,7 +278,6 @@ def test_arguments_that_could_not_be_written_again_are_tagged(raw, as_text):
 
 
 def test_deep_arguments_come_back_as_they_were():
-    """E36, E40."""
     call = ToolCall.read({"name": "add", "arguments": deep(200), "id": "c1"})
     assert call.fault is None
     assert json.loads(call.arguments_text) == json.loads(deep(200))
@@ -292,7 +287,7 @@ def test_deep_arguments_come_back_as_they_were():
 
 
 def test_arguments_that_hold_one_thing_many_times_are_read_in_no_time():
-    """E41: of Python's objects: two to the hundredth places."""
+    """Of Python's objects: two to the hundredth places."""
     args: dict[str, Any] = {}
     for _ in range(100):
         args = {"a": args, "b": args}
@@ -300,13 +295,13 @@ def test_arguments_that_hold_one_thing_many_times_are_read_in_no_time():
 
 
 def test_a_byte_order_mark_before_arguments_is_skipped():
-    """E42: RFC 8259, section 8.1."""
+    """RFC 8259, section 8.1."""
     call = ToolCall.read({"name": "add", "arguments": '\ufeff{"a": 1}'})
     assert (call.args, call.fault, call.repairs) == ({"a": 1}, None, ())
 
 
 def test_arguments_whose_names_are_no_text_are_tagged():
-    """E36: JSON's names are text; a Python dict may have others."""
+    """JSON's names are text; a Python dict may have others."""
     call = ToolCall.read({"name": "add", "args": {1: 2}})
     assert call.fault == CallFault(
         "invalid_tool_call_arguments",
@@ -317,14 +312,14 @@ def test_arguments_whose_names_are_no_text_are_tagged():
 
 
 def test_arguments_inside_a_json_string_are_opened_and_it_is_noted():
-    """E42: a string that holds the object's JSON text."""
+    """A string that holds the object's JSON text."""
     call = ToolCall.read({"name": "add", "arguments": json.dumps(json.dumps({"a": 1}))})
     assert (call.args, call.fault) == ({"a": 1}, None)
     assert call.repairs == ("doubly_encoded",)
 
 
 def test_odd_but_valid_arguments_have_one_meaning():
-    """E40: large integers keep every digit, the last of duplicate keys counts, unicode is untouched."""
+    """Large integers keep every digit, the last of duplicate keys counts, unicode is untouched."""
     assert ToolCall.read({"name": "f", "args": '{"a": 123456789012345678901234567890}'}).args == {
         "a": 123456789012345678901234567890,
     }
@@ -349,7 +344,7 @@ NO_CALLS = [None, 1, "x", b"x", [], {}, {"name": ""}, {"name": "  "}, {"name": 5
 
 @pytest.mark.parametrize("entry", NO_CALLS, ids=range(len(NO_CALLS)))
 def test_what_is_no_call_is_tagged(entry):
-    """E37: no name, empty name, entry not a mapping."""
+    """No name, empty name, entry not a mapping."""
     with pytest.raises(ToolCallError, match="A tool call needs a name; found") as caught:
         ToolCall.read(entry)
     assert (caught.value.code, caught.value.raw) == ("invalid_tool_call", entry)
@@ -398,7 +393,7 @@ junk = st.recursive(
 
 @given(junk)
 def test_junk_is_a_call_or_a_tagged_error_and_nothing_else(entry):
-    """E37, E41: whatever a provider sends."""
+    """Whatever a provider sends."""
     try:
         call = ToolCall.read(entry)
     except ToolCallError:
@@ -408,13 +403,13 @@ def test_junk_is_a_call_or_a_tagged_error_and_nothing_else(entry):
 
 
 def test_names_nobody_knows_and_arguments_nobody_takes_are_representable():
-    """E41: nothing is checked against a tool at this boundary."""
+    """Nothing is checked against a tool at this boundary."""
     assert ToolCall.read({"name": "no.such/tool", "args": {"x": "y"}}).name == "no.such/tool"
 
 
 @given(sound)
 def test_openais_shape_reads_back(call):
-    """E31, E33, D30: the round trip over OpenAI's wire."""
+    """The round trip over OpenAI's wire."""
     again = ToolCall.read(json.loads(json.dumps(call.format())))
     assert (again.name, again.args, again.id, again.fault) == (call.name, call.args, call.id, None)
 
@@ -423,7 +418,7 @@ def test_openais_shape_reads_back(call):
 
 
 def test_results_are_compared_and_pickled_by_what_a_model_sees():
-    """Ours: the value and the error are never journalled; they may be anything, and may not be copied."""
+    """The value and the error are never journalled; they may be anything, and may not be copied."""
     unpicklable = (each for each in "ab")
     result = ToolResult("f", "text", "c1", is_error=True, value=unpicklable, error=KeyError("x"))
     assert result == ToolResult("f", "text", "c1", is_error=True)
@@ -434,7 +429,6 @@ def test_results_are_compared_and_pickled_by_what_a_model_sees():
 
 
 def test_a_result_keeps_its_parts_when_pickled():
-    """Ours."""
     from ferrule.values.content.parts import Image
 
     result: Any = ToolResult("f", (Image(url="https://x/y"),), "c1")
@@ -443,7 +437,7 @@ def test_a_result_keeps_its_parts_when_pickled():
 
 @given(calls)
 def test_an_unchecked_call_is_the_call_that_pydantic_makes(call):
-    """F1: what is read already is not checked again, and nobody can tell."""
+    """What is read already is not checked again, and nobody can tell."""
     again = ToolCall.unchecked(**dict(call))
     assert again == call
     assert again.model_dump() == call.model_dump()

@@ -19,7 +19,6 @@ JSON = st.recursive(
 
 
 def test_one_made_by_hand_serves_a_test_of_a_tool() -> None:
-    """Ours."""
     context = Context(deps={"user": "ann"})
     context.progress("half", done=1, total=2)
     assert (context.deps, context.run_id, context.call_id, context.key, context.cancelled) == (
@@ -52,7 +51,6 @@ def test_does_not_show_its_deps() -> None:
 
 
 def test_is_cancelled_when_its_call_is_over() -> None:
-    """A15."""
     stopped: list[bool] = []
     context = Context(stopped=lambda: bool(stopped))
     assert not context.cancelled
@@ -65,7 +63,6 @@ def test_is_cancelled_when_its_call_is_over() -> None:
 
 @given(st.dictionaries(st.text(), JSON))
 def test_a_key_does_not_depend_on_the_order_of_arguments(arguments: dict[str, object]) -> None:
-    """R5."""
     assert key_of("r", "3.0", "t", arguments) == key_of(
         "r",
         "3.0",
@@ -75,7 +72,6 @@ def test_a_key_does_not_depend_on_the_order_of_arguments(arguments: dict[str, ob
 
 
 def test_a_key_differs_by_run_position_tool_and_arguments() -> None:
-    """R5."""
     keys = {
         key_of("r", "3.0", "t", {"a": 1}),
         key_of("s", "3.0", "t", {"a": 1}),
@@ -88,7 +84,7 @@ def test_a_key_differs_by_run_position_tool_and_arguments() -> None:
 
 
 def test_a_key_is_the_same_in_another_process() -> None:
-    """R5: no salted hash goes into it."""
+    """No salted hash goes into it."""
     code = "from ferrule.values.calls.context import key_of; print(key_of('r', '3.0', 't', {'a': {'c', }.pop(), 'b': [1]}))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == key_of("r", "3.0", "t", {"b": [1], "a": "c"})

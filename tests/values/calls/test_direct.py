@@ -90,7 +90,7 @@ call_add = ToolCall(name="add", args={"a": 1, "b": 2}, id="c1")
 
 
 def test_a_call_runs_on_a_function_of_a_dict():
-    """D32: dict name -> function."""
+    """Dict name -> function."""
     assert call_add.execute({"add": add}) == 3
     assert call_add.execute(functions={"add": lambda a, b: a * b}) == 2
     assert ToolCall(name="now").execute({"now": lambda: None}) is None
@@ -98,7 +98,7 @@ def test_a_call_runs_on_a_function_of_a_dict():
 
 
 def test_a_call_runs_on_a_tool_of_a_list():
-    """D32: list of `Tool`s; plain functions go by their name."""
+    """List of `Tool`s; plain functions go by their name."""
     assert ToolCall(name="tool_add", args={"a": 1}).execute([another_name, tool_add]) == 2
     assert ToolCall(name="renamed", args={"a": 1}).execute((tool_add, another_name)) == 1
     assert call_add.execute([add]) == 3
@@ -107,7 +107,7 @@ def test_a_call_runs_on_a_tool_of_a_list():
 
 
 def test_a_tool_of_a_list_checks_and_coerces_its_arguments():
-    """D32: the list form validates and coerces."""
+    """The list form validates and coerces."""
     assert ToolCall(name="tool_add", args={"a": "7"}).execute([tool_add]) == 8
     with pytest.raises(ToolArgumentsError, match="Call to `tool_add` was not run"):
         ToolCall(name="tool_add", args={"a": "x"}).execute([tool_add])
@@ -116,14 +116,14 @@ def test_a_tool_of_a_list_checks_and_coerces_its_arguments():
 
 
 def test_a_tool_is_found_by_its_wire_name_too():
-    """Ours: the model was shown that name (api.md 2)."""
+    """The model was shown that name (api.md 2)."""
     dotted = Tool(add, name="math.add")
     assert dotted.wire_name != "math.add"
     assert ToolCall(name=dotted.wire_name, args={"a": 1}).execute([dotted]) == 2
 
 
 def test_a_name_that_is_not_there_is_a_value_error_that_lists_the_others():
-    """D32: `ValueError` when not found."""
+    """`ValueError` when not found."""
     with pytest.raises(
         ValueError,
         match=r"There is no tool `mul`. Available tools: `add`, `sub`.",
@@ -136,7 +136,7 @@ def test_a_name_that_is_not_there_is_a_value_error_that_lists_the_others():
 
 
 def test_a_function_that_throws_is_a_runtime_error_with_its_cause():
-    """D32: `RuntimeError` when the function throws, cause kept."""
+    """`RuntimeError` when the function throws, cause kept."""
     for functions in ({"raising": raising}, [raising], [Tool(raising)]):
         with pytest.raises(
             RuntimeError,
@@ -151,7 +151,7 @@ def test_a_function_that_throws_is_a_runtime_error_with_its_cause():
 
 
 def test_stop_iteration_from_a_function_is_a_runtime_error_like_any_other():
-    """Ours: let out, it would end a generator somewhere above."""
+    """Let out, it would end a generator somewhere above."""
 
     def stop() -> None:
         raise StopIteration(5)
@@ -174,7 +174,7 @@ async def _awaited(coroutine: Any) -> Any:
     ids=lambda each: type(each).__name__,
 )
 def test_what_a_tool_says_on_purpose_comes_through_as_it_is(error):
-    """Ours: `ToolStop` and a person's question mean the same by hand."""
+    """`ToolStop` and a person's question mean the same by hand."""
 
     def say() -> None:
         raise error
@@ -185,7 +185,7 @@ def test_what_a_tool_says_on_purpose_comes_through_as_it_is(error):
 
 
 def test_what_is_no_error_comes_through_as_it_is():
-    """Ours: Ctrl-C."""
+    """Ctrl-C."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -195,7 +195,7 @@ def test_what_is_no_error_comes_through_as_it_is():
 
 
 def test_a_tool_that_needs_a_person_asks_before_it_runs():
-    """U59: a direct call of a tool that needs confirmation."""
+    """A direct call of a tool that needs confirmation."""
     ran = []
 
     def careful(a: int) -> None:
@@ -211,7 +211,7 @@ def test_a_tool_that_needs_a_person_asks_before_it_runs():
 
 
 def test_of_many_calls_one_that_needs_a_person_says_that_it_did_not_run():
-    """U75: its result holds the question, for the caller to decide and to make the call again."""
+    """Its result holds the question, for the caller to decide and to make the call again."""
     ran: list[int] = []
 
     @tool(require_confirmation=True)
@@ -238,7 +238,7 @@ def test_of_many_calls_one_that_needs_a_person_says_that_it_did_not_run():
 
 
 def test_a_call_with_a_fault_never_runs():
-    """E34: a call whose arguments could not be read."""
+    """A call whose arguments could not be read."""
     call = ToolCall.read({"name": "add", "args": "{bad"})
     for functions in ({"add": add}, [], [add]):
         with pytest.raises(
@@ -259,13 +259,12 @@ def test_a_call_with_a_fault_never_runs():
     ids=range(10),
 )
 def test_what_holds_no_functions_is_refused(functions):
-    """Ours."""
     with pytest.raises(ToolDefinitionError):
         call_add.execute(functions)
 
 
 def test_two_functions_of_one_name_are_refused():
-    """Ours: which one would run?"""
+    """Which one would run?"""
     with pytest.raises(DuplicateToolError, match="Two of the functions are named `add`"):
         call_add.execute([add, Tool(add)])
     assert call_add.execute([add, add]) == 3
@@ -284,7 +283,7 @@ def later(a: int, b: int) -> Any:
     ids=["async", "returns_one", "tool", "partial"],
 )
 def test_what_is_async_says_that_it_is_to_be_awaited(functions):
-    """D32: an async tool is awaited by `aexecute`, and `execute` says so; no coroutine is left behind (warnings are errors)."""
+    """An async tool is awaited by `aexecute`, and `execute` says so; no coroutine is left behind (warnings are errors)."""
     with pytest.raises(
         AsyncToolError,
         match=r"`add` is async: use `await call.aexecute\(...\)`",
@@ -295,8 +294,6 @@ def test_what_is_async_says_that_it_is_to_be_awaited(functions):
 
 
 def test_a_task_that_a_function_returns_is_cancelled_by_execute():
-    """D32."""
-
     async def main() -> bool:
         task = asyncio.ensure_future(asyncio.sleep(60))
         with pytest.raises(AsyncToolError):
@@ -308,7 +305,7 @@ def test_a_task_that_a_function_returns_is_cancelled_by_execute():
 
 
 def test_an_async_tool_runs_where_the_conversion_is_switched_on():
-    """D5, D40: the opt-in of `tool(...)` holds here too."""
+    """The opt-in of `tool(...)` holds here too."""
     from ferrule.settings import context
 
     with context(allow_tool_async_sync_conversion=True):
@@ -316,8 +313,6 @@ def test_an_async_tool_runs_where_the_conversion_is_switched_on():
 
 
 def test_aexecute_runs_what_is_sync_without_blocking_the_loop():
-    """P18."""
-
     async def main() -> tuple[Any, Any]:
         free = threading.Event()
 
@@ -334,8 +329,6 @@ def test_aexecute_runs_what_is_sync_without_blocking_the_loop():
 
 
 def test_aexecute_raises_what_execute_raises():
-    """D32."""
-
     async def araising() -> None:
         raise ZeroDivisionError("by zero")
 
@@ -358,7 +351,7 @@ def test_aexecute_raises_what_execute_raises():
 
 
 def test_without_functions_the_callers_own_are_found_with_a_warning():
-    """D32: None = look-up in the caller's own module or scope."""
+    """None = look-up in the caller's own module or scope."""
     with pytest.warns(UserWarning, match=FOUND_BY_NAME) as told:
         assert call_add.execute() == 3
     assert told[0].filename == __file__
@@ -380,7 +373,7 @@ def test_without_functions_the_callers_own_are_found_with_a_warning():
 
 
 def test_a_local_function_comes_before_one_of_the_module():
-    """D32: the scope, then the module."""
+    """The scope, then the module."""
 
     def add(a: int, b: int) -> str:  # hides the module's
         return f"{a} and {b}"
@@ -396,7 +389,7 @@ IN_REACH = ["sqrt", "getcwd", "read_json", "borrowed", "print", "eval", "exec", 
 
 @pytest.mark.parametrize("name", IN_REACH)
 def test_imports_builtins_and_all_that_is_no_function_are_not_found(name):
-    """D32: [DSPy ran anything in globals]."""
+    """[DSPy ran anything in globals]."""
     with (
         pytest.warns(UserWarning, match=FOUND_BY_NAME),
         pytest.raises(ValueError, match="There is no tool") as caught,
@@ -407,7 +400,6 @@ def test_imports_builtins_and_all_that_is_no_function_are_not_found(name):
 
 
 def test_an_imported_tool_is_not_found():
-    """D32."""
     program = "from ferrule.tools.decorator import tool\n@tool\ndef foreign(): return 1\ndef plain(): return 1\n"
     module: dict[str, Any] = {"__name__": "elsewhere"}
     exec(program, module)
@@ -419,7 +411,7 @@ def test_an_imported_tool_is_not_found():
 
 
 def test_a_lazy_thing_among_the_callers_names_is_left_alone():
-    """Ours: looking for functions must not wake proxies."""
+    """Looking for functions must not wake proxies."""
 
     class Proxy:
         def __getattr__(self, name: str) -> Any:
@@ -432,7 +424,7 @@ def test_a_lazy_thing_among_the_callers_names_is_left_alone():
 
 
 def test_the_look_up_is_the_callers_in_every_door():
-    """D32, D33: `aexecute` before its first `await`, and the batch forms."""
+    """`aexecute` before its first `await`, and the batch forms."""
 
     def here(a: int) -> int:
         return a + 100
@@ -457,7 +449,6 @@ def test_the_look_up_is_the_callers_in_every_door():
 
 
 def test_with_functions_nothing_is_warned_of():
-    """Ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert call_add.execute([add]) == 3
@@ -509,7 +500,7 @@ def expected(results: list[ToolResult]) -> None:
 
 @pytest.mark.parametrize("concurrent", [True, False])
 def test_all_calls_give_results_in_order_with_errors_as_values(concurrent):
-    """D33: all calls, concurrently where asked, results in order with ids and errors as values."""
+    """All calls, concurrently where asked, results in order with ids and errors as values."""
     functions = [add, raising, tool_add, retry, text]
     expected(MIXED.execute_all(functions, concurrent=concurrent))
     expected(asyncio.run(_awaited(MIXED.aexecute_all(functions, concurrent=concurrent))))
@@ -518,7 +509,7 @@ def test_all_calls_give_results_in_order_with_errors_as_values(concurrent):
 
 
 def test_a_wrong_list_of_functions_is_raised_and_no_result():
-    """Ours: what the programmer must mend is raised."""
+    """What the programmer must mend is raised."""
     for functions in (add, [5]):
         with pytest.raises(ToolDefinitionError):
             MIXED.execute_all(functions)
@@ -527,7 +518,7 @@ def test_a_wrong_list_of_functions_is_raised_and_no_result():
 
 
 def test_functions_may_come_from_a_generator():
-    """Ours: read once for all calls."""
+    """Read once for all calls."""
     batch = ToolCalls(tool_calls=[call_add] * 3)
     assert [each.value for each in batch.execute_all(each for each in [add])] == [3, 3, 3]
     assert [
@@ -536,7 +527,7 @@ def test_functions_may_come_from_a_generator():
 
 
 def test_calls_run_side_by_side_in_threads_with_the_callers_context():
-    """D33, D40: each waits for all the others."""
+    """Each waits for all the others."""
     meet = threading.Barrier(8)
 
     def wait(number: int) -> str:
@@ -570,7 +561,7 @@ def wait_in_tasks(parties: int) -> Any:
 
 
 def test_a_tool_that_runs_alone_never_meets_itself():
-    """Ours: `concurrent=False` of a tool holds by hand too."""
+    """`concurrent=False` of a tool holds by hand too."""
     inside = []
     threads = set()
 
@@ -590,7 +581,7 @@ def test_a_tool_that_runs_alone_never_meets_itself():
 
 
 def test_the_very_same_call_twice_runs_twice():
-    """E38: duplicates are kept."""
+    """Duplicates are kept."""
     ran = []
     batch = ToolCalls(tool_calls=[ToolCall(name="f", args={"a": 1}, id="c")] * 2)
     assert len(batch.execute_all({"f": lambda a: ran.append(a) or len(ran)})) == 2
@@ -598,7 +589,7 @@ def test_the_very_same_call_twice_runs_twice():
 
 
 def test_a_thousand_calls_at_once():
-    """Ours: threads are bounded, results are not mixed up."""
+    """Threads are bounded, results are not mixed up."""
     batch = ToolCalls.from_dict_list(
         [{"name": "add", "args": {"a": number}} for number in range(1000)],
     )
@@ -615,7 +606,7 @@ def test_a_thousand_calls_at_once():
 
 
 def test_an_interrupt_in_one_call_is_raised_by_all():
-    """Ours: Ctrl-C and the like are nobody's result."""
+    """Ctrl-C and the like are nobody's result."""
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -627,7 +618,7 @@ def test_an_interrupt_in_one_call_is_raised_by_all():
 
 
 def test_cancelling_all_calls_cancels_each():
-    """Ours: none is left running."""
+    """None is left running."""
     cancelled = []
 
     async def wait() -> None:
@@ -652,7 +643,7 @@ def test_cancelling_all_calls_cancels_each():
 
 
 def test_an_async_tool_in_a_sync_batch_is_told_in_its_result():
-    """D33: errors as values."""
+    """Errors as values."""
     [result, other] = ToolCalls.from_dict_list(
         [{"name": "aadd", "args": {"a": 1}}, {"name": "add", "args": {"a": 1}}],
     ).execute_all([aadd, add])
@@ -678,7 +669,7 @@ def test_an_async_tool_in_a_sync_batch_is_told_in_its_result():
     ids=range(10),
 )
 def test_what_a_function_returns_is_shown_as_a_model_sees_it(value, content):
-    """D33, P48: text as it is, pictures as parts, all else as JSON."""
+    """Text as it is, pictures as parts, all else as JSON."""
     [result] = ToolCalls.from_dict_list([{"name": "f", "id": "c1"}]).execute_all(
         {"f": lambda: value},
     )
@@ -692,7 +683,7 @@ def test_what_a_function_returns_is_shown_as_a_model_sees_it(value, content):
 
 
 def test_every_error_of_these_doors_is_one_of_ours():
-    """Ours: `except FerruleError` catches whatever ferrule raises on purpose."""
+    """`except FerruleError` catches whatever ferrule raises on purpose."""
     for call, functions in [
         (call_add, {}),
         (ToolCall(name="raising"), [raising]),
@@ -705,7 +696,7 @@ def test_every_error_of_these_doors_is_one_of_ours():
 
 
 def test_a_call_that_a_thread_runs_finds_none_of_the_standard_librarys_functions():
-    """D32: the caller is then `threading` itself."""
+    """The caller is then `threading` itself."""
     found: list[BaseException] = []
 
     def run(call: ToolCall) -> None:

@@ -87,7 +87,7 @@ def editing(function, args, changes, schema=None):
     ],
 )
 def test_what_nobody_edited_runs_as_it_was_shown(hint, value):
-    """U86, A6: to check a value again may change it, or refuse it."""
+    """To check a value again may change it, or refuse it."""
 
     def use(x: hint, n: int = 1): ...
 
@@ -98,8 +98,6 @@ def test_what_nobody_edited_runs_as_it_was_shown(hint, value):
 
 
 def test_what_was_edited_is_checked_anew_once():
-    """U85."""
-
     def use(x: Doubled, price: Price): ...
 
     before, after, made = editing(use, {"x": 3, "price": {"cents": 5}}, {"x": "4"})
@@ -111,7 +109,6 @@ def test_what_was_edited_is_checked_anew_once():
 
 
 def test_a_default_that_is_made_anew_each_time_stays_the_one_that_was_shown():
-    """A6."""
     made_so_far = iter(range(100))
 
     def use(x: int, key: int = Field(default_factory=lambda: next(made_so_far))): ...
@@ -135,8 +132,6 @@ def test_an_edit_may_use_the_name_or_the_alias_of_what_was_given(name):
 
 
 def test_an_edit_may_use_the_name_or_the_alias_of_what_was_left_out():
-    """Ours."""
-
     def use(x: Doubled, kind: int = Field(default=1, alias="type")): ...
 
     for name in ("kind", "type"):
@@ -149,8 +144,6 @@ def test_an_edit_may_use_the_name_or_the_alias_of_what_was_left_out():
 
 
 def test_arguments_by_position_and_further_ones_are_edited_like_others():
-    """U41, U45."""
-
     def use(x: Doubled, secret: SecretStr, /, y: Doubled = 1, **more: Any):
         return x, secret.get_secret_value(), y, more
 
@@ -208,7 +201,7 @@ def test_a_model_is_shown_and_edited_under_the_names_of_its_schema():
 
 
 def test_a_call_that_had_to_be_mended_is_edited_as_it_was_mended():
-    """U86: in a wrapping key, say, or as a text."""
+    """In a wrapping key, say, or as a text."""
 
     def use(x: Doubled, tags: list[str]): ...
 
@@ -218,8 +211,6 @@ def test_a_call_that_had_to_be_mended_is_edited_as_it_was_mended():
 
 
 def test_a_schema_given_by_hand_is_asked_about_the_edited_call_too():
-    """U85."""
-
     def pay(amount: timedelta, note: str = ""): ...
 
     schema = {"amount": {"type": "number", "maximum": 60}}
@@ -231,7 +222,6 @@ def test_a_schema_given_by_hand_is_asked_about_the_edited_call_too():
 
 @given(st.integers(), st.integers(), st.booleans())
 def test_an_edit_changes_what_it_names_and_nothing_else(x, y, is_plain):
-    """A6."""
     hint = int if is_plain else Doubled
 
     def use(x: hint, y: hint): ...

@@ -33,14 +33,12 @@ from ferrule.values.calls.tool_calls import ToolCalls
     ids=["list", "tuple", "dict", "single", "call", "openai", "itself"],
 )
 def test_calls_are_made_of_a_list_a_dict_or_a_single_call(given_as):
-    """D28, E51."""
     assert ToolCalls.model_validate(given_as) == ToolCalls(
         tool_calls=[ToolCall(name="add", args={"a": 1})],
     )
 
 
 def test_calls_are_made_of_a_list_of_dicts():
-    """D30."""
     made = ToolCalls.from_dict_list(
         [{"name": "a", "args": {}}, {"name": "b", "args": {"x": 1}, "id": "c"}],
     )
@@ -50,7 +48,7 @@ def test_calls_are_made_of_a_list_of_dicts():
 
 
 def test_no_calls_are_false():
-    """E25: `tool_calls: []` and None are equal."""
+    """`tool_calls: []` and None are equal."""
     assert (
         ToolCalls(tool_calls=[])
         == ToolCalls.model_validate({"tool_calls": None})
@@ -81,19 +79,18 @@ NOT_CALLS = [
 
 @pytest.mark.parametrize("data", NOT_CALLS, ids=range(len(NOT_CALLS)))
 def test_anything_else_is_no_calls(data):
-    """D28: `ValueError("Received invalid value for ...")`."""
+    """`ValueError("Received invalid value for ...")`."""
     with pytest.raises(ValueError, match=r"Received invalid value for `ferrule\.ToolCalls`"):
         ToolCalls.model_validate(data)
 
 
 def test_a_bad_call_among_good_ones_is_named_by_its_place():
-    """E39, D28: a value made by hand is refused as a whole; a model's answer keeps the good ones (lms)."""
+    """A value made by hand is refused as a whole; a model's answer keeps the good ones (lms)."""
     with pytest.raises(ValueError, match=r"call 1: A tool call needs a name; found \{'args'"):
         ToolCalls(tool_calls=[{"name": "f"}, {"args": {}}])
 
 
 def test_order_and_duplicates_are_kept():
-    """E38."""
     names = ["b", "a", "b", "b"]
     assert [
         call.name
@@ -102,7 +99,7 @@ def test_order_and_duplicates_are_kept():
 
 
 def test_calls_format_as_openai_writes_them():
-    """D30: ids kept; what OpenAI's shape has no place for is left out."""
+    """Ids kept; what OpenAI's shape has no place for is left out."""
     made = ToolCalls.from_dict_list(
         [
             {"name": "f", "args": {"a": "ü"}, "id": "c1", "intention": "why"},
@@ -118,19 +115,18 @@ def test_calls_format_as_openai_writes_them():
 
 
 def test_calls_of_names_and_arguments_alone_are_dumped_as_they_format():
-    """D31: `serialize_model` gives what `format` gives."""
+    """`serialize_model` gives what `format` gives."""
     made = ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "c1"}, {"name": "g"}])
     assert made.model_dump() == made.format()
 
 
 def test_calls_describe_themselves():
-    """D30."""
     assert '"tool_calls"' in ToolCalls.description()
 
 
 @pytest.mark.parametrize("raw", ["None", "{'a': 1}", "[1,]", "{}"])
 def test_a_call_with_a_fault_gains_no_repairs_when_it_is_loaded(raw):
-    """D29: the text of a fault is kept, not parsed again."""
+    """The text of a fault is kept, not parsed again."""
     before = ToolCall(name="f", fault=CallFault("invalid_tool_call_arguments", "why", raw))
     [after] = ToolCalls.model_validate(ToolCalls(tool_calls=[before]).model_dump()).tool_calls
     assert (after, after.repairs) == (before, ())
@@ -138,7 +134,7 @@ def test_a_call_with_a_fault_gains_no_repairs_when_it_is_loaded(raw):
 
 @given(st.lists(calls, max_size=4))
 def test_calls_survive_every_dump_and_load(made):
-    """D29: ids survive every dump and load; P42: so do intentions, and a fault never becomes a call that runs (E34)."""
+    """Ids survive every dump and load; P42: so do intentions, and a fault never becomes a call that runs (E34)."""
     before = ToolCalls(tool_calls=made)
     for after in (
         ToolCalls.model_validate(before.model_dump()),
@@ -161,7 +157,7 @@ def test_calls_survive_every_dump_and_load(made):
 
 
 def test_calls_are_equal_that_call_the_same():
-    """E66: ids, and the repairs a text needed, differ between equal answers over different paths; what is called does not."""
+    """Ids, and the repairs a text needed, differ between equal answers over different paths; what is called does not."""
     one = ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "x"}])
     other = ToolCalls(
         tool_calls=[ToolCall(name="f", args={"a": 1}, id="y", repairs=("code_fence",))],
@@ -179,7 +175,7 @@ def test_calls_are_equal_that_call_the_same():
 
 
 def test_calls_are_taken_as_they_are() -> None:
-    """D28: as DSPy's validator does, and of another class too."""
+    """As DSPy's validator does, and of another class too."""
 
     class Own(ToolCalls):
         pass

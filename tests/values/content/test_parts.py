@@ -20,7 +20,6 @@ MEDIA = [Image, Audio, File]
 
 @pytest.mark.parametrize("kind", MEDIA)
 def test_a_part_carries_its_bytes_or_an_address_and_not_both(kind):
-    """Ours."""
     assert kind(url="https://x/y").address == "https://x/y"
     assert kind(data="YWI=").address == f"data:{kind(data='YWI=').media_type};base64,YWI="
     for fields in ({}, {"url": "https://x/y", "data": "YWI="}, {"url": None}):
@@ -32,7 +31,7 @@ def test_a_part_carries_its_bytes_or_an_address_and_not_both(kind):
 
 
 def test_bytes_travel_as_base64():
-    """Ours: RFC 2397."""
+    """RFC 2397."""
     content = bytes(range(256))
     image = Image.from_bytes(content, "image/gif")
     assert image.media_type == "image/gif"
@@ -51,7 +50,6 @@ def test_bytes_travel_as_base64():
     ids=["png", "jpg", "pdf", "unknown"],
 )
 def test_a_file_is_read_and_its_type_told_by_its_name(tmp_path, kind, name, media_type):
-    """Ours."""
     path = tmp_path / name
     path.write_bytes(b"ab")
     part = kind.from_file(path)
@@ -81,7 +79,7 @@ def test_a_file_of_another_type_is_no_image_and_the_error_names_what_reads_it(
     name,
     other,
 ):
-    """Ours: it was sent as an image."""
+    """It was sent as an image."""
     (tmp_path / name).write_bytes(b"ab")
     for read in (Image.from_path, Image.from_file):
         with pytest.raises(
@@ -95,7 +93,7 @@ def test_a_file_of_another_type_is_no_image_and_the_error_names_what_reads_it(
 
 @pytest.mark.parametrize("kind", [Image, Audio, File])
 def test_a_value_without_a_name_or_of_bytes_is_refused_with_what_takes_it(kind):
-    """Ours: pydantic's error named nothing, and bytes of ASCII were taken for base64."""
+    """Pydantic's error named nothing, and bytes of ASCII were taken for base64."""
     for make in (lambda: kind("https://x/y"), lambda: kind(data=b"ab")):
         with pytest.raises(
             InputError,
@@ -136,7 +134,7 @@ def test_a_subclass_may_take_an_address_where_an_instance_is_expected():
 
 
 def test_a_file_keeps_its_name(tmp_path):
-    """Ours: the model is told what it reads."""
+    """The model is told what it reads."""
     path = tmp_path / "report.pdf"
     path.write_bytes(b"ab")
     assert File.from_file(path).format() == [
@@ -148,7 +146,7 @@ def test_a_file_keeps_its_name(tmp_path):
 
 
 def test_parts_format_as_openai_writes_them():
-    """D30, D31: the canonical form is OpenAI's."""
+    """The canonical form is OpenAI's."""
     assert Text(text="hi").format() == [{"type": "text", "text": "hi"}]
     assert Image(url="https://x/y").format() == [
         {"type": "image_url", "image_url": {"url": "https://x/y"}},
@@ -173,7 +171,7 @@ def test_parts_format_as_openai_writes_them():
     ],
 )
 def test_a_sound_is_named_by_what_openai_calls_its_format(media_type, name):
-    """Ours: `mimetypes` says `audio/mpeg` for an mp3 and `audio/x-wav` for a wav; the protocol takes neither."""
+    """`mimetypes` says `audio/mpeg` for an mp3 and `audio/x-wav` for a wav; the protocol takes neither."""
     assert Audio(data="YWI=", media_type=media_type).format() == [
         {"type": "input_audio", "input_audio": {"data": "YWI=", "format": name}},
     ]
@@ -181,7 +179,6 @@ def test_a_sound_is_named_by_what_openai_calls_its_format(media_type, name):
 
 @pytest.mark.parametrize("name", ["a.wav", "a.mp3"])
 def test_a_sound_read_from_a_file_has_a_format_that_is_taken(tmp_path, name):
-    """Ours."""
     path = tmp_path / name
     path.write_bytes(b"ab")
     [part] = Audio.from_file(path).format()
@@ -189,7 +186,7 @@ def test_a_sound_read_from_a_file_has_a_format_that_is_taken(tmp_path, name):
 
 
 def test_parts_are_values():
-    """Ours: compared by content, hashable, unchangeable, and never shown with all their bytes."""
+    """Compared by content, hashable, unchangeable, and never shown with all their bytes."""
     image = Image.from_bytes(b"a" * 3000, "image/png")
     assert (
         image == Image.from_bytes(b"a" * 3000, "image/png") != Image.from_bytes(b"b", "image/png")

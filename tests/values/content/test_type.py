@@ -72,12 +72,11 @@ Endless.__value__ = dict[str, Endless] | Photo
     ids=range(18),
 )
 def test_types_are_found_at_any_depth_of_an_annotation(annotation, found):
-    """D31: `list[dict[str, Tool]]`."""
+    """`list[dict[str, Tool]]`."""
     assert Photo.extract_custom_type_from_annotation(annotation) == found
 
 
 def test_only_subclasses_of_the_class_that_asks_are_found():
-    """D31."""
     assert Type.extract_custom_type_from_annotation(dict[str, Photo | ToolCalls]) == [
         Photo,
         ToolCalls,
@@ -88,7 +87,7 @@ def test_only_subclasses_of_the_class_that_asks_are_found():
 
 
 def test_what_a_type_does_not_say_has_a_quiet_default():
-    """D31: `adapt_to_native_lm_feature`, `is_streamable`, `parse_lm_response`, `parse_stream_chunk`."""
+    """`adapt_to_native_lm_feature`, `is_streamable`, `parse_lm_response`, `parse_stream_chunk`."""
     signature, settings = object(), {"temperature": 0}
     assert Place.adapt_to_native_lm_feature(signature, "place", None, settings) is signature
     assert settings == {"temperature": 0}
@@ -100,7 +99,7 @@ def test_what_a_type_does_not_say_has_a_quiet_default():
 
 
 def test_a_type_is_written_as_it_formats():
-    """D31: `serialize_model`; a list of parts is wrapped in the markers, anything else goes as it is."""
+    """`serialize_model`; a list of parts is wrapped in the markers, anything else goes as it is."""
     packed = f'{PART_START}[{{"type":"image_url","image_url":{{"url":"a"}}}}]{PART_END}'
     assert Photo(address="a").model_dump() == packed
     assert json.loads(Photo(address="a").model_dump_json()) == packed
@@ -112,7 +111,7 @@ def test_a_type_is_written_as_it_formats():
 
 
 def test_a_type_stands_in_any_pydantic_annotation():
-    """D31: a user's own subclass works in a signature, which checks its fields by pydantic."""
+    """A user's own subclass works in a signature, which checks its fields by pydantic."""
     made = TypeAdapter(dict[str, list[Place]]).validate_python(
         {"a": [{"name": "x", "photo": {"address": "b"}}]},
     )
@@ -120,13 +119,12 @@ def test_a_type_stands_in_any_pydantic_annotation():
 
 
 def test_text_without_parts_comes_back_unchanged():
-    """Ours."""
     for text in ("", "plain", f"a stray {PART_END}", PART_START[:-1]):
         assert split_parts(text) == text
 
 
 def test_a_packed_value_is_taken_out_of_the_text_around_it():
-    """D31, D43: the adapter takes the parts out again when it builds the message."""
+    """The adapter takes the parts out again when it builds the message."""
     text = f"Before\n{Photo(address='a').model_dump()}\n \n{Photo(address='b').model_dump()} after"
     assert split_parts(text) == [
         {"type": "text", "text": "Before\n"},
@@ -137,7 +135,7 @@ def test_a_packed_value_is_taken_out_of_the_text_around_it():
 
 
 def test_what_is_no_packed_list_stays_text():
-    """Ours: a prompt must not be lost because somebody wrote a marker into it."""
+    """A prompt must not be lost because somebody wrote a marker into it."""
     for inside in ("no JSON", '{"type": "text"}', '"text"', "[" * 100_000, ""):
         assert split_parts(f"{PART_START}{inside}{PART_END}") == [{"type": "text", "text": inside}]
     assert split_parts(f"open {PART_START}[1]") == [
@@ -166,7 +164,7 @@ texts = st.text(st.characters(exclude_categories=()), max_size=12) | st.sampled_
 
 @given(st.lists(texts, min_size=1, max_size=3).map("".join), st.integers(0, 3), st.booleans())
 def test_any_text_survives_packing_also_inside_json_inside_json(text, strings_around, ascii_only):
-    """Ours: a value in a dict in a prompt is packed inside JSON text; no text of a part ends the marking early."""
+    """A value in a dict in a prompt is packed inside JSON text; no text of a part ends the marking early."""
     packed = Text(text=text).model_dump()
     for _ in range(strings_around):
         packed = json.dumps({"value": packed}, ensure_ascii=ascii_only)
@@ -177,7 +175,7 @@ def test_any_text_survives_packing_also_inside_json_inside_json(text, strings_ar
 
 
 def test_a_picture_among_values_survives_as_a_part():
-    """D31: nested, `list[dict[str, Image]]`."""
+    """Nested, `list[dict[str, Image]]`."""
     from ferrule.encoding.encode import json_text
 
     text = json_text([{"a": Image(url="https://x/1.png")}, {"b": 2}])
@@ -186,7 +184,7 @@ def test_a_picture_among_values_survives_as_a_part():
 
 
 def test_a_call_is_no_type_but_calls_are():
-    """D28: what stands in a signature is `ToolCalls`."""
+    """What stands in a signature is `ToolCalls`."""
     assert not issubclass(ToolCall, Type)
     assert issubclass(ToolCalls, Type)
 
@@ -213,7 +211,7 @@ class Renamed(Photo):
 
 
 def test_a_subclass_may_have_a_serializer_of_pydantic_or_override_ours():
-    """Ours: also inside another model, in a list, and after a rebuild."""
+    """Also inside another model, in a list, and after a rebuild."""
 
     class Holder(BaseModel):
         written: Written
@@ -233,6 +231,6 @@ def test_a_subclass_may_have_a_serializer_of_pydantic_or_override_ours():
 
 
 def test_the_schema_of_what_a_type_is_written_as_is_open():
-    """Ours: `format` may return anything."""
+    """`format` may return anything."""
     assert Place.model_json_schema(mode="serialization").get("properties") is None
     assert "properties" in Place.model_json_schema()

@@ -46,7 +46,7 @@ usages = st.builds(Usage, counts, counts, counts, counts)
 
 @given(usages, usages, usages)
 def test_usages_add_up_in_any_order(a, b, c):
-    """D42: usage totals."""
+    """Usage totals."""
     assert a + b == b + a
     assert (a + b) + c == a + (b + c)
     assert a + Usage() == a
@@ -55,7 +55,7 @@ def test_usages_add_up_in_any_order(a, b, c):
 
 
 def test_declarations_are_a_sequence_whose_json_is_made_once():
-    """F1: the tools of a request are rendered once."""
+    """The tools of a request are rendered once."""
     tools = Declarations([ADD, SUB])
     assert (len(tools), tools[0], list(tools), list(tools[1:])) == (2, ADD, [ADD, SUB], [SUB])
     assert ADD in tools
@@ -67,7 +67,7 @@ def test_declarations_are_a_sequence_whose_json_is_made_once():
 
 
 def test_declarations_are_equal_exactly_where_a_model_reads_the_same():
-    """Ours: order of keys and kinds of numbers are no difference to a dict, but to a prompt they are."""
+    """Order of keys and kinds of numbers are no difference to a dict, but to a prompt they are."""
     assert Declarations([ADD]) == Declarations(tools=(dict(ADD),))
     assert hash(Declarations([ADD])) == hash(Declarations([dict(ADD)]))
     assert Declarations([ADD, SUB]) != Declarations([SUB, ADD])
@@ -100,7 +100,7 @@ REQUESTS = [
 
 
 def test_a_request_takes_its_tools_as_a_list():
-    """L2: in the canonical form; `Declarations` is no public name."""
+    """In the canonical form; `Declarations` is no public name."""
     for tools in ([ADD], (ADD,), Declarations([ADD])):
         request = Request(HI, tools=tools)
         assert request.tools == ADDING
@@ -112,14 +112,14 @@ def test_a_request_takes_its_tools_as_a_list():
 
 
 def test_whatever_a_model_is_asked_changes_the_digest():
-    """R13: a request that differs is seen in a replay."""
+    """A request that differs is seen in a replay."""
     digests = [request.digest for request in REQUESTS]
     assert len(set(digests)) == len(digests)
     assert all(len(digest) == 32 and int(digest, 16) >= 0 for digest in digests)
 
 
 def test_what_is_kept_of_one_request_is_never_taken_for_another():
-    """R13: `1` is `True` to a dict, but not in what is sent."""
+    """`1` is `True` to a dict, but not in what is sent."""
     tools = Declarations([ADD])
     digests = {Request(HI, tools, None, parallel).digest for parallel in (True, 1, False, 0, None)}
     assert len(digests) == 5
@@ -127,7 +127,7 @@ def test_what_is_kept_of_one_request_is_never_taken_for_another():
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=range(len(REQUESTS)))
 def test_a_following_request_is_as_if_it_were_made_anew(request_):
-    """F1: what was computed of the rest is kept, and right."""
+    """What was computed of the rest is kept, and right."""
     first = request_.digest
     longer = request_.messages.then(Message("assistant", "well"))
     following = request_.following(longer)
@@ -145,7 +145,7 @@ def test_a_following_request_is_as_if_it_were_made_anew(request_):
 
 
 def test_a_digest_is_the_same_in_every_process():
-    """R13: a run goes on in another process, with other hashes."""
+    """A run goes on in another process, with other hashes."""
     program = (
         "from ferrule.values.conversation.exchange import *; from ferrule.values.conversation.message import *\n"
         "settings = {'stop': {'a', 'b', 'c', 'd'}, 'deep': [{'x': {'p', 'q', 'r'}}]}\n"
@@ -167,7 +167,7 @@ def test_a_digest_is_the_same_in_every_process():
 
 
 def test_an_answer_is_the_assistants_message():
-    """U164: calls and texts are recorded as they came."""
+    """Calls and texts are recorded as they came."""
     call = ToolCall(name="add", args={"a": 1}, id="c1")
     assert Response("hi", (call,), reasoning="hm", extra={"x": 1}).message() == Message(
         "assistant",
@@ -180,13 +180,13 @@ def test_an_answer_is_the_assistants_message():
 
 
 def test_responses_are_compared_without_the_providers_own_answer():
-    """Ours: `raw` is never journalled."""
+    """`raw` is never journalled."""
     assert Response("a", raw={"id": 1}) == Response("a", raw={"id": 2})
     assert "raw" not in repr(Response("a", raw="secret"))
 
 
 def test_the_own_answer_of_a_provider_is_decoded_when_it_is_first_read():
-    """F3: its objects, which few programs look at, were a fifth of what a run keeps."""
+    """Its objects, which few programs look at, were a fifth of what a run keeps."""
     response = Response("hi", raw=Undecoded(b'{"id": "x", "choices": [{"n": 1.0}]}'))
     again = pickle.loads(pickle.dumps(replace(response, text="ho")))
     assert response.raw == again.raw == {"id": "x", "choices": [{"n": 1.0}]}

@@ -88,7 +88,7 @@ def test_messages_render_as_openai_writes_them():
 
 
 def test_a_call_with_a_fault_is_sent_back_as_the_model_wrote_it():
-    """E34: the raw text is kept, and so the model sees its own mistake."""
+    """The raw text is kept, and so the model sees its own mistake."""
     call = ToolCall(
         name="add",
         id="c1",
@@ -112,7 +112,7 @@ def test_a_call_with_a_fault_is_sent_back_as_the_model_wrote_it():
 )
 @pytest.mark.parametrize("text", ["hi", "\ud800"], ids=["quick", "careful"])
 def test_a_call_goes_back_under_a_name_that_providers_take(name, sent, text):
-    """E34: one refused name has the whole request refused (OpenAI: `^[a-zA-Z0-9_-]+$`, at most 64)."""
+    """One refused name has the whole request refused (OpenAI: `^[a-zA-Z0-9_-]+$`, at most 64)."""
     message = Message("assistant", text, (ToolCall(name=name, id="c1"),))
     [call] = json.loads(message.json)["tool_calls"]
     assert call["function"]["name"] == sent
@@ -125,7 +125,7 @@ def test_a_call_goes_back_under_a_name_that_providers_take(name, sent, text):
     st.sampled_from([None, 40, 64]),
 )
 def test_sent_ids_are_short_of_safe_signs_and_stay_different(one, other, longest):
-    """E32: a conversation may have begun at another provider. Of none and of nothing there is no difference."""
+    """A conversation may have begun at another provider. Of none and of nothing there is no difference."""
     for each in (one, other):
         assert set(safe_id(each, longest)) <= set(string.ascii_letters + string.digits + "_-")
         assert 0 < len(safe_id(each, longest)) <= (longest or 99)
@@ -138,7 +138,7 @@ def test_what_is_safe_is_sent_as_it_is(text):
 
 
 def test_a_result_is_handed_back_as_a_tool_message():
-    """U164, D37: results are recorded as messages."""
+    """Results are recorded as messages."""
     result = ToolResult("add", "no", "c1", is_error=True, value=1)
     assert tool_message(result) == Message(
         "tool",
@@ -150,7 +150,7 @@ def test_a_result_is_handed_back_as_a_tool_message():
 
 
 def test_a_message_is_rendered_once_for_each_wire():
-    """F1: rendered once and kept."""
+    """Rendered once and kept."""
     message = Message("user", "hi")
     asked = []
 
@@ -165,7 +165,6 @@ def test_a_message_is_rendered_once_for_each_wire():
 
 
 def test_what_was_rendered_is_no_part_of_the_value():
-    """Ours."""
     message, other = Message("user", "hi"), Message("user", "hi")
     assert message.json
     assert message == other
@@ -174,13 +173,12 @@ def test_what_was_rendered_is_no_part_of_the_value():
 
 
 def test_messages_have_their_text():
-    """Ours."""
     assert Message("user", "hi").text == "hi"
     assert Message("user", (Text(text="a"), Text(text="b"))).text == "a\nb"
 
 
 def test_lone_surrogates_render():
-    """Ours: a model or a tool may send half a character; the next request must still be JSON."""
+    """A model or a tool may send half a character; the next request must still be JSON."""
     assert json.loads(Message("user", "a\ud800").json) == {"role": "user", "content": "a\ud800"}
 
 
@@ -191,7 +189,7 @@ def test_lone_surrogates_render():
     st.data(),
 )
 def test_digests_are_equal_exactly_where_conversations_are(one, other, instead, data):
-    """Ours: what two digests agree on, every wire would send alike."""
+    """What two digests agree on, every wire would send alike."""
     at = data.draw(st.integers(0, len(one) - 1))
     for another in (
         other,
@@ -218,13 +216,13 @@ def test_digests_are_equal_exactly_where_conversations_are(one, other, instead, 
     ids=range(9),
 )
 def test_each_thing_that_some_wire_sends_changes_the_digest(changed):
-    """Ours: OpenAI's form has no `is_error`, and other wires send what their models thought."""
+    """OpenAI's form has no `is_error`, and other wires send what their models thought."""
     others = [Message("user", "a"), Message("user", "a", extra={"anthropic": {"signature": "z"}})]
     assert len({Messages([each]).digest for each in (changed, *others)}) == 3
 
 
 def test_where_one_message_ends_and_the_next_begins_changes_the_digest():
-    """Ours: chained, not joined."""
+    """Chained, not joined."""
     a, b = Message("user", "a"), Message("user", "b")
     digests = [Messages(each).digest for each in ([], [a], [b], [a, b], [b, a], [a, a], [a, b, a])]
     assert len(set(digests)) == len(digests)
@@ -233,7 +231,7 @@ def test_where_one_message_ends_and_the_next_begins_changes_the_digest():
 
 
 def test_a_digest_does_not_depend_on_when_it_was_asked_for():
-    """Ours: forks before and after, on the shorter or the longer view first."""
+    """Forks before and after, on the shorter or the longer view first."""
     a, b, c = (Message("user", text) for text in "abc")
     start = Messages([a])
     longer = start.then(b)
@@ -320,7 +318,7 @@ TestMessagesAgainstFreshOnes.settings = settings(max_examples=40, stateful_step_
 
 
 def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
-    """F1: the digest costs the same at the thousandth step as at the first."""
+    """The digest costs the same at the thousandth step as at the first."""
     hashed = []
     monkeypatch.setattr(
         "ferrule.values.conversation.message.sha256",
@@ -338,7 +336,7 @@ def test_each_message_is_hashed_once_however_long_the_conversation(monkeypatch):
 
 
 def test_a_request_renders_only_the_messages_that_are_new():
-    """F3: nor does it join those of the request before again."""
+    """Nor does it join those of the request before again."""
     rendered: list[int] = []
 
     def render(messages: list[Message]) -> list[bytes]:
@@ -356,7 +354,7 @@ def test_a_request_renders_only_the_messages_that_are_new():
 
 
 def test_a_long_conversation_is_not_kept_joined():
-    """F4: each branch of it would keep a copy of the whole."""
+    """Each branch of it would keep a copy of the whole."""
     long = Messages([Message("user", "x" * 70_000)])
     assert long.joined("x", with_media) == long.joined("x", with_media) == b"x" * 70_000
     assert not long._joined
@@ -364,7 +362,7 @@ def test_a_long_conversation_is_not_kept_joined():
 
 @pytest.mark.usefixtures("busy_switching")
 def test_a_thread_may_send_a_conversation_while_another_branches_off():
-    """Ours: "dictionary changed size during iteration" ended one of two runs that share the beginning of a conversation."""
+    """ "dictionary changed size during iteration" ended one of two runs that share the beginning of a conversation."""
     wires = [str(i) for i in range(200)]
     for _ in range(20):
         base = Messages([Message("user", "q")])
@@ -380,7 +378,7 @@ def test_a_thread_may_send_a_conversation_while_another_branches_off():
 
 @pytest.mark.usefixtures("busy_switching")
 def test_threads_that_ask_for_digests_of_shared_messages_all_get_the_right_ones():
-    """Ours: two runs that share the beginning of a conversation are digested at the same time."""
+    """Two runs that share the beginning of a conversation are digested at the same time."""
     for _ in range(30):
         log = Messages()
         views = [log := log.then(Message("user", str(i))) for i in range(30)]
@@ -400,7 +398,7 @@ def test_threads_that_ask_for_digests_of_shared_messages_all_get_the_right_ones(
 
 
 def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
-    """Ours: the interleaving that would put a digest in twice, and so every later one in the wrong place."""
+    """The interleaving that would put a digest in twice, and so every later one in the wrong place."""
     views = [Messages([Message("user", text) for text in "abc"])]
     views.append(views[0].then(Message("user", "d")))
     real = hashlib.sha256
@@ -430,6 +428,6 @@ def test_two_threads_at_one_message_write_its_digest_once(monkeypatch):
     st.none() | st.text(),
 )
 def test_the_bytes_of_a_message_are_its_openai_form(role, content, calls, call_id):
-    """Ours: put together piece by piece for speed, and the same as the whole form written at once."""
+    """Put together piece by piece for speed, and the same as the whole form written at once."""
     message = Message(role, content, tuple(calls), tool_call_id=call_id)
     assert message.json == json_bytes(sent_message(message))

@@ -186,7 +186,7 @@ def test_any_words_are_found_between_tags(thought: str, text: str, tags: tuple[s
 
 @pytest.mark.parametrize("head", ["", "<think>a</think>"])
 def test_a_long_stream_of_blanks_before_the_answer_is_looked_at_once(head: str) -> None:
-    """Ours: a megabyte of them, piece by piece, took minutes."""
+    """A megabyte of them, piece by piece, took minutes."""
     splitter = ThoughtSplitter()
     pieces = [
         *splitter.feed(head),

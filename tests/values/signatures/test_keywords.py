@@ -25,13 +25,13 @@ def test_a_misspelled_keyword_is_refused_with_the_one_that_is_meant(
     wrong: str,
     says: str,
 ) -> None:
-    """Ours: it was dropped without a word."""
+    """It was dropped without a word."""
     with pytest.raises(SignatureError, match=says):
         declare(**{wrong: "x"})
 
 
 def test_other_keywords_are_taken_as_in_dspy() -> None:
-    """Ours: programs that come from DSPy have them."""
+    """Programs that come from DSPy have them."""
     given: dict[str, Any] = {
         "prefix": "P:",
         "format": str,

@@ -80,7 +80,7 @@ def test_a_value_out_of_json_is_taken_as_it_is_and_read_as_text_only_where_it_do
     value: Any,
     found: Any,
 ) -> None:
-    """D36: what a JSON answer says in a string is that string."""
+    """What a JSON answer says in a string is that string."""
     assert is_same(made(kind).check_output("a", value, is_value=True), found)
 
 
@@ -131,7 +131,7 @@ TEXTS: list[tuple[Any, str, Any]] = [
     ids=[f"{kind} of {text!r}" for kind, text, _ in TEXTS],
 )
 def test_a_text_is_itself_where_text_fits(kind: Any, text: str, found: Any) -> None:
-    """D36: it is read as JSON only for null, an object or an array; a boolean is never a number."""
+    """It is read as JSON only for null, an object or an array; a boolean is never a number."""
     assert is_same(made(kind).check_output("a", text), found)
 
 
@@ -180,7 +180,6 @@ def test_a_value_that_fits_in_no_way_is_told() -> None:
 
 @given(st.text())
 def test_any_string_of_json_is_itself_where_text_fits(text: str) -> None:
-    """D36, U165."""
     for kind in (str | None, int | str, Any, list[str] | str, Sequence[int] | str | None):
         assert is_same(made(kind).check_output("a", text, is_value=True), text)
 

@@ -41,7 +41,6 @@ class QA(Signature):
 
 
 def test_a_class_tells_instructions_and_fields() -> None:
-    """U161, U162, D43."""
     assert QA.instructions == "Answer the question.\n\nBe brief."
     assert list(QA.fields) == ["question", "k", "hints", "answer", "point"]
     assert list(QA.input_fields) == ["question", "k", "hints"]
@@ -64,7 +63,6 @@ def test_a_signature_of_a_signature_is_that_signature_or_one_with_other_instruct
 
 
 def test_without_a_docstring_the_fields_are_the_instruction() -> None:
-    """D43."""
     assert (
         Signature("a, b -> c").instructions == "Given the fields `a`, `b`, produce the fields `c`."
     )
@@ -73,8 +71,6 @@ def test_without_a_docstring_the_fields_are_the_instruction() -> None:
 
 
 def test_a_subclass_inherits_fields_and_instruction() -> None:
-    """Ours."""
-
     class More(QA):
         score: float = OutputField()
 
@@ -83,7 +79,7 @@ def test_a_subclass_inherits_fields_and_instruction() -> None:
 
 
 def test_types_of_a_function_are_found_though_annotations_are_text() -> None:
-    """Ours: this file's annotations are text, `Local` is local."""
+    """This file's annotations are text, `Local` is local."""
 
     class Local(BaseModel):
         n: int
@@ -96,7 +92,7 @@ def test_types_of_a_function_are_found_though_annotations_are_text() -> None:
 
 
 def test_a_field_may_have_the_name_of_what_a_signature_tells() -> None:
-    """Ours: its default is kept; methods, and what is inherited, are another matter."""
+    """Its default is kept; methods, and what is inherited, are another matter."""
 
     class Made(Signature):
         instructions: str = InputField("be nice", desc="d")
@@ -136,14 +132,13 @@ def test_ordinary_words_are_names_of_fields(name: str) -> None:
 
 
 def test_outputs_are_typed_attributes_of_an_instance() -> None:
-    """D42: usable as a pydantic model."""
+    """Usable as a pydantic model."""
     found = QA.model_construct(answer=["a"], point=Point(x=1))
     assert (found.answer, found.point.x) == (["a"], 1)
     assert QA(question="q", answer=["a"], point={"x": 1}).point == Point(x=1)
 
 
 def test_mistakes_in_a_class_name_the_field() -> None:
-    """D43."""
     with pytest.raises(SignatureError, match=r"`Bare.question` is neither"):
 
         class Bare(Signature):
@@ -197,8 +192,6 @@ def test_desc_and_description_are_one_thing() -> None:
 
 
 def test_class_variables_and_annotated_fields_are_understood() -> None:
-    """Ours."""
-
     class Odd(Signature):
         KIND: ClassVar[str] = "x"
         question: Annotated[str, InputField(desc="d")]
@@ -211,7 +204,6 @@ def test_class_variables_and_annotated_fields_are_understood() -> None:
 
 
 def test_two_outputs_for_calls_are_refused() -> None:
-    """E52."""
     with pytest.raises(SignatureError, match="one"):
         Signature(
             {
@@ -228,7 +220,7 @@ def test_two_outputs_for_calls_are_refused() -> None:
     ids=range(4),
 )
 def test_an_output_for_calls_holds_all_of_them(kind: Any) -> None:
-    """E51, E52: `ToolCalls`, or that or None."""
+    """`ToolCalls`, or that or None."""
     with pytest.raises(SignatureError, match=r"`ToolCalls` or `ToolCalls \| None`"):
         Signature({"q": InputField(), "calls": (kind, OutputField())})
     for fine in (ToolCalls, ToolCalls | None, Optional[ToolCalls]):
@@ -238,7 +230,7 @@ def test_an_output_for_calls_holds_all_of_them(kind: Any) -> None:
 
 
 def test_a_name_stands_once_among_inputs_and_outputs() -> None:
-    """E53: also for tools and their calls."""
+    """Also for tools and their calls."""
     with pytest.raises(SignatureError, match="`calls` appears as an input and as an output"):
         Signature("q, calls: list[str] -> calls: ToolCalls")
     with pytest.raises(SignatureError, match="already"):
@@ -249,7 +241,6 @@ def test_a_name_stands_once_among_inputs_and_outputs() -> None:
 
 
 def test_fields_are_added_at_their_place_and_the_original_stays() -> None:
-    """D43."""
     made = Signature("a, b -> c", "do")
     assert made.append("d", OutputField(), int).signature == "a, b -> c, d"
     assert made.append("d", InputField()).signature == "a, b, d -> c"
@@ -279,7 +270,6 @@ def test_instructions_may_hold_a_lone_surrogate() -> None:
 
 
 def test_changes_keep_constraints_defaults_and_descriptions() -> None:
-    """Ours."""
     made = QA.append("extra", OutputField(), str).delete("point").prepend("first", InputField())
     assert made.defaults == {"k": 3, "hints": []}
     with pytest.raises(InputError, match="greater than or equal to 1"):
@@ -362,14 +352,11 @@ IMPOSSIBLE: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("change", "name"), IMPOSSIBLE.values(), ids=IMPOSSIBLE)
 def test_impossible_changes_are_told_with_the_name(change: Any, name: str) -> None:
-    """D43."""
     with pytest.raises(SignatureError, match=name):
         change(Signature("a -> b"))
 
 
 def test_equality_is_by_content() -> None:
-    """D43."""
-
     class Same(Signature):
         """do"""
 
@@ -397,7 +384,6 @@ def test_equality_is_by_content() -> None:
 
 
 def test_a_dumped_state_comes_back() -> None:
-    """D41, D13."""
     state = QA.with_instructions("new").with_updated_fields("question", desc="asked").dump_state()
     loaded = QA.load_state(state)
     assert loaded.instructions == "new"
@@ -412,7 +398,6 @@ def test_a_dumped_state_comes_back() -> None:
 
 
 def test_all_wrong_inputs_are_told_at_once() -> None:
-    """U144, D8."""
     with pytest.raises(InputError) as raised:
         Signature(
             "question, n: int, point: Point -> answer",
@@ -497,7 +482,6 @@ def test_wrong_inputs_of_a_signature_written_as_text_name_its_fields() -> None:
 
 
 def test_inputs_are_coerced_and_defaults_filled_in_afresh() -> None:
-    """U144."""
     first = QA.check_inputs({"question": "q", "k": "5"})
     assert first == {"question": "q", "k": 5, "hints": []}
     first["hints"].append("mine")
@@ -505,7 +489,7 @@ def test_inputs_are_coerced_and_defaults_filled_in_afresh() -> None:
 
 
 def test_an_input_of_no_written_type_takes_anything() -> None:
-    """D43: string form."""
+    """String form."""
     thing = object()
     for value in (thing, None, b"", [1]):
         assert Signature("a -> b").check_inputs({"a": value}) == {"a": value}
@@ -567,7 +551,7 @@ READ: list[tuple[Any, Any, Any]] = [
     ids=[f"{kind} of {value!r}" for kind, value, _ in READ],
 )
 def test_outputs_are_read_from_values_and_from_text(kind: Any, value: Any, found: Any) -> None:
-    """U130, U143: typed outputs, after repair."""
+    """Typed outputs, after repair."""
     made = Signature({"q": InputField(), "a": (kind, OutputField())})
     got = made.check_output("a", value)
     assert got == found
@@ -603,7 +587,7 @@ def test_outputs_that_do_not_fit_are_errors_a_model_can_read(
     value: Any,
     said: str,
 ) -> None:
-    """U143, D36: null is no text; constraints are enforced; no URL, no traceback."""
+    """Null is no text; constraints are enforced; no URL, no traceback."""
     with pytest.raises(ValueError, match=said) as raised:
         Signature({"q": InputField(), "a": (kind, OutputField())}).check_output("a", value)
     assert "http" not in str(raised.value)
@@ -611,13 +595,11 @@ def test_outputs_that_do_not_fit_are_errors_a_model_can_read(
 
 
 def test_an_unknown_output_is_an_error() -> None:
-    """Ours."""
     with pytest.raises(ValueError, match=r"`nope`.*answer"):
         QA.check_output("nope", 1)
 
 
 def test_many_problems_of_one_value_are_cut_short() -> None:
-    """Ours."""
     with pytest.raises(ValueError, match="and 92 more"):
         Signature("a -> b: list[int]").check_output("b", ["x"] * 100)
 
@@ -670,8 +652,6 @@ def test_classes_of_one_name_are_told_apart_without_naming_ferrules_modules() ->
 
 
 def test_types_json_schema_cannot_say_are_left_open_there_and_checked_here() -> None:
-    """Ours."""
-
     class Thing:
         pass
 
@@ -698,7 +678,7 @@ def test_what_is_derived_is_made_once() -> None:
 
 
 def test_throwaway_signatures_are_freed() -> None:
-    """Ours: nothing outside keeps a signature."""
+    """Nothing outside keeps a signature."""
     import weakref
 
     made = Signature("a -> b").append("c", OutputField())

@@ -31,7 +31,6 @@ def types(text: str, **custom: Any) -> dict[str, Any]:
 
 
 def test_names_types_and_defaults_are_read() -> None:
-    """D43, U144."""
     fields = read_fields("question, k: int = 3 -> answer: list[str], score: float")
     assert [
         (name, field.role, field.annotation, field.is_untyped) for name, field in fields.items()
@@ -66,12 +65,11 @@ def test_names_types_and_defaults_are_read() -> None:
     ],
 )
 def test_types_are_known_by_name(written: str, kind: Any) -> None:
-    """D43: builtins, typing, ferrule's own."""
+    """Builtins, typing, ferrule's own."""
     assert types(f"a -> b: {written}")["b"] == kind
 
 
 def test_own_types_are_given_by_name() -> None:
-    """D43."""
     assert types("a: Place -> b: list[geo.Place]", Place=Point, **{"geo.Place": Point}) == {
         "a": Point,
         "b": list[Point],
@@ -167,26 +165,24 @@ def test_public_types_of_ferrule_are_found_by_their_full_names() -> None:
     ],
 )
 def test_what_makes_no_sense_is_told_with_field_and_reason(text: str, reason: str) -> None:
-    """D43: errors name the field."""
+    """Errors name the field."""
     with pytest.raises(SignatureError, match=reason):
         Signature(text)
 
 
 def test_trailing_commas_and_odd_blanks_do_not_matter() -> None:
-    """Ours."""
     assert types("\n a ,\tb:int,\n->\n c ,") == {"a": str, "b": int, "c": str}
 
 
 @given(st.text())
 def test_any_text_is_a_signature_or_a_signature_error(text: str) -> None:
-    """Ours."""
     for written in (text, f"a: {text} -> b", f"a -> b = {text}"):
         with contextlib.suppress(SignatureError):
             read_fields(written)
 
 
 def test_a_list_of_types_is_no_type() -> None:
-    """Ours: any value fitted."""
+    """Any value fitted."""
     with pytest.raises(
         SignatureError,
         match=r"Field `b`: '\[int\]' is not a type; write `list\[int\]`",

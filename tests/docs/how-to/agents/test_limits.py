@@ -20,12 +20,10 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/agents/limits.md") == []
 
 
 def test_every_limit_stands_on_the_page() -> None:
-    """A14."""
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in fields_of(Limits()) if f"| `{name}` |" not in page] == []
 

@@ -24,7 +24,6 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/agents/types.md") == []
 
 
@@ -86,8 +85,6 @@ def test_load_brings_no_output_validator_back(tmp_path) -> None:
 
 
 def test_the_type_of_an_input_is_checked_in_a_signature_and_not_in_a_forward() -> None:
-    """E4."""
-
     def refuse(text: str) -> str:
         raise ValueError(f"not {text}")
 

@@ -19,12 +19,10 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/models/adapters.md") == []
 
 
 def test_the_page_names_every_override_that_is_refused() -> None:
-    """Ours."""
     table = PAGE.read_text(encoding="utf-8").partition("| of DSPy or udspy")[2]
     named = {
         name

@@ -35,12 +35,11 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/models/models.md") == []
 
 
 def test_the_table_holds_every_provider_with_its_wire_and_its_keys() -> None:
-    """L1: the usual environment variables."""
+    """The usual environment variables."""
     keys = {
         provider.name: ", or ".join(
             f"`{name}`" for name in (provider.key_variable, *provider.other_variables) if name
@@ -54,14 +53,12 @@ def test_the_table_holds_every_provider_with_its_wire_and_its_keys() -> None:
 
 
 def test_the_table_holds_every_wire_and_where_it_is_asked() -> None:
-    """L3."""
     assert {name: place for name, _, place in rows("Wires")} == {
         f"`{name}`": f"`{wire(name).path('MODEL')}`" for name in WIRES
     }
 
 
 def test_the_options_have_the_defaults_that_the_page_says() -> None:
-    """L4."""
     parameters = inspect.signature(LM.__init__).parameters
     said = {
         name.strip("`"): int(default)
@@ -83,7 +80,6 @@ def refused_at_once() -> list[str]:
 
 @pytest.mark.parametrize("name", refused_at_once())
 def test_a_setting_that_the_table_refuses_is_refused(name: str) -> None:
-    """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         LM("ollama/m", **{name: 1})
 
@@ -94,7 +90,7 @@ def test_a_setting_that_the_table_refuses_is_refused(name: str) -> None:
     ["messages", "tools", "response_format", "stream", "tool_choice", "parallel_tool_calls"],
 )
 def test_what_the_request_says_is_refused_on_every_wire(name: str, setting: str) -> None:
-    """E17: also the two wishes that a program may have."""
+    """Also the two wishes that a program may have."""
     with pytest.raises(ConfigurationError, match=f"`{setting}`"):
         LM("http://127.0.0.1:1/v1", model="m", wire=name, max_retries=0, **{setting: "x"})("hi")
 
@@ -125,7 +121,6 @@ def test_what_the_request_says_is_refused_on_every_wire(name: str, setting: str)
     ids=list(WIRES),
 )
 def test_three_settings_have_the_form_of_each_wire(name: str, expected: dict[str, Any]) -> None:
-    """L2."""
     settings = {"max_tokens": 321, "stop": "<end>", "reasoning_effort": "low"}
     asked = Request(Messages([Message("user", "q")]))
     body = json.loads(wire(name).render(asked, model="gemini-3-pro", settings=settings))

@@ -37,13 +37,12 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/models/schemas.md") == []
 
 
 @pytest.mark.parametrize("row", CASES)
 def test_the_table_says_what_happens(row: str) -> None:
-    """L6: a cell says "unchanged" exactly where nothing is lost, and "no strict mode" exactly where there is none."""
+    """A cell says "unchanged" exactly where nothing is lost, and "no strict mode" exactly where there is none."""
     [cells] = re.findall(
         rf"^\| {re.escape(row)}[^|]*\|(.*)\|$",
         PAGE.read_text(encoding="utf-8"),

@@ -18,17 +18,15 @@ PREFIXES = ("gen_ai.", "ferrule.", "mcp.", "server.", "error.", "operation.")
 
 
 def test_every_block_of_the_page_runs(execute) -> None:
-    """O1."""
     execute("docs/how-to/running/observability.md")
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/running/observability.md") == []
 
 
 def test_the_page_lists_every_name_that_is_sent() -> None:
-    """O6: with the version that it is of."""
+    """With the version that it is of."""
     tables = "\n".join(line for line in PAGE.splitlines() if line.startswith("| "))
     values = [
         value for key, value in vars(names).items() if key.isupper() and isinstance(value, str)

@@ -35,12 +35,11 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/running/runs.md") == []
 
 
 def test_the_numbers_of_the_page_are_the_defaults() -> None:
-    """R14, A3: thirty seconds, five recoveries."""
+    """Thirty seconds, five recoveries."""
     defaults = {
         name: each.default for name, each in inspect.signature(SQLiteStore).parameters.items()
     }
@@ -53,7 +52,7 @@ def test_the_numbers_of_the_page_are_the_defaults() -> None:
 
 
 def test_the_page_names_what_a_store_does() -> None:
-    """Ours: every method of the port, but the ways of writing an entry, which are one."""
+    """Every method of the port, but the ways of writing an entry, which are one."""
     [said] = re.findall(r"small protocol: ([a-z_, ]+)\.", PAGE.read_text(encoding="utf-8"))
     methods = {name for name in vars(Store) if not name.startswith("_")} - {
         "aappend",

@@ -18,12 +18,10 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/running/services.md") == []
 
 
 def test_the_page_shows_the_service_word_for_word() -> None:
-    """Ours."""
     page = (ROOT / "docs" / "how-to" / "running" / "services.md").read_text(encoding="utf-8")
     parts = re.findall(r"<!-- (examples/apps/\w+\.py) -->\n```py\n(.*?)```\n", page, re.DOTALL)
     assert len(parts) == page.count("<!-- examples/apps/")

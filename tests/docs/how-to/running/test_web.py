@@ -17,7 +17,6 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_the_page_names_every_option() -> None:
-    """Ours."""
     page = (ROOT / "docs" / "how-to" / "running" / "web.md").read_text(encoding="utf-8")
     command = (ROOT / "src" / "ferrule" / "cli" / "commands" / "ui.py").read_text(encoding="utf-8")
     assert [option for option in re.findall(r'"(--[a-z-]+)', command) if option not in page] == []

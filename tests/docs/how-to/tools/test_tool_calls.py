@@ -18,7 +18,6 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
-    """Ours."""
     assert links("docs/how-to/tools/tool-calls.md") == []
 
 
@@ -28,13 +27,12 @@ def test_no_link_of_the_page_is_broken(links) -> None:
     ids=lambda kind: kind.__name__,
 )
 def test_the_classes_of_the_table_are_one_family(kind: type) -> None:
-    """E57, E63."""
     assert issubclass(kind, BoundaryError)
     assert issubclass(BoundaryError, ValueError)
 
 
 def test_every_code_and_every_reason_stands_on_the_page() -> None:
-    """E10, E63: the docstrings that name them, and the page, agree."""
+    """The docstrings that name them, and the page, agree."""
     page = PAGE.read_text(encoding="utf-8")
     for source in (BoundaryError.__doc__, tool_inputs.__doc__):
         words = {word for word in (source or "").split("`")[1::2] if "_" in word}
@@ -43,7 +41,6 @@ def test_every_code_and_every_reason_stands_on_the_page() -> None:
 
 
 def test_the_page_tells_types_tags_adapter_behaviour_and_non_goals() -> None:
-    """E63."""
     headings = [
         line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("## ")
     ]

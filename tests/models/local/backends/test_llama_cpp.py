@@ -61,7 +61,6 @@ def test_greedy_and_narrow_sampling_agree(name):
 
 @needs_llama
 def test_typed_outputs_and_a_whole_agent_are_valid(name):
-    """C14."""
     lm = LM(name, max_tokens=700, thought_chars=20, seed=1, **CHANCE)
     assert isinstance(
         Predict("question -> answer: int, sure: bool")(question="?", lm=lm).answer,

@@ -57,7 +57,6 @@ def test_greedy_and_narrow_sampling_agree(folder):
 
 @needs_torch
 def test_padded_rows_of_the_scores_are_never_tokens(tmp_path):
-    """C7."""
     lm = LM(
         f"local:{save_tiny_llama(tmp_path, padded=4000)}",
         max_tokens=200,

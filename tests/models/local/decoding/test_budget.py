@@ -57,7 +57,6 @@ def tokens_of(constraint, text: bytes):
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
 def test_every_budget_that_the_shortest_answer_fits_in_is_kept(schema):
-    """C9."""
     constraint = Constraint.of_schema(BYTES, schema)
     chance = random.Random(1)
     for extra in [0, 0, 1, 2, 3, 5, 8, 13, 30, 60]:

@@ -64,7 +64,7 @@ PARTS = {
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_goes_in_the_providers_form(name):
-    """L2, E13: in messages and in results alike."""
+    """In messages and in results alike."""
     part, expected = PARTS[name]
     assert content_blocks((part,), "messages") == [expected]
     assert result_block(Message("tool", (part,), tool_call_id="t"))["content"] == [expected]
@@ -83,7 +83,7 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_a_part_that_the_provider_takes_not_is_named_in_its_stead(name, monkeypatch, caplog):
-    """L2: told once in the log."""
+    """Told once in the log."""
     monkeypatch.setattr(payload, "_logged", set())
     for _ in range(2):
         [block] = content_blocks((LEFT[name],), "messages")
@@ -119,7 +119,7 @@ def test_a_result_says_whether_it_is_an_error(content, is_error, rest):
 
 
 def test_a_name_and_an_id_that_the_provider_refuses_are_changed():
-    """E32, E34: a model may have called a tool that there is not, and a conversation may have begun at another provider."""
+    """A model may have called a tool that there is not, and a conversation may have begun at another provider."""
     block = call_block(ToolCall(name="a.b c", id="functions.add:0"))
     assert block["name"] == "a_b_c"
     assert block["id"].startswith("functions_add_0_")
@@ -147,14 +147,13 @@ VALUES = st.recursive(
 
 @given(NAMES, NAMES, st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
 def test_a_call_is_read_as_it_was_written(name, call_id, args):
-    """E32, E33, E40."""
     call = ToolCall(name=name, args=args, id=call_id)
     if list(args) != ["INVALID_JSON"]:
         assert call_in(call_block(call), 0) == call
 
 
 def test_calls_that_are_gone_from_the_message_do_not_go_back():
-    """Ours: a call without its result would be refused; what else came stays in its order."""
+    """A call without its result would be refused; what else came stays in its order."""
     came = [
         {"type": "tool_use", "id": "a", "name": "x", "input": {}, "caller": {"type": "direct"}},
         {"type": "thinking", "thinking": "t", "signature": "s"},

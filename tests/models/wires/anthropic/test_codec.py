@@ -124,13 +124,11 @@ REQUESTS = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_rendered_as_the_golden_file_says(name):
-    """L2, L3, L7, E13."""
     request, keywords = REQUESTS[name]
     assert said(request, **keywords) == golden(name)
 
 
 def test_the_provider_speaks_its_own_wire_unless_another_is_wished():
-    """L1, L3."""
     provider, model = choose("anthropic/claude-opus-5-5", None, None)
     assert (provider.wire, model, address(provider.base_url, path(model))) == (
         "anthropic",
@@ -145,7 +143,6 @@ def test_the_provider_speaks_its_own_wire_unless_another_is_wished():
 
 
 def test_the_address_and_the_headers_are_the_providers():
-    """L3."""
     assert path("m") == path("m", stream=True) == "/messages"
     assert headers("k") == {"x-api-key": "k", "anthropic-version": "2023-06-01"}
     assert headers(None) == {"anthropic-version": "2023-06-01"}
@@ -166,7 +163,6 @@ def test_the_address_and_the_headers_are_the_providers():
     ids=["auto", "none", "required", "one_call", "named", "own_form", "only_parallel", "nothing"],
 )
 def test_choices_of_tools_are_said_in_the_providers_words(choice, parallel, expected):
-    """E14."""
     assert (
         said(asking(tools=Declarations([ADD]), tool_choice=choice, parallel=parallel)).get(
             "tool_choice",
@@ -186,7 +182,6 @@ def test_an_answer_has_room_unless_a_setting_says_how_much():
 
 
 def test_settings_that_meet_in_one_field_are_put_together():
-    """Ours."""
     shape = Shape("json_schema", {"type": "object", "properties": {}})
     body = said(
         asking(
@@ -215,12 +210,11 @@ def test_settings_that_meet_in_one_field_are_put_together():
     ids=["any", "open", "odd"],
 )
 def test_a_shape_that_the_provider_cannot_hold_to_is_not_sent(shape):
-    """L6: it would refuse the request, and the prompt says the shape as well."""
+    """It would refuse the request, and the prompt says the shape as well."""
     assert "output_config" not in said(asking(shape=shape))
 
 
 def test_extra_goes_out_unchecked_and_last():
-    """L2."""
     body = said(asking(settings={"extra": {"container": "c", "model": "other"}, "max_tokens": 1}))
     assert (body["model"], body["container"]) == ("other", "c")
     assert list(body)[-1] == "messages"
@@ -240,20 +234,17 @@ def test_extra_goes_out_unchecked_and_last():
     ],
 )
 def test_a_setting_may_not_say_what_the_request_says(name):
-    """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         render(asking(settings={name: 1}), model="m", settings={})
 
 
 def test_the_settings_of_a_model_are_not_changed_by_a_request():
-    """Ours."""
     settings = {"extra": {"a": 1}, "prompt_cache": False, "temperature": 0}
     render(asking(settings={"extra": {"b": 1}}), model="m", settings=settings)
     assert settings == {"extra": {"a": 1}, "prompt_cache": False, "temperature": 0}
 
 
 def test_strict_tools_and_tools_without_parameters_are_declared():
-    """E13."""
     strict = {"type": "function", "function": {**ADD["function"], "strict": True}}
     tools = said(asking(tools=Declarations([strict, NOW])), settings={"prompt_cache": False})[
         "tools"
@@ -271,7 +262,7 @@ def test_an_empty_answer_is_left_away_and_an_empty_question_says_so():
 
 
 def test_an_instruction_in_the_midst_stays_where_it_is():
-    """L7: at the top it would change what is cached."""
+    """At the top it would change what is cached."""
     body = said(
         asking(
             Message("system", "a"),
@@ -293,7 +284,7 @@ def test_an_instruction_in_the_midst_stays_where_it_is():
     ),
 )
 def test_any_text_and_any_setting_give_json(text, settings):
-    """L2: lone surrogates and NaN included."""
+    """Lone surrogates and NaN included."""
     body = json.loads(
         render(asking(Message("user", text + "!"), settings=settings), model="m", settings={}),
     )
@@ -319,7 +310,7 @@ def conversation(steps: int, *, per_step: int = 2) -> list[Request]:
 
 
 def test_each_of_thirty_requests_begins_with_the_one_before():
-    """L7: tools, system and messages to the byte; cache markers are no part of the prompt."""
+    """Tools, system and messages to the byte; cache markers are no part of the prompt."""
     bodies = [render(request, model="m", settings={}) for request in conversation(30)]
     plain = [unmarked(body) for body in bodies]
     assert all(later.startswith(earlier.removesuffix(b"]}")) for earlier, later in pairwise(plain))
@@ -330,7 +321,6 @@ def test_each_of_thirty_requests_begins_with_the_one_before():
 
 
 def test_markers_stand_on_tools_system_the_last_message_and_where_the_request_before_ended():
-    """L7."""
     first, second, third = (said(request) for request in conversation(2))
     assert marked(first) == ["tools/now", "system/Use tools.", "messages/0/0"]
     assert marked(second) == ["tools/now", "system/Use tools.", "messages/0/0", "messages/2/1"]
@@ -339,14 +329,14 @@ def test_markers_stand_on_tools_system_the_last_message_and_where_the_request_be
 
 
 def test_the_results_of_one_turn_are_one_message_of_the_user():
-    """E67: the provider demands it."""
+    """The provider demands it."""
     body = said(conversation(1)[-1])
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
     assert [block["tool_use_id"] for block in body["messages"][2]["content"]] == ["t0_0", "t0_1"]
 
 
 def test_a_single_question_is_not_written_to_the_cache():
-    """Ours: it is not asked again, and writing costs a quarter more."""
+    """It is not asked again, and writing costs a quarter more."""
     assert marked(said(asking(Message("system", "s"), Message("user", "u")))) == ["system/s"]
     examples = asking(
         Message("system", "s"),
@@ -358,7 +348,6 @@ def test_a_single_question_is_not_written_to_the_cache():
 
 
 def test_caching_is_a_setting():
-    """L7."""
     request = conversation(2)[-1]
     assert marked(said(request, settings={"prompt_cache": False})) == []
     for on in (True, None):
@@ -404,7 +393,7 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
 
 
 def test_tools_are_put_in_the_providers_form_once(monkeypatch):
-    """L6: however many steps follow; they are known again by their JSON."""
+    """However many steps follow; they are known again by their JSON."""
     made = []
     monkeypatch.setattr(
         "ferrule.models.wires.anthropic.codec.json_bytes",
@@ -486,7 +475,6 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_read_as_expected(name):
-    """L2, L3, E20, E21, E27, E28, E62."""
     payload = golden(name)
     assert read(payload) == ANSWERS[name]
     assert read(payload).raw == payload
@@ -495,7 +483,7 @@ def test_an_answer_is_read_as_expected(name):
 
 @pytest.mark.parametrize("name", ["answer_thinking", "answer_search"])
 def test_what_the_provider_wants_back_goes_back_unchanged(name):
-    """L2: signed thoughts, blocks of its own tools, citations; in their order."""
+    """Signed thoughts, blocks of its own tools, citations; in their order."""
     payload = golden(name)
     response = read(payload)
     journalled = json.loads(json.dumps(response.extra))
@@ -512,7 +500,6 @@ def test_what_the_provider_wants_back_goes_back_unchanged(name):
 
 
 def test_thoughts_are_read_as_reasoning():
-    """E28."""
     response = read(golden("answer_thinking"))
     assert (response.reasoning, response.text, response.tool_calls) == (
         "Which city? Paris.",
@@ -537,7 +524,7 @@ def test_thoughts_go_back_before_what_the_message_says_now():
 
 
 def test_a_conversation_may_go_on_at_another_provider():
-    """E13: what belongs to one is nothing to the other."""
+    """What belongs to one is nothing to the other."""
     ours = read(golden("answer_thinking")).message()
     assert (
         json.loads(render_openai(asking(ours), model="m", settings={}))["messages"][0]["content"]
@@ -555,7 +542,7 @@ def test_a_conversation_may_go_on_at_another_provider():
 
 
 def test_arguments_that_are_no_object_are_a_fault_of_the_call():
-    """E34, E36, E37, E39: the good call beside them is kept."""
+    """The good call beside them is kept."""
     blocks = [
         {"type": "tool_use", "id": "a", "name": "add", "input": [1]},
         {"type": "tool_use", "id": "b", "name": "", "input": {}},
@@ -590,7 +577,6 @@ def test_an_answer_of_nothing_at_its_end_is_an_answer():
     ids=["own", "stop", "none"],
 )
 def test_reasons_are_the_houses_or_the_providers_own(reason, expected):
-    """L2."""
     assert read({"content": "hi", "stop_reason": reason}) == Response(
         "hi",
         finish_reason=expected,
@@ -641,7 +627,6 @@ def test_reasons_are_the_houses_or_the_providers_own(reason, expected):
     ],
 )
 def test_what_is_no_answer_is_an_error(payload, kind):
-    """L4, E24."""
     with pytest.raises(kind) as caught:
         read(payload)
     assert type(caught.value) is kind
@@ -653,7 +638,6 @@ def test_what_is_no_answer_is_an_error(payload, kind):
     ids=["empty", "html", "half", "null", "list", "bytes"],
 )
 def test_a_body_that_is_no_object_is_a_bad_request(body):
-    """L4."""
     with pytest.raises(BadRequestError):
         read(body)
 
@@ -680,7 +664,7 @@ KEYS = ["stop_reason", "stop_details", "usage", "model", "id"]
 
 @given(st.lists(BLOCK | JSON, max_size=4) | JSON, st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(content, rest):
-    """L4: and what it gives can be sent back."""
+    """And what it gives can be sent back."""
     try:
         response = read({"content": content, **rest})
     except LMError:
@@ -708,7 +692,6 @@ def test_an_answer_with_anything_in_one_place_gives_a_response_or_an_error_of_th
     number,
     value,
 ):
-    """L4."""
     mutated = json.loads(json.dumps(payload))
     found = places(mutated)
     holder, key = found[number % len(found)]
@@ -721,7 +704,7 @@ def test_an_answer_with_anything_in_one_place_gives_a_response_or_an_error_of_th
 
 
 def test_a_call_with_a_fault_can_be_sent():
-    """E39: `input` must be an object."""
+    """`input` must be an object."""
     call = ToolCall(
         name="add",
         id="t",

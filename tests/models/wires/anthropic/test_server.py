@@ -87,7 +87,7 @@ def assembled(*pieces: bytes) -> Response:
 
 
 def test_a_request_is_read_as_it_was_made():
-    """L3, E67: every message, the tools, the choice, the shape, the settings."""
+    """Every message, the tools, the choice, the shape, the settings."""
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     request = Request(
         CONVERSATION,
@@ -114,7 +114,6 @@ def test_a_request_is_read_as_it_was_made():
 
 
 def test_thoughts_of_an_answer_are_read_with_what_belongs_to_them():
-    """L2."""
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "text", "text": "hi"},
@@ -124,7 +123,6 @@ def test_thoughts_of_an_answer_are_read_with_what_belongs_to_them():
 
 
 def test_forms_that_other_clients_send_are_read():
-    """L9."""
     body = {
         "model": "x",
         "system": "Be kind.",
@@ -173,7 +171,7 @@ BROKEN = st.builds(
 
 @given(st.lists(SOUND | BROKEN, min_size=1, max_size=4))
 def test_any_calls_survive_a_dump_and_the_way_over_the_wire(entries):
-    """E31-E40, E67: order, duplicates, ids, values, faults."""
+    """Order, duplicates, ids, values, faults."""
     made = ToolCalls.model_validate(
         [{**entry, "id": f"t{place}"} for place, entry in enumerate(entries)],
     )
@@ -239,7 +237,6 @@ def test_any_calls_survive_a_dump_and_the_way_over_the_wire(entries):
     ],
 )
 def test_what_is_no_request_is_refused_with_its_place(body, place):
-    """L9."""
     with pytest.raises(InputError, match=place):
         receive(body, "/v1/messages")
 
@@ -279,7 +276,6 @@ MESSAGE = st.fixed_dictionaries(
     ),
 )
 def test_a_request_of_anything_is_read_or_refused(messages, rest):
-    """L9."""
     try:
         assert receive({"messages": messages, **rest}, "/v1/messages").request.messages
     except InputError:
@@ -329,13 +325,12 @@ def without_extra(response: Response) -> Response:
 
 @given(responses())
 def test_a_response_is_read_as_it_was_answered(response):
-    """L3, L9."""
     assert without_extra(read(json_bytes(answer(response, model="m")))) == response
 
 
 @given(responses(), st.integers(1, 5))
 def test_a_response_is_read_as_it_was_streamed(response, size):
-    """L3, L9: both ends of the wire."""
+    """Both ends of the wire."""
     thoughts, text = response.reasoning or "", response.text or ""
     items = [Delta("", thoughts[place : place + size]) for place in range(0, len(thoughts), size)]
     items += [Delta(text[place : place + size]) for place in range(0, len(text), size)]
@@ -343,7 +338,7 @@ def test_a_response_is_read_as_it_was_streamed(response, size):
 
 
 def test_what_a_provider_wants_back_is_answered_as_it_came():
-    """L9: where a real model is served."""
+    """Where a real model is served."""
     content = [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "tool_use", "id": "t", "name": "add", "input": {"a": 1}},
@@ -353,7 +348,7 @@ def test_what_a_provider_wants_back_is_answered_as_it_came():
 
 
 def test_calls_without_an_id_get_one_each():
-    """E32: the protocol has no call without."""
+    """The protocol has no call without."""
     response = Response(None, (ToolCall(name="a"), ToolCall(name="a")), finish_reason="tool_calls")
     for found in (read(answer(response, model="m")), assembled(*events([response], model="m"))):
         assert [call.id for call in found.tool_calls] == ["toolu_0", "toolu_1"]
@@ -398,7 +393,6 @@ def test_blocks_of_a_stream_are_opened_and_closed_in_turn():
     ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
-    """L4, L9."""
     status, body = error_body(kind("said"))
     error, _ = status_error(status, {}, json_bytes(body))
     assert type(error) is kind
@@ -418,7 +412,6 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     ids=["input", "script", "any", "own_status"],
 )
 def test_errors_have_a_status_and_the_providers_name(error, status, name):
-    """L9."""
     found, body = error_body(error)
     assert (found, body["type"], body["error"]["type"]) == (status, "error", name)
 
@@ -449,7 +442,6 @@ ASKED = Request(CONVERSATION, Declarations([ADD]))
 
 @ways
 def test_a_served_model_answers_over_the_wire(way):
-    """L3, L9."""
     said = Response("Hi.", (CALL,), "hm", "tool_calls", None, Usage(9, 2, 4, 1), "served")
     with serve(ScriptedLM([said])) as served:
         assert without_extra(WAYS[way](served.lm(wire="anthropic"), ASKED)) == said
@@ -507,7 +499,6 @@ def prediction_over(wire: str, mode: str, way: str):
 @pytest.mark.parametrize("mode", SCRIPT)
 @pytest.mark.parametrize("way", ["call", "acall", "stream"])
 def test_an_agent_goes_the_same_way_as_over_the_common_wire(mode, way):
-    """L3, E22, E62, E67."""
     ours, theirs = (
         prediction_over("anthropic", mode, way),
         prediction_over("openai_chat", mode, way),
@@ -519,7 +510,7 @@ def test_an_agent_goes_the_same_way_as_over_the_common_wire(mode, way):
 
 @pytest.mark.parametrize("mode", ["native", "text"])
 def test_each_request_of_an_agent_begins_with_the_one_before(mode):
-    """L7: thirty steps, in both modes; cache markers are no part of the prompt."""
+    """Thirty steps, in both modes; cache markers are no part of the prompt."""
     step = native_step if mode == "native" else text_step
     turns = [step(f"step {n}", "add", {"a": n, "b": 1}) for n in range(29)]
     with (
@@ -589,7 +580,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 @pytest.mark.usefixtures("retries_do_not_wait")
 def test_errors_of_the_provider_are_errors_of_the_house(name, way):
-    """L4: with provider, status, request id and the provider's words."""
+    """With provider, status, request id and the provider's words."""
     act, kind, status = ERRORS[name]
     with raw_server(act) as server:
         lm = LM("anthropic/m", base_url=server.base_url, api_key="key-123", max_retries=0)
@@ -605,7 +596,7 @@ def test_errors_of_the_provider_are_errors_of_the_house(name, way):
 
 @ways
 def test_the_request_id_is_kept(way):
-    """L4: the provider names it in a header of its own."""
+    """The provider names it in a header of its own."""
     body = '{"type":"error","error":{"type":"invalid_request_error","message":"no"}}'
     with (
         raw_server(reply(body, "400 X", request_id="req_1")) as server,
@@ -617,7 +608,6 @@ def test_the_request_id_is_kept(way):
 
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_a_stream_that_breaks_off_or_tells_of_an_error_is_an_error(way):
-    """L4."""
     opening = b"".join(list(events([Delta("Hel")], model="m"))[:-1])
     error = error_event(
         {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},

@@ -119,7 +119,7 @@ WHOLE = read(BODY)
 
 
 def test_a_stream_gives_deltas_and_what_the_whole_body_gives():
-    """L3, E30: interleaved calls, arguments in pieces, a signature, pings and unknown events between."""
+    """Interleaved calls, arguments in pieces, a signature, pings and unknown events between."""
     deltas, response = assembled(FULL)
     calls = [
         CallPiece(0, "toolu_a", "get_weather", ""),
@@ -143,7 +143,6 @@ def test_a_stream_gives_deltas_and_what_the_whole_body_gives():
 
 @given(st.lists(st.integers(0, len(FULL)), max_size=12), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline):
-    """L3."""
     body = FULL.replace(b"\n", newline.encode())
     places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     deltas, response = assembled(*(body[begin:end] for begin, end in pairwise(places)))
@@ -153,7 +152,6 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline):
 
 
 def test_a_call_without_arguments_has_none():
-    """E35."""
     for pieces in ([], [piece(0, "input_json", partial_json="")]):
         _, response = assembled(
             sent(
@@ -168,7 +166,7 @@ def test_a_call_without_arguments_has_none():
 
 
 def test_arguments_that_broke_off_are_a_fault_of_the_call():
-    """E34: as they do at max_tokens."""
+    """As they do at max_tokens."""
     call = opened(0, "tool_use", id="a", name="add", input={})
     _, response = assembled(
         sent(
@@ -184,7 +182,6 @@ def test_arguments_that_broke_off_are_a_fault_of_the_call():
 
 
 def test_text_that_comes_with_the_start_of_a_block_counts():
-    """Ours."""
     deltas, response = assembled(
         sent(start(), opened(0, "text", text="a"), piece(0, "text", text="b"), ended(), STOP),
     )
@@ -192,7 +189,7 @@ def test_text_that_comes_with_the_start_of_a_block_counts():
 
 
 def test_citations_come_with_their_text():
-    """L2: they go back with it."""
+    """They go back with it."""
     cited = {"type": "char_location", "cited_text": "x"}
     _, response = assembled(
         sent(
@@ -210,7 +207,7 @@ def test_citations_come_with_their_text():
 
 
 def test_the_providers_own_tools_come_whole():
-    """L2: they go back as they came."""
+    """They go back as they came."""
     search = opened(0, "server_tool_use", id="s", name="web_search", input={})
     _, response = assembled(
         sent(start(), search, piece(0, "input_json", partial_json='{"query": "x"}'), ended(), STOP),
@@ -222,14 +219,13 @@ def test_the_providers_own_tools_come_whole():
 
 
 def test_blocks_come_in_the_order_of_their_indexes():
-    """L3."""
     body = sent(start(), opened(1, "text", text="b"), opened(0, "text", text="a"), ended(), STOP)
     assert assembled(body)[1].text == "ab"
 
 
 @pytest.mark.parametrize("index", [0, None])
 def test_blocks_that_all_have_one_index_are_told_apart_by_their_beginnings(index):
-    """L3: as a server that is not the provider's may number them."""
+    """As a server that is not the provider's may number them."""
     events = [
         opened(index, "text", text=""),
         piece(index, "text", text="a"),
@@ -249,7 +245,7 @@ def test_blocks_that_all_have_one_index_are_told_apart_by_their_beginnings(index
 
 
 def test_counts_that_a_later_event_leaves_out_are_kept():
-    """L2: some gateways say null for them."""
+    """Some gateways say null for them."""
     end = ended()
     end["usage"] = {"input_tokens": None, "output_tokens": 9}
     assert assembled(sent(start(input_tokens=5, output_tokens=1), end, STOP))[1].usage == Usage(
@@ -261,7 +257,6 @@ def test_counts_that_a_later_event_leaves_out_are_kept():
 
 
 def test_what_follows_the_end_is_not_read():
-    """L3."""
     assert (
         assembled(sent(start(), opened(0, "text", text="a"), ended(), STOP) + b"data: junk\n\n")[
             1
@@ -271,7 +266,7 @@ def test_what_follows_the_end_is_not_read():
 
 
 def test_done_in_place_of_the_last_event_ends_an_answer():
-    """L3: some gateways end every protocol as OpenAI does (huggingface/tau, pull request 692)."""
+    """Some gateways end every protocol as OpenAI does (huggingface/tau, pull request 692)."""
     assembly = Assembly()
     events = (start(input_tokens=5), opened(0, "text", text="a"), ended(output_tokens=2))
     assert list(assembly.feed(sent(*events) + b"data: [DONE]\n\n")) == [Delta("a")]
@@ -280,7 +275,7 @@ def test_done_in_place_of_the_last_event_ends_an_answer():
 
 
 def test_arguments_with_half_a_character_are_read():
-    """L3: a server that cuts text by UTF-16 puts the halves of one character into two events."""
+    """A server that cuts text by UTF-16 puts the halves of one character into two events."""
     call = opened(0, "tool_use", id="a", name="add", input={})
     halves = [
         piece(0, "input_json", partial_json='{"a": "\ud83c'),
@@ -294,7 +289,6 @@ def test_arguments_with_half_a_character_are_read():
 
 
 def test_a_refusal_says_why():
-    """L2."""
     end = ended("refusal")
     end["delta"]["stop_details"] = {"type": "refusal", "category": None, "explanation": "Declined."}
     _, response = assembled(sent(start(), end, STOP))
@@ -331,7 +325,6 @@ LIMIT = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow
     ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
-    """L4."""
     with pytest.raises(kind):
         assembled(body)
 
@@ -344,7 +337,6 @@ JSON = st.recursive(
 
 @given(st.data())
 def test_events_with_anything_in_one_place_give_a_response_or_an_error_of_the_house(data):
-    """L4."""
     events = json.loads(json.dumps(EVENTS))
     holder = data.draw(st.sampled_from(events))
     while True:
@@ -361,7 +353,6 @@ def test_events_with_anything_in_one_place_give_a_response_or_an_error_of_the_ho
 
 @given(st.lists(JSON, max_size=3))
 def test_events_of_any_shape_give_a_response_or_an_error_of_the_house(events):
-    """L4."""
     try:
         assembled("".join(f"data: {json.dumps(event)}\n\n" for event in events).encode())
     except LMError:

@@ -109,14 +109,13 @@ REQUESTS = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_rendered_as_the_golden_file_says(name):
-    """L2, L3, E13."""
     request, keywords = REQUESTS[name]
     assert said(request, **keywords) == golden(name)
 
 
 @pytest.mark.parametrize("model", ["gemini-3.5-flash", "gemini-2.5-flash"])
 def test_the_body_of_a_request_begins_with_the_one_before(model):
-    """L7: 30 steps with parallel calls; results of one turn share one content."""
+    """30 steps with parallel calls; results of one turn share one content."""
     messages = Messages([Message("system", "Use tools."), Message("user", "hi")])
     request = Request(messages, TOOLS, settings={"temperature": 0})
     bodies = []
@@ -141,7 +140,7 @@ def test_the_body_of_a_request_begins_with_the_one_before(model):
 
 
 def test_what_was_rendered_is_not_rendered_again(monkeypatch):
-    """L7: neither messages, nor tools of the same `Declarations`, nor the schema of an answer."""
+    """Neither messages, nor tools of the same `Declarations`, nor the schema of an answer."""
     request = asking(
         *CONVERSATION,
         tools=Declarations([ADD]),
@@ -158,7 +157,7 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
 
 
 def test_a_message_goes_to_models_of_both_kinds_in_their_own_form():
-    """L3: what is kept of a message for one is not sent to the other."""
+    """What is kept of a message for one is not sent to the other."""
     request = asking(
         Message("user", "hi"),
         Message("assistant", "", (CALL,)),
@@ -177,7 +176,7 @@ def test_a_message_goes_to_models_of_both_kinds_in_their_own_form():
 
 
 def test_a_result_is_named_after_the_call_it_answers():
-    """E67: the API wants the name; messages in OpenAI's form have only the id."""
+    """The API wants the name; messages in OpenAI's form have only the id."""
     other = ToolCall(name="other", id="call_2")
     request = asking(
         Message("user", "hi"),
@@ -191,14 +190,14 @@ def test_a_result_is_named_after_the_call_it_answers():
 
 
 def test_a_conversation_of_system_messages_alone_still_asks_something():
-    """Ours: the API refuses a request without contents."""
+    """The API refuses a request without contents."""
     body = said(asking(Message("system", "a"), Message("system", "b")))
     assert body["systemInstruction"]["parts"] == [{"text": "a"}]
     assert body["contents"] == [{"role": "user", "parts": [{"text": "b"}]}]
 
 
 def test_what_a_person_says_twice_stays_two_contents():
-    """Ours: only what belongs to one turn of the model is put together."""
+    """Only what belongs to one turn of the model is put together."""
     said_twice = [
         Message("user", "a"),
         Message("user", "b"),
@@ -228,25 +227,22 @@ def test_what_a_person_says_twice_stays_two_contents():
     ids=["auto", "none", "required", "name", "dict"],
 )
 def test_the_choice_of_tools_is_a_mode(choice, expected):
-    """E14."""
     assert said(asking(tools=TOOLS, tool_choice=choice))["toolConfig"] == {
         "functionCallingConfig": expected,
     }
 
 
 def test_a_choice_that_is_none_is_refused():
-    """E14."""
     with pytest.raises(ConfigurationError, match="tool_choice"):
         said(asking(tools=TOOLS, tool_choice={"type": "custom"}))
 
 
 def test_tool_choice_is_not_sent_without_tools():
-    """E14."""
     assert set(said(asking(tool_choice="required", parallel=True))) == {"contents"}
 
 
 def test_a_function_without_parameters_has_no_schema():
-    """L6: the API refuses an object without properties."""
+    """The API refuses an object without properties."""
     bare = {
         "type": "function",
         "function": {"name": "now", "parameters": {"type": "object", "properties": {}}},
@@ -257,7 +253,7 @@ def test_a_function_without_parameters_has_no_schema():
 
 
 def test_settings_get_the_names_they_have_there():
-    """L2: users know OpenAI's names, and Gemini's in either spelling."""
+    """Users know OpenAI's names, and Gemini's in either spelling."""
     settings = {
         "max_completion_tokens": 5,
         "stop": ["a", "b"],
@@ -293,7 +289,7 @@ def test_settings_get_the_names_they_have_there():
 
 
 def test_extra_goes_out_unchecked_and_last():
-    """L2: objects are completed, other fields replaced; tools of the provider stand before ours."""
+    """Objects are completed, other fields replaced; tools of the provider stand before ours."""
     extra = {
         "generationConfig": {"temperature": 1},
         "tools": [{"googleSearch": {}}],
@@ -331,13 +327,11 @@ def test_extra_goes_out_unchecked_and_last():
     ],
 )
 def test_a_setting_may_not_say_what_the_request_says(name):
-    """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         said(asking(settings={name: 1}))
 
 
 def test_the_settings_of_a_model_are_not_changed_by_a_request():
-    """Ours."""
     settings = {
         "extra": {"tools": [{"googleSearch": {}}], "generationConfig": {"a": 1}},
         "temperature": 0,
@@ -359,13 +353,13 @@ def test_the_settings_of_a_model_are_not_changed_by_a_request():
     ),
 )
 def test_any_text_and_any_setting_give_json(text, settings):
-    """L2: lone surrogates and NaN included."""
+    """Lone surrogates and NaN included."""
     body = said(asking(Message("system", text), Message("user", text), settings=settings))
     assert body["contents"][0]["parts"] == body["systemInstruction"]["parts"] == [{"text": text}]
 
 
 def test_the_path_names_the_model_and_whether_it_streams():
-    """L3: the query stays a query."""
+    """The query stays a query."""
     base = "https://host/v1beta"
     assert (
         address(base, path("gemini-3.5-flash")) == f"{base}/models/gemini-3.5-flash:generateContent"
@@ -379,13 +373,11 @@ def test_the_path_names_the_model_and_whether_it_streams():
 
 
 def test_the_key_has_its_own_header():
-    """L1."""
     assert headers("k") == {"x-goog-api-key": "k"}
     assert headers(None) == {}
 
 
 def test_the_provider_speaks_its_own_wire_and_openais_at_another_address():
-    """L1."""
     provider, model = choose("gemini/gemini-3.5-flash", None, None)
     assert (provider.wire, model) == ("gemini", "gemini-3.5-flash")
     assert address(provider.base_url, path(model)).endswith(
@@ -516,7 +508,6 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_read_as_expected(name):
-    """L3, E19, E20, E27, E28, E39, E62."""
     payload = golden(name)
     found = read(payload)
     assert found == ANSWERS[name]
@@ -526,7 +517,6 @@ def test_an_answer_is_read_as_expected(name):
 
 @pytest.mark.parametrize("name", [name for name, response in ANSWERS.items() if response.extra])
 def test_what_came_with_signatures_goes_back_as_it_came(name):
-    """L2, L3."""
     payload = golden(name)
     turn = said(asking(Message("user", "hi"), read(payload).message()))["contents"][1]
     assert turn == {"role": "model", "parts": payload["candidates"][0]["content"]["parts"]}
@@ -554,7 +544,6 @@ def answering(*parts: object, reason: object = "STOP", **fields: object) -> dict
     ids=["text", "list", "nameless", "empty_name", "no_call", "word"],
 )
 def test_a_bad_call_is_kept_beside_the_good_ones(call, code):
-    """E34, E36, E37, E38, E39."""
     good = {"functionCall": {"name": "add", "args": {"a": 1}}}
     bad, fine = read(answering({"functionCall": call}, good)).tool_calls
     assert bad.fault.code == code
@@ -567,7 +556,6 @@ def test_a_bad_call_is_kept_beside_the_good_ones(call, code):
     ids=["missing", "null", "empty", "empty_text"],
 )
 def test_a_call_without_arguments_has_none(args):
-    """E35."""
     [call] = read(answering({"functionCall": {"name": "now", **args}})).tool_calls
     assert (call.args, call.fault) == ({}, None)
 
@@ -587,12 +575,11 @@ def test_a_call_without_arguments_has_none(args):
     ids=["stop", "max", "safety", "recitation", "own", "unspecified", "none", "number"],
 )
 def test_finish_reasons_are_of_one_vocabulary(reason, expected):
-    """E28."""
     assert read(answering({"text": "a"}, reason=reason)).finish_reason == expected
 
 
 def test_an_answer_may_be_empty():
-    """L2: all tokens went into thoughts, or the model had nothing to add."""
+    """All tokens went into thoughts, or the model had nothing to add."""
     cut = read(answering({"text": "hm", "thought": True}, reason="MAX_TOKENS"))
     assert (cut.text, cut.reasoning, cut.finish_reason) == (None, "hm", "length")
     assert (
@@ -602,7 +589,6 @@ def test_an_answer_may_be_empty():
 
 
 def test_of_several_answers_the_first_is_read():
-    """E29."""
     body = answering({"text": "a"})
     body["candidates"].append(answering({"text": "b"})["candidates"][0])
     assert read(body).text == "a"
@@ -646,14 +632,12 @@ def test_of_several_answers_the_first_is_read():
     ids=range(15),
 )
 def test_what_is_no_answer_is_an_error(payload, kind, words):
-    """L4, E24."""
     with pytest.raises(kind, match=words) as caught:
         read(payload)
     assert type(caught.value) is kind
 
 
 def test_errors_name_the_answer_they_are_of():
-    """L4."""
     with pytest.raises(RefusalError) as caught:
         read(golden("answer_blocked"))
     assert caught.value.request_id == "resp-blocked"
@@ -661,7 +645,6 @@ def test_errors_name_the_answer_they_are_of():
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{", b"null", b"[]", b"\xff\xfe"], ids=range(6))
 def test_a_body_that_is_no_object_is_a_bad_request(body):
-    """L4."""
     with pytest.raises(BadRequestError):
         read(body)
 
@@ -689,7 +672,7 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(
     parts,
     feedback,
 ):
-    """L4: gateways send anything."""
+    """Gateways send anything."""
     candidate = {"content": {"parts": parts}, "finishReason": reason, "finishMessage": feedback}
     try:
         response = read(
@@ -712,7 +695,6 @@ def test_a_recorded_answer_with_anything_in_any_place_is_read_or_an_error_of_the
     chance,
     junk,
 ):
-    """L4."""
     payload = golden(name)
     replace_somewhere(payload, chance, junk)
     try:
@@ -732,6 +714,5 @@ def replace_somewhere(value: dict | list, chance: random.Random, junk: object) -
 
 @given(JSON)
 def test_a_payload_of_any_shape_gives_an_error_of_the_house(payload):
-    """L4."""
     with pytest.raises(LMError):
         read(json.dumps(payload).encode())

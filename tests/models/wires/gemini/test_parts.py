@@ -39,12 +39,12 @@ def turn(parts: list) -> Message:
 
 
 def test_a_signature_goes_back_on_the_very_part_it_came_with():
-    """L2, L3: parts with signatures are neither joined nor left out."""
+    """Parts with signatures are neither joined nor left out."""
     assert turn_parts(turn(SIGNED), signed=True) == SIGNED
 
 
 def test_calls_go_back_with_the_ids_a_run_gave_them():
-    """E32: models before Gemini 3 send none."""
+    """Models before Gemini 3 send none."""
     message = turn([{"functionCall": {"name": "add", "args": {}}, "thoughtSignature": "cw=="}])
     named = Message(
         "assistant",
@@ -69,7 +69,7 @@ def test_calls_go_back_with_the_ids_a_run_gave_them():
     ids=["text", "calls", "junk", "number", "foreign"],
 )
 def test_what_was_kept_of_another_turn_is_not_sent(changed):
-    """L3: a message that was changed, or came from elsewhere, is rendered from itself."""
+    """A message that was changed, or came from elsewhere, is rendered from itself."""
     parts = turn_parts(changed)
     assert parts[0] == {"text": changed.content}
     assert [part["functionCall"]["name"] for part in parts[1:]] == ["add"] * len(changed.tool_calls)
@@ -77,7 +77,7 @@ def test_what_was_kept_of_another_turn_is_not_sent(changed):
 
 
 def test_calls_that_gemini_did_not_make_say_so_where_calls_must_be_signed():
-    """L3: Gemini 3 answers 400 to a call without a signature; of parallel calls the first has it."""
+    """Gemini 3 answers 400 to a call without a signature; of parallel calls the first has it."""
     parts = turn_parts(Message("assistant", "", (CALL, CALL)), signed=True)
     assert [part.get("thoughtSignature") for part in parts] == [UNSIGNED, None]
     assert not any(
@@ -86,7 +86,7 @@ def test_calls_that_gemini_did_not_make_say_so_where_calls_must_be_signed():
 
 
 def test_a_bad_call_goes_back_as_the_model_wrote_it():
-    """E34, E37: never as a call without arguments, and never without a name."""
+    """Never as a call without arguments, and never without a name."""
     fault = CallFault("invalid_tool_call_arguments", "x", "{half")
     parts = turn_parts(
         Message(
@@ -102,7 +102,7 @@ def test_a_bad_call_goes_back_as_the_model_wrote_it():
 
 
 def test_a_name_that_the_api_refuses_is_changed_in_the_call_and_in_its_result():
-    """E34: a model may have called a tool that there is not."""
+    """A model may have called a tool that there is not."""
     [call] = turn_parts(Message("assistant", "", (ToolCall(name="get weather!", id="1"),)))
     [result] = result_parts(
         Message("tool", "no", tool_call_id="1"),
@@ -113,7 +113,6 @@ def test_a_name_that_the_api_refuses_is_changed_in_the_call_and_in_its_result():
 
 
 def test_the_code_that_was_run_at_the_provider_goes_back():
-    """L2."""
     parts = [
         {"executableCode": {"language": "PYTHON", "code": "2+2"}},
         {"codeExecutionResult": {"output": "4"}},
@@ -123,7 +122,7 @@ def test_the_code_that_was_run_at_the_provider_goes_back():
 
 
 def test_plain_text_and_calls_keep_nothing_beside_them():
-    """Ours: a journal holds no text twice."""
+    """A journal holds no text twice."""
     assert (
         read_parts(
             [{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "add"}}],
@@ -133,7 +132,7 @@ def test_plain_text_and_calls_keep_nothing_beside_them():
 
 
 def test_fields_that_are_null_are_not_there():
-    """L4: gateways write every field of a part."""
+    """Gateways write every field of a part."""
     found = read_parts(
         [
             {
@@ -183,7 +182,7 @@ MEDIA = [
     ids=["image", "audio", "pdf", "data_url", "guessed", "said", "unknown"],
 )
 def test_media_of_people_are_carried(part, expected):
-    """L2: ai.google.dev/gemini-api/docs/file-input-methods, May 2026."""
+    """Ai.google.dev/gemini-api/docs/file-input-methods, May 2026."""
     assert content_parts((Text(text="look"), part)) == [{"text": "look"}, expected]
 
 
@@ -192,7 +191,6 @@ def result(*content: object, **keywords) -> Message:
 
 
 def test_a_result_says_its_call_its_tool_and_whether_it_failed():
-    """E67."""
     good = result_parts(Message("tool", '{"$ref": 1}', tool_call_id="c1"), name="add", media=True)
     assert good == [
         {"functionResponse": {"id": "c1", "name": "add", "response": {"output": '{"$ref": 1}'}}},
@@ -202,7 +200,7 @@ def test_a_result_says_its_call_its_tool_and_whether_it_failed():
 
 
 def test_pictures_in_results_are_carried_where_the_model_takes_them():
-    """L2: ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses", July 2026."""
+    """Ai.google.dev/gemini-api/docs/function-calling, "Multimodal function responses", July 2026."""
     [part] = result_parts(result(Text(text="seen"), PICTURE), name="look", media=True)
     assert part["functionResponse"]["response"] == {"output": "seen"}
     assert part["functionResponse"]["parts"] == [
@@ -216,7 +214,7 @@ def test_pictures_in_results_are_carried_where_the_model_takes_them():
     ids=["old_model", "sound", "address"],
 )
 def test_what_a_result_cannot_carry_is_told_in_words(part, media, caplog, monkeypatch):
-    """L2: to the model every time, in the log once."""
+    """To the model every time, in the log once."""
     monkeypatch.setattr(payload, "_logged", set())
     with caplog.at_level(logging.WARNING):
         found = [
@@ -231,12 +229,10 @@ def test_what_a_result_cannot_carry_is_told_in_words(part, media, caplog, monkey
 
 @given(st.lists(st.text(min_size=1), max_size=3))
 def test_texts_survive_as_content(texts):
-    """E67."""
     content = texts[0] if len(texts) == 1 else tuple(Text(text=text) for text in texts) or ""
     assert content_of([part for part in content_parts(content) if part["text"]]) == content
 
 
 @pytest.mark.parametrize("part", [part for part, _ in MEDIA[:3]], ids=["image", "audio", "pdf"])
 def test_media_survive_as_content(part):
-    """E67."""
     assert content_of(content_parts((part,))) == (part,)

@@ -99,7 +99,7 @@ CONVERSATION = [
 
 
 def test_a_request_survives_the_way_there():
-    """L9: all that the form can say."""
+    """All that the form can say."""
     request = Request(
         Messages(CONVERSATION),
         Declarations([ADD]),
@@ -132,7 +132,6 @@ CALLS = st.lists(
 
 @given(CALLS)
 def test_calls_survive_a_dump_and_the_way_there_and_back(calls):
-    """E67, E40."""
     dumped = ToolCalls.model_validate(ToolCalls(tool_calls=calls).model_dump())
     request = through(
         Request(
@@ -155,7 +154,6 @@ def test_calls_survive_a_dump_and_the_way_there_and_back(calls):
 
 
 def test_the_path_names_the_model_and_the_stream():
-    """L9."""
     body = {"contents": [{"parts": [{"text": "hi"}]}]}
     found = receive(body, "/v1/models/org/a%20b:streamGenerateContent?alt=sse")
     assert (found.model, found.stream) == ("org/a b", True)
@@ -167,7 +165,7 @@ def test_the_path_names_the_model_and_the_stream():
 
 
 def test_fields_are_read_in_either_spelling():
-    """L9: the API takes both, and the google-genai client sends both (version 3.4, November 2026)."""
+    """The API takes both, and the google-genai client sends both (version 3.4, November 2026)."""
     request = taken(
         {
             "system_instruction": {"parts": [{"text": "Be brief."}]},
@@ -203,7 +201,7 @@ def test_fields_are_read_in_either_spelling():
 
 
 def test_schemas_in_openapis_words_become_json_schema():
-    """L6, L9: types in capitals, `nullable`; a property may be called as a keyword is."""
+    """Types in capitals, `nullable`; a property may be called as a keyword is."""
     schema = {
         "type": "OBJECT",
         "properties": {
@@ -249,7 +247,7 @@ def result_part(name: str, **fields: object) -> dict:
 
 
 def test_calls_without_ids_get_some_and_results_find_them_by_name_and_order():
-    """E32: Gemini before version 3."""
+    """Gemini before version 3."""
     request = taken(
         {
             "contents": [
@@ -306,7 +304,7 @@ def test_calls_without_ids_get_some_and_results_find_them_by_name_and_order():
     ids=["text", "object", "error", "whole", "empty", "null"],
 )
 def test_results_are_read_as_the_api_reads_them(response, text, is_error):
-    """E67: `output`, `error`, or the whole."""
+    """`output`, `error`, or the whole."""
     contents = [
         {"role": "model", "parts": [call_part("a")]},
         {"role": "user", "parts": [result_part("a", response=response)]},
@@ -316,7 +314,6 @@ def test_results_are_read_as_the_api_reads_them(response, text, is_error):
 
 
 def test_thoughts_and_signatures_of_earlier_turns_are_kept():
-    """L2."""
     part = {
         "functionCall": {"id": "c1", "name": "add", "args": {"a": 1}},
         "thoughtSignature": "c2ln",
@@ -367,7 +364,6 @@ def test_thoughts_and_signatures_of_earlier_turns_are_kept():
     ids=range(11),
 )
 def test_what_is_no_request_is_refused_with_its_place(body, words):
-    """L9."""
     with pytest.raises(InputError, match=words):
         receive(body, PATH)
 
@@ -396,7 +392,7 @@ CONTENT = (
 
 @given(st.lists(CONTENT, max_size=3) | JSON, JSON, JSON, JSON)
 def test_a_body_of_any_shape_is_read_or_refused(contents, tools, config, other):
-    """L9: a server never breaks."""
+    """A server never breaks."""
     try:
         body = {
             "contents": contents,
@@ -490,12 +486,11 @@ def streamed(response: Response) -> Response:
 )
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_written_is_read_again(name, way):
-    """L3, L9."""
     same(way(ANSWERS[name]), ANSWERS[name])
 
 
 def test_signed_text_and_thoughts_are_written_once():
-    """L2, L9: what was streamed is not said again with its signature."""
+    """What was streamed is not said again with its signature."""
     kept = [{"text": "hm", "thought": True}, {"text": "aloud", "thoughtSignature": "c2ln"}]
     response = Response("aloud", (), "hm", "stop", extra={"gemini": {"parts": kept}})
     same(read(answer(response, model="m")), response)
@@ -520,7 +515,6 @@ USAGES = st.builds(
 
 @given(TEXTS, TEXTS, CALLS, st.sampled_from(["stop", "length"]), USAGES)
 def test_both_ends_agree_on_any_answer(text, reasoning, calls, reason, usage):
-    """L3, L9."""
     response = Response(
         text,
         tuple(calls),
@@ -535,7 +529,7 @@ def test_both_ends_agree_on_any_answer(text, reasoning, calls, reason, usage):
 
 
 def test_a_refusal_is_withheld():
-    """E28: Gemini has no words of refusal but the reason."""
+    """Gemini has no words of refusal but the reason."""
     for way in (lambda response: read(answer(response, model="m")), streamed):
         with pytest.raises(RefusalError, match="I will not"):
             way(Response(None, refusal="I will not", finish_reason="stop"))
@@ -553,7 +547,6 @@ def test_a_refusal_is_withheld():
     ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
-    """L4, L9."""
     status, body = error_body(kind("said"))
     assert body["error"]["code"] == status
     error, _ = status_error(status, {}, json_bytes(body))
@@ -588,7 +581,7 @@ ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 
 @ways
 def test_a_served_model_answers_as_it_does_itself(ask):
-    """L3, L9, E22: over a real connection."""
+    """Over a real connection."""
     with serve(ScriptedLM(by=lambda request: EVERYTHING)) as served:
         same(ask(served.lm(wire="gemini")), EVERYTHING)
         [body] = served.requests
@@ -637,7 +630,7 @@ def run_stream(agent: ReAct):
     ids=["sync", "async", "streamed"],
 )
 def test_an_agent_goes_the_same_way_over_either_wire(run):
-    """L3, L7: prediction and trajectory; and each request begins with the one before."""
+    """Prediction and trajectory; and each request begins with the one before."""
     answer_there, way_there, bodies = steps("gemini", run)
     answer_here, way_here, _ = steps("openai_chat", run)
     assert (answer_there, way_there) == (answer_here, way_here)
@@ -650,7 +643,7 @@ def test_an_agent_goes_the_same_way_over_either_wire(run):
 
 
 def test_an_agent_mends_a_call_that_the_provider_could_not_read():
-    """E39: MALFORMED_FUNCTION_CALL is told to the model, and the next request is one the API takes."""
+    """MALFORMED_FUNCTION_CALL is told to the model, and the next request is one the API takes."""
     bad = {
         "candidates": [
             {
@@ -737,7 +730,6 @@ def told(code: int, status: str, message: str) -> str:
     ids=["key", "rate", "server", "overflow", "html", "blocked"],
 )
 def test_errors_of_the_provider_are_those_of_the_house(ask, act, kind, status):
-    """L4."""
     with raw_server(act) as server:
         with pytest.raises(kind) as caught:
             ask(LM(server.base_url, model="m", wire="gemini", api_key="k-secret", max_retries=0))
@@ -761,13 +753,11 @@ class Failing(BaseLM):
 
 
 def test_a_served_model_that_fails_in_the_midst_says_so_in_the_stream():
-    """L4, L9."""
     with serve(Failing()) as served, pytest.raises(UnavailableError, match="gave up"):
         list(served.lm(wire="gemini", max_retries=0).stream(ASKED))
 
 
 def test_a_stream_that_breaks_off_or_fails_is_an_error():
-    """L4."""
     part = b'data: {"candidates": [{"content": {"parts": [{"text": "a"}]}}]}\n\n'
     failed = (
         part

@@ -104,7 +104,7 @@ WHOLE = Response(
 
 
 def test_a_stream_gives_deltas_and_the_whole():
-    """L3, E30: text and thoughts in pieces, calls whole, a reason before the counts."""
+    """Text and thoughts in pieces, calls whole, a reason before the counts."""
     deltas, response = assembled(FULL)
     calls = [
         CallPiece(0, "a", "get_weather", '{"city":"Paris"}'),
@@ -123,7 +123,6 @@ def test_a_stream_gives_deltas_and_the_whole():
 
 @given(st.lists(st.integers(0, len(FULL)), max_size=12), st.sampled_from(["\n", "\r\n", "\r"]))
 def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline):
-    """L3."""
     body = FULL.replace(b"\n", newline.encode())
     places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     deltas, response = assembled(*(body[start:stop] for start, stop in pairwise(places)))
@@ -143,7 +142,7 @@ PARTS = st.lists(
 
 @given(PARTS)
 def test_a_stream_says_what_the_whole_answer_says(parts):
-    """L3: piece by piece or at once."""
+    """Piece by piece or at once."""
     whole = chunk(*parts, finish="STOP", usage={"promptTokenCount": 2})
     pieces = [chunk(part) for part in parts]
     _, found = assembled(sent(*pieces, chunk(finish="STOP", usage={"promptTokenCount": 2})))
@@ -155,7 +154,7 @@ def test_a_stream_says_what_the_whole_answer_says(parts):
 
 
 def test_signatures_go_back_after_a_stream():
-    """L2: on parts of their own."""
+    """On parts of their own."""
     _, response = assembled(FULL)
     body = json.loads(
         render(
@@ -177,7 +176,7 @@ def test_signatures_go_back_after_a_stream():
 
 
 def test_a_call_and_the_reason_may_come_apart():
-    """L3: thinking models send STOP in an event of its own."""
+    """Thinking models send STOP in an event of its own."""
     assert (
         assembled(sent(chunk(CALL), {"candidates": [{"finishReason": "STOP"}]}))[1].finish_reason
         == "tool_calls"
@@ -186,29 +185,26 @@ def test_a_call_and_the_reason_may_come_apart():
 
 @pytest.mark.parametrize("index", [None, "0", "", True, -1, [1]])
 def test_a_candidate_whose_index_is_no_number_is_the_first(index):
-    """L3: as in an answer that is not streamed."""
+    """As in an answer that is not streamed."""
     assert assembled(sent(chunk({"text": "a"}, finish="STOP", index=index)))[1].text == "a"
 
 
 def test_only_the_first_answer_is_read():
-    """E29."""
     other = chunk({"text": "b"}, finish="MAX_TOKENS", index=1)
     response = assembled(sent(chunk({"text": "a"}), other, chunk(finish="STOP")))[1]
     assert (response.text, response.finish_reason) == ("a", "stop")
 
 
 def test_a_last_event_without_its_empty_line_counts():
-    """L3."""
     assert assembled(sent(chunk({"text": "a"}), chunk(finish="STOP")).rstrip(b"\n"))[1].text == "a"
 
 
 def test_done_after_the_last_event_ends_an_answer():
-    """L3: some gateways end every protocol as OpenAI does (antigravity2api-nodejs, issue 73)."""
+    """Some gateways end every protocol as OpenAI does (antigravity2api-nodejs, issue 73)."""
     assert assembled(sent(chunk({"text": "a"}, finish="STOP"), "data: [DONE]"))[1].text == "a"
 
 
 def test_events_of_other_kinds_are_passed_over():
-    """L3."""
     body = sent(
         "event: ping",
         "data: ",
@@ -254,7 +250,6 @@ def test_events_of_other_kinds_are_passed_over():
     ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
-    """L4."""
     with pytest.raises(kind):
         assembled(body)
 
@@ -271,7 +266,6 @@ PIECE = (
 
 @given(st.lists(st.lists(PIECE, max_size=3) | JSON, max_size=4), JSON)
 def test_chunks_of_any_content_give_a_response_or_an_error_of_the_house(pieces, finish):
-    """L4."""
     chunks = [
         {
             "candidates": [{"content": {"parts": piece}, "finishReason": finish}],
@@ -287,6 +281,5 @@ def test_chunks_of_any_content_give_a_response_or_an_error_of_the_house(pieces, 
 
 @given(st.lists(JSON, max_size=3))
 def test_chunks_of_any_shape_give_an_error_of_the_house(chunks):
-    """L4."""
     with pytest.raises(LMError):
         assembled("".join(f"data: {json.dumps(each)}\n\n" for each in chunks).encode())

@@ -78,13 +78,12 @@ REQUESTS = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_rendered_as_the_golden_file_says(name):
-    """L2, L3."""
     request, keywords = REQUESTS[name]
     assert said(request, **keywords) == golden(name)
 
 
 def test_messages_and_tools_go_out_as_they_were_rendered():
-    """L7: the body of a request begins with the body of the one before."""
+    """The body of a request begins with the body of the one before."""
     messages = Messages([Message("system", "Use tools."), Message("user", "hi")])
     request = Request(messages, Declarations([ADD]), settings={"temperature": 0})
     bodies = []
@@ -99,7 +98,7 @@ def test_messages_and_tools_go_out_as_they_were_rendered():
 
 
 def test_tool_choice_is_not_sent_without_tools():
-    """L2: providers refuse it."""
+    """Providers refuse it."""
     assert set(said(asking(tool_choice="required", parallel=True))) == {"model", "messages"}
 
 
@@ -109,12 +108,10 @@ def test_tool_choice_is_not_sent_without_tools():
     ids=["a", "n", "r", "dict"],
 )
 def test_a_known_tool_choice_is_sent_as_it_is(choice):
-    """L2."""
     assert said(asking(tools=Declarations([ADD]), tool_choice=choice))["tool_choice"] == choice
 
 
 def test_extra_goes_out_unchecked_and_last():
-    """L2."""
     body = said(
         asking(
             settings={"extra": {"provider": {"order": ["x"]}, "model": "other"}, "temperature": 0},
@@ -130,13 +127,11 @@ def test_extra_goes_out_unchecked_and_last():
 
 @pytest.mark.parametrize("name", ["model", "messages", "tools", "stream", "response_format"])
 def test_a_setting_may_not_say_what_the_request_says(name):
-    """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         render(asking(settings={name: 1}), model="m", settings={})
 
 
 def test_providers_get_their_own_names_of_settings():
-    """L3."""
     request = asking(settings={"max_tokens": 5, "seed": 1})
     assert said(request, dialect=PROVIDERS["openai"].dialect)["max_completion_tokens"] == 5
     mistral = said(request, dialect=PROVIDERS["mistral"].dialect, stream=True)
@@ -145,14 +140,13 @@ def test_providers_get_their_own_names_of_settings():
 
 
 def test_the_settings_of_a_model_are_not_changed_by_a_request():
-    """Ours."""
     settings = {"extra": {"a": 1}, "temperature": 0}
     render(asking(settings={"extra": {"b": 1}}), model="m", settings=settings)
     assert settings == {"extra": {"a": 1}, "temperature": 0}
 
 
 def test_what_a_provider_wants_back_goes_back():
-    """L2, L3: OpenRouter's reasoning details, Gemini's signatures of calls."""
+    """OpenRouter's reasoning details, Gemini's signatures of calls."""
     payload = golden("answer_signed")
     response = read(payload)
     again = said(asking(Message("user", "hi"), response.message()))["messages"][1]
@@ -162,7 +156,7 @@ def test_what_a_provider_wants_back_goes_back():
 
 
 def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
-    """L3: DeepSeek."""
+    """DeepSeek."""
     message = Message("assistant", "", (CALL,), reasoning="hm\ud800")
     deepseek = PROVIDERS["deepseek"].dialect
     assert said(asking(message), dialect=deepseek)["messages"][0]["reasoning_content"] == "hm\ud800"
@@ -184,7 +178,7 @@ def test_reasoning_goes_back_with_calls_where_the_provider_wants_it():
 @pytest.mark.parametrize("provider", ["openrouter", "deepseek"])
 @pytest.mark.parametrize("kept", [False, True], ids=["plain", "with_extra"])
 def test_a_faulty_call_goes_back_under_a_name_that_the_api_takes(provider, kept):
-    """E34: OpenAI answers 400 to any other, and the run could not go on."""
+    """OpenAI answers 400 to any other, and the run could not go on."""
     extra = {"openai_chat": {"message": {"reasoning_details": []}}} if kept else None
     message = Message(
         "assistant",
@@ -197,7 +191,7 @@ def test_a_faulty_call_goes_back_under_a_name_that_the_api_takes(provider, kept)
 
 
 def test_ids_that_are_too_long_for_openai_are_shortened_in_the_call_and_in_its_result():
-    """E32: OpenAI takes 40 characters. Gateways keep what they need in ids: there they stay as they came."""
+    """OpenAI takes 40 characters. Gateways keep what they need in ids: there they stay as they came."""
     long = "call_" + "x" * 90
     messages = (
         Message("assistant", "", (CALL, CALL.with_id(long))),
@@ -230,7 +224,7 @@ BOTH = Message("assistant", "", (CALL, CALL.with_id("call_2")))
     ids=["plain", "reasoning"],
 )
 def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect):
-    """L2, E13: tool messages are text here."""
+    """Tool messages are text here."""
     sent = said(
         asking(
             Message("user", (PICTURE,)),
@@ -271,7 +265,7 @@ def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect
 
 
 def test_pictures_of_the_last_results_go_last():
-    """L2: the model is to see them now."""
+    """The model is to see them now."""
     sent = said(
         asking(
             Message("tool", (PICTURE,), tool_call_id="call_1"),
@@ -286,13 +280,11 @@ def test_pictures_of_the_last_results_go_last():
 
 
 def test_parts_that_are_all_text_need_no_message_of_the_user():
-    """L2."""
     message = Message("tool", (Text(text="a"), Text(text="b")), tool_call_id="call_1")
     assert said(asking(message))["messages"] == [json.loads(message.json)]
 
 
 def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
-    """L7."""
     messages = Messages([Message("user", "hi")])
     request = Request(messages, Declarations([ADD]))
     bodies = []
@@ -311,7 +303,7 @@ def test_each_of_30_requests_with_pictures_begins_with_the_one_before():
 
 
 def test_the_address_of_a_sound_is_a_note_and_bytes_in_an_address_are_sent():
-    """L2: the protocol takes the bytes of a sound only."""
+    """The protocol takes the bytes of a sound only."""
     far, near = Audio(url="https://example.com/a.mp3"), Audio(url="data:audio/mp3;base64,AAAA")
     for request in (
         asking(Message("user", (far, near))),
@@ -332,7 +324,7 @@ def test_the_address_of_a_sound_is_a_note_and_bytes_in_an_address_are_sent():
 
 
 def test_a_result_added_after_a_request_stands_before_the_pictures_of_its_turn():
-    """L2: a message of the user between two results of a turn is refused by the API."""
+    """A message of the user between two results of a turn is refused by the API."""
     start = Messages(
         [
             Message("assistant", "", BOTH.tool_calls),
@@ -356,7 +348,7 @@ def test_a_result_added_after_a_request_stands_before_the_pictures_of_its_turn()
 
 
 def test_pictures_of_results_are_rendered_once():
-    """L7: a step costs what it adds."""
+    """A step costs what it adds."""
     message = Message("tool", (PICTURE,), tool_call_id="call_1")
     first, second = (render(asking(message), model="m", settings={}) for _ in range(2))
     kept = message.rendered("openai_chat+media", lambda _: pytest.fail("rendered again"))
@@ -372,7 +364,7 @@ def test_pictures_of_results_are_rendered_once():
     ),
 )
 def test_any_text_and_any_setting_give_json(text, settings):
-    """L2: lone surrogates and NaN included."""
+    """Lone surrogates and NaN included."""
     body = json.loads(
         render(asking(Message("user", text), settings=settings), model="m", settings={}),
     )
@@ -381,7 +373,6 @@ def test_any_text_and_any_setting_give_json(text, settings):
 
 @given(st.text(alphabet=st.characters(categories=["Cs"])))
 def test_lone_surrogates_go_out_as_escapes(text):
-    """L2."""
     assert json.loads(render(asking(Message("user", text)), model=text, settings={"user": text}))[
         "user"
     ].encode("utf-16", "surrogatepass") == text.encode("utf-16", "surrogatepass")
@@ -483,7 +474,6 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_read_as_expected(name):
-    """L2, L3."""
     payload = golden(name)
     found, expected = read(payload), ANSWERS[name]
     if name == "answer_bad_calls":  # E39: the words of the fault are values/calls/call.py's
@@ -513,7 +503,7 @@ def test_an_answer_is_read_as_expected(name):
     ids=["mistral", "databricks", "text"],
 )
 def test_reasoning_among_the_parts_of_content_is_no_text(part):
-    """L2: streamed, too."""
+    """Streamed, too."""
     content = [part, {"type": "text", "text": "4"}]
     found = read({"choices": [{"message": {"content": content}}]})
     assert (found.text, found.reasoning) == ("4", "2+2 is 4")
@@ -521,14 +511,14 @@ def test_reasoning_among_the_parts_of_content_is_no_text(part):
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning_has_several_names(name):
-    """L2: DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
+    """DeepSeek's, OpenRouter's and vLLM's, GitHub Copilot's."""
     assert (
         read({"choices": [{"message": {"content": "4", name: "2+2 is 4"}}]}).reasoning == "2+2 is 4"
     )
 
 
 def test_an_answer_that_met_the_end_of_the_context_was_cut_off():
-    """L2: Mistral's word for it."""
+    """Mistral's word for it."""
     assert (
         read(
             {"choices": [{"message": {"content": "a"}, "finish_reason": "model_length"}]},
@@ -538,7 +528,7 @@ def test_an_answer_that_met_the_end_of_the_context_was_cut_off():
 
 
 def test_arguments_that_are_no_json_are_a_fault_of_the_call():
-    """L2: raw text and reason."""
+    """Raw text and reason."""
     call = {
         "id": "x",
         "type": "function",
@@ -584,7 +574,6 @@ def test_arguments_that_are_no_json_are_a_fault_of_the_call():
     ids=range(13),
 )
 def test_what_is_no_answer_is_an_error(payload, kind):
-    """L4."""
     with pytest.raises(kind) as caught:
         read(payload)
     assert type(caught.value) is kind
@@ -596,14 +585,12 @@ def test_what_is_no_answer_is_an_error(payload, kind):
     ids=range(9),
 )
 def test_a_body_that_is_no_object_is_a_bad_request(body):
-    """L4."""
     with pytest.raises(BadRequestError) as caught:
         read(body)
     assert len(str(caught.value)) < 600
 
 
 def test_lone_surrogates_in_an_answer_are_read():
-    """Ours."""
     assert read(b'{"choices": [{"message": {"content": "a\\ud800b"}}]}').text == "a\ud800b"
 
 
@@ -635,7 +622,7 @@ KEYS = [
     ),
 )
 def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usage, reason, message):
-    """L4: gateways send anything."""
+    """Gateways send anything."""
     try:
         response = read(
             {
@@ -657,11 +644,9 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usag
 
 @given(JSON)
 def test_a_payload_of_any_shape_gives_a_response_or_an_error_of_the_house(payload):
-    """L4."""
     with pytest.raises(LMError):
         read(json.dumps(payload).encode())
 
 
 def test_decoding_reads_objects_only():
-    """L4."""
     assert decode(b'{"a": 1}') == {"a": 1}

@@ -32,13 +32,12 @@ PARTS = (
 
 
 def test_the_address_of_a_sound_is_read():
-    """E54: a history holds messages in this form."""
+    """A history holds messages in this form."""
     sound = Audio(url="https://example.com/a.mp3")
     assert read_message({"role": "user", "content": sound.format()}).content == (sound,)
 
 
 def test_what_is_rendered_is_read_again():
-    """L3, L9."""
     request = Request(
         Messages(
             [
@@ -58,7 +57,6 @@ def test_what_is_rendered_is_read_again():
 
 
 def test_roles_of_old_and_new_are_known():
-    """L9."""
     assert read_message({"role": "developer", "content": "x"}).role == "system"
     assert read_message({"role": "function", "name": "f", "content": "x"}) == Message(
         "tool",
@@ -88,7 +86,6 @@ def test_roles_of_old_and_new_are_known():
     ids=range(13),
 )
 def test_a_bad_message_is_named_with_its_place(bad, words):
-    """Ours."""
     with pytest.raises(InputError, match=words):
         read_request({"messages": [bad]})
 
@@ -114,7 +111,6 @@ def test_a_bad_message_is_named_with_its_place(bad, words):
     ids=range(11),
 )
 def test_a_bad_request_is_refused(bad):
-    """Ours."""
     with pytest.raises(InputError):
         read_request(bad)
 
@@ -145,7 +141,7 @@ MESSAGE = st.fixed_dictionaries(
     ),
 )
 def test_junk_is_refused_in_one_way(body):
-    """Ours: clients of `serve` send anything."""
+    """Clients of `serve` send anything."""
     try:
         read_request(body)
     except InputError:

@@ -105,7 +105,7 @@ WHOLE = Response(
 
 
 def test_a_stream_gives_deltas_and_the_whole():
-    """L3, E30: interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
+    """Interleaved calls, split names and arguments, ids in first chunks only, a usage chunk."""
     deltas, response = assembled(FULL)
     calls = [
         CallPiece(0, "call_a", "get_", ""),
@@ -130,7 +130,6 @@ def test_a_stream_gives_deltas_and_the_whole():
     st.booleans(),
 )
 def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline, has_bom):
-    """L3."""
     body = (b"\xef\xbb\xbf" if has_bom else b"") + FULL.replace(b"\n", newline.encode())
     places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
     deltas, response = assembled(*(body[start:stop] for start, stop in pairwise(places)))
@@ -139,7 +138,6 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline, has_bom):
 
 
 def test_byte_by_byte():
-    """L3."""
     assert assembled(*(FULL[i : i + 1] for i in range(len(FULL))))[1] == WHOLE
 
 
@@ -152,7 +150,7 @@ CALLS = st.lists(
 
 @given(st.text(max_size=30), st.text(max_size=10), CALLS, st.booleans())
 def test_what_the_server_writes_the_client_reads(text, reasoning, calls, has_refusal):
-    """L3, L9: both ends of the wire."""
+    """Both ends of the wire."""
     made = tuple(ToolCall(name=name, args=args, id=f"c{i}") for i, (name, args) in enumerate(calls))
     reason = "tool_calls" if made else "stop"
     refusal = "no" if has_refusal else None
@@ -184,13 +182,12 @@ def test_what_the_server_writes_the_client_reads(text, reasoning, calls, has_ref
 
 
 def test_calls_come_in_the_order_of_their_indexes():
-    """L3."""
     found = calls_of(call(1, "b", "two", "{}"), call(0, "a", "one", "{}"))
     assert found == [("a", "one", {}), ("b", "two", {})]
 
 
 def test_calls_without_an_index_are_told_apart_by_their_ids():
-    """L3: Gemini's compatible endpoint."""
+    """Gemini's compatible endpoint."""
     found = calls_of(
         call(None, "a", "one", '{"x":'),
         call(None, None, None, "1}"),
@@ -200,7 +197,6 @@ def test_calls_without_an_index_are_told_apart_by_their_ids():
 
 
 def test_calls_that_all_have_index_0_are_told_apart_by_their_ids():
-    """L3."""
     assert calls_of(call(0, "a", "one", "{}"), call(0, "b", "two", "{}")) == [
         ("a", "one", {}),
         ("b", "two", {}),
@@ -208,14 +204,13 @@ def test_calls_that_all_have_index_0_are_told_apart_by_their_ids():
 
 
 def test_a_name_that_is_repeated_with_its_id_is_one_name():
-    """L3: some servers repeat both in every chunk."""
+    """Some servers repeat both in every chunk."""
     assert calls_of(call(0, "a", "one", '{"x": '), call(0, "a", "one", "1}")) == [
         ("a", "one", {"x": 1}),
     ]
 
 
 def test_a_name_of_two_equal_pieces_is_both():
-    """L3."""
     assert calls_of(call(0, "a", "cou", ""), call(0, None, "cou", "{}")) == [("a", "coucou", {})]
 
 
@@ -227,7 +222,7 @@ def test_a_name_of_two_equal_pieces_is_both():
 @pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=["two_tools", "one_tool"])
 @pytest.mark.parametrize("together", [True, False], ids=["one_chunk", "two_chunks"])
 def test_calls_without_ids_are_told_apart_by_what_is_whole(where, names, together):
-    """L3: servers that are compatible with Gemini. A name behind whole arguments begins another call."""
+    """Servers that are compatible with Gemini. A name behind whole arguments begins another call."""
     entries = [
         {**where, "function": {"name": name, "arguments": f'{{"x": {n}}}'}}
         for n, name in enumerate(names)
@@ -242,7 +237,7 @@ def test_calls_without_ids_are_told_apart_by_what_is_whole(where, names, togethe
 
 @pytest.mark.parametrize("last", [None, "", "1}"], ids=["no_arguments", "empty", "more"])
 def test_a_name_that_is_repeated_without_its_id_is_one_name(last):
-    """L3: the id came in the first chunk alone."""
+    """The id came in the first chunk alone."""
     begun = '{"x": ' if last else '{"x": 1}'
     assert calls_of(call(0, "a", "get", begun), call(0, None, "get", last)) == [
         ("a", "get", {"x": 1}),
@@ -254,7 +249,7 @@ def test_a_name_that_is_repeated_without_its_id_is_one_name(last):
 
 
 def test_calls_without_an_index_may_hold_half_a_character():
-    """L3: a server that cuts text by UTF-16 puts the halves of one character into two chunks."""
+    """A server that cuts text by UTF-16 puts the halves of one character into two chunks."""
     chunks = [
         call(None, "a", "one", '{"x": "\ud83c'),
         call(None, None, "one", '\udf0d"}'),
@@ -269,7 +264,7 @@ def test_calls_without_an_index_may_hold_half_a_character():
 
 @pytest.mark.parametrize("call_id", [None, ""])
 def test_an_empty_name_in_later_chunks_is_none(call_id):
-    """L3: Qwen's provider sends one beside each piece of the arguments."""
+    """Qwen's provider sends one beside each piece of the arguments."""
     chunks = [
         call(0, "a", "get", '{"x"'),
         *[call(0, None, "", piece) for piece in (": ", "[1, ", "2]", "}")],
@@ -280,7 +275,7 @@ def test_an_empty_name_in_later_chunks_is_none(call_id):
 
 
 def test_reasoning_under_other_names_is_streamed():
-    """L3: Databricks', GitHub Copilot's."""
+    """Databricks', GitHub Copilot's."""
     part = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm, "}]}
     deltas, response = assembled(
         sent(
@@ -295,7 +290,7 @@ def test_reasoning_under_other_names_is_streamed():
 
 
 def test_arguments_as_an_object_are_taken():
-    """L3: Ollama."""
+    """Ollama."""
     chunk = delta(
         tool_calls=[{"index": 0, "id": "a", "function": {"name": "one", "arguments": {"x": 1}}}],
     )
@@ -303,7 +298,6 @@ def test_arguments_as_an_object_are_taken():
 
 
 def test_calls_that_are_no_list_are_kept_and_marked():
-    """E26."""
     _, response = assembled(sent(delta(content="hi", tool_calls="add(1)"), delta(finish="stop")))
     [told] = response.tool_calls
     assert (told.fault.code, told.fault.raw) == ("invalid_tool_calls", '"add(1)"')
@@ -311,7 +305,6 @@ def test_calls_that_are_no_list_are_kept_and_marked():
 
 
 def test_the_deprecated_function_call_is_assembled():
-    """L3."""
     chunks = [
         delta(function_call={"name": "ad"}),
         delta(function_call={"name": "d", "arguments": '{"a"'}),
@@ -323,13 +316,12 @@ def test_the_deprecated_function_call_is_assembled():
 
 
 def test_a_refusal_is_assembled():
-    """L2."""
     _, response = assembled(sent(delta(refusal="I "), delta(refusal="won't"), delta(finish="stop")))
     assert response.refusal == "I won't"
 
 
 def test_signatures_of_calls_survive():
-    """L3: Gemini."""
+    """Gemini."""
     chunk = call(0, "a", "one", "{}")
     chunk["choices"][0]["delta"]["tool_calls"][0]["extra_content"] = {
         "google": {"thought_signature": "sig"},
@@ -344,12 +336,11 @@ def test_signatures_of_calls_survive():
 
 @pytest.mark.parametrize("index", [None, "0", "", True, -1, 0.0, [1], {"a": 1}])
 def test_a_choice_whose_index_is_no_number_is_the_first(index):
-    """L4: as in an answer that is not streamed."""
+    """As in an answer that is not streamed."""
     assert assembled(sent(delta(index, "stop", content="a")))[1].text == "a"
 
 
 def test_only_the_first_choice_is_read():
-    """Ours."""
     assert (
         assembled(sent(delta(content="a"), delta(1, content="b"), delta(finish="stop")))[1].text
         == "a"
@@ -357,13 +348,11 @@ def test_only_the_first_choice_is_read():
 
 
 def test_a_last_event_without_its_empty_line_counts():
-    """L3."""
     body = sent(delta(content="a"), delta(finish="stop"), done=False).rstrip(b"\n")
     assert assembled(body)[1].text == "a"
 
 
 def test_what_follows_the_end_is_not_read():
-    """L3."""
     assert (
         assembled(sent(delta(content="a"), delta(finish="stop")) + b"data: junk\n\n")[1].text == "a"
     )
@@ -398,7 +387,6 @@ def test_what_follows_the_end_is_not_read():
     ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
-    """L4."""
     with pytest.raises(kind):
         assembled(body)
 
@@ -423,7 +411,6 @@ PIECE = st.dictionaries(
 
 @given(st.lists(PIECE, max_size=4), JSON)
 def test_chunks_of_any_content_give_a_response_or_an_error_of_the_house(pieces, finish):
-    """L4."""
     chunks = [{"choices": [{"delta": piece, "finish_reason": finish}]} for piece in pieces]
     try:
         assert isinstance(assembled(sent(*chunks))[1], Response)
@@ -433,7 +420,6 @@ def test_chunks_of_any_content_give_a_response_or_an_error_of_the_house(pieces, 
 
 @given(st.lists(JSON, max_size=3))
 def test_chunks_of_any_shape_give_a_response_or_an_error_of_the_house(chunks):
-    """L4."""
     try:
         assembled("".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks).encode())
     except LMError:
@@ -441,7 +427,7 @@ def test_chunks_of_any_shape_give_a_response_or_an_error_of_the_house(chunks):
 
 
 def test_events_of_several_lines_are_joined():
-    """L3: the format's own rule."""
+    """The format's own rule."""
     found = Events()
     assert [
         *found.feed(b"event: x\ndata: a\ndata:b\nid: 3\n\n:comment\n\ndata\n\n"),
@@ -450,7 +436,7 @@ def test_events_of_several_lines_are_joined():
 
 
 def test_a_line_in_many_pieces_is_joined_once():
-    """Ours: a server that sends byte by byte cost minutes."""
+    """A server that sends byte by byte cost minutes."""
     found, text = Events(), b"x" * 1_000_000
     assert not any(list(found.feed(text[at : at + 1])) for at in range(len(text)))
     assert [*found.feed(b"\ndata: "), *found.feed(b"a\n"), *found.feed(b"\n"), *found.end()] == [
@@ -459,7 +445,6 @@ def test_a_line_in_many_pieces_is_joined_once():
 
 
 def test_an_answer_that_came_at_once_is_read_as_a_stream():
-    """L3."""
     payload = json.dumps(
         {"choices": [{"message": {"content": "hi", "reasoning": "hm"}, "finish_reason": "stop"}]},
     ).encode()

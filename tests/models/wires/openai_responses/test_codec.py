@@ -126,7 +126,7 @@ def with_lists(items):
 
 
 def test_every_item_says_its_type_and_reasoning_has_its_list():
-    """L3: llama.cpp's server refuses a history otherwise ("Cannot determine type of 'item'", "item['content'] is not an array")."""
+    """Llama.cpp's server refuses a history otherwise ("Cannot determine type of 'item'", "item['content'] is not an array")."""
     history = [Message("system", "s"), Message("user", "hi"), read(golden("reasoning")).message()]
     items = said(asking(*history, Message("assistant", "ho"), Message("user", "more")))["input"]
     assert [item.get("type") for item in items if "role" in item] == ["message"] * 4
@@ -136,7 +136,6 @@ def test_every_item_says_its_type_and_reasoning_has_its_list():
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_rendered_as_the_golden_file_says(name):
-    """L2, L3, E13."""
     request, keywords = REQUESTS[name]
     found = said(request, **keywords)
     assert found == golden(name)
@@ -144,13 +143,12 @@ def test_a_request_is_rendered_as_the_golden_file_says(name):
 
 
 def test_it_is_asked_for_at_its_path():
-    """L3."""
     assert (path("m"), path("m", stream=True)) == ("/responses", "/responses")
     assert (headers("k"), headers(None)) == ({"authorization": "Bearer k"}, {})
 
 
 def test_openai_speaks_it_when_told_to():
-    """L1, L3: chat completions stay the default."""
+    """Chat completions stay the default."""
     provider, model = choose("openai/gpt-5", None, None, "openai_responses")
     assert (provider.wire, model) == ("openai_responses", "gpt-5")
     assert address(provider.base_url, path(model)) == "https://api.openai.com/v1/responses"
@@ -161,7 +159,6 @@ def test_openai_speaks_it_when_told_to():
 
 
 def test_nothing_is_stored_unless_the_settings_say_so():
-    """Ours."""
     assert said(asking())["store"] is False
     stored = said(asking(settings={"store": True, "include": None}))
     assert stored["store"] is True
@@ -171,14 +168,13 @@ def test_nothing_is_stored_unless_the_settings_say_so():
 @pytest.mark.parametrize(("model", "is_asked"), [("gpt-5-mini", True), ("o4-mini", True), ("openai/gpt-oss-20b", True), ("gpt-4o", False),
     ("gpt-4.1-mini", False), ("gpt-5-chat-latest", False)], ids=["gpt5", "o4", "oss", "4o", "41", "chat"])  # fmt: skip
 def test_only_models_that_reason_are_asked_for_their_reasoning(model, is_asked):
-    """L3: others answer with 400 (pydantic-ai, issue 2865)."""
+    """Others answer with 400 (pydantic-ai, issue 2865)."""
     assert ("include" in said(asking(), model=model)) == is_asked
     assert said(asking(settings={"include": ["x"]}), model=model)["include"] == ["x"]
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
 def test_the_requests_limit_goes_first_whatever_it_is_called(name):
-    """L2."""
     body = said(asking(settings={name: 7}), settings={"max_output_tokens": 1, "max_tokens": 2})
     assert body["max_output_tokens"] == 7
     assert "max_tokens" not in body
@@ -208,12 +204,10 @@ def test_the_requests_limit_goes_first_whatever_it_is_called(name):
     ids=["short_in_long", "long_over_short", "taken_out", "all_taken_out", "never_there"],
 )
 def test_short_names_of_settings_go_into_their_objects(own, asked, found):
-    """L2."""
     assert said(asking(settings=asked), settings=own).get("reasoning") == found
 
 
 def test_the_settings_of_a_model_are_not_changed_by_a_request():
-    """Ours."""
     settings = {"extra": {"a": 1}, "reasoning": {"summary": "auto"}}
     render(
         asking(settings={"extra": {"b": 1}, "reasoning_effort": "low"}),
@@ -224,7 +218,6 @@ def test_the_settings_of_a_model_are_not_changed_by_a_request():
 
 
 def test_what_it_does_not_know_goes_through_and_extra_last():
-    """L2, E17."""
     body = said(
         asking(settings={"extra": {"model": "other"}, "service_tier": "flex"}),
         settings={"stop": ["x"]},
@@ -237,7 +230,6 @@ def test_what_it_does_not_know_goes_through_and_extra_last():
     ["model", "input", "messages", "tools", "stream", "response_format", "previous_response_id"],
 )
 def test_a_setting_may_not_say_what_the_request_says(name):
-    """Ours."""
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         render(asking(settings={name: 1}), model="m", settings={})
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
@@ -245,7 +237,7 @@ def test_a_setting_may_not_say_what_the_request_says(name):
 
 
 def test_tool_choice_is_not_sent_without_tools():
-    """E14: providers refuse it."""
+    """Providers refuse it."""
     assert set(said(asking(tool_choice="required", parallel=True))) == {
         "model",
         "store",
@@ -269,7 +261,6 @@ def test_tool_choice_is_not_sent_without_tools():
     ids=["auto", "none", "required", "one", "own"],
 )
 def test_a_tool_choice_is_said_in_the_providers_form(choice, found):
-    """E14."""
     assert (
         said(asking(tools=Declarations([ADD]), tool_choice=choice, parallel=True))["tool_choice"]
         == found
@@ -277,7 +268,7 @@ def test_a_tool_choice_is_said_in_the_providers_form(choice, found):
 
 
 def test_a_tool_that_is_strict_stays_strict():
-    """E15: others say that they are not, or the provider would make their optional arguments required."""
+    """Others say that they are not, or the provider would make their optional arguments required."""
     strict = {"type": "function", "function": {**ADD["function"], "strict": True}}
     assert [
         tool["strict"] for tool in said(asking(tools=Declarations([ADD, strict])))["tools"]
@@ -285,8 +276,6 @@ def test_a_tool_that_is_strict_stays_strict():
 
 
 def test_tools_are_rendered_once():
-    """L7."""
-
     class Counted(dict):
         reads = 0
 
@@ -302,7 +291,6 @@ def test_tools_are_rendered_once():
 
 
 def test_what_it_cannot_carry_is_said_in_words_and_once_in_the_log(caplog, monkeypatch):
-    """L2."""
     monkeypatch.setattr(payload, "_logged", set())
     sound = Audio(data="AAAA")
     with caplog.at_level(logging.WARNING, "ferrule.models"):
@@ -328,7 +316,7 @@ def test_what_it_cannot_carry_is_said_in_words_and_once_in_the_log(caplog, monke
     ),
 )
 def test_any_text_and_any_setting_give_json(text, settings):
-    """L2: lone surrogates and NaN included."""
+    """Lone surrogates and NaN included."""
     body = json.loads(
         render(
             asking(Message("user", text), shape=Shape("json_object"), settings=settings),
@@ -343,7 +331,7 @@ def test_any_text_and_any_setting_give_json(text, settings):
 
 
 def test_each_of_30_requests_begins_with_the_one_before():
-    """L7: reasoning, parallel calls and pictures included."""
+    """Reasoning, parallel calls and pictures included."""
     messages = Messages([Message("system", "Use tools."), Message("user", "hi")])
     request = Request(messages, Declarations([ADD]), settings={"temperature": 0})
     bodies = []
@@ -362,7 +350,7 @@ def test_each_of_30_requests_begins_with_the_one_before():
 
 
 def test_a_message_is_rendered_once(monkeypatch):
-    """L7: a step costs what it adds."""
+    """A step costs what it adds."""
     rendered = []
     monkeypatch.setattr(
         "ferrule.models.wires.openai_responses.codec._rendered",
@@ -377,7 +365,7 @@ def test_a_message_is_rendered_once(monkeypatch):
 
 @pytest.mark.parametrize("name", ["reasoning", "text_and_calls", "open_reasoning"])
 def test_what_came_goes_back_unchanged_and_in_its_order(name):
-    """L2, L3: encrypted reasoning, the phase of a message, arguments to the letter."""
+    """Encrypted reasoning, the phase of a message, arguments to the letter."""
     payload = golden(name)
     assert said(asking(Message("user", "hi"), read(payload).message()))["input"][1:] == with_lists(
         payload["output"],
@@ -386,12 +374,12 @@ def test_what_came_goes_back_unchanged_and_in_its_order(name):
 
 @pytest.mark.parametrize("name", ["text", "call", "parallel", "refusal"])
 def test_nothing_is_kept_of_an_answer_that_can_be_made_again(name):
-    """Ours: journals stay small."""
+    """Journals stay small."""
     assert read(golden(name)).extra is None
 
 
 def test_reasoning_that_only_the_provider_could_find_is_not_handed_back():
-    """L3: it is answered with 404 where nothing was stored (vercel/ai, issue 7543)."""
+    """It is answered with 404 where nothing was stored (vercel/ai, issue 7543)."""
     thought = {
         "id": "rs_1",
         "type": "reasoning",
@@ -410,7 +398,6 @@ def test_reasoning_that_only_the_provider_could_find_is_not_handed_back():
 
 
 def test_such_reasoning_is_left_out_beside_what_does_go_back():
-    """L3."""
     thought = {"id": "rs_1", "type": "reasoning", "summary": []}
     spoken = {
         "id": "msg_1",
@@ -423,7 +410,7 @@ def test_such_reasoning_is_left_out_beside_what_does_go_back():
 
 
 def test_reasoning_that_nothing_followed_is_not_handed_back():
-    """L3: it is refused (openai-agents-python, issue 1611); an answer that was cut off while thinking, say."""
+    """It is refused (openai-agents-python, issue 1611); an answer that was cut off while thinking, say."""
     thought, call, *_ = golden("reasoning")["output"]
     cut = read(
         {
@@ -439,14 +426,14 @@ def test_reasoning_that_nothing_followed_is_not_handed_back():
 
 
 def test_an_answer_without_words_is_its_calls_and_without_both_an_empty_one():
-    """E21: an item of no words would be one too many, and no item at all would break the list."""
+    """An item of no words would be one too many, and no item at all would break the list."""
     items = said(asking(Message("assistant", "", (CALL,)), Message("assistant", "")))["input"]
     assert [item.get("type") for item in items] == ["function_call", "message"]
     assert items[1] == {"type": "message", "role": "assistant", "content": ""}
 
 
 def test_a_call_that_got_another_id_goes_back_under_it():
-    """E32: runs make ids unique."""
+    """Runs make ids unique."""
     answer = read(golden("reasoning"))
     renamed = replace(
         answer,
@@ -462,7 +449,7 @@ def test_a_call_that_got_another_id_goes_back_under_it():
 
 
 def test_names_and_ids_that_the_api_refuses_are_changed():
-    """E32, E34: `call_id` has at most 64 characters; a result keeps its call."""
+    """`call_id` has at most 64 characters; a result keeps its call."""
     long = "call_" + "x" * 90
     calls = (ToolCall(name="get weather!", id=long), ToolCall(name="", id="ok"))
     first, second, result = said(
@@ -474,7 +461,6 @@ def test_names_and_ids_that_the_api_refuses_are_changed():
 
 
 def test_a_call_with_other_arguments_goes_back_as_it_is_now():
-    """Ours."""
     answer = read(golden("reasoning"))
     changed = replace(
         answer,
@@ -490,7 +476,7 @@ def test_a_call_with_other_arguments_goes_back_as_it_is_now():
     ids=["no_calls", "text", "both"],
 )
 def test_an_answer_that_was_changed_goes_back_without_its_reasoning(change):
-    """L3: reasoning without what followed it is refused (openai-agents-python, issue 1611)."""
+    """Reasoning without what followed it is refused (openai-agents-python, issue 1611)."""
     items = said(asking(replace(read(golden("reasoning")), **change).message()))["input"]
     assert [item for item in items if item.get("type") == "reasoning"] == []
     assert len([item for item in items if item.get("type") == "function_call"]) == (
@@ -499,7 +485,7 @@ def test_an_answer_that_was_changed_goes_back_without_its_reasoning(change):
 
 
 def test_a_conversation_that_began_elsewhere_is_rendered():
-    """L3: what others want back is not for this provider."""
+    """What others want back is not for this provider."""
     foreign = Message(
         "assistant",
         "x",
@@ -597,7 +583,6 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_is_read_as_expected(name):
-    """L2, L3, E19-E22, E27, E28, E62."""
     payload = golden(name)
     found = read(payload)
     assert replace(found, extra=None) == ANSWERS[name]
@@ -606,7 +591,7 @@ def test_an_answer_is_read_as_expected(name):
 
 
 def test_bad_calls_are_kept_beside_good_ones():
-    """E34, E37, E39: with the raw text and the reason."""
+    """With the raw text and the reason."""
     cut, nameless, good = read(golden("bad_calls")).tool_calls
     assert cut.fault is not None
     assert (cut.name, cut.fault.code, cut.fault.raw) == (
@@ -649,7 +634,6 @@ def test_bad_calls_are_kept_beside_good_ones():
     ids=["string", "empty", "no_part", "two_messages", "other_items"],
 )
 def test_the_text_is_that_of_all_messages(body, text):
-    """E19, E21."""
     response = read(body)
     assert (response.text, response.finish_reason) == (text, "stop")
 
@@ -668,7 +652,6 @@ def test_the_text_is_that_of_all_messages(body, text):
     ids=["length", "filter", "own_word", "no_word", "cancelled", "completed", "no_status"],
 )
 def test_why_it_ended_is_said_in_the_words_of_the_house(status, details, reason):
-    """L2, E28."""
     output = [{"type": "message", "content": [{"type": "output_text", "text": "a"}]}]
     assert (
         read({"status": status, "incomplete_details": details, "output": output}).finish_reason
@@ -702,7 +685,6 @@ def test_why_it_ended_is_said_in_the_words_of_the_house(status, details, reason)
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_an_error(payload, kind):
-    """L4, E24."""
     with pytest.raises(kind) as caught:
         read(payload)
     assert type(caught.value) is kind
@@ -714,7 +696,6 @@ def test_what_is_no_answer_is_an_error(payload, kind):
     ids=["empty", "html", "half", "null", "list"],
 )
 def test_a_body_that_is_no_object_is_a_bad_request(body):
-    """L4."""
     with pytest.raises(BadRequestError):
         read(body)
 
@@ -761,7 +742,7 @@ BODY = st.fixed_dictionaries(
 @given(BODY)
 @example({"output": [{"type": "message", "content": [{"type": []}]}]})
 def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(payload):
-    """L4: gateways send anything; and what was read can be sent back."""
+    """Gateways send anything; and what was read can be sent back."""
     try:
         response = read(json.dumps(payload).encode())
     except LMError:
@@ -772,7 +753,7 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(payl
 @pytest.mark.parametrize("name", ["reasoning", "text_and_calls", "text"])
 @given(data=st.data())
 def test_a_recorded_answer_with_any_part_replaced_is_read_or_refused(name, data):
-    """L4: missing, null and wrong types."""
+    """Missing, null and wrong types."""
     payload = golden(name)
     place = payload
     for _ in range(data.draw(st.integers(1, 5))):

@@ -106,7 +106,6 @@ REQUESTS = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_that_was_sent_is_the_same_request_again(name):
-    """L3, L9, E13."""
     request = REQUESTS[name]
     found = receive(sent(request, stream=True), "/v1/responses")
     assert (found.model, found.stream) == ("m", True)
@@ -120,7 +119,7 @@ def test_a_request_that_was_sent_is_the_same_request_again(name):
 
 
 def test_a_text_and_instructions_are_a_conversation():
-    """Ours: the short forms that clients use."""
+    """The short forms that clients use."""
     found = receive(
         {
             "input": "hi",
@@ -136,7 +135,7 @@ def test_a_text_and_instructions_are_a_conversation():
 
 
 def test_several_items_of_one_answer_are_one_message():
-    """L3: reasoning between calls belongs to them."""
+    """Reasoning between calls belongs to them."""
     second = {**ENCRYPTED, "id": "rs_1", "summary": []}
     items = [
         {"type": "message", "role": "user", "content": "hi"},
@@ -177,7 +176,6 @@ def test_several_items_of_one_answer_are_one_message():
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_with_its_place(body, words):
-    """L9."""
     with pytest.raises(InputError, match=words):
         receive(body, "/responses")
 
@@ -224,7 +222,6 @@ ASKED = st.dictionaries(
 
 @given(ASKED, JSON | st.lists(ITEM | JSON, max_size=4))
 def test_a_body_of_any_content_is_a_request_or_an_error_of_the_house(body, items):
-    """L9."""
     try:
         found = receive({**body, "input": items}, "/responses")
     except InputError:
@@ -250,7 +247,6 @@ CALLS = st.lists(
 
 @given(CALLS)
 def test_any_calls_survive_the_way_to_a_server_and_back(calls):
-    """E13, E40, L3."""
     dumped = ToolCalls.model_validate(json.loads(ToolCalls(tool_calls=calls).model_dump_json()))
     [message] = receive(
         sent(Request(Messages([Message("assistant", "", tuple(dumped.tool_calls))]))),
@@ -302,7 +298,6 @@ def streamed(*items: Delta | Response) -> tuple[list[Delta], Response]:
 
 @pytest.mark.parametrize("response", ANSWERS.values(), ids=ANSWERS.keys())
 def test_what_is_written_is_read_again(response):
-    """L3, L9, E19-E28."""
     assert read(json_bytes(answer(response, model="m"))) == response
     assert streamed(response)[1] == response
     assert (
@@ -323,7 +318,7 @@ def test_what_is_written_is_read_again(response):
     st.randoms(),
 )
 def test_any_answer_is_read_as_it_was_written(text, reasoning, calls, is_refused, random):
-    """L3, L9: whole and streamed, in any order of the pieces."""
+    """Whole and streamed, in any order of the pieces."""
     calls = [call for call in calls if call.fault is None]
     reason = "tool_calls" if calls else "stop"
     response = Response(
@@ -348,7 +343,7 @@ def test_any_answer_is_read_as_it_was_written(text, reasoning, calls, is_refused
 
 
 def test_the_events_of_a_stream_are_numbered_and_end_with_the_whole():
-    """L9: real clients keep count, and compare each item with the one they saw begin."""
+    """Real clients keep count, and compare each item with the one they saw begin."""
     made = [
         json.loads(each.partition(b"data: ")[2])
         for each in events([Delta("a"), Delta("", "t"), ANSWERS["all"]], model="m")
@@ -374,7 +369,7 @@ def test_the_events_of_a_stream_are_numbered_and_end_with_the_whole():
 
 
 def test_reasoning_has_the_same_id_whole_and_in_every_event():
-    """L9: real clients refuse an item that changes its id (openai 3.54)."""
+    """Real clients refuse an item that changes its id (openai 3.54)."""
     thought = {"openai_responses": {"output": [{**ENCRYPTED, "id": "rs_of_another_server"}]}}
     response = Response("a", reasoning="hm", finish_reason="stop", extra=thought)
     [whole, _] = answer(response, model="m")["output"]
@@ -389,13 +384,13 @@ def test_reasoning_has_the_same_id_whole_and_in_every_event():
 
 
 def test_what_was_begun_and_then_not_said_is_empty():
-    """Ours: a model may take back what it streamed."""
+    """A model may take back what it streamed."""
     _, found = streamed(Delta("a", "t"), Response(None, (CALL,), finish_reason="tool_calls"))
     assert (found.text, found.reasoning, found.tool_calls) == (None, None, (CALL,))
 
 
 def test_nothing_is_said_before_the_model_answers():
-    """L9: until then the answer may still be a status."""
+    """Until then the answer may still be a status."""
 
     def failing():
         raise RateLimitError("slow")
@@ -417,7 +412,6 @@ def test_nothing_is_said_before_the_model_answers():
     ],
 )
 def test_an_error_that_was_sent_is_the_same_error_again(kind):
-    """L4, L9."""
     status, body = error_body(kind("said"))
     error, _ = status_error(status, {}, json_bytes(body))
     assert type(error) is kind
@@ -429,7 +423,6 @@ def test_an_error_that_was_sent_is_the_same_error_again(kind):
     [RateLimitError, UnavailableError, ContextOverflowError, RefusalError, BadRequestError],
 )
 def test_an_error_in_a_stream_is_the_same_error_again(kind):
-    """L4, L9."""
     with pytest.raises(kind, match="said") as caught:
         list(Assembly().feed(error_event(error_body(kind("said"))[1])))
     assert type(caught.value) is kind
@@ -462,7 +455,7 @@ ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 @ways
 @pytest.mark.parametrize("name", ["text", "calls", "all", "refusal"])
 def test_a_served_model_answers_as_it_does_itself(ask, name):
-    """L9, E22: over a real connection."""
+    """Over a real connection."""
     with serve(ScriptedLM(by=lambda request: ANSWERS[name])) as served:
         assert ask(served.lm(model="m", wire="openai_responses")) == ANSWERS[name]
         [body] = served.requests
@@ -520,7 +513,7 @@ def looped(wire: str, driver: str):
 
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_a_run_is_the_same_as_over_chat_completions(driver):
-    """L3, E18, E67: prediction and trajectory; each request begins with the one before (L7)."""
+    """Prediction and trajectory; each request begins with the one before (L7)."""
     prediction, bodies, seen = looped("openai_responses", driver)
     other, _, _ = looped("openai_chat", driver)
     assert prediction == other
@@ -565,7 +558,6 @@ FAILURES = {
 @ways
 @pytest.mark.parametrize(("act", "kind", "status", "words"), FAILURES.values(), ids=FAILURES.keys())
 def test_a_status_is_an_error_of_the_house(ask, act, kind, status, words):
-    """L4."""
     with raw_server(act) as server, pytest.raises(kind, match=words) as caught:
         ask(LM(server.base_url, model="m", wire="openai_responses", max_retries=0))
     assert type(caught.value) is kind
@@ -579,7 +571,6 @@ def test_a_status_is_an_error_of_the_house(ask, act, kind, status, words):
 
 @ways
 def test_a_page_in_place_of_an_answer_is_a_bad_request(ask):
-    """L4."""
     with (
         raw_server(reply("<html>Welcome", content_type="text/html")) as server,
         pytest.raises(BadRequestError, match="base URL"),
@@ -589,14 +580,13 @@ def test_a_page_in_place_of_an_answer_is_a_bad_request(ask):
 
 @ways
 def test_an_answer_in_another_protocol_is_missing_content(ask):
-    """L4, E24: a chat completion."""
+    """A chat completion."""
     with raw_server(reply()) as server, pytest.raises(MissingContentError):
         ask(LM(server.base_url, model="m", wire="openai_responses"))
 
 
 @pytest.mark.parametrize("finish", [end, None], ids=["ended", "cut"])
 def test_a_stream_that_breaks_off_is_unavailable(finish):
-    """L4."""
     first, *_ = events([Response("x")], model="m")
     act = begin(first, *([end] if finish else [lambda connection: connection.close()]))
     with raw_server(act) as server, pytest.raises(UnavailableError):
@@ -607,7 +597,6 @@ def test_a_stream_that_breaks_off_is_unavailable(finish):
 
 @ways
 def test_a_served_model_that_fails_is_the_same_error(ask):
-    """L4, L9."""
     with (
         serve(ScriptedLM([RateLimitError("slow"), ScriptError("x")])) as served,
         pytest.raises(RateLimitError, match="slow"),
@@ -616,8 +605,6 @@ def test_a_served_model_that_fails_is_the_same_error(ask):
 
 
 def test_an_error_in_the_middle_of_a_stream_arrives():
-    """L4, L9."""
-
     class Breaking(BaseLM):
         def stream(self, request):
             yield Delta("half")

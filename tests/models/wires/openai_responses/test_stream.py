@@ -120,7 +120,6 @@ WHOLE = read(BODY)
 
 
 def test_a_stream_gives_deltas_and_the_whole():
-    """L3, E30."""
     deltas, response = assembled(FULL)
     calls = [  # in the order in which they began
         CallPiece(0, "call_3", "get_time", ""),
@@ -142,7 +141,7 @@ def test_a_stream_gives_deltas_and_the_whole():
 
 @pytest.mark.parametrize("ending", ["output_left_out", "done_in_its_stead"])
 def test_items_are_put_together_where_the_last_event_does_not_carry_them(ending):
-    """E30: interleaved calls, pieces of arguments, the whole item in its last event or not at all."""
+    """Interleaved calls, pieces of arguments, the whole item in its last event or not at all."""
     last = (
         ev("completed", response={**BODY, "output": []})
         if ending == "output_left_out"
@@ -161,7 +160,6 @@ def test_items_are_put_together_where_the_last_event_does_not_carry_them(ending)
     st.booleans(),
 )
 def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline, is_left_out):
-    """L3."""
     last = (
         ev("completed", response={**BODY, "output": []})
         if is_left_out
@@ -183,7 +181,6 @@ def test_it_does_not_matter_where_the_bytes_are_cut(cuts, newline, is_left_out):
 
 
 def test_byte_by_byte():
-    """L3."""
     assert assembled(*(FULL[i : i + 1] for i in range(len(FULL))))[1] == WHOLE
 
 
@@ -191,7 +188,7 @@ END = ev("completed", response={"status": "completed"})
 
 
 def test_pieces_without_an_index_belong_to_the_item_of_their_id():
-    """Ours: servers that leave it out."""
+    """Servers that leave it out."""
     one, two = ({**call(k, name), "id": f"fc_{k}"} for k, name in enumerate(["one", "two"]))
     events = [
         ev("output_item.added", item=one),
@@ -208,7 +205,7 @@ def test_pieces_without_an_index_belong_to_the_item_of_their_id():
 
 
 def test_arguments_that_come_only_at_the_end_are_taken():
-    """Ours: servers that send no pieces."""
+    """Servers that send no pieces."""
     events = [
         ev("output_item.added", 0, item=call(0, "one")),
         ev("function_call_arguments.done", 0, arguments='{"x":1}'),
@@ -217,7 +214,7 @@ def test_arguments_that_come_only_at_the_end_are_taken():
 
 
 def test_text_that_comes_only_at_the_end_of_its_part_is_told():
-    """Ours: servers that send no pieces, or not all of them."""
+    """Servers that send no pieces, or not all of them."""
     deltas, response = assembled(sent(ev("output_text.done", 0, text="all"), END))
     assert (deltas, response.text) == ([Delta("all")], "all")
     deltas, response = assembled(
@@ -227,7 +224,6 @@ def test_text_that_comes_only_at_the_end_of_its_part_is_told():
 
 
 def test_parts_of_a_message_come_in_the_order_of_their_indexes():
-    """L3."""
     events = [
         ev("output_text.delta", 0, content_index=k, delta=text)
         for k, text in ((1, "b"), (0, "a"), (1, "c"))
@@ -238,7 +234,7 @@ def test_parts_of_a_message_come_in_the_order_of_their_indexes():
 
 
 def test_thoughts_of_open_models_are_told():
-    """L3: vLLM and others send the reasoning itself."""
+    """VLLM and others send the reasoning itself."""
     events = [
         ev("reasoning_text.delta", 0, content_index=0, delta=text) for text in ("Think", " hard.")
     ]
@@ -250,7 +246,6 @@ def test_thoughts_of_open_models_are_told():
 
 
 def test_a_cut_off_answer_says_so():
-    """L2."""
     last = ev(
         "incomplete",
         response={
@@ -264,12 +259,10 @@ def test_a_cut_off_answer_says_so():
 
 
 def test_what_follows_the_end_is_not_read():
-    """L3."""
     assert assembled(FULL + b"data: [DONE]\n\ndata: junk\n\n")[1] == WHOLE
 
 
 def test_a_last_event_without_its_empty_line_counts():
-    """L3."""
     assert assembled(FULL.rstrip(b"\n"))[1] == WHOLE
 
 
@@ -344,7 +337,6 @@ def test_a_last_event_without_its_empty_line_counts():
     ],
 )
 def test_a_stream_that_is_no_answer_is_an_error(body, kind):
-    """L4."""
     with pytest.raises(kind) as caught:
         assembled(body)
     assert type(caught.value) is kind
@@ -403,7 +395,6 @@ EVENT = st.fixed_dictionaries(
 
 @given(st.lists(EVENT, max_size=6), st.booleans())
 def test_events_of_any_content_give_a_response_or_an_error_of_the_house(events, is_ended):
-    """L4."""
     try:
         assert isinstance(assembled(sent(*events, *([END] if is_ended else [])))[1], Response)
     except LMError:
@@ -412,7 +403,6 @@ def test_events_of_any_content_give_a_response_or_an_error_of_the_house(events, 
 
 @given(st.lists(JSON, max_size=3))
 def test_events_of_any_shape_give_a_response_or_an_error_of_the_house(events):
-    """L4."""
     try:
         assembled("".join(f"data: {json.dumps(each)}\n\n" for each in events).encode())
     except LMError:

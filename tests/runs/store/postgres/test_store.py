@@ -60,7 +60,7 @@ def test_an_append_is_one_round_trip(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q2: fence, number, entry and decision are one statement."""
+    """Fence, number, entry and decision are one statement."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
     store._presence._beat_or_drop = lambda: (
         None
@@ -125,7 +125,7 @@ def test_a_lease_makes_no_heartbeat_while_others_know_this_process(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q9: it beats every two seconds. To wake it for each run cost a commit and two switches of threads."""
+    """It beats every two seconds. To wake it for each run cost a commit and two switches of threads."""
     store = opened(postgres.dsn, schema=schema)
     store.release(store.create("first", program="P", head=HEAD), status="done", head=HEAD)
     woken: list[None] = []
@@ -143,7 +143,7 @@ def test_an_append_whose_connection_broke_is_there_once(
     opened: Any,
     what: str,
 ) -> None:
-    """Q3: whether the server wrote it or not."""
+    """Whether the server wrote it or not."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
     lease = store.create("r", program="P", head=HEAD)
     store._presence._beat_or_drop = lambda: None
@@ -161,7 +161,7 @@ def test_no_entry_is_lost_or_doubled_while_connections_are_cut_at_random(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q3: four threads, one run each, and one that they share."""
+    """Four threads, one run each, and one that they share."""
     store, chance = opened(postgres.dsn_at(proxy.port), schema=schema), random.Random(5)
     shared, leases = (
         store.create("shared", program="P", head=HEAD),
@@ -205,7 +205,7 @@ def test_a_request_that_arrives_late_writes_nothing_a_second_time(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q3: of a connection that was given up, after its entry was written by another."""
+    """Of a connection that was given up, after its entry was written by another."""
     store = opened(postgres.dsn, schema=schema)
     lease = store.create("r", program="P", head=HEAD)
     line = store._presence.line(lease)
@@ -221,7 +221,7 @@ def test_a_commit_whose_answer_is_lost_counts_as_what_it_was(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q3: Postgres is asked whether it was committed; a tool's transaction is not done again."""
+    """Postgres is asked whether it was committed; a tool's transaction is not done again."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema)
     lease = store.create("r", program="P", head=HEAD)
     store._presence._beat_or_drop = lambda: None
@@ -265,7 +265,7 @@ def test_a_commit_of_which_nothing_is_known_is_said_so(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q3: its answer was lost, and Postgres stays away."""
+    """Its answer was lost, and Postgres stays away."""
     store = opened(postgres.dsn_at(proxy.port), schema=schema, lease_s=1.0)
     store.setup()
 
@@ -289,7 +289,7 @@ def test_what_a_tool_does_with_the_store_belongs_to_its_transaction(
     schema: str,
     opened: Any,
 ) -> None:
-    """R6: it reads what it wrote, and all is undone together."""
+    """It reads what it wrote, and all is undone together."""
     store = opened(postgres.dsn, schema=schema)
     lease = store.create("r", program="P", head=HEAD)
     seen: list[Any] = []
@@ -326,7 +326,7 @@ def test_a_connection_that_fails_before_it_is_used_is_closed(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q6: also in the last question that a new one is asked."""
+    """Also in the last question that a new one is asked."""
     import psycopg
 
     made: list[Any] = []
@@ -350,7 +350,7 @@ def test_an_idle_connection_that_ended_is_not_used(
     has_poll: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q6: a pooler or an administrator may end any. Windows has no `poll`."""
+    """A pooler or an administrator may end any. Windows has no `poll`."""
     if not has_poll:
         monkeypatch.delattr("select.poll")
     store = opened(postgres.dsn, schema=schema)
@@ -365,7 +365,7 @@ def test_an_idle_connection_that_ended_is_not_used(
 
 
 def test_a_store_has_few_connections(postgres: PostgresServer, schema: str, opened: Any) -> None:
-    """Q6: one for each thread that writes, and one for the heartbeat."""
+    """One for each thread that writes, and one for the heartbeat."""
     name = f"few_{schema}"
     store = opened(f"{postgres.dsn}?application_name={name}", schema=schema)
     leases = [store.create(f"r{k}", program="P", head=HEAD) for k in range(4)]
@@ -397,7 +397,7 @@ def test_times_are_those_of_the_server(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q5: a machine whose clock is an hour wrong."""
+    """A machine whose clock is an hour wrong."""
     store, other = (
         settled(opened(postgres.dsn, schema=schema)),
         settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
@@ -459,7 +459,7 @@ def test_the_child_of_a_fork_has_connections_and_a_name_of_its_own(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q9: it does not write under the leases of its parent, whose connections go on."""
+    """It does not write under the leases of its parent, whose connections go on."""
     command = [sys.executable, "-c", FORKS, postgres.dsn, schema, HEAD]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -475,7 +475,7 @@ def test_a_fork_that_python_did_not_make_is_noticed(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q9: by the id of the process, before it uses a connection or its name."""
+    """By the id of the process, before it uses a connection or its name."""
     import os
 
     store = opened(postgres.dsn, schema=schema)
@@ -534,7 +534,7 @@ def test_a_process_that_was_stopped_for_longer_than_its_lease_writes_nothing_any
     opened: Any,
     process: Any,
 ) -> None:
-    """Q4: its session and its lock are there all the time."""
+    """Its session and its lock are there all the time."""
     store = settled(opened(postgres.dsn, schema=schema))
     child = process(1.0)
     child.send_signal(signal.SIGSTOP)
@@ -550,7 +550,6 @@ def test_a_process_that_was_stopped_for_less_keeps_its_runs(
     opened: Any,
     process: Any,
 ) -> None:
-    """Q4."""
     store = settled(opened(postgres.dsn, schema=schema))
     child = process(600.0)
     child.send_signal(signal.SIGSTOP)
@@ -569,7 +568,7 @@ def test_the_runs_of_a_process_that_was_killed_are_free_before_its_lease_ends(
     opened: Any,
     process: Any,
 ) -> None:
-    """Q9: its lock is free, and it is silent for five seconds."""
+    """Its lock is free, and it is silent for five seconds."""
     store = settled(opened(postgres.dsn, schema=schema))
     process(600.0).kill()
     begun = time.monotonic()
@@ -582,7 +581,7 @@ def test_two_that_look_at_a_dead_owner_at_once_both_see_it_dead(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q9: each would hold an exclusive lock against the other."""
+    """Each would hold an exclusive lock against the other."""
     import psycopg
 
     store = settled(opened(postgres.dsn, schema=schema))
@@ -611,7 +610,7 @@ def test_who_waited_for_the_row_of_a_run_sees_that_its_owner_is_alive(
     act: str,
     how: str,
 ) -> None:
-    """Q3, Q9: a statement that waits for a lock sees the other tables as they were before. The run of a living process was taken over."""
+    """A statement that waits for a lock sees the other tables as they were before. The run of a living process was taken over."""
     store, owner = (
         settled(opened(postgres.dsn, schema=schema)),
         settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
@@ -668,7 +667,7 @@ def test_who_comes_back_takes_the_run_of_no_other(
     monkeypatch: pytest.MonkeyPatch,
     what: str,
 ) -> None:
-    """Q9: after a restart of Postgres all locks are free, and living owners may not be back yet."""
+    """After a restart of Postgres all locks are free, and living owners may not be back yet."""
     monkeypatch.setattr(
         "ferrule.runs.store.postgres.server._UPTIME",
         f"SELECT {0.5 if what == 'Postgres began' else 1000.5}::float8",
@@ -699,7 +698,7 @@ def test_a_new_process_takes_over_at_once_where_postgres_is_up(
     opened: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q9: else workers that are killed every few seconds and replaced would never take up a run of the dead."""
+    """Else workers that are killed every few seconds and replaced would never take up a run of the dead."""
     monkeypatch.setattr("ferrule.runs.store.postgres.server._UPTIME", "SELECT 1000.5::float8")
     store = opened(postgres.dsn, schema=schema)
     store.setup()
@@ -711,7 +710,7 @@ def test_a_worker_that_joins_is_alive_without_a_run(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q9: until it leaves."""
+    """Until it leaves."""
     store, other = (
         opened(postgres.dsn, schema=schema),
         settled(opened(postgres.dsn, schema=schema, lease_s=29.0)),
@@ -729,7 +728,7 @@ def test_a_worker_forgets_owners_that_are_gone_for_long(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q9: else each look at who is alive would try the locks of all processes that ever were."""
+    """Else each look at who is alive would try the locks of all processes that ever were."""
     store, other = (
         settled(opened(postgres.dsn, schema=schema)),
         opened(postgres.dsn, schema=schema, lease_s=29.0),
@@ -771,7 +770,6 @@ def test_the_tables_are_made_once_by_ten_at_once(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q7."""
     stores = [opened(postgres.dsn, schema=schema, lease_s=30.0 + k) for k in range(10)]
     ready = threading.Barrier(10)
 
@@ -789,7 +787,7 @@ def test_newer_tables_are_refused_by_their_number(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q7: and not touched."""
+    """And not touched."""
     opened(postgres.dsn, schema=schema).transaction(
         lambda db: db.execute(f"UPDATE {schema}.version SET number = 9"),
     )
@@ -805,7 +803,7 @@ def test_tables_of_an_older_ferrule_get_what_they_lack(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q7: once by ten at once, and the process that is at work with them goes on."""
+    """Once by ten at once, and the process that is at work with them goes on."""
     older = opened(postgres.dsn, schema=schema)
     lease = older.create("r", program="P", head=HEAD)
     older._presence._beat_or_drop = lambda: None  # it did not know the new column
@@ -836,7 +834,7 @@ def test_a_run_outlives_a_restart_of_its_server(
     postgres: PostgresServer,
     how: str,
 ) -> None:
-    """Q15: what was confirmed is there, the lease stays, and the next write waits until the server is back."""
+    """What was confirmed is there, the lease stays, and the next write waits until the server is back."""
     server = PostgresServer()
     try:
         store = settled(opened(server.dsn, schema=schema))
@@ -862,7 +860,7 @@ def test_a_server_that_may_lose_what_it_confirmed_is_refused(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q2: unless that is wanted."""
+    """Unless that is wanted."""
     dsn = f"{postgres.dsn}?options=-c%20synchronous_commit%3Doff"
     with pytest.raises(StoreError, match=r"`synchronous_commit = off`.*full_sync=False"):
         opened(dsn, schema=schema).list()
@@ -876,7 +874,7 @@ def test_a_database_that_cannot_hold_any_text_is_refused(
     opened: Any,
     encoding: str,
 ) -> None:
-    """Q1: before a run is lost in it."""
+    """Before a run is lost in it."""
     import psycopg
 
     name = f"{schema}_{encoding.lower()}"
@@ -891,7 +889,7 @@ def test_text_of_every_kind_comes_back_whatever_the_client_is_set_to(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q1: NUL, a lone surrogate and many megabytes too."""
+    """NUL, a lone surrogate and many megabytes too."""
     store = opened(f"{postgres.dsn}?client_encoding=latin1", schema=schema)
     texts = ["€ 日本", "a\0b", "a\ud800b", "x" * 20_000_000]
 
@@ -918,7 +916,7 @@ def test_a_role_without_permission_is_told_what_it_lacks(
     opened: Any,
     exists: bool,
 ) -> None:
-    """Q7: to make the tables, or to use them."""
+    """To make the tables, or to use them."""
     if exists:
         opened(postgres.dsn, schema=schema).setup()
     import psycopg
@@ -950,7 +948,7 @@ def test_a_store_works_through_a_pooler_that_shares_sessions(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q6: no statement is prepared, no lock is a session's, and the heartbeat alone tells who is alive."""
+    """No statement is prepared, no lock is a session's, and the heartbeat alone tells who is alive."""
     store = settled(opened(pooler.dsn, schema=schema, liveness="heartbeat"))
     leases = [store.create(f"r{k}", program="P", head=HEAD) for k in range(6)]
     with ThreadPoolExecutor(6) as pool:
@@ -977,7 +975,7 @@ def test_no_message_holds_the_password(
     opened: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Q23: neither of the store, nor of an error and its causes, nor of a log."""
+    """Neither of the store, nor of an error and its causes, nor of a log."""
     caplog.set_level(logging.DEBUG)
     store = opened(postgres.dsn, schema=schema)
     texts = [repr(store), str(store), store.owner]
@@ -1022,7 +1020,7 @@ def test_a_connection_that_may_be_unencrypted_is_warned_of(
     monkeypatch: pytest.MonkeyPatch,
     postgres: PostgresServer,
 ) -> None:
-    """Q23: off this machine."""
+    """Off this machine."""
     for name in ("PGHOST", "PGSSLMODE"):
         monkeypatch.delenv(name, raising=False)
     with warnings.catch_warnings(record=True) as found:
@@ -1067,13 +1065,12 @@ def test_liveness_is_one_of_two_words() -> None:
     ["Runs", "a-b", 'a"; DROP TABLE runs; --', "1a", "", "é", "x" * 64, "ferrule\n"],
 )
 def test_the_name_of_a_schema_needs_no_escapes(name: str) -> None:
-    """Q24."""
     with pytest.raises(ConfigurationError, match="`schema` is a name of"):
         PostgresStore("", schema=name)
 
 
 def test_values_are_no_sql(postgres: PostgresServer, schema: str, opened: Any) -> None:
-    """Q24: whatever they hold."""
+    """Whatever they hold."""
     store, odd = opened(postgres.dsn, schema=schema), "'; DROP TABLE runs; -- %s ? $1 \\ \"é"
     lease = store.create(odd, program=odd, head=HEAD)
     store.append(lease, odd, consumes=odd)
@@ -1090,7 +1087,7 @@ def test_a_run_waits_and_goes_on(
     opened: Any,
     is_async: bool,
 ) -> None:
-    """Q1: the same program as with a file."""
+    """The same program as with a file."""
     store = opened(postgres.dsn, schema=schema)
 
     @tool(require_confirmation=True)
@@ -1121,7 +1118,7 @@ def test_a_tool_writes_with_its_result_or_not_at_all(
     schema: str,
     opened: Any,
 ) -> None:
-    """Q1, R6: `ctx.db` is a transaction of this Postgres."""
+    """`ctx.db` is a transaction of this Postgres."""
     store, table = opened(postgres.dsn, schema=schema), f"paid_{schema}"
     store.transaction(lambda db: db.execute(f"CREATE TABLE {table} (n integer PRIMARY KEY)"))
 
@@ -1160,7 +1157,7 @@ def test_a_statement_is_ended_with_the_call_that_waits_for_it(
     schema: str,
     opened: Any,
 ) -> None:
-    """R6: its time is over; what it wrote is undone, and the run goes on."""
+    """Its time is over; what it wrote is undone, and the run goes on."""
     store, table = opened(postgres.dsn, schema=schema), f"slow_{schema}"
     store.transaction(lambda db: db.execute(f"CREATE TABLE {table} (n integer)"))
 

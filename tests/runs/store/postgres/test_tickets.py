@@ -88,7 +88,7 @@ def tickets(store: PostgresStore) -> dict[str, str]:
 
 
 def test_a_ticket_is_made_with_the_run_and_none_for_one_that_waits(store: PostgresStore) -> None:
-    """Q12: a run that waits for a person has no ticket; a decision makes the next."""
+    """A run that waits for a person has no ticket; a decision makes the next."""
 
     @tool(require_confirmation=True)
     def wait() -> str:
@@ -111,7 +111,7 @@ def test_a_ticket_is_made_with_the_run_and_none_for_one_that_waits(store: Postgr
 
 
 def test_a_submission_that_fails_leaves_no_ticket(store: PostgresStore) -> None:
-    """Q12: both are one transaction."""
+    """Both are one transaction."""
     agent.submit(store=store, task="x", run_id="r")
     with pytest.raises(StoreError, match="has a run 'r' already"):
         agent.submit(store=store, task="y", run_id="r")
@@ -121,7 +121,7 @@ def test_a_submission_that_fails_leaves_no_ticket(store: PostgresStore) -> None:
 def test_runs_that_were_submitted_before_the_queue_was_made_get_their_tickets_by_priority(
     store: PostgresStore,
 ) -> None:
-    """Q14, Q16: order and key are kept with the run until then; a delay cannot be."""
+    """Order and key are kept with the run until then; a delay cannot be."""
     store.engine.has_tables = False
     for name, priority in (("a", 9), ("b", None), ("c", 1)):
         agent.submit(store=store, task="x", run_id=name, priority=priority, queue_key=name)
@@ -138,7 +138,7 @@ def test_runs_that_were_submitted_before_the_queue_was_made_get_their_tickets_by
 
 
 def test_a_run_whose_tickets_fail_again_and_again_is_parked(store: PostgresStore) -> None:
-    """Q14: each failure counts as a recovery, and the run is then failed with the number."""
+    """Each failure counts as a recovery, and the run is then failed with the number."""
     agent.submit(store=store, task="x", run_id="r")
     agent.submit(store=store, task="x", run_id="healthy")
     made: list[int] = []
@@ -160,7 +160,7 @@ def test_a_run_whose_tickets_fail_again_and_again_is_parked(store: PostgresStore
 def test_a_run_that_cannot_be_read_is_parked_as_well_and_stops_no_sweep(
     store: PostgresStore,
 ) -> None:
-    """Q14: the tickets of others are made meanwhile."""
+    """The tickets of others are made meanwhile."""
     for name in ("a", "b"):
         agent.submit(store=store, task="x", run_id=name)
     sql(store, "UPDATE runs SET head = '{' WHERE id = 'a'")
@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_read_is_parked_as_well_and_stops_no_sweep(
 
 
 def test_a_run_that_came_to_rest_in_between_starts_over(store: PostgresStore) -> None:
-    """Q14: as one that killed its processes."""
+    """As one that killed its processes."""
     agent.submit(store=store, task="x", run_id="r")
     for _ in range(3):
         sql(store, "UPDATE tickets SET state = 'failed'")
@@ -196,7 +196,7 @@ def test_a_run_stays_in_its_queue_whoever_decides(
     opened: Any,
     how: str,
 ) -> None:
-    """Q12, Q14: a command, or a sweeper of another queue, does not know it."""
+    """A command, or a sweeper of another queue, does not know it."""
     store.engine.queue = "slow"
     if how == "submitted":
         agent.submit(store=store, task="x", run_id="r")
@@ -224,7 +224,6 @@ def test_a_run_waits_for_its_turn_only_if_a_worker_will_find_its_ticket(
     opened: Callable[..., PostgresStore],
     lacks: str,
 ) -> None:
-    """Q14."""
     agent.submit(store=store, task="x", run_id="r")
     if lacks != "a worker":
         worker = opened(
@@ -249,7 +248,7 @@ def test_a_run_waits_for_its_turn_only_if_a_worker_will_find_its_ticket(
 def test_a_decision_on_a_question_that_is_not_asked_any_more_makes_no_ticket(
     store: PostgresStore,
 ) -> None:
-    """V3, Q12, Q14: else a worker of another version would take the run up again and again."""
+    """Else a worker of another version would take the run up again and again."""
     first, second = [
         ReAct(
             "task -> answer",
@@ -272,7 +271,7 @@ def test_a_decision_on_a_question_that_is_not_asked_any_more_makes_no_ticket(
 
 
 def test_runs_that_wait_or_are_queued_leave_nothing_in_a_process(store: PostgresStore) -> None:
-    """Q18: whatever their number."""
+    """Whatever their number."""
     with context(lm=ScriptedLM([ASKED] * 20)):
         for n in range(20):
             agent.submit(store=store, task="x", run_id=f"many-{n}")
@@ -288,7 +287,7 @@ def test_runs_that_wait_or_are_queued_leave_nothing_in_a_process(store: Postgres
 
 
 def test_one_process_sweeps_at_a_time(store: PostgresStore, postgres: Any) -> None:
-    """Q14: another one leaves the work to it, and takes over when it is gone."""
+    """Another one leaves the work to it, and takes over when it is gone."""
     import psycopg
 
     agent.submit(store=store, task="x", run_id="r")
@@ -319,7 +318,7 @@ def test_a_question_that_expired_is_work_if_its_ticket_is_gone(
     store: PostgresStore,
     how: str,
 ) -> None:
-    """Q14, Q21: also one that a clock other than Postgres's called too early."""
+    """Also one that a clock other than Postgres's called too early."""
     store.engine.has_tables = how != "the queue was made later"
     with context(lm=ScriptedLM([ASKED, DONE])):
         agent.start(store=store, task="x", run_id="r")
@@ -344,7 +343,7 @@ def test_a_question_that_expired_is_work_if_its_ticket_is_gone(
 def test_a_question_without_expiry_after_one_that_expired_makes_no_tickets(
     store: PostgresStore,
 ) -> None:
-    """Q21: the time belongs to the rest."""
+    """The time belongs to the rest."""
     forms = [ASKED, native_step("later", "later"), DONE]
 
     @tool(require_confirmation=True)
@@ -367,7 +366,7 @@ def test_a_wrong_clock_neither_saves_nor_loses_a_question(
     hours: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Q5, Q21: its time begins and ends by Postgres's clock, wherever it is asked and looked at."""
+    """Its time begins and ends by Postgres's clock, wherever it is asked and looked at."""
     real = time.time
     for place in ("time.time", "ferrule.runs.driver.questions.time"):
         monkeypatch.setattr(place, lambda: real() + 3600 * hours)
