@@ -20,7 +20,7 @@ from ferrule.errors import ConfigurationError, MCPConnectionError
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-SCRIPT = Path(__file__).parents[2] / "moody_server.py"
+SCRIPT = Path(__file__).parents[1] / "moody_server.py"
 TOKEN = "hunter2-hunter2"
 _ = nothing_left
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
-SCRIPT = Path(__file__).parents[3] / "moody_server.py"
+SCRIPT = Path(__file__).parents[2] / "moody_server.py"
 FINISH = {"name": "finish", "args": {"answer": "done"}}
 _ = nothing_left
 

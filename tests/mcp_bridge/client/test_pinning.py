@@ -19,7 +19,7 @@ from ferrule.testing.scripted import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-SERVER = Path(__file__).parents[3] / "asking_server.py"
+SERVER = Path(__file__).parents[2] / "asking_server.py"
 
 
 def listing(folder: Path, *tools: tuple[str, str]) -> None:

@@ -15,7 +15,7 @@ from ferrule.testing.scripted import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-SERVER = Path(__file__).parents[3] / "asking_server.py"
+SERVER = Path(__file__).parents[2] / "asking_server.py"
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ferrule.mcp_bridge.client.mcp_server import MCPServer
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-SERVER = Path(__file__).parents[3] / "task_server.py"
+SERVER = Path(__file__).parents[2] / "task_server.py"
 ERAS = ("legacy", "modern")
 WORKING: dict[str, Any] = {"status": "working"}
 DONE: dict[str, Any] = {

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.usefixtures("nothing_left"),
 ]
 
-SCRIPT = Path(__file__).parents[3] / "moody_server.py"
+SCRIPT = Path(__file__).parents[2] / "moody_server.py"
 LONG_S = 1000.0
 """More than a test may take: nothing waits for it."""
 _ = nothing_left

@@ -20,7 +20,7 @@ from ferrule.mcp_bridge.server import context as mcp_server_context
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-SERVER = Path(__file__).parents[3] / "asking_server.py"
+SERVER = Path(__file__).parents[2] / "asking_server.py"
 
 
 class Files:

@@ -14,7 +14,7 @@ from ferrule.errors import ConfigurationError, MCPConnectionError, MCPTimeoutErr
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-SCRIPT = Path(__file__).parents[3] / "moody_server.py"
+SCRIPT = Path(__file__).parents[2] / "moody_server.py"
 GIVEN = {
     "HTTPS_PROXY": "http://proxy.example:3128", "no_proxy": "localhost", "NODE_USE_ENV_PROXY": "1",
     "SSL_CERT_FILE": "/etc/ca.pem", "NODE_EXTRA_CA_CERTS": "/etc/more.pem", "REQUESTS_CA_BUNDLE": "/etc/ca.pem",
