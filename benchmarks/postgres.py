@@ -1,4 +1,4 @@
-"""Runs kept in Postgres: `make pg-bench` prints one JSON line. It starts the system's Postgres on loopback, with `fsync` on.
+"""Runs kept in Postgres: `scripts/pg-bench.sh` prints one JSON line. It starts the system's Postgres on loopback, with `fsync` on.
 
 The variants take turns, in random order, because a disk's speed changes from second to second. Each
 figure is a median in milliseconds; only the ratios mean something on another machine. `--tiny` uses

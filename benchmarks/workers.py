@@ -1,4 +1,4 @@
-"""Runs on Postgres with real workers: `make pg-bench` prints each figure with its bound. Only ratios count; the machine should be quiet.
+"""Runs on Postgres with real workers: `scripts/pg-bench.sh` prints each figure with its bound. Only ratios count; the machine should be quiet.
 
 Figures: two workers compared to one; DBOS tickets compared to a hand-written loop; the time from a
 decision to the start of its tool; the cost of an idle worker, alone and with ten thousand queued

@@ -1,4 +1,4 @@
-"""Build the documentation site: `make docs` builds it into build/site, `make docs-serve` shows it.
+"""Build the documentation site: `make docs` builds it into build/site, `scripts/docs-serve.sh` shows it.
 
 The pages of docs/ are read in the repository too, so they link to examples and to README.md with paths. This script stages them in
 build/pages, where such files are pages as well, and adds what is made from the source: the API reference and the list of decisions.

@@ -28,7 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
-    """Save what `make coverage` measured: pytest-xdist kills a worker that needs more than 10 s to exit, as on a busy machine."""
+    """Save what `scripts/coverage.sh` measured: pytest-xdist kills a worker that needs more than 10 s to exit, as on a busy machine."""
     coverage = sys.modules.get("coverage")
     if coverage is not None and (measuring := coverage.Coverage.current()) is not None:
         measuring.save()
@@ -38,7 +38,7 @@ def pytest_sessionfinish() -> None:
 def pytest_make_collect_report(
     collector: pytest.Collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """In `make check-core`, skip a file of tests that imports what no test needs of ferrule alone. An import of ferrule's own still fails."""
+    """In `scripts/check-core.sh`, skip a file of tests that imports what no test needs of ferrule alone. An import of ferrule's own still fails."""
     report = yield
     error = (
         report.call.excinfo.value if os.environ.get("FERRULE_CORE_TEST") and report.failed else None
@@ -61,7 +61,7 @@ def pytest_make_collect_report(
 
 @pytest.fixture
 def busy_switching() -> Iterator[None]:
-    """Threads change places as often as they can, except under `make coverage`: CPython 3.11 cannot begin to trace two threads at once."""
+    """Threads change places as often as they can, except under `scripts/coverage.sh`: CPython 3.11 cannot begin to trace two threads at once."""
     before = sys.getswitchinterval()
     if sys.gettrace() is None:
         sys.setswitchinterval(1e-6)

@@ -1,6 +1,6 @@
 """Calls that are valid by construction, from models with random weights: transformers, llama.cpp and its server, and whole agents.
 
-What is not installed is left out, and named. `make constrained` runs it after `constrained.py`, which has the tools.
+What is not installed is left out, and named. `scripts/constrained.sh` runs it after `constrained.py`, which has the tools.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What clients of AG-UI and of Vercel's AI SDK make of a response, and whether it keeps their rules. Their real clients: `make front-ends`."""
+"""What clients of AG-UI and of Vercel's AI SDK make of a response, and whether it keeps their rules. Their real clients: `scripts/front-ends.sh`."""
 
 from __future__ import annotations
 

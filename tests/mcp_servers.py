@@ -2,7 +2,7 @@
 
 `FERRULE_MCP_SERVERS` says where the cache is (otherwise the user's cache folder). One test session, with all its xdist workers, tries to
 install once and for at most `BUDGET_S`; if that fails, for whatever reason, every test that needs a server is skipped with the same line.
-With `FERRULE_REAL_SERVERS` set (`make real-servers`) such a test fails instead, and an install may take longer.
+With `FERRULE_REAL_SERVERS` set (`scripts/real-servers.sh`) such a test fails instead, and an install may take longer.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _run(command: list[str], within_s: float) -> None:
             said, _ = process.communicate(timeout=max(within_s, 0))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            msg = f"`{name}` took more than the {BUDGET_S:g} s for all installs (`make real-servers` allows more)"
+            msg = f"`{name}` took more than the {BUDGET_S:g} s for all installs (`scripts/real-servers.sh` allows more)"
             raise InstallError(msg) from None
     if process.returncode != 0:
         lines = [line.strip() for line in said.splitlines() if line.strip()]

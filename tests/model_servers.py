@@ -1,6 +1,6 @@
 """Real model servers for tests, without a model: llama.cpp's server with random weights, and LiteLLM's proxy with mock answers.
 
-Installed by `make real-servers` into the cache of the MCP servers (see `mcp_servers`), each into an environment of its own. Where they are not,
+Installed by `scripts/real-servers.sh` into the cache of the MCP servers (see `mcp_servers`), each into an environment of its own. Where they are not,
 every test that needs one is skipped with the same line: they are large, and would use up the time that the MCP servers have.
 """
 
@@ -75,7 +75,7 @@ ALTERNATING = """
 def _home(kind: str) -> Path:
     if not mcp_servers.INSISTS and not mcp_servers.is_installed(kind):
         pytest.skip(
-            "llama.cpp's server and LiteLLM's proxy are not installed: `make real-servers` installs them",
+            "llama.cpp's server and LiteLLM's proxy are not installed: `scripts/real-servers.sh` installs them",
         )
     return mcp_servers.installed(kind)
 

@@ -1,4 +1,4 @@
-"""`ferrule ui`, as ratios to what it stands on: `make page-bench`. Needs ferrule[ui] and a quiet machine.
+"""`ferrule ui`, as ratios to what it stands on: `scripts/page-bench.sh`. Needs ferrule[ui] and a quiet machine.
 
 Figures: `runs` (a page of 100 of 10,000 runs, to `store.list(limit=100)`), `run` (a page of a run with 200 turns, to `store.load`: the
 first view, measured by itself and in pairs with the load; later ones; and the turns before, which the page fetches when it is there),

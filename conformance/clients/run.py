@@ -1,4 +1,4 @@
-"""Drive a real `ferrule serve` by eleven foreign clients, over stdio and HTTP: `make mcp-clients`, or `run.py CLIENT...` for some.
+"""Drive a real `ferrule serve` by eleven foreign clients, over stdio and HTTP: `scripts/mcp-clients.sh`, or `run.py CLIENT...` for some.
 
 Each client is installed, in pinned versions, into an environment of its own in a cache folder
 (`FERRULE_MCP_CLIENTS`, else in the user's cache). The table says what came of each case. Exit code

@@ -1,4 +1,4 @@
-"""Drive examples/apps/chat.py by the clients of AG-UI and of Vercel's AI SDK, from npm: `make front-ends`, or `run.py CLIENT...` for some.
+"""Drive examples/apps/chat.py by the clients of AG-UI and of Vercel's AI SDK, from npm: `scripts/front-ends.sh`, or `run.py CLIENT...` for some.
 
 Node 22 and the packages, in pinned versions, are installed into a cache folder
 (`FERRULE_FRONT_ENDS`, else in the user's cache). Exit code 0: every case has passed with every

@@ -1,4 +1,4 @@
-"""What Arize's converter of GenAI spans makes of a run that went over OTLP: `make traces`.
+"""What Arize's converter of GenAI spans makes of a run that went over OTLP: `scripts/traces.sh`.
 
 `@arizeai/openinference-genai` is installed from npm, in a pinned version, into a cache folder
 (`FERRULE_TRACES`, else in the user's cache). Exit code 0: the run, its model calls and its tool

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from rich.console import Console
 
-if importlib.util.find_spec("typer") is None:  # `make check-core`
+if importlib.util.find_spec("typer") is None:  # `scripts/check-core.sh`
     collect_ignore_glob = ["*"]
 
 

@@ -15,6 +15,7 @@ import ferrule
 ROOT = Path(__file__).parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TASKS = set(re.findall(r"^([a-z-]+):.*## ", MAKEFILE, re.MULTILINE))
+SCRIPTS = {path.name for path in (ROOT / "scripts").iterdir()}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,7 @@ def test_what_a_paper_names_exists(paper: str, links, execute) -> None:
     text = (ROOT / paper).read_text(encoding="utf-8")
     assert links(paper) == []
     assert set(re.findall(r"`make ([a-z-]+)`", text)) <= TASKS
+    assert set(re.findall(r"`scripts/([a-z-]+\.sh)`", text)) <= SCRIPTS
     named = re.findall(r"`((?:src|tests|docs|conformance|requirements|site)/[\w./-]+)`", text)
     assert [place for place in named if "NAME" not in place and not (ROOT / place).exists()] == []
     execute(paper)
@@ -34,14 +36,21 @@ def test_what_a_paper_names_exists(paper: str, links, execute) -> None:
     "file",
     [".github/workflows/check.yml", ".github/workflows/release.yml", ".pre-commit-config.yaml"],
 )
-def test_a_workflow_and_the_hooks_run_tasks_of_the_makefile(file: str) -> None:
-    tasks = re.findall(
-        r"(?:run|entry): make (?:PYTHON=python )?([a-z-]+)$",
-        (ROOT / file).read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
+def test_a_workflow_and_the_hooks_run_what_a_person_runs(file: str) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
+    tasks = re.findall(r"(?:run|entry): make (?:PYTHON=python )?([a-z-]+)$", text, re.MULTILINE)
+    scripts = re.findall(r"(?:run|entry): scripts/(\S+)$", text, re.MULTILINE)
     assert tasks
     assert set(tasks) <= TASKS
+    assert set(scripts) <= SCRIPTS
+
+
+def test_the_makefile_has_the_daily_tasks_and_each_script_a_line_of_help() -> None:
+    assert len(TASKS) <= 13
+    for script in (ROOT / "scripts").iterdir():
+        assert re.match(r"#!/usr/bin/env bash\n# .+\.\n", script.read_text(encoding="utf-8")), (
+            script
+        )
 
 
 def test_the_workflow_checks_every_python_that_the_project_promises() -> None:
@@ -72,15 +81,17 @@ def test_an_action_has_one_version_in_all_workflows_and_a_commit_names_the_versi
     assert len(pins) == len({name for name, _ in pins})
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_a_release_takes_its_notes_from_the_changelog_or_says_what_to_do(tmp_path: Path) -> None:
     """The rest of `make release` builds and installs: it is run by hand, and by the workflow."""
 
     def notes(changelog: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "CHANGELOG.md").write_text(changelog, encoding="utf-8")
-        command = ["make", "-f", str(ROOT / "Makefile"), "release-notes"]
+        command = ["bash", "scripts/release-notes.sh"]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "release-notes.sh", tmp_path / "scripts")
     (tmp_path / "src" / "ferrule").mkdir(parents=True)
     (tmp_path / "src" / "ferrule" / "__init__.py").write_text(
         '__version__ = "1.2.3"\n',
@@ -120,7 +131,7 @@ def test_the_version_has_one_place() -> None:
     ids=lambda path: path.stem,
 )
 def test_a_picture_was_drawn_from_its_text(dot: Path) -> None:
-    """`make pictures` draws it; every label of the text is in the picture."""
+    """`scripts/pictures.sh` draws it; every label of the text is in the picture."""
     picture = (
         dot.with_suffix(".svg")
         .read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The page of examples/apps/chat.py, which node runs as a browser would, against the service. The clients from npm: `make front-ends`."""
+"""The page of examples/apps/chat.py, which node runs as a browser would, against the service. The clients from npm: `scripts/front-ends.sh`."""
 
 from __future__ import annotations
 

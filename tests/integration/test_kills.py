@@ -63,7 +63,7 @@ def test_nothing_is_lost_or_done_twice_wherever_the_process_is_killed() -> None:
 
 @pytest.mark.usefixtures("postgres")
 def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
-    """At the same points, and in the middle of what is sent and received; all scenarios, races and Ctrl-C: `make pg-kills`."""
+    """At the same points, and in the middle of what is sent and received; all scenarios, races and Ctrl-C: `scripts/pg-kills.sh`."""
     figures = disturbed(
         "--postgres",
         "--kills",
@@ -96,7 +96,7 @@ def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() 
 
 @pytest.mark.usefixtures("postgres")
 def test_workers_reach_postgres_through_a_pooler() -> None:
-    """By `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `make pg-kills`."""
+    """By `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `scripts/pg-kills.sh`."""
     pytest.importorskip("dbos", reason="needs ferrule[dbos]")
     found = said_by("killing.troubles", "--only", "a pooler", "--runs", "6")
     assert found.returncode == 0, found.stdout + found.stderr
@@ -248,5 +248,5 @@ def test_without_a_c_compiler_system_calls_are_skipped_with_a_reason(
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
 def test_every_mutant_of_the_library_can_be_made(tmp_path: Path, mutant: mutants.Mutant) -> None:
-    """`make mutants` shows that each is caught."""
+    """`scripts/mutants.sh` shows that each is caught."""
     assert mutants.mutate(tmp_path, mutant) is None

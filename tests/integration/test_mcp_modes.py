@@ -132,7 +132,7 @@ def test_a_tool_that_asks_in_the_older_way_works_in_the_older_mode(script: Path)
 
 def test_a_tool_of_fastmcp_4_asks_in_the_older_mode_only_a_hook_or_the_run(tmp_path: Path) -> None:
     if not INSISTS and not is_installed("fastmcp"):
-        pytest.skip("`make real-servers` installs FastMCP")
+        pytest.skip("`scripts/real-servers.sh` installs FastMCP")
     path = tmp_path / "painter.py"
     path.write_text(OF_FASTMCP, encoding="utf-8")
     where = str(installed("fastmcp") / "bin" / "python"), [str(path)]

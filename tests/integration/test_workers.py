@@ -159,7 +159,7 @@ def test_workers_outlive_a_restart_of_postgres(
 
 
 def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard: Yard) -> None:
-    """`make pg-bench` measures memory and time with ten thousand of each."""
+    """`scripts/pg-bench.sh` measures memory and time with ten thousand of each."""
     worker = yard.worker("--per-minute", "30", dsn=f"{yard.dsn}?application_name={yard.schema}")
 
     def costs() -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Mutants of the library, each of which the kill test must catch: `make mutants`.
+"""Mutants of the library, each of which the kill test must catch: `scripts/mutants.sh`.
 
 A mutant is a copy of the tree in which some lines are replaced. It counts as caught if the kill
 test counts a fault of the class that belongs to it. A text that is not found exactly once is an

@@ -560,7 +560,7 @@ def test_a_coroutine_that_is_never_finished_leaves_no_context_behind(sent: Sent)
 
 @pytest.mark.skipif(
     sys.gettrace() is not None,
-    reason="what `make coverage` keeps would be counted",
+    reason="what `scripts/coverage.sh` keeps would be counted",
 )
 def test_ten_thousand_runs_leave_nothing_behind(sent: Sent) -> None:
     """No open span, no object, no series of a metric and no log line for each; also of failed, async and abandoned runs."""
