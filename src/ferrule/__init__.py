@@ -21,7 +21,7 @@ _HOMES = {
     ),
     "ferrule.settings": ("configure", "context"),
     "ferrule.acts": (
-        "AskPerson", "CallCode", "CallModel", "CallTools", "CheckDue", "Conditions", "Once", "ReadConditions", "RecallCalls", "RuleCalls",
+        "AskPerson", "CallModel", "CallTools", "Conditions", "Once", "RecallCalls", "RuleCalls",
         "Tell", "Within",
     ),
     "ferrule.values.calls.call": ("ToolCall", "ToolResult"),

@@ -2,13 +2,10 @@
 
 from ferrule import settings as settings
 from ferrule.acts import AskPerson as AskPerson
-from ferrule.acts import CallCode as CallCode
 from ferrule.acts import CallModel as CallModel
 from ferrule.acts import CallTools as CallTools
-from ferrule.acts import CheckDue as CheckDue
 from ferrule.acts import Conditions as Conditions
 from ferrule.acts import Once as Once
-from ferrule.acts import ReadConditions as ReadConditions
 from ferrule.acts import RecallCalls as RecallCalls
 from ferrule.acts import RuleCalls as RuleCalls
 from ferrule.acts import Tell as Tell

@@ -1,7 +1,11 @@
 """Acts: the requests that a program makes of its driver.
 
 A program is a generator that yields acts and receives their answers. A test that answers acts by
-hand may send None for `ReadConditions`, `CallCode`, `CheckDue`, `Tell` and `Within`.
+hand may send None for `Tell`, `Within`, and for a `Once` that is `only_if_true` or `runs_code`.
+
+Six acts are the language: `CallModel`, `CallTools`, `AskPerson`, `Once`, `Tell` and `Within`. Two
+more, `RecallCalls` and `RuleCalls`, read what an earlier execution did with a turn of calls; the
+built-in loop yields them, and a program of a user hardly ever does (docs/decisions/0018).
 
 The acts of every step are `MutableRecord`s, though nothing changes them: a frozen record takes
 three times as long to make.
@@ -9,7 +13,7 @@ three times as long to make.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
@@ -42,14 +46,7 @@ class Conditions(MutableRecord):
     extra_tools: tuple[Any, ...] = ()
     """The tools passed to `Run.load`."""
     due: frozenset[str] = frozenset()
-    """The names of the `CheckDue` and `Once` acts that a resumed run has recorded as due."""
-
-
-class ReadConditions(MutableRecord):
-    """Read the conditions of this execution, once at its start: answered with `Conditions`. Never journalled."""
-
-    lm: Any = None
-    """The model passed for this call only, if any. Programs that its tools call use it, too."""
+    """The names of the `Once` acts whose values a resumed run has recorded."""
 
 
 class CallModel(MutableRecord):
@@ -109,36 +106,29 @@ class AskPerson(Record):
 
 
 class Once(Record):
-    """Compute a value once, and take it from the journal in a replay: the time, a random number, a search. Answered with the value."""
+    """Compute a value once, and take it from the journal in a replay. Answered with the value, which must be JSON data.
 
-    make: Callable[[], Any]
+    Use it for whatever may differ the next time: the time, a random number, a search.
+    """
+
+    make: Callable[..., Any]
     name: str = "once"
+    only_if_true: bool = False
+    """Whether only a true value is recorded, such as that a list of tools must be read again now.
 
-
-class CallCode(Record):
-    """Call the user's functions, such as checks of an answer: answered with JSON data, which a replay takes from the journal.
-
-    It does not change the numbers of other acts. Programs that the functions call are part of the
-    run.
+    Such a value is found by its name at the next act, and does not change the numbers of other acts.
+    A replay that finds none there answers False, so it repeats the work at the same position, and
+    only there. Two such values between the same two acts need different names.
     """
-
-    code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, Any]]
-    """Receives `call(function, *args, context=..., is_async=..., what=...)`, which calls a function, with a `Context` if it takes one."""
-    name: str
-
-
-class CheckDue(Record):
-    """Check whether some work is due now, so that a replay repeats the work at the same place, and only there.
-
-    Answered with the value of `is_due` (JSON), which is journalled only if it is true.
-    """
-
-    is_due: Callable[[], Any]
-    name: str
-    mark: str = "t"
-    """One character. Two checks between the same two acts need different marks."""
     waits: bool = False
-    """Whether `is_due` may wait for the network: an event loop then runs it in a thread."""
+    """With `only_if_true`: whether `make` may wait for the network. An event loop then runs it in a thread."""
+    runs_code: bool = False
+    """Whether `make` calls functions of the user, such as checks of an answer.
+
+    It is then a coroutine function, and receives `call(function, *args, context=..., is_async=...,
+    what=...)`, which calls a function, with a `Context` if it takes one. Programs that the functions
+    call are part of the run. This does not change the numbers of other acts, either.
+    """
 
 
 class Tell(MutableRecord):
@@ -148,28 +138,20 @@ class Tell(MutableRecord):
 
 
 class Within(Record):
-    """Limit this program and everything that it calls: at a limit, a model call raises `LimitReachedError` instead of answering.
+    """Set what applies to this program and everything that it calls. Answered with `Conditions`; never journalled.
 
-    Answered with None; never journalled.
+    A program starts with `conditions = yield Within()`, to read the settings.
     """
 
-    limits: Any
-    """Anything that fits `runs.limits.Limits`."""
+    limits: Any = None
+    """Anything that fits `runs.limits.Limits`: at a limit, a model call raises `LimitReachedError`
+    instead of answering. None sets no limits."""
+    lm: Any = ...
+    """The model passed for this call only, which programs that its tools call use, too. None: the
+    model of the settings; `...`: as before."""
 
 
-Act = (
-    ReadConditions
-    | CallModel
-    | RecallCalls
-    | RuleCalls
-    | CallTools
-    | AskPerson
-    | Once
-    | CallCode
-    | CheckDue
-    | Tell
-    | Within
-)
+Act = CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, receives their answers, returns its prediction."""
 
@@ -222,10 +204,10 @@ def refuse_misuse(act: Any, error: Exception) -> None:
             fits, form = are(CheckedCall, found), f"{type(act).__name__}((checked_call, ...))"
         case AskPerson(questions=found):
             fits, form = are(Question, found), "AskPerson((Question(...), ...))"
-        case Once(make=found) | CheckDue(is_due=found) | CallCode(code=found):
+        case Once(make=found):
             fits, form = callable(found), f"{type(act).__name__}(function, name)"
         case Within(limits=found):
-            fits, form = hasattr(found, "wall_s"), "Within(Limits(...))"
+            fits, form = found is None or hasattr(found, "wall_s"), "Within(Limits(...))"
         case Tell(event=found):
             fits, form = isinstance(found, Event), "Tell(event)"
         case _:

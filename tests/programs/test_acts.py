@@ -12,17 +12,17 @@ from mcp.server.mcpserver import MCPServer as Remote
 from ferrule import (
     CallModel,
     CallTools,
-    CheckDue,
     Conditions,
     MCPServer,
+    Once,
     Policy,
     ReAct,
-    ReadConditions,
     Response,
     RuleCalls,
     ScriptedLM,
     Tell,
     ToolCall,
+    Within,
     deny,
 )
 from ferrule.tools.execution.run import run_call
@@ -70,7 +70,7 @@ def test_conditions_are_read_once_and_no_ruling_is_asked_for_without_a_policy(
     flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([calls, DONE]))
     prediction, acts = drive_by_hand(flow)
     assert prediction.answer == "ok"
-    assert names(acts) == ["ReadConditions", "CallModel", "CallTools", "CallModel"]
+    assert names(acts) == ["Within", "CallModel", "CallTools", "CallModel"]
 
 
 def test_the_model_and_the_policy_come_from_the_conditions() -> None:
@@ -79,10 +79,10 @@ def test_the_model_and_the_policy_come_from_the_conditions() -> None:
     agent = ReAct("q -> answer", [pay], native=True)
     prediction, acts = drive_by_hand(
         agent.flow(q="?"),
-        ReadConditions=conditions,
+        Within=conditions,
         RuleCalls=lambda act: [act.policies[0].rule_for(each.tool.name, {}) for each in act.calls],
     )
-    assert names(acts) == ["ReadConditions", "CallModel", "RuleCalls", "CallModel"]
+    assert names(acts) == ["Within", "CallModel", "RuleCalls", "CallModel"]
     assert (
         prediction.trajectory["observation_0"]
         == "A policy forbids this call; it was not run. Reason: broke"
@@ -93,11 +93,11 @@ def test_a_resumed_run_asks_for_the_rulings_that_it_may_have_recorded() -> None:
     flow = ReAct("q -> answer", [pay], native=True).flow(q="?", lm=ScriptedLM([pays(1), DONE]))
     prediction, acts = drive_by_hand(
         flow,
-        ReadConditions=Conditions(is_resumed=True),
+        Within=Conditions(is_resumed=True),
         RuleCalls=[None],
     )
     assert names(acts) == [
-        "ReadConditions",
+        "Within",
         "CallModel",
         "RecallCalls",
         "RuleCalls",
@@ -118,11 +118,11 @@ def test_whether_servers_changed_is_asked_only_where_it_may_be_so(is_resumed: bo
         )
         prediction, acts = drive_by_hand(
             flow,
-            ReadConditions=Conditions(is_resumed=is_resumed),
+            Within=Conditions(is_resumed=is_resumed),
             RuleCalls=[None],
         )
     assert prediction.answer == "ok"
-    asked = [each.name for each in acts if isinstance(each, CheckDue)]
+    asked = [each.name for each in acts if isinstance(each, Once)]
     assert asked == (["servers away", "tools of servers"] if is_resumed else [])
-    assert isinstance(acts[0], ReadConditions)
+    assert isinstance(acts[0], Within)
     assert sum(isinstance(each, RuleCalls) for each in acts) == is_resumed

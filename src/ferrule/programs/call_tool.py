@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaita
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, Never, NoReturn, get_args, get_origin
 
-from ferrule.acts import Act, AskPerson, CallTools, ReadConditions, RuleCalls
+from ferrule.acts import Act, AskPerson, CallTools, RuleCalls, Within
 from ferrule.encoding.encode import is_plain, json_text, with_whole_characters
 from ferrule.errors import (
     ConfirmationRejected,
@@ -108,7 +108,7 @@ class _OneCall(Module):
         vars(self)["name"] = tool.wire_name  # it is part of the slots in the journal
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
-        conditions = yield ReadConditions(None)
+        conditions = yield Within(lm=None)
         call = ToolCall.unchecked(
             self._tool.name,
             self._arguments,

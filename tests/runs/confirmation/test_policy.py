@@ -149,7 +149,7 @@ def test_a_tool_without_a_wish_and_no_policy_write_nothing() -> None:
     """The usual step pays for none of this."""
     till = Till(pays(1))
     slots = [(each.kind, each.slot) for each in till.start(till.pay).journal.entries]
-    assert [slot for kind, slot in slots if kind == "once" and slot.endswith("p")] == []
+    assert [slot for kind, slot in slots if kind == "once" and slot.endswith("~policy")] == []
 
 
 # -- what is denied by now does not begin ----------------------------------------------------------------------------
@@ -263,8 +263,8 @@ def test_a_ruling_is_written_once() -> None:
     till.start(till.always)
     for _ in range(3):
         run = till.resume(till.always)
-    rulings = [each for each in run.journal.entries if each.slot.endswith("p")]
-    assert rulings == [Entry("1p", "once", 'policy [["pay",{"euros":1}]]', [["ask", "", None]])]
+    rulings = [each for each in run.journal.entries if each.slot.endswith("~policy")]
+    assert rulings == [Entry("1~policy", "once", 'policy [["pay",{"euros":1}]]', [["ask", "", None]])]
 
 
 @pytest.mark.parametrize("rule", [ask("pay", euro=7), deny("pay", where={"Euros": 7})])

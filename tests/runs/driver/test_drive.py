@@ -15,7 +15,7 @@ import pytest
 from agent_script import fields, text_step
 
 from ferrule import settings
-from ferrule.acts import AskPerson, CallCode, CallModel, CallTools, Once, Tell, Within
+from ferrule.acts import AskPerson, CallModel, CallTools, Once, Tell, Within
 from ferrule.approval.question import Question
 from ferrule.concurrency.offload import POOL_SIZE
 from ferrule.errors import (
@@ -179,7 +179,7 @@ JUNK: dict[str, tuple[Any, str]] = {
     "unchecked calls": (CallTools((ToolCall(name="add"),)), "CallTools((checked_call, ...))"),  # type: ignore[arg-type]
     "no questions": (AskPerson("really?"), "AskPerson((Question(...), ...))"),  # type: ignore[arg-type]
     "no function": (Once(5), "Once(function, name)"),  # type: ignore[arg-type]
-    "no code": (CallCode(5, "check"), "CallCode(function, name)"),  # type: ignore[arg-type]
+    "no code": (Once(5, runs_code=True), "Once(function, name)"),  # type: ignore[arg-type]
     "no limits": (Within({"calls": 1}), "Within(Limits(...))"),
 }
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import events
-from ferrule.acts import Act, CallModel, CheckDue, Conditions, ReadConditions, Tell
+from ferrule.acts import Act, CallModel, Conditions, Once, Tell, Within
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.render import tool_inputs
 from ferrule.errors import (
@@ -117,11 +117,10 @@ def make_asker(
     `calls` is how the program wants tools called. If it is None, a model that refused tools before
     is not sent any again. With `must_call`, a constrained answer must be a call.
     """
-    conditions: Conditions = (yield ReadConditions(own.get("lm"))) or Conditions()
-    if (
-        _MADE_INPUTS in conditions.due
-    ):  # recorded by a version whose inputs had factories; all others are taken by now
-        yield CheckDue(bool, _MADE_INPUTS, "i")
+    conditions: Conditions = (yield Within(lm=own.get("lm"))) or Conditions()
+    if _MADE_INPUTS in conditions.due:
+        # Recorded by a version whose inputs had factories; all others are taken by now.
+        yield Once(bool, _MADE_INPUTS, only_if_true=True)
     found = own.get("lm")
     if found is None:
         found = conditions.lm if lm is None else lm
@@ -441,7 +440,7 @@ def split_inputs(
 
         given, toolbox = declare_tools(signature, given, toolbox)
     if plan.factories:
-        made = yield CheckDue(partial(plan.made_inputs, given), _MADE_INPUTS, "i")
+        made = yield Once(partial(plan.made_inputs, given), _MADE_INPUTS, only_if_true=True)
         given = {**plan.read_made(made), **given} if made else given
     return kept, plan.check_inputs(signature.__name__, given), toolbox
 

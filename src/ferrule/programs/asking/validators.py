@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ferrule.acts import Act, CallCode
+from ferrule.acts import Act, Once
 from ferrule.errors import ConfigurationError, ToolRetry, refuse_awaitable, shown
 from ferrule.record import Record
 from ferrule.tools.definition.deps import ContextParameter, bind_arguments, context_parameter
@@ -46,7 +46,7 @@ class OutputValidator(Record):
         outputs: Mapping[str, Any],
         call: Callable[..., Any] | None = None,
     ) -> str | None:
-        """The objection to an answer, or None. `call` comes from `CallCode`; it is given for a validator whose verdict is recorded."""
+        """The objection to an answer, or None. `call` comes from a `Once` with `runs_code`; it is given for a validator whose verdict is recorded."""
         given = signature.model_construct(**inputs, **outputs)
         try:
             if call is None:
@@ -105,4 +105,4 @@ def judge_answers(
                 return found
         return None
 
-    return (yield CallCode(verdicts, "output_validators")) or [None] * len(answers)
+    return (yield Once(verdicts, "output_validators", runs_code=True)) or [None] * len(answers)

@@ -1,6 +1,6 @@
 """Shortens a long conversation of `ReAct`: as `compact=` says, before the context overflows; and after an overflow.
 
-A compaction is planned from the sizes of the messages shown, recorded (`CheckDue`), and carried out
+A compaction is planned from the sizes of the messages shown, recorded (`Once`), and carried out
 from that record alone: a replay compacts in the same way at the same places, even with another
 `compact=`. Between two compactions the prompt only grows.
 """
@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ferrule.acts import Act, CallTools, CheckDue, Tell
+from ferrule.acts import Act, CallTools, Once, Tell
 from ferrule.events import Compacted
 from ferrule.programs.asking.refusals import log_once
 from ferrule.programs.instructions import SUMMARIZE
@@ -222,13 +222,18 @@ class Compaction:
     def check(self) -> Generator[Act, Any, None]:
         """Before a turn: compact if the request would be too long."""
         if self._is_recorded or self._most is None or self._size() > max(self._most, self._least):
-            plan = yield CheckDue(self._due, "compaction", "c", waits=self._most is None)
+            plan = yield Once(
+                self._due,
+                "compaction",
+                only_if_true=True,
+                waits=self._most is None,
+            )
             if plan:
                 yield from self._compact(plan)
 
     def shrink(self) -> Generator[Act, Any, bool]:
         """After an overflow: compact, even if the estimate is below the limit. False if there is nothing to leave out."""
-        plan = yield CheckDue(self._plan, "compaction", "c")
+        plan = yield Once(self._plan, "compaction", only_if_true=True)
         if plan:
             yield from self._compact(plan)
         return bool(plan)

@@ -3,7 +3,7 @@
 A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the
 list has expired, the run makes a tool call of its own that lists the tools again and changes them
 through the run's `Host`. The journal has these changes like those of any tool that loads others: a
-replay makes the same changes and asks no server. `CheckDue` records that a refresh was due: a
+replay makes the same changes and asks no server. `Once` records that a refresh was due: a
 replay cannot know it.
 """
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
-from ferrule.acts import Act, CallTools, CheckDue, Tell
+from ferrule.acts import Act, CallTools, Once, Tell
 from ferrule.errors import ConfigurationError, MCPError
 from ferrule.events import ServerUnavailable
 from ferrule.programs.tool_use.use import has_changes
@@ -155,10 +155,10 @@ class LiveTools:
         if not (self._is_resumed or any(each.is_away for each in self._servers)):
             return ""
         yield from self._tell()
-        names = yield CheckDue(
+        names = yield Once(
             lambda: [each.name for each in self._servers if each.is_away],
             "servers away",
-            "s",
+            only_if_true=True,
         )
         if not names:
             return ""
@@ -178,7 +178,7 @@ class LiveTools:
             self._is_resumed or self._is_due()
         ):  # no act if there is nothing to find or to record
             return ""
-        if not (yield CheckDue(self._is_due, "tools of servers")):
+        if not (yield Once(self._is_due, "tools of servers", only_if_true=True)):
             return ""
         call = ToolCall(name=self._lister.name, args={})
         results: list[ToolResult] = yield CallTools(

@@ -15,8 +15,8 @@ from ferrule.acts import (
     Act,
     AskPerson,
     CallTools,
-    CheckDue,
     Conditions,
+    Once,
     RecallCalls,
     RuleCalls,
     Tell,
@@ -113,7 +113,11 @@ def use_tools(
     # A resumed turn continues as it began, even if the program has changed.
     may_wait = len(calls) > 1 and (not host.concurrent or _IN_ORDER in conditions.due)
     if may_wait and (
-        yield CheckDue(lambda: not host.concurrent and True not in did, _IN_ORDER, "o")
+        yield Once(
+            lambda: not host.concurrent and True not in did,
+            _IN_ORDER,
+            only_if_true=True,
+        )
     ):
         single: list[tuple[int, _Batch]] = [(at, ([(at, checked)], [])) for at, checked in ready]
         single += [(each.at, ([], [each])) for each in asked]

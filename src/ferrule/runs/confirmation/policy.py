@@ -39,7 +39,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
     journal = frame.run.journal
     # Beside the acts, not among them: a policy added or removed while a run waits must not shift
     # their slots.
-    slot = f"{frame.path}{frame.acts}p"
+    slot = f"{frame.path}{frame.acts}~policy"
     digest = f"policy {json_text([[each.tool.name, each.arguments.shown] for each in act.calls])}"
     recorded: Rulings | None = None
     is_underway = journal.has_begun_from(frame.path, frame.acts)

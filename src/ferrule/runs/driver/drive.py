@@ -16,14 +16,11 @@ from ferrule import events
 from ferrule.acts import (
     Act,
     AskPerson,
-    CallCode,
     CallModel,
     CallTools,
-    CheckDue,
     Conditions,
     Flow,
     Once,
-    ReadConditions,
     RecallCalls,
     RuleCalls,
     Suspended,
@@ -329,6 +326,10 @@ def _allow_last_calls(frame: Frame) -> None:
 
 
 async def _once(frame: Frame, act: Once) -> Any:
+    if act.runs_code:
+        return await call_code(frame, act.make, act.name)
+    if act.only_if_true:
+        return await _once_if_true(frame, act)
     slot = frame.slot()
     entry = frame.run.journal.take(slot, "once", act.name)
     frame.live = entry is None
@@ -336,6 +337,29 @@ async def _once(frame: Frame, act: Once) -> Any:
         entry = Entry(slot, "once", act.name, act.make())
         await frame.write(entry)
     return entry.value
+
+
+async def _once_if_true(frame: Frame, act: Once) -> Any:
+    """Answer a `Once` whose value is recorded only if it is true.
+
+    Its slot names the next act's position, but is not among the acts, whose slots it must not
+    shift: whether such a value is asked for at all may depend on the state of a server, say.
+    """
+    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}~{act.name}"
+    if journal.replaying:
+        if journal.has(slot):
+            entry = journal.take(slot, "once", act.name)
+            return entry is not None and entry.value
+        if journal.ahead(frame.path, frame.acts) is not None:
+            return False
+    if act.waits and not frame.blocks:
+        value = await offload.in_worker_thread(act.make)
+    else:
+        value = act.make()
+    if value:
+        frame.live = True
+        await frame.write(Entry(slot, "once", act.name, value))
+    return value
 
 
 def _tell(frame: Frame, event: events.Event) -> None:
@@ -351,12 +375,9 @@ def _tell(frame: Frame, event: events.Event) -> None:
 
 async def _answer(
     frame: Frame,
-    act: ReadConditions | RecallCalls | RuleCalls | AskPerson | CallCode | CheckDue | Within,
+    act: RecallCalls | RuleCalls | AskPerson | Within,
 ) -> Any:
     match act:  # acts that few programs use are imported late
-        case ReadConditions():
-            frame.lm = act.lm
-            return _conditions(frame)
         case RecallCalls():
             from ferrule.runs.driver.migration import recall_calls
 
@@ -371,13 +392,12 @@ async def _answer(
             found = await decide(frame, act)
             frame.live = not frame.run.journal.replaying
             return found
-        case CallCode(code, name):
-            return await call_code(frame, code, name)
-        case CheckDue():
-            return await _check_due(frame, act)
-        case Within(limits):
-            frame.budget = Budget(limits, frame.budget)
-            return None
+        case Within(limits, lm):
+            if limits is not None:
+                frame.budget = Budget(limits, frame.budget)
+            if lm is not ...:
+                frame.lm = lm
+            return _conditions(frame)
         case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
             hint = (
                 ": write `yield from` before a generator" if isinstance(act, GeneratorType) else ""
@@ -385,28 +405,6 @@ async def _answer(
             raise RunError(
                 f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.",
             )
-
-
-async def _check_due(frame: Frame, act: CheckDue) -> Any:
-    journal, slot = (
-        frame.run.journal,
-        f"{frame.path}{frame.acts}{act.mark}",
-    )  # not among the acts, whose slots it must not shift
-    if journal.replaying:
-        if journal.has(slot):
-            entry = journal.take(slot, "once", act.name)
-            return entry is not None and (True if entry.value is None else entry.value)
-        if journal.ahead(frame.path, frame.acts) is not None:
-            return False
-    due = (
-        await offload.in_worker_thread(act.is_due)
-        if act.waits and not frame.blocks
-        else act.is_due()
-    )
-    if due:
-        frame.live = True
-        await frame.write(Entry(slot, "once", act.name, None if due is True else due))
-    return due
 
 
 def _conditions(frame: Frame) -> Conditions:

@@ -42,7 +42,7 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
             response = await _priced(frame, lm, response)
     except BaseException as error:
         if not hasattr(lm, "complete"):
-            msg = f"`CallModel(request, lm)` needs a model, found {shown(lm)}. `(yield ReadConditions()).lm` is the one that is set."
+            msg = f"`CallModel(request, lm)` needs a model, found {shown(lm)}. `(yield Within()).lm` is the one that is set."
             raise ConfigurationError(msg) from None
         # As text: an error object would keep its traceback, and with it every frame of the program,
         # alive in the history.

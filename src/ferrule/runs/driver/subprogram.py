@@ -147,7 +147,7 @@ async def call_code(
     code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]],
     name: str,
 ) -> T:
-    """Call a user's functions once, in a frame of a run, and record the result. See `CallCode`."""
+    """Call a user's functions once, in a frame of a run, and record the result. See `Once.runs_code`."""
     from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
 
     blocks = frame.blocks
