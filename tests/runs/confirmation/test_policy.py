@@ -264,7 +264,9 @@ def test_a_ruling_is_written_once() -> None:
     for _ in range(3):
         run = till.resume(till.always)
     rulings = [each for each in run.journal.entries if each.slot.endswith("~policy")]
-    assert rulings == [Entry("1~policy", "once", 'policy [["pay",{"euros":1}]]', [["ask", "", None]])]
+    assert rulings == [
+        Entry("1~policy", "once", 'policy [["pay",{"euros":1}]]', [["ask", "", None]])
+    ]
 
 
 @pytest.mark.parametrize("rule", [ask("pay", euro=7), deny("pay", where={"Euros": 7})])
