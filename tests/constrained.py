@@ -23,6 +23,7 @@ from ferrule import Tool
 from ferrule.models.local.constraint import CONSTRAINTS, Constraint
 from ferrule.models.local.grammar import CallForm
 from ferrule.models.local.vocabulary import Vocabulary, make_matcher
+from ferrule.schema.lowering.bound import Bounds
 from ferrule.testing import byte_vocabulary
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 SIZE = 32_000
+BOUNDS = Bounds(chars=60, items=4)
 
 
 class Address(BaseModel):
@@ -179,21 +181,13 @@ def is_valid(text: str, opener: str = "") -> bool:
     return list(found) == ["intention", "name", "arguments"]
 
 
-def count_valid(
-    constraint: Constraint,
-    number: int,
-    budget: Any,
-    opener: str = "",
-) -> tuple[int, float]:
-    """How many of so many walks are valid calls within their budget, and the mean of their tokens."""
+def count_valid(constraint: Constraint, number: int, opener: str = "") -> tuple[int, float]:
+    """How many of so many walks are valid calls, and the mean of their tokens."""
     valid = tokens = 0
     for seed in range(number):
-        allowed = budget(seed)
-        matcher = walk(constraint.matcher(allowed), Sampler(constraint.vocabulary.size, seed))
+        matcher = walk(constraint.matcher(), Sampler(constraint.vocabulary.size, seed))
         tokens += len(matcher.tokens)
-        valid += is_valid(matcher.text, opener) and (
-            allowed is None or len(matcher.tokens) <= allowed
-        )
+        valid += is_valid(matcher.text, opener)
     return valid, tokens / number
 
 
@@ -203,17 +197,14 @@ def percentiles(times: list[float]) -> str:
     return f"p50 {ordered[len(ordered) // 2] * 1e6:6.1f} us, p99 {ordered[len(ordered) * 99 // 100] * 1e6:7.1f} us"
 
 
-def time_masks(constraint: Constraint, budget: int | None) -> tuple[list[float], list[float]]:
+def time_masks(constraint: Constraint) -> tuple[list[float], list[float]]:
     """Times of mask and token of ferrule and of the engine itself, over the same tokens."""
     ours: list[float] = []
     raw: list[float] = []
     start = make_matcher(constraint.vocabulary.tokenizer, constraint.lark)
     for seed in range(20):
-        tokens = walk(
-            constraint.matcher(4_000 if budget is None else budget),
-            Sampler(constraint.vocabulary.size, seed),
-        ).tokens
-        matcher = constraint.matcher(budget)
+        tokens = walk(constraint.matcher(), Sampler(constraint.vocabulary.size, seed)).tokens
+        matcher = constraint.matcher()
         bare = start.deep_copy()
         for token in tokens:
             both = (
@@ -257,17 +248,14 @@ def many(number: int) -> list[dict[str, Any]]:
 
 def report_validity(vocabulary: Vocabulary, name: str, number: int) -> None:
     """Print how many answers are valid calls."""
-    plain = Constraint.of_calls(vocabulary, DECLARATIONS)
-    least = plain.shortest_tokens or 0
-    valid, tokens = count_valid(plain, number, lambda _: 400)
-    print(f"{name}: {valid}/{number} valid calls within 400 tokens ({tokens:.0f} on average)")
-    valid, tokens = count_valid(plain, number, lambda seed: least + seed % 40)
-    print(
-        f"{name}: {valid}/{number} valid calls with budgets of {least} (the shortest call) to {least + 39} tokens",
-    )
-    thinking = Constraint.of_calls(vocabulary, DECLARATIONS, form=CallForm(thought_chars=200))
+    # Bounded: a random walk through a recursive schema or a free text may be endless.
+    plain = Constraint.of_calls(vocabulary, DECLARATIONS, bounds=BOUNDS)
+    valid, tokens = count_valid(plain, number)
+    print(f"{name}: {valid}/{number} valid calls ({tokens:.0f} tokens on average)")
+    thought = CallForm(thought_chars=200)
+    thinking = Constraint.of_calls(vocabulary, DECLARATIONS, form=thought, bounds=BOUNDS)
     some = max(1, number * 2 // 5)
-    valid, tokens = count_valid(thinking, some, lambda _: 600, "<tool_call>")
+    valid, tokens = count_valid(thinking, some, "<tool_call>")
     print(f"{name}: {valid}/{some} valid calls after a thought ({tokens:.0f} tokens on average)")
 
 
@@ -309,7 +297,7 @@ def report_cost(vocabulary: Vocabulary) -> None:
         made, took = timed(
             lambda declarations=declarations: Constraint.of_calls(vocabulary, declarations),
         )
-        _, first = timed(lambda made=made: made.matcher(4_000).mask())
+        _, first = timed(lambda made=made: made.matcher().mask())
         more = memory_mb() - before
         _, raw = timed(lambda made=made: make_matcher(vocabulary.tokenizer, made.lark))
         hits = CONSTRAINTS.hits
@@ -326,19 +314,11 @@ def report_cost(vocabulary: Vocabulary) -> None:
         print(f"{number} tools again: {again:.2f} ms, {kept} hit")
     if vocabulary.size > 2 * SIZE:
         return
-    constraint = Constraint.of_calls(vocabulary, DECLARATIONS)
-    for name, budget in (
-        ("without a budget", None),
-        ("within a budget of 4000", 4_000),
-        ("within a budget of 200", 200),
-    ):
-        ours, raw = time_masks(constraint, budget)
-        ratio = sum(ours) / sum(raw)
-        mean, worst = sum(ours) / len(ours) * 1e3, max(ours) * 1e3
-        print(
-            f"mask and token {name}: {percentiles(ours)}; engine {percentiles(raw)}; {ratio:.2f} times",
-        )
-        print(f"mask and token {name}: mean {mean:.3f} ms, worst {worst:.1f} ms")
+    ours, raw = time_masks(Constraint.of_calls(vocabulary, DECLARATIONS, bounds=BOUNDS))
+    ratio = sum(ours) / sum(raw)
+    mean, worst = sum(ours) / len(ours) * 1e3, max(ours) * 1e3
+    print(f"mask and token: {percentiles(ours)}; engine {percentiles(raw)}; {ratio:.2f} times")
+    print(f"mask and token: mean {mean:.3f} ms, worst {worst:.1f} ms")
 
 
 def main() -> None:

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-from constrained import DECLARATIONS, TOOLS
+from constrained import BOUNDS, DECLARATIONS, TOOLS
 from mcp_servers import free_port, listening
 from model_servers import GGUF, LLAMA
 
 from ferrule import (
     LM,
+    AdapterParseError,
     CallForm,
     Constraint,
     ConstraintProcessor,
@@ -57,18 +58,17 @@ def report_transformers(folder: str, number: int, rows: int) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     ends, size = model.generation_config.eos_token_id, model.config.vocab_size
     vocabulary = Vocabulary.from_json(tokenizer.backend_tokenizer.to_str(), eos=ends, size=size)
-    for thought, wanted, budget in ((0, number, 2_000), (100, number * 2 // 5, 2_000)):
+    most = 2_000
+    for thought, wanted in ((0, number), (100, number * 2 // 5)):
         constraint = Constraint.of_calls(
             vocabulary,
             DECLARATIONS,
             form=CallForm(thought_chars=thought),
+            bounds=BOUNDS,
         )
         started, valid, made = time.perf_counter(), 0, 0
         while made < wanted:
-            processor, batch = (
-                ConstraintProcessor(constraint, budget=budget),
-                min(rows, wanted - made),
-            )
+            processor, batch = ConstraintProcessor(constraint), min(rows, wanted - made)
             torch.manual_seed(made)
             inputs = tokenizer(["hi"] * batch, return_tensors="pt")
             given = {
@@ -79,7 +79,7 @@ def report_transformers(folder: str, number: int, rows: int) -> None:
             found = model.generate(
                 **given,
                 logits_processor=[processor],
-                max_new_tokens=budget + 1,
+                max_new_tokens=most,
                 do_sample=True,
                 temperature=1.0,
                 top_k=0,
@@ -91,7 +91,7 @@ def report_transformers(folder: str, number: int, rows: int) -> None:
             made += batch
         after = f" after a thought of at most {thought} characters" if thought else ""
         print(
-            f"transformers: {valid}/{wanted} valid calls{after} within {budget} tokens, {time.perf_counter() - started:.0f} s",
+            f"transformers: {valid}/{wanted} valid calls{after}, {time.perf_counter() - started:.0f} s",
         )
 
 
@@ -104,14 +104,18 @@ def report_agent(name: str, lm: Any, runs: int) -> None:
         limits=Limits(tool_calls=10),
         enable_user_clarification=False,
     )
-    steps = faults = 0
+    steps = faults = ended = 0
     for seed in range(runs):
-        found = agent(question="What now?", lm=lm, config={"seed": seed})
+        try:
+            found = agent(question="What now?", lm=lm, config={"seed": seed})
+        except AdapterParseError:  # the most tokens cut the answer
+            continue
+        ended += 1
         assert type(found.answer) is int
         results = [result for step in found.trajectory.steps for result in step.results]
         steps += len(found.trajectory.steps)
         faults += sum(result.is_fault for result in results)
-    print(f"{name}: {runs}/{runs} runs of an agent ended, {steps} steps, {faults} faulty calls")
+    print(f"{name}: {ended}/{runs} runs of an agent ended, {steps} steps, {faults} faulty calls")
 
 
 def report_calls(name: str, lm: Any, number: int) -> None:
@@ -122,13 +126,18 @@ def report_calls(name: str, lm: Any, number: int) -> None:
         max_iters=1,
         enable_user_clarification=False,
     )
-    valid = 0
+    valid = cut = 0
     for seed in range(number):
-        [step] = agent(question="What now?", lm=lm, config={"seed": seed}).trajectory.steps
-        valid += all(
-            call.name == "finish" or is_valid(call.name, call.args) for call in step.calls
-        ) and bool(step.calls)
-    print(f"{name}: {valid}/{number} steps are one valid call")
+        try:
+            [step] = agent(question="What now?", lm=lm, config={"seed": seed}).trajectory.steps
+        except AdapterParseError:  # the most tokens cut the answer
+            cut += 1
+            continue
+        if not step.calls:
+            cut += 1
+            continue
+        valid += all(call.name == "finish" or is_valid(call.name, call.args) for call in step.calls)
+    print(f"{name}: {valid}/{number - cut} steps are one valid call; {cut} more were cut")
 
 
 def report_server(folder: Path, number: int) -> None:

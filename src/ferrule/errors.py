@@ -449,7 +449,7 @@ class BadRequestError(LMError):
 
 
 class ConstraintError(LMError):
-    """An answer cannot be constrained: its schema has no grammar, the budget is too small for any answer, or a token was refused."""
+    """An answer cannot be constrained: its schema has no grammar, or a token was refused."""
 
 
 class MissingContentError(BadRequestError, BoundaryError):

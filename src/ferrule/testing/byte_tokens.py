@@ -25,13 +25,9 @@ def byte_vocabulary(size: int | None = None) -> Vocabulary:
     )
 
 
-def random_walk(
-    constraint: Constraint,
-    chance: random.Random,
-    budget: int | None = None,
-) -> Matcher:
+def random_walk(constraint: Constraint, chance: random.Random) -> Matcher:
     """A finished matcher of this constraint, with tokens chosen at random."""
-    matcher = constraint.matcher(budget)
+    matcher = constraint.matcher()
     while not matcher.is_finished:
         mask = matcher.mask()
         allowed = [

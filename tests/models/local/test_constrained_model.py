@@ -168,26 +168,24 @@ def test_only_the_named_tool_is_called_and_none_if_none_may_be():
     assert not lm.complete(Request(HI, tools, "none", shape=CALL.shape)).tool_calls
 
 
-def test_a_cut_answer_has_a_reason_and_no_call():
-    class Unheeding(Wanting):
-        def generate(self, prompt, sampling, matcher):
-            yield from super().generate(prompt, Sampling(max_tokens=12), matcher)
+@pytest.mark.parametrize("max_tokens", [12, 20])
+def test_a_call_that_the_most_tokens_cut_is_not_a_call(max_tokens):
+    lm = InProcessLM("m", Wanting(), options=SHORT, max_tokens=max_tokens)
+    response = lm.complete(CALL)
+    assert (response.tool_calls, response.text, response.finish_reason) == ((), None, "length")
+    *pieces, whole = lm.stream(CALL)
+    assert pieces == []
+    assert whole == response
 
-    found = InProcessLM("m", Unheeding(), options=SHORT).complete(CALL)
-    assert (found.tool_calls, found.text, found.finish_reason) == ((), None, "length")
 
-
-def test_a_window_that_no_answer_fits_in_is_an_overflow_and_the_same_most_tokens_are_a_mistake():
+def test_a_call_that_the_end_of_the_window_cuts_is_an_overflow():
     class Full(Wanting):
         window: int | None = 30
 
-    with pytest.raises(
-        ContextOverflowError,
-        match="leaves 20 tokens of the context window, and the answer takes at least",
-    ):
+    with pytest.raises(ContextOverflowError, match="leaves 20 tokens of the context window"):
         InProcessLM("m", Full(), options=SHORT).complete(CALL)
-    with pytest.raises(ConstraintError, match="the budget is 20 tokens"):
-        InProcessLM("m", Wanting(), options=SHORT, max_tokens=20).complete(CALL)
+    with pytest.raises(ContextOverflowError, match="leaves 20 tokens of the context window"):
+        list(InProcessLM("m", Full(), options=SHORT).stream(CALL))
 
 
 def test_an_agent_whose_window_is_full_drops_its_oldest_steps_and_ends():

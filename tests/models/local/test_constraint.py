@@ -168,7 +168,7 @@ def test_a_tool_without_parameters_is_called_with_an_empty_object(function):
         [{"type": "function", "function": function}],
         form=CallForm(intention=False),
     )
-    assert random_walk(constraint, random.Random(1), 60).text == '{"name":"stop","arguments":{}}'
+    assert random_walk(constraint, random.Random(1)).text == '{"name":"stop","arguments":{}}'
 
 
 def test_special_tokens_and_padded_ids_never_come_within_an_answer():
@@ -212,8 +212,6 @@ def test_an_engine_that_gives_up_is_an_error_and_no_finished_answer():
     assert not matcher.is_finished
     with pytest.raises(ConstraintError):
         matcher.mask()
-    with pytest.raises(ConstraintError, match="has no end"):
-        one(endless).matcher(1_000)
 
 
 def test_a_mask_without_a_token_is_an_error(monkeypatch):

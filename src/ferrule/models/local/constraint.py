@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ferrule.encoding.encode import json_text
 from ferrule.errors import ConstraintError, ToolCallError, shown
-from ferrule.models.local.decoding.guard import BudgetGuard
-from ferrule.models.local.decoding.plans import Plans
 from ferrule.models.local.grammar import Answer, CallForm, call_union, grammar_of
 from ferrule.models.local.matcher import Matcher
 from ferrule.models.local.vocabulary import Cache, grammar_problem, make_matcher
@@ -150,38 +148,14 @@ class Constraint:
         key = (vocabulary, json_text(schemas), form, *options.items())
         return CONSTRAINTS.get(key, lambda: cls(vocabulary, schemas, form, **options))
 
-    def matcher(self, budget: int | None = None) -> Matcher:
-        """A matcher for one new sequence. With a `budget`, the answer has at most so many tokens, not counting the end token."""
-        if budget is None:
-            return Matcher(self.vocabulary, self.grammar, self._start, self.read)
-        least = self.shortest_tokens
-        if least is None or budget < least:
-            what = f"takes {least} tokens" if least is not None else "has no end"
-            raise ConstraintError(
-                f"The shortest answer within the constraint {what}, and the budget is {budget} tokens. Raise it.",
-            )
-        return Matcher(
-            self.vocabulary,
-            self.grammar,
-            self._start,
-            self.read,
-            guard=BudgetGuard(self.plans, budget),
-        )
+    def matcher(self) -> Matcher:
+        """A matcher for one new sequence."""
+        return Matcher(self.vocabulary, self.grammar, self._start, self.read)
 
     @cached_property
     def _start(self) -> Any:
         """The engine's matcher before the first token; every sequence copies it."""
         return make_matcher(self.vocabulary.tokenizer, self.lark)
-
-    @cached_property
-    def plans(self) -> Plans:
-        """The shortest endings, for answers with a budget."""
-        return Plans(self.vocabulary, self.grammar)
-
-    @property
-    def shortest_tokens(self) -> int | None:
-        """The number of tokens in the shortest answer, without the end token; None if no answer ends."""
-        return self.plans.shortest_tokens
 
     @property
     def lark(self) -> str:

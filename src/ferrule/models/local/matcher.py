@@ -11,7 +11,6 @@ from ferrule.errors import ConstraintError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.models.local.decoding.guard import BudgetGuard
     from ferrule.models.local.grammar import Answer, Grammar
     from ferrule.models.local.vocabulary import Vocabulary
 
@@ -29,8 +28,6 @@ class Matcher:
         grammar: Grammar,
         start: Any,
         read: Callable[[str], Answer],
-        *,
-        guard: BudgetGuard | None = None,
     ) -> None:
         self.tokens: list[int] = []
         """The accepted tokens, without the end token."""
@@ -38,7 +35,6 @@ class Matcher:
         self._eos = frozenset(self._vocabulary.eos)
         self._engine = start.deep_copy()
         self._padding = bytes(4 * -(-self._vocabulary.size // 32) - len(self._ends()))
-        self._guard = guard
         self._ended = False
         self._failure = ""
         self._check()
@@ -48,14 +44,7 @@ class Matcher:
         """Whether the answer is complete: it has ended, or only its end can follow."""
         if self._failure or self._engine.is_error():
             return False
-        return (
-            self._ended
-            or self._engine.is_stopped()
-            or (self._is_spent() and self._engine.is_accepting())
-        )
-
-    def _is_spent(self) -> bool:
-        return self._guard is not None and self._guard.left <= 0
+        return self._ended or self._engine.is_stopped()
 
     @property
     def text(self) -> str:
@@ -84,12 +73,7 @@ class Matcher:
         self._check()
         if made.count(0) == len(made):
             self._fail("no token may come next")
-        made += self._padding
-        return (
-            made
-            if self._guard is None
-            else self._guard.narrowed(made, self._engine, self._vocabulary.eos[0])
-        )
+        return made + self._padding
 
     def fill(self, address: int) -> None:
         """Write `mask()` to memory, such as `row.ctypes.data` of numpy or `row.data_ptr()` of torch, of 4 bytes for each 32 ids."""
@@ -136,11 +120,6 @@ class Matcher:
             )
         self._check()
         self.tokens.append(token)
-        if self._guard is not None:
-            self._guard.accept(
-                token,
-                b"" if token in self._vocabulary.special else self._vocabulary.tokens[token],
-            )
 
     def answer(self) -> Answer:
         """The answer, read and validated. Raises `ConstraintError` if it is incomplete, `ToolCallError` if it does not fit its schema."""
@@ -154,7 +133,6 @@ class Matcher:
         """An independent matcher in the same state."""
         made = copy.copy(self)
         made.tokens, made._engine = list(self.tokens), self._engine.deep_copy()  # noqa: SLF001  its own class
-        made._guard = self._guard.copy() if self._guard is not None else None  # noqa: SLF001
         return made
 
     def _ends(self) -> bytes:

@@ -21,12 +21,24 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 
     from ferrule.models.local.backends.backend import Backend
+    from ferrule.models.local.task import ConstrainedTask
     from ferrule.values.conversation.exchange import Delta, Request
 
-_FROM_A_SERVER = frozenset({
-    "base_url", "wire", "api_key", "headers", "connect_timeout_s", "read_timeout_s", "timeout_s", "max_retries", "max_concurrency",
-    "requests_per_minute", "strict_tools",
-})  # fmt: skip
+_FROM_A_SERVER = frozenset(
+    {
+        "base_url",
+        "wire",
+        "api_key",
+        "headers",
+        "connect_timeout_s",
+        "read_timeout_s",
+        "timeout_s",
+        "max_retries",
+        "max_concurrency",
+        "requests_per_minute",
+        "strict_tools",
+    },
+)
 """Arguments of `LM` that only apply to a model behind an address."""
 _OPTIONS = Options()
 _ENDLESS = 1 << 20
@@ -53,11 +65,7 @@ class InProcessLM(TurnsLM):
         Sampling.of(settings)
         self.name = name
         self.settings: Mapping[str, Any] = settings
-        able = can_constrain()
-        self.capabilities = capabilities or Capabilities(
-            native_tools=backend.reads_tools, parallel_tools=backend.reads_tools, json_schema=able, context_tokens=backend.window,
-            constrained_calls=able,
-        )  # fmt: skip
+        self.capabilities = capabilities or _capabilities_of(backend)
         self._options = options
         self._backend = backend
         self._turns = Turns()
@@ -99,23 +107,32 @@ class InProcessLM(TurnsLM):
         is_stopped: Callable[[], bool],
     ) -> Iterator[Delta | Response]:
         """The answer piece by piece, and the whole `Response` last."""
-        sampling = Sampling.of({**self.settings, **request.settings})
         backend = self._backend
-        prompt = backend.prompt(*self._shown(request), sampling.extra or {})
-        most = self._room(len(prompt), sampling.max_tokens)
-        task = (
-            task_of(request, backend.vocabulary, self._options)
-            if self._is_constrained(request)
-            else None
-        )
+        sampling = Sampling.of({**self.settings, **request.settings})
+        messages, tools = self._conversation(request)
+        prompt = backend.prompt(messages, tools, sampling.extra or {})
+        room = self._room_after(prompt)
+        wanted = sampling.max_tokens
+        task = self._task_of(request)
+        matcher = None
+        sampling = replace(sampling, max_tokens=room if wanted is None else min(wanted, room))
         if task is not None:
-            task.begin(most, is_rest=most != sampling.max_tokens)
-        sampling = replace(sampling, max_tokens=most, stop=sampling.stop if task is None else ())
+            matcher = task.matcher
+            # A stop sequence could cut a constrained answer in the middle of its JSON.
+            sampling = replace(sampling, stop=())
+
         answer = AnswerStream(backend.text, request, sampling, task)
-        for token in backend.generate(prompt, sampling, task.matcher if task is not None else None):
+        for token in backend.generate(prompt, sampling, matcher):
             yield from answer.feed(token)
             if answer.is_stopped or is_stopped():
                 break
+        is_cut_by_window = len(answer.tokens) == room
+        if matcher is not None and not matcher.is_finished and is_cut_by_window:
+            # Not the finish reason "length": a shorter conversation helps, more `max_tokens` do not.
+            raise ContextOverflowError(
+                f"the prompt leaves {room} tokens of the context window, and the answer did not "
+                "end within them",
+            )
         yield from answer.end()
         yield replace(
             answer.response(),
@@ -124,53 +141,83 @@ class InProcessLM(TurnsLM):
             cost=0.0,
         )
 
-    def _is_constrained(self, request: Request) -> bool:
-        return self.capabilities.json_schema and (
-            request.form is not None or request.shape is not None
-        )
+    def _task_of(self, request: Request) -> ConstrainedTask | None:
+        has_form = request.form is not None or request.shape is not None
+        if not has_form or not self.capabilities.json_schema:
+            return None
+        return task_of(request, self._backend.vocabulary, self._options)
 
-    def _shown(self, request: Request) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-        """The messages and tool declarations for the chat template; a template without tool support gets it all as text."""
-        tools = [*request.tools] if request.tools and request.tool_choice != "none" else None
+    def _conversation(
+        self,
+        request: Request,
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
+        """The messages and tool declarations for the chat template.
+
+        A template without tool support gets all of it as text.
+        """
+        tools: list[dict[str, Any]] | None = None
+        if request.tools and request.tool_choice != "none":
+            tools = list(request.tools)
         if self._backend.reads_tools:
-            return [template_message(each) for each in request.messages], tools
-        messages = [text_message(each) for each in request.messages]
-        return [
-            {"role": "system", "content": tools_as_text(tools)},
-            *messages,
-        ] if tools else messages, None
+            return [template_message(message) for message in request.messages], tools
+        messages = [text_message(message) for message in request.messages]
+        if tools is not None:
+            messages.insert(0, {"role": "system", "content": tools_as_text(tools)})
+        return messages, None
 
-    def _room(self, used: int, wanted: int | None) -> int:
+    def _room_after(self, prompt: list[int]) -> int:
+        """How many tokens of the context window are left for the answer."""
         window = self._backend.window
-        if window is not None and used >= window:
+        if window is None:
+            return _ENDLESS
+        if len(prompt) >= window:
             raise ContextOverflowError(
-                f"the prompt has {used} tokens, and the context window of `{self.name}` holds {window}",
+                f"the prompt has {len(prompt)} tokens, and the context window of `{self.name}` "
+                f"holds {window}",
             )
-        left = _ENDLESS if window is None else window - used
-        return left if wanted is None else min(wanted, left)
+        return window - len(prompt)
+
+
+def _capabilities_of(backend: Backend) -> Capabilities:
+    has_engine = can_constrain()
+    return Capabilities(
+        native_tools=backend.reads_tools,
+        parallel_tools=backend.reads_tools,
+        json_schema=has_engine,
+        context_tokens=backend.window,
+        constrained_calls=has_engine,
+    )
 
 
 def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
     """Load the model with a name such as `"local:PATH_OR_ID"`."""
     kind, _, source = name.partition(":")
-    if refused := sorted(_FROM_A_SERVER.intersection(settings)):
+    refused = sorted(_FROM_A_SERVER.intersection(settings))
+    if refused:
         raise ConfigurationError(
-            f"`{name}` runs in this process and takes no `{refused[0]}`: only a model behind an address does.",
+            f"`{name}` runs in this process and takes no `{refused[0]}`: "
+            "only a model behind an address does.",
         )
     if not source:
         raise ConfigurationError(
-            f'Which model? Name a folder or a model of the Hugging Face Hub: LM("{kind}:PATH_OR_ID").',
+            "Which model? Name a folder or a model of the Hugging Face Hub: "
+            f'LM("{kind}:PATH_OR_ID").',
         )
-    own = Options(
-        **{each: settings.pop(each) for each in ("thought_chars", "partial") if each in settings},
-    )
+    options = Options(**_taken_from(settings, "thought_chars", "partial"))
+    # Each backend imports a package that few users have.
     if kind == "llama_cpp":
-        from ferrule.models.local.backends.llama_cpp import LlamaBackend as Loaded
+        from ferrule.models.local.backends.llama_cpp import LlamaBackend
 
-        names = ("context_tokens", "gpu_layers")
+        loading = _taken_from(settings, "context_tokens", "gpu_layers")
+        backend: Backend = LlamaBackend(source, **loading)
     else:
-        from ferrule.models.local.backends.transformers import TransformersBackend as Loaded
+        from ferrule.models.local.backends.transformers import TransformersBackend
 
-        names = ("device", "dtype")
-    loading: dict[str, Any] = {each: settings.pop(each) for each in names if each in settings}
-    return InProcessLM(name, Loaded(source, **loading), options=own, **settings)
+        loading = _taken_from(settings, "device", "dtype")
+        backend = TransformersBackend(source, **loading)
+    return InProcessLM(name, backend, options=options, **settings)
+
+
+def _taken_from(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Remove these settings, and return those that were there."""
+    return {name: settings.pop(name) for name in names if name in settings}

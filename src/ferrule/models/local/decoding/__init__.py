@@ -1,1 +1,0 @@
-"""Decoding within a budget of tokens: how to complete an unfinished answer in time."""
