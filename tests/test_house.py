@@ -90,8 +90,8 @@ WALLS = {
     "encoding/encode.py": "a foreign `__str__` may raise anything, and a result must still be shown",
     "runs/driver/execution.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
     "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",
-    "runs/store/fencing.py": "what a write raised among those of others is raised again by its own caller",
-    "runs/store/writer_thread.py": "what a write raised on its thread is raised again by the callers that wait for it",
+    "runs/store/sqlite/batch.py": "what a write raised among those of others is raised again by its own caller",
+    "runs/store/sqlite/writer_thread.py": "what a write raised on its thread is raised again by the callers that wait for it",
     "programs/lifecycle/batch.py": "what an item raised on its own thread is raised again where the batch waits for it",
     "observers.py": "an observer is somebody else's code: what it raises must not end the run",
 }

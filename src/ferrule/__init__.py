@@ -76,7 +76,7 @@ _HOMES = {
     "ferrule.runs.observers": ("emit_event", "inspect_history", "is_cancelled", "progress"),
     "ferrule.runs.run": ("Run",),
     "ferrule.runs.store.postgres.store": ("PostgresStore",),
-    "ferrule.runs.store.sqlite": ("MemoryStore", "SQLiteStore"),
+    "ferrule.runs.store.sqlite.store": ("MemoryStore", "SQLiteStore"),
     "ferrule.runs.protocols": ("Store",),
     "ferrule.runs.stream": ("EventStream",),
     "ferrule.runs.store.dbos": ("DBOSEngine",),

@@ -146,8 +146,8 @@ from ferrule.runs.protocols import Store as Store
 from ferrule.runs.run import Run as Run
 from ferrule.runs.store.dbos import DBOSEngine as DBOSEngine
 from ferrule.runs.store.postgres.store import PostgresStore as PostgresStore
-from ferrule.runs.store.sqlite import MemoryStore as MemoryStore
-from ferrule.runs.store.sqlite import SQLiteStore as SQLiteStore
+from ferrule.runs.store.sqlite.store import MemoryStore as MemoryStore
+from ferrule.runs.store.sqlite.store import SQLiteStore as SQLiteStore
 from ferrule.runs.stream import EventStream as EventStream
 from ferrule.schema.lowering.lower import LoweredSchema as LoweredSchema
 from ferrule.schema.lowering.lower import LoweredTools as LoweredTools

@@ -34,7 +34,7 @@ from ferrule import (
     tool,
 )
 from ferrule.runs.confirmation import decisions as confirm
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 
 PEOPLE = ("ada", "bob", "cleo", "dan", "eve")
 FORMS = ("sync", "async", "stream", "astream")

@@ -23,7 +23,7 @@ from ferrule.errors import DecisionError, MCPTimeoutError
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
+from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")

@@ -21,7 +21,7 @@ import ferrule
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")

@@ -20,7 +20,7 @@ import ferrule
 from ferrule.errors import StoreError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
 SCRIPT: list[Any] = [

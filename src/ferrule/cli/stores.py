@@ -70,7 +70,7 @@ def sqlite_place(place: str, command: str) -> str:
 @contextmanager
 def open_store(place: str) -> Generator[Any]:
     """The store, until the block ends. Raises `ConfigurationError` if there is none."""
-    from ferrule.runs.store.sqlite import SQLiteStore
+    from ferrule.runs.store.sqlite.store import SQLiteStore
 
     if is_dsn(place):
         store: Any = postgres_store(place, queue=DEFAULT_QUEUE)

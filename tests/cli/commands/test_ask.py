@@ -17,7 +17,7 @@ import stamina
 from ferrule import ScriptedLM
 from ferrule.cli import arguments as parse
 from ferrule.cli.main import main
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing import serve
 
 NEEDS_YES = '''

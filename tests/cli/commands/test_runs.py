@@ -17,7 +17,7 @@ import ferrule
 from ferrule import Context, advance
 from ferrule.cli.main import main
 from ferrule.programs.react import ReAct
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 
 PROGRAM = '''
@@ -667,7 +667,7 @@ def test_a_run_whose_process_died_is_listed_as_interrupted(
         lease = store.create("r", program="ReAct", head='{"inputs": {}, "args": []}')
         assert "r  running " in (listed := said(capsys, "runs"))
         assert "interrupted" not in listed
-        monkeypatch.setattr("ferrule.runs.store.sqlite.is_dead", lambda owner: True)
+        monkeypatch.setattr("ferrule.runs.store.sqlite.store.is_dead", lambda owner: True)
         for command in (("runs",), ("show", "r")):
             assert (
                 "ReAct  (interrupted: no process executes it; `ferrule resume` continues it)"
@@ -757,7 +757,7 @@ def test_a_parked_run_goes_on_with_the_option_that_the_message_names(
     said(capsys, "approve", "r")
     with closing(SQLiteStore(max_recoveries=0)) as store:
         taken = store.take("r", after=0)
-        monkeypatch.setattr("ferrule.runs.store.sqlite.is_dead", lambda owner: True)
+        monkeypatch.setattr("ferrule.runs.store.sqlite.store.is_dead", lambda owner: True)
         monkeypatch.setattr("ferrule.runs.store.sql_store.is_held", lambda run_id, token: None)
         resume = ("resume", "r", "--program", "billing:agent")
         message = said(capsys, *resume, "--max-recoveries", "0", code=1)

@@ -36,7 +36,7 @@ from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import MemoryStore
+from ferrule.runs.store.sqlite.store import MemoryStore
 from ferrule.testing.offline.model import AutoLM
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool

@@ -28,7 +28,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import UnavailableError
-from ferrule.runs.store.sqlite import MemoryStore
+from ferrule.runs.store.sqlite.store import MemoryStore
 
 LOOK, PAY = native_step("l", "look", {"room": 7}), native_step("p", "pay", {"room": 7})
 TWO_LOOKS = Response(

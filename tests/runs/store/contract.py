@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-import ferrule.runs.store.sqlite as module
+import ferrule.runs.store.sqlite.store as module
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import ConfigurationError, DecisionError, StoreError
 from ferrule.forms import usage_form
@@ -23,7 +23,7 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease, Store
 from ferrule.runs.store import fencing
 from ferrule.runs.store.postgres.store import PostgresStore
-from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
+from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Usage
 

@@ -19,7 +19,7 @@ from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
 from ferrule.runs.limits import Limits
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import MemoryStore
+from ferrule.runs.store.sqlite.store import MemoryStore
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolCall

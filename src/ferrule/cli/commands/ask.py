@@ -22,7 +22,7 @@ from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
 from ferrule.runs.run import Run
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.runs.stream import EventStream
 
 if TYPE_CHECKING:

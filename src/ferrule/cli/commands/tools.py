@@ -187,7 +187,7 @@ def serve_tools(
 ) -> int:
     """Serve tools and programs to MCP clients. The transport is standard input and output or, with --http, HTTP."""
     from ferrule.mcp_bridge.server.app import MCPApp
-    from ferrule.runs.store.sqlite import SQLiteStore
+    from ferrule.runs.store.sqlite.store import SQLiteStore
 
     options = _http_options(host, token, token_file, no_token=no_token) if http else {}
     if not http and (token, token_file, no_token) != (None, None, False):

@@ -57,7 +57,7 @@ def show_page(
     deps: DEPS = None,
 ) -> int:
     """Show runs and decide questions in a browser. With a program, also chat with it."""
-    from ferrule.runs.store.sqlite import SQLiteStore
+    from ferrule.runs.store.sqlite.store import SQLiteStore
     from ferrule.web.ui import ui_app
 
     names = allowed_host or []

@@ -23,7 +23,7 @@ from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import Screen, console_on
 from ferrule.encoding.safe_text import one_line
 from ferrule.programs.react import ReAct
-from ferrule.runs.store.sqlite import SQLiteStore
+from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.decorator import tool
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import Summary, check_status
-from ferrule.runs.store.fencing import MOST_ENTRIES
+from ferrule.runs.store.statements import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:

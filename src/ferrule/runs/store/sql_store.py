@@ -17,7 +17,9 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
-from ferrule.runs.store.fencing import (
+from ferrule.runs.store.lease import is_held, taken_by
+from ferrule.runs.store.listing import condition, decision_in, summaries, written
+from ferrule.runs.store.statements import (
     MOST_ENTRIES,
     cancel_at_rest,
     fence,
@@ -25,10 +27,8 @@ from ferrule.runs.store.fencing import (
     insert,
     is_decided,
     park,
-    rest,
+    settle,
 )
-from ferrule.runs.store.lease import is_held, taken_by
-from ferrule.runs.store.listing import condition, decision_in, summaries, written
 
 if TYPE_CHECKING:
     import builtins
@@ -276,7 +276,7 @@ class SQLStore:
     def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
-        cancelled = rest(
+        cancelled = settle(
             db,
             lease,
             self._owner,

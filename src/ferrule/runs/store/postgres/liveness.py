@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
 from ferrule.errors import StoreError
-from ferrule.runs.store.fencing import give_back
 from ferrule.runs.store.lease import Leases
 from ferrule.runs.store.postgres.dsn import check_dsn, load_psycopg
 from ferrule.runs.store.postgres.server import Server, close_connections
 from ferrule.runs.store.postgres.tables import LEASE_ENDS, NOW, SEEN, SILENT_S, dialect
+from ferrule.runs.store.statements import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.protocols import Order, Stored
-from ferrule.runs.store.fencing import fence, park
 from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.postgres import server
 from ferrule.runs.store.postgres.liveness import shared_presence
@@ -31,6 +30,7 @@ from ferrule.runs.store.postgres.tables import (
 )
 from ferrule.runs.store.postgres.tickets import call_worker, forget_tickets
 from ferrule.runs.store.sql_store import SQLStore
+from ferrule.runs.store.statements import fence, park
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

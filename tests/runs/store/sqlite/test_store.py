@@ -29,17 +29,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import ferrule.runs.store.sqlite as module
+import ferrule.runs.store.sqlite.store as module
 from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, DecisionError, FerruleError, StoreError
 from ferrule.runs.journal.encode import record_form
 from ferrule.runs.protocols import Lease
-from ferrule.runs.store import fencing, sqlite_file
-from ferrule.runs.store.fencing import APPEND_ONE, Append
 from ferrule.runs.store.postgres.store import PostgresStore
-from ferrule.runs.store.sqlite import MemoryStore, SQLiteStore
-from ferrule.runs.store.sqlite_file import SQLiteFile
-from ferrule.runs.store.writer_thread import StoreThread
+from ferrule.runs.store.sqlite import batch
+from ferrule.runs.store.sqlite import file as sqlite_file
+from ferrule.runs.store.sqlite.batch import APPEND_ONE, Append
+from ferrule.runs.store.sqlite.file import SQLiteFile
+from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
+from ferrule.runs.store.sqlite.writer_thread import WriterThread
 from ferrule.values.calls.call import ToolCall
 
 QUESTION = Question("confirm", "Sure?", ToolCall(name="pay", args={"euros": 3}), id="q1")
@@ -98,7 +99,7 @@ def appended(
 
 
 def another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for each in (module, fencing):
+    for each in (module, batch):
         monkeypatch.setattr(each, "owner_name", lambda: "elsewhere pid 1")
 
 
@@ -114,7 +115,7 @@ def test_a_lease_is_renewed_while_the_process_lives(
     lease = store.create("r", program="P", head=head())
     clock.now += 20
     left = store._file.leases.left()
-    fencing.tend(store._file, store._file.leases.held(), left)
+    batch.tend(store._file, store._file.leases.held(), left)
     clock.now += 20
     another_machine(monkeypatch)
     with pytest.raises(StoreError, match="Another process is at work"):
@@ -144,7 +145,7 @@ class Busy:
     def __init__(self, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.store, self._go, self._put = store, threading.Event(), threading.Semaphore(0)
         self.transactions = 0
-        write, put = SQLiteFile.write, StoreThread._put
+        write, put = SQLiteFile.write, WriterThread._put
 
         def counted(file: SQLiteFile, work: Any) -> Any:
             self.transactions += (
@@ -157,7 +158,7 @@ class Busy:
             self._put.release()
 
         monkeypatch.setattr(SQLiteFile, "write", counted)
-        monkeypatch.setattr(StoreThread, "_put", told)
+        monkeypatch.setattr(WriterThread, "_put", told)
 
     def __call__(self, *works: Any) -> list[Any]:
         """Do the works, each in a thread of its own, once all of them wait for the file; the result or error of each."""
@@ -257,7 +258,7 @@ def test_what_wrote_before_it_failed_is_undone_and_the_others_are_written(
         db.execute("UPDATE runs SET status = 'done'")
         raise error
 
-    first, failed, last = fencing.write_all(
+    first, failed, last = batch.write_all(
         store._file,
         [appended(lease, "x"), half, appended(lease, "y")],
     )
@@ -274,7 +275,7 @@ def test_entries_of_many_runs_are_written_by_one_statement(store: SQLiteStore, b
     store._file.read(lambda db: db.set_trace_callback(lambda sql: said.append(sql.split()[0])))
     others: list[Any] = [lambda db: db.execute("SELECT 1").fetchone()] if beside != "alone" else []
     entries = [appended(each, f"{k}") for k in range(3) for each in leases]
-    assert fencing.write_all(store._file, [*entries, *others])[:300] == [True] * 300
+    assert batch.write_all(store._file, [*entries, *others])[:300] == [True] * 300
     store._file.read(lambda db: db.set_trace_callback(None))
     assert said.count("INSERT") == 1
     assert [store.load(each.run_id).entries for each in leases] == [["0", "1", "2"]] * 100
@@ -298,7 +299,7 @@ def test_a_batch_that_cannot_begin_fails_at_once_for_all(
 
     monkeypatch.setattr(SQLiteFile, "write", locked)
     with pytest.raises(StoreError, match="database is locked"):
-        fencing.write_all(store._file, [lambda _: None] * 3)
+        batch.write_all(store._file, [lambda _: None] * 3)
     assert len(attempts) == 1
 
 
@@ -375,7 +376,7 @@ def test_what_is_written_for_many_ends_as_if_each_was_alone(
         answers: list[Any] = []
         for group in [[each] for each in works] if one_by_one else [works]:
             try:
-                answers += fencing.write_all(file, group)
+                answers += batch.write_all(file, group)
             except FerruleError as error:
                 answers.append(error)
         file.read(lambda db, to=limit: db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, to))
@@ -433,7 +434,7 @@ def test_the_main_thread_writes_by_itself(
     """Ctrl-C reaches it alone, and then an entry is on disk or will never be."""
     lease = store.create("r", program="P", head=head())
     monkeypatch.setattr(SQLiteFile, "is_busy", True)
-    monkeypatch.setattr(StoreThread, "wait", None)
+    monkeypatch.setattr(WriterThread, "wait", None)
     assert store.append(lease, "x")
 
 
@@ -632,12 +633,12 @@ def test_a_store_that_could_keep_no_lease_is_refused(
         kind(*place, **wrong)
 
 
-def test_a_newer_schema_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_another_schema_is_refused_by_its_number(tmp_path: Path) -> None:
     """A file of a newer ferrule is not touched."""
     with sqlite3.connect(tmp_path / "runs.db") as db:
         db.execute("PRAGMA user_version=9")
     db.close()
-    with pytest.raises(StoreError, match="has schema 9; this ferrule knows schemas up to 4"):
+    with pytest.raises(StoreError, match="has schema 9; this ferrule reads schema 1"):
         SQLiteStore(tmp_path / "runs.db").list()
 
 
@@ -1015,14 +1016,12 @@ def test_a_store_that_only_reads_sees_others_writes_and_refuses_its_own(tmp_path
     writer.close()
 
 
-def test_an_older_file_is_not_read_only_by_a_store_that_cannot_bring_it_up_to_date(
-    tmp_path: Path,
-) -> None:
-    with sqlite3.connect(tmp_path / "runs.db") as db:
-        db.execute("PRAGMA user_version=2")
-    db.close()
-    with pytest.raises(StoreError, match="Open it once for writing"):
-        SQLiteStore(tmp_path / "runs.db", read_only=True).list()
+def test_a_store_that_only_reads_makes_no_tables_in_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    path.touch()
+    with pytest.raises(StoreError, match="holds no runs yet"):
+        SQLiteStore(path, read_only=True).list()
+    assert path.stat().st_size == 0
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pytest
 from ferrule.concurrency.completion import Completion
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import Lease
-from ferrule.runs.store.sqlite_file import SQLiteFile
-from ferrule.runs.store.writer_thread import StoreThread, _settle
+from ferrule.runs.store.sqlite.file import SQLiteFile
+from ferrule.runs.store.sqlite.writer_thread import WriterThread, _Item, _settle
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def nothing(*_: Any) -> None:
 
 def test_it_ends_when_there_is_no_lease_left_and_starts_again_when_needed(file: SQLiteFile) -> None:
     """Runs that wait hold no thread."""
-    thread = StoreThread(file, lambda _, items: [True] * len(items), nothing)
+    thread = WriterThread(file, lambda _, items: [True] * len(items), nothing)
     thread.look()
     first = thread._thread
     assert first is not None
@@ -45,7 +45,7 @@ def test_it_renews_what_is_held_and_gives_back_what_is_not(file: SQLiteFile) -> 
     lease, other = Lease("r", 1), Lease("s", 2)
     for each in (lease, other):
         file.leases.hold(each, lambda: 100.0, 0.3)
-    thread = StoreThread(file, nothing, lambda _, held, left: tended.put((held, left)))
+    thread = WriterThread(file, nothing, lambda _, held, left: tended.put((held, left)))
     thread.look()
     assert tended.get(timeout=60) == ([("r", 1, 100.3), ("s", 2, 100.3)], [])
     del other, each
@@ -64,7 +64,7 @@ def test_new_ends_of_leases_are_only_made_when_they_are_due(file: SQLiteFile) ->
     leases = [Lease("r", k) for k in range(50)]
     for each in leases:
         file.leases.hold(each, lambda: float(clocked.append(1) or 0), 3000.0)
-    thread = StoreThread(file, lambda _, items: [True] * len(items), nothing)
+    thread = WriterThread(file, lambda _, items: [True] * len(items), nothing)
     thread.look()
     for _ in range(20):
         assert asyncio.run(thread.submit("x")) is True
@@ -76,7 +76,7 @@ def test_new_ends_of_leases_are_only_made_when_they_are_due(file: SQLiteFile) ->
 def test_a_lease_that_is_taken_while_it_is_about_to_end_is_renewed(file: SQLiteFile) -> None:
     """The caller sees a thread that is running; so that one must see the lease."""
     renewed = Event()
-    thread = StoreThread(file, nothing, lambda *_: renewed.set())
+    thread = WriterThread(file, nothing, lambda *_: renewed.set())
     for pause_s in (0.0, 0.49, 0.5, 0.51, 1.0):  # around the moment at which it ends
         if thread._thread is not None:
             thread._thread.join(pause_s)
@@ -92,7 +92,7 @@ def test_it_does_not_keep_a_file_that_nothing_else_uses() -> None:
     """A store that is forgotten is closed, though its thread runs."""
     file = SQLiteFile(":memory:", full_sync=False)
     known = ref(file)
-    thread = StoreThread(file, nothing, nothing)
+    thread = WriterThread(file, nothing, nothing)
     lease = Lease("r", 1)
     file.leases.hold(lease, lambda: 0.0, 30.0)
     thread.look()
@@ -119,7 +119,7 @@ def test_what_comes_together_is_written_together(file: SQLiteFile) -> None:
             holding.wait(60)
         return [True] * len(items)
 
-    thread = StoreThread(file, write, nothing)
+    thread = WriterThread(file, write, nothing)
 
     async def go() -> None:
         first = asyncio.ensure_future(thread.submit(0))
@@ -139,7 +139,7 @@ def test_threads_are_answered_like_loops(file: SQLiteFile) -> None:
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
         return [StoreError("no") if item == "bad" else item for item in items]
 
-    thread = StoreThread(file, write, nothing)
+    thread = WriterThread(file, write, nothing)
     assert thread.wait("x") == "x"
     with pytest.raises(StoreError, match="no"):
         thread.wait("bad")
@@ -147,10 +147,10 @@ def test_threads_are_answered_like_loops(file: SQLiteFile) -> None:
 
 def test_threads_wake_one_after_another(file: SQLiteFile) -> None:
     """All that wake at once fight for Python's lock, and two hundred runs took twice the time."""
-    thread = StoreThread(file, lambda _, items: items, nothing)
+    thread = WriterThread(file, lambda _, items: items, nothing)
     queues: list[SimpleQueue[Any]] = [SimpleQueue() for _ in range(3)]
-    thread._serve(file, [(file, k, None, queue) for k, queue in enumerate(queues[:2])])
-    thread._serve(file, [(file, 2, None, queues[2])])  # the first thread does not run yet
+    thread._serve(file, [_Item(file, k, None, queue) for k, queue in enumerate(queues[:2])])
+    thread._serve(file, [_Item(file, 2, None, queues[2])])  # the first thread does not run yet
     assert [each.empty() for each in queues] == [False, True, True]
     for k in range(1, 3):
         with thread._answering:
@@ -166,7 +166,7 @@ def test_each_of_many_threads_gets_its_own_answers(file: SQLiteFile) -> None:
     def write(_: SQLiteFile, items: list[Any]) -> list[Any]:
         return [StoreError(str(item)) if item % 3 == 0 else item for item in items]
 
-    thread = StoreThread(file, write, nothing)
+    thread = WriterThread(file, write, nothing)
 
     def work(first: int) -> list[Any]:
         found: list[Any] = []
@@ -217,7 +217,7 @@ def test_a_batch_that_fails_as_a_whole_is_told_to_each(
             raise failures.pop()
         return [True] * len(items)
 
-    thread = StoreThread(file, write, nothing)
+    thread = WriterThread(file, write, nothing)
 
     async def go() -> None:
         for _ in range(2):
@@ -245,7 +245,7 @@ def test_an_interrupt_while_it_starts_leaves_one_thread(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(Thread, "start", interrupted)
-    thread, lease = StoreThread(file, lambda _, items: [True] * len(items), nothing), Lease("r", 1)
+    thread, lease = WriterThread(file, lambda _, items: [True] * len(items), nothing), Lease("r", 1)
     file.leases.hold(lease, lambda: 0.0, 30.0)  # so that the second goes on
     with pytest.raises(KeyboardInterrupt):
         thread.look()

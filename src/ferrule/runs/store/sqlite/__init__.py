@@ -1,0 +1,1 @@
+"""`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`."""

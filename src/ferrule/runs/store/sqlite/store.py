@@ -1,0 +1,277 @@
+"""`SQLiteStore`: runs in one SQLite file, for the processes of one machine; and `MemoryStore`.
+
+Every write is on disk when it returns. Writes from event loops, and from threads that find the file
+busy, go through one thread, which commits all waiting writes in one transaction; the same thread
+renews leases. In a process, stores with the same path share file and thread. Needs SQLite 3.35 or
+newer. Not for network file systems, where SQLite's locks do not work.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
+
+from ferrule.concurrency.forking import renew_in_child
+from ferrule.errors import ConfigurationError, shown
+from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
+from ferrule.runs.store.sql_store import SQLStore
+from ferrule.runs.store.sqlite.batch import Append, tend, write_all
+from ferrule.runs.store.sqlite.file import SQLiteFile
+from ferrule.runs.store.sqlite.writer_thread import WriterThread
+from ferrule.runs.store.statements import fence
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ferrule.runs.protocols import Lease
+    from ferrule.runs.store.lease import Leases
+
+R = TypeVar("R")
+
+
+class SQLiteStore(SQLStore):
+    """Keeps runs in a file, which is created at first use.
+
+    Args:
+        path: The file.
+        full_sync: With False, a power cut may lose a commit (the death of the process does not).
+        lease_s: How long a process keeps a run without renewing the lease. A process that died on
+            this machine loses its runs at once.
+        max_recoveries: A run that killed its process more often is marked as failed.
+        clock: Returns seconds since 1970.
+        read_only: The file must exist, and every write raises `StoreError`.
+
+    """
+
+    _LEASED = "until", "?"
+
+    def __init__(
+        self,
+        path: str | Path = "ferrule.db",
+        *,
+        full_sync: bool = True,
+        lease_s: float = 30.0,
+        max_recoveries: int = 5,
+        clock: Callable[[], float] = time.time,
+        read_only: bool = False,
+    ) -> None:
+        try:
+            self.path = self._name = os.fsdecode(path)
+        except TypeError:
+            raise ConfigurationError(
+                f"`SQLiteStore` takes the path of a file, found {shown(path)}.",
+            ) from None
+        if "\0" in self.path:
+            raise ConfigurationError(f"A path has no null characters, found {self.path!r}.")
+        check_leasing(lease_s, max_recoveries)
+        self.lease_s = lease_s
+        self.max_recoveries = max_recoveries
+        self._clock = clock
+        # Absolute from the start: a later `chdir` must not lead the store to another file.
+        self._absolute_path = self.path
+        if self.path != ":memory:":
+            self._absolute_path = os.path.abspath(self.path)  # noqa: PTH100  `Path` resolves no `..`
+        self._full_sync = full_sync
+        self._read_only = read_only
+        self._opened: SQLiteFile | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The process that unpickles the store opens the file itself.
+        return {**vars(self), "_opened": None}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, unless a run executes or other stores of this process use it.
+
+        The next use of the store reopens it.
+        """
+        file = self._opened
+        if file is None or file.leases:
+            return
+        self._opened = None
+        file.users.discard(self)
+        if not file.users:
+            file.close()
+
+    def append(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
+        """See `Store`."""
+        append = Append(lease, entry, starts, consumes, self._clock())
+        return self._write(append, is_statement=consumes is None)
+
+    async def aappend(
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+    ) -> bool:
+        """See `Store`."""
+        append = Append(lease, entry, starts, consumes, self._clock())
+        return await self._thread().submit(append)
+
+    def transact(self, lease: Lease, work: Callable[[sqlite3.Connection], R]) -> R:
+        """See `Store`.
+
+        Blocks other users of the file in this process meanwhile, so `work` must not wait for one
+        of them.
+        """
+
+        def fenced(db: sqlite3.Connection) -> R:
+            fence(db, lease, owner_name())
+            return work(db)
+
+        return self._file.write(fenced)
+
+    def now(self) -> float:
+        """See `Store`."""
+        return self._clock()
+
+    def changes(self) -> int:
+        """See `Store`."""
+        return self._file.changes()
+
+    # -- for the rules in `sql_store.py`
+
+    def _write(self, work: Callable[[sqlite3.Connection], R], *, is_statement: bool = False) -> R:
+        # While the file is busy, the next commit takes all waiting writes. Ctrl-C reaches only the
+        # main thread, and must not come between a commit and the answers to other threads: so the
+        # main thread writes only for itself.
+        file = self._file
+        if file.is_busy and threading.current_thread() is not threading.main_thread():
+            return self._thread().wait(work)
+        if is_statement:
+            return file.execute(work)
+        return file.write(work)
+
+    def _read(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        return self._file.read(work)
+
+    def _look(self, work: Callable[[sqlite3.Connection], R]) -> R:
+        def read_leniently(db: sqlite3.Connection) -> R:
+            db.text_factory = _decode_leniently
+            try:
+                return work(db)
+            finally:
+                db.text_factory = str
+
+        return self._file.read(read_leniently)
+
+    def _now(self, db: sqlite3.Connection) -> float:  # noqa: ARG002
+        return self._clock()
+
+    @property
+    def _owner(self) -> str:
+        return owner_name()
+
+    @property
+    def _leases(self) -> Leases:
+        return self._file.leases
+
+    def _hold(self, lease: Lease, now: float, written: int) -> float:  # noqa: ARG002
+        self._file.leases.hold(lease, self._clock, self.lease_s)
+        return now + self.lease_s
+
+    def _watch(self) -> None:
+        self._thread().look()
+
+    def _is_alive(self, owner: str, until: float | None, now: float) -> bool:
+        return until is not None and until > now and not is_dead(owner)
+
+    def _purge(self) -> None:
+        self._file.truncate()
+
+    # -- file and thread
+
+    @property
+    def _file(self) -> SQLiteFile:
+        file = self._opened
+        if file is None:
+            file = _shared_file(
+                self._absolute_path,
+                full_sync=self._full_sync,
+                read_only=self._read_only,
+            )
+            file.users.add(self)
+            self._opened = file
+        return file
+
+    def _thread(self) -> WriterThread:
+        file = self._file
+        if file.thread is None:
+            file.thread = WriterThread(file, write_all, tend)
+        return file.thread
+
+
+class MemoryStore(SQLiteStore):
+    """Keeps runs in memory while this process lives.
+
+    For tests, and for runs that wait within one process.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_s: float = 30.0,
+        max_recoveries: int = 5,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(":memory:", lease_s=lease_s, max_recoveries=max_recoveries, clock=clock)
+
+    def __getstate__(self) -> Never:
+        msg = (
+            "cannot pickle a `MemoryStore`: it belongs to its process. "
+            "Use a `SQLiteStore`, which other processes can open."
+        )
+        raise TypeError(msg)
+
+
+def _decode_leniently(stored: bytes) -> str:
+    r"""Decode a stored text. Damaged bytes become `\xff`, which JSON rejects.
+
+    By default, SQLite would fail a whole list of runs for one damaged text.
+    """
+    return stored.decode(errors="backslashreplace")
+
+
+_shared_files: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = (
+    weakref.WeakValueDictionary()
+)
+_sharing = threading.Lock()
+renew_in_child(globals(), _sharing=threading.Lock)
+
+
+def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
+    """The file at an absolute path, shared by all stores of this process.
+
+    Each store in memory has its own.
+    """
+    if path == ":memory:":
+        return SQLiteFile(path, full_sync=full_sync)
+    with _sharing:
+        key = (os.path.normcase(os.path.realpath(path)), full_sync, read_only)
+        file = _shared_files.get(key)
+        if file is None or not file.is_current():
+            file = SQLiteFile(path, full_sync=full_sync, read_only=read_only)
+            _shared_files[key] = file
+        return file

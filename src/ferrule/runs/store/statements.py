@@ -1,0 +1,190 @@
+"""SQL statements on one run that SQLite and Postgres share.
+
+Each function runs inside a transaction of its caller. A process writes to a run only under its
+lease, and every write is *fenced*: it names the lease's token and owner, and is refused if another
+process took the run over meanwhile. Without a fence, a process that was stopped for a minute would
+go on writing into a run that somebody else executes.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import parse_object
+from ferrule.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.runs.protocols import Lease
+
+MOST_ENTRIES = 1 << 32
+"""Entry `k` of run number `no` has the key `no * MOST_ENTRIES + k` in the table `entries`."""
+
+
+def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]:
+    """Check that the lease still holds.
+
+    Returns:
+        Whether the run was cancelled, and the key of its first entry.
+
+    Raises:
+        StoreError: The lease was lost.
+
+    """
+    row = db.execute(
+        f"SELECT token, owner, cancelled, no FROM runs WHERE id = ?{lock}",
+        (lease.run_id,),
+    ).fetchone()
+    if row is None:
+        raise _lost(lease, "was deleted")
+    token, current_owner, cancelled, number = row
+    if token != lease.token:
+        raise _lost(lease, "was taken over by another process")
+    if current_owner != owner:  # after a fork, both processes know the token
+        raise _lost(lease, f"is leased to {current_owner or 'no process'}, not to this process")
+    return bool(cancelled), number * MOST_ENTRIES
+
+
+def _lost(lease: Lease, reason: str) -> StoreError:
+    # Imported here: few leases are lost, and logging is a large module.
+    import logging
+
+    logging.getLogger("ferrule.store").warning(
+        "The lease of the run %s is lost",
+        lease.run_id,
+        extra={"run_id": lease.run_id},
+    )
+    return StoreError(f"The run {lease.run_id!r} {reason}; nothing was written.")
+
+
+def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> None:
+    """Insert a new run. Raises `StoreError` if its id exists."""
+    row = {
+        "id": lease.run_id,
+        "token": lease.token,
+        "created_at": now,
+        "updated_at": now,
+        "questions": "[]",
+        **columns,
+    }
+    names = ", ".join(row)
+    marks = ", ".join("?" * len(row))
+    cursor = db.execute(
+        f"INSERT INTO runs ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",  # noqa: RUF100, S608
+        tuple(row.values()),
+    )
+    if cursor.rowcount == 0:
+        msg = (
+            f"The store {store!r} has a run {lease.run_id!r} already. "
+            "Load it, or choose another `run_id`."
+        )
+        raise StoreError(msg)
+
+
+def settle(
+    db: Any,
+    lease: Lease,
+    owner: str,
+    now: float,
+    *,
+    status: str,
+    head: str,
+    form: Mapping[str, Any],
+    also: str,
+) -> bool:
+    """Store the state of a run that pauses or ends, and end its lease.
+
+    Args:
+        db: The connection, in a transaction.
+        lease: The lease that ends.
+        owner: The name of this process.
+        now: The time of the change.
+        status: The new status of the run.
+        head: The head as text.
+        form: The same head, parsed.
+        also: SQL for further columns that the dialect sets.
+
+    Returns:
+        Whether the run was cancelled from elsewhere.
+
+    """
+    rows = db.execute(
+        "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, "  # noqa: RUF100, S608
+        f"questions = ?, error = ?, usage = ?, updated_at = ?{also} "
+        "WHERE id = ? AND token = ? AND owner = ? RETURNING cancelled",
+        (
+            status,
+            head,
+            json_text(form["questions"]),
+            _optional_json(form.get("error")),
+            _optional_json(form.get("usage")),
+            now,
+            lease.run_id,
+            lease.token,
+            owner,
+        ),
+    ).fetchall()
+    if not rows:
+        fence(db, lease, owner)  # raises, and says why no row matched
+        return False
+    [(cancelled,)] = rows
+    if not cancelled:
+        return False
+    db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (lease.run_id,))
+    return True
+
+
+def _optional_json(value: Any) -> str | None:
+    return None if value is None else json_text(value)
+
+
+def is_decided(db: Any, run_id: str, questions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether one of these questions of a run has a decision that the run has not used.
+
+    Call it while the run's row is locked: then it sees every decision made before, and a later one
+    waits.
+    """
+    rows = db.execute(
+        "SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken",
+        (run_id,),
+    ).fetchall()
+    decided_ids = {row[0] for row in rows}
+    return any(question["id"] in decided_ids for question in questions)
+
+
+def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> None:
+    """End a lease as if the run had not been taken. Entries written under it stay."""
+    leased = "WHERE id = ? AND token = ? AND owner = ?"
+    key = (run_id, token, owner)
+    row = db.execute(f"SELECT cancelled, updated_at FROM runs {leased}", key).fetchone()  # noqa: RUF100, S608
+    if row is None:
+        return
+    db.execute(f"UPDATE runs SET owner = NULL, status = ? {leased}", (status, *key))  # noqa: RUF100, S608
+    cancelled, updated_at = row
+    if cancelled:
+        cancel_at_rest(db, run_id, updated_at)
+
+
+def park(db: Any, run_id: str, head: str, times: int) -> None:
+    """Mark a run as failed, because it crashed its process too often."""
+    error = {"type": "StoreError", "text": f"crashed {times} times, and was marked as failed"}
+    with suppress(StoreError):  # an unreadable head may be the reason for the crashes
+        head = json_text({**parse_object(head, "the head of a run"), "error": error})
+    db.execute(
+        "UPDATE runs SET status = 'failed', head = ?, error = ?, recoveries = ?, owner = NULL "
+        "WHERE id = ?",
+        (head, json_text(error), times, run_id),
+    )
+
+
+def cancel_at_rest(db: Any, run_id: str, now: float) -> None:
+    """Cancel a run that no process executes: its pending questions and unused decisions go."""
+    db.execute(
+        "UPDATE runs SET status = 'cancelled', questions = '[]', owner = NULL, "
+        "token = token + 1, updated_at = ? WHERE id = ?",
+        (now, run_id),
+    )
+    db.execute("DELETE FROM decisions WHERE run_id = ? AND NOT taken", (run_id,))
