@@ -27,7 +27,7 @@ from ferrule.runs.store.statements import (
     insert,
     is_decided,
     park,
-    settle,
+    release,
 )
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class SQLStore:
     def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
-        cancelled = settle(
+        cancelled = release(
             db,
             lease,
             self._owner,

@@ -84,7 +84,7 @@ def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> Non
         raise StoreError(msg)
 
 
-def settle(
+def release(
     db: Any,
     lease: Lease,
     owner: str,
