@@ -10,10 +10,11 @@ import pytest
 from ferrule import Tool
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
 from ferrule.schema import nodes
+from ferrule.schema.explain import SchemaCheck
 from ferrule.schema.patterns import is_pattern
 from ferrule.schema.words import describe_schema
 from ferrule.tools.arguments import repairs
-from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck
+from ferrule.tools.mcp.schema_check import MCPChecker
 
 
 def doubling(levels: int, keyword: str = "anyOf") -> dict[str, Any]:

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from ferrule.approval.rulings import needs_person
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolDefinitionError, ToolRetry
-from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.search import defer_tools, summary
 from ferrule.tools.tool import Tool
 

@@ -27,7 +27,7 @@ from ferrule.approval.question import Question
 from ferrule.encoding.safe_text import reveal
 from ferrule.encoding.stored import parse_json
 from ferrule.record import replace
-from ferrule.runs.journal.encode import read_decision
+from ferrule.approval.decisions import read_decision
 from ferrule.web.forms import HTMLForm
 from ferrule.web.pages import _notes
 from ferrule.web.reading import decided

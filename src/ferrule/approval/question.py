@@ -7,23 +7,19 @@ it never applies to another call.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.approval.input_form import agree_to_form, fill_form, json_or_none, read_form
 from ferrule.encoding.encode import digest_of, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import Record, field, replace
-from ferrule.schema.nodes import is_list, is_object, members
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Grant
-    from ferrule.values.calls.call import CheckedCall, ToolCall
+    from ferrule.values.calls.call import ToolCall
 
-Form = Mapping[str, Any] | None
-"""The JSON Schema of an object with plain fields."""
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 DECIDED = {
     "approve": "approved",
@@ -217,7 +213,7 @@ class Question(Record):
             return self.approve()
         if word.casefold() in _NO:
             return self.deny()
-        found = _json(word)
+        found = json_or_none(word)
         return (
             self._edited(cast("dict[str, Any]", found))
             if isinstance(found, dict)
@@ -278,33 +274,6 @@ class Decision(Record):
         return replace(self, by=by or self.by, via=via or self.via)
 
 
-def confirmation_text(
-    name: str,
-    args: Mapping[str, Any],
-    server: str = "",
-    original: str = "",
-) -> str:
-    """The text of a confirmation, in udspy's words. For an MCP server's tool, it names the server and the tool's name there."""
-    where = f" ({original!r} of the MCP server {server!r})" if server else ""
-    return f"Confirm execution of {name}{where} with args: {json_text(dict(args))}? (yes/no)"
-
-
-def misfit_text(checked: CheckedCall, *, began: bool) -> str:
-    """The text of a `migration` question."""
-    call = f"{checked.call.name} with args: {json_text(checked.arguments.shown)}"
-    was = (
-        f"{call} may have run: it began, but no result was recorded"
-        if began
-        else f"{call} was waiting to run"
-    )
-    return f"{was}. The program has changed since. {checked.misfit} A reply is taken for its result; a denial leaves it."
-
-
-def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
-    """A digest of a tool's definition: name, description, schema and effect."""
-    return digest_of([declaration, effect], 20)
-
-
 _STATUS: dict[str, DecisionStatus] = {
     "approve": "approved",
     "edit": "edited",
@@ -312,98 +281,3 @@ _STATUS: dict[str, DecisionStatus] = {
     "reply": "feedback",
     "revoke": "rejected",
 }
-
-
-def check_second(first: Decision, again: Decision) -> None:
-    """Raise a `DecisionError`, with the author and time of the first, for a second decision that differs or is another person's."""
-    if again == first and again.by in {"", first.by}:
-        return
-    who = f" by {first.by}" if first.by else ""
-    when = (
-        f" at {datetime.fromtimestamp(first.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        if first.at is not None
-        else ""
-    )
-    raise DecisionError(
-        f"Question {first.question_id!r} is decided already{who}: {DECIDED[first.kind]}{when}.",
-    )
-
-
-def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The given values, with the form's defaults for the other fields (MCP 2025-11-25, client/elicitation; SEP-1034)."""
-    defaults = {
-        name: schema["default"] for name, schema in form_fields(form).items() if "default" in schema
-    }
-    return {**defaults, **content}
-
-
-def agree_to_form(form: Form) -> dict[str, Any]:
-    """The values that a plain "yes" adds to the defaults: true for a boolean that is the only missing field."""
-    wanted = [name for name, schema in form_fields(form).items() if "default" not in schema]
-    return (
-        {wanted[0]: True}
-        if len(wanted) == 1 and form_fields(form)[wanted[0]].get("type") == "boolean"
-        else {}
-    )
-
-
-def read_form(form: Form, said: str) -> dict[str, Any]:
-    """Read a typed answer as the values of a form: a JSON object, or the value itself if only one is missing.
-
-    Raises a `DecisionError` that names the fields for any other text.
-    """
-    found = _json(said)
-    if isinstance(found, dict):
-        return cast("dict[str, Any]", found)
-    wanted = [
-        name for name, schema in form_fields(form).items() if "default" not in schema
-    ] or list(form_fields(form))
-    if len(wanted) != 1:
-        raise DecisionError(
-            f"This form takes a JSON object with {describe_form(form)}; found {shown(said)}.",
-        )
-    is_text = form_fields(form)[wanted[0]].get("type") == "string"
-    return {wanted[0]: said if is_text or found is None else found}
-
-
-def describe_form(form: Form) -> str:
-    """The fields in words, for a person: `name` (string), `age` (integer, default 3)."""
-    required = _listed((form or {}).get("required"))
-    lines: list[str] = []
-    for name, schema in form_fields(form).items():
-        choices = _listed(schema.get("enum")) or [
-            each["const"]
-            for each in _listed(schema.get("oneOf"))
-            if isinstance(each, dict) and "const" in each
-        ]
-        kind = (
-            " or ".join(json.dumps(each, ensure_ascii=False) for each in choices)
-            if choices
-            else str(schema.get("type", "any"))
-        )
-        default = (
-            f", default {json.dumps(schema['default'], ensure_ascii=False)}"
-            if "default" in schema
-            else ""
-        )
-        lines.append(f"`{name}` ({kind}{default}{'' if name in required else ', may be left out'})")
-    return ", ".join(lines) or "no fields"
-
-
-def form_fields(form: Form) -> dict[str, dict[str, Any]]:
-    """The schema of each field, by name, in the form's order. A value that is not a schema counts as an empty one."""
-    return {
-        name: schema if is_object(schema) else {}
-        for name, schema in members(dict(form or {}), "properties").items()
-    }
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if is_list(value) else []
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None

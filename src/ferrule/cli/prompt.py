@@ -16,12 +16,12 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
+from ferrule.approval.decisions import accept
+from ferrule.approval.input_form import form_fields
 from ferrule.approval.policy import Grant
-from ferrule.approval.question import form_fields
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
-from ferrule.runs.confirmation.decisions import accept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

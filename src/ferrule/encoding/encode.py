@@ -132,6 +132,17 @@ def is_exact(value: Any) -> bool:
         return False
 
 
+def has_json_form(value: object) -> bool:
+    """Whether a value can be written as JSON, other than as the text of an object."""
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def object_text(value: object) -> str:
     """`printed`, or the object's type if `__str__` raises."""
     text = printed(value)

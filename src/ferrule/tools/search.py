@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ferrule.approval.rulings import needs_person
 from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolDefinitionError, ToolRetry
-from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.execution.run import call_directly
 from ferrule.tools.mcp.safety import scrub
 from ferrule.tools.tool import Tool

@@ -374,7 +374,7 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         if self.require_confirmation and (
             self.mcp is None or getattr(self.func, "asks_directly", True)
         ):
-            from ferrule.tools.execution.consent import consent
+            from ferrule.approval.direct_calls import consent
 
             checked = consent(self, checked)
         return checked if context is None else self.with_context(checked, context, None)

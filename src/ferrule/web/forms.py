@@ -211,9 +211,7 @@ class HTMLForm:
         return {name: value for name, value in self._values.items() if name not in names}
 
     def _check(self, values: dict[str, Any]) -> None:
-        from ferrule.tools.mcp.schema_check import (
-            SchemaCheck,
-        )  # late: only a form that is sent needs it
+        from ferrule.schema.explain import SchemaCheck  # late: only a form that is sent needs it
 
         leaves = sorted(
             (each for top in self.all for each in top.leaves()),

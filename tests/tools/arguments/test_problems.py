@@ -4,16 +4,16 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from ferrule.schema.explain import (
+    dotted_path,
+    explain_failures,
+    missing_argument,
+    unknown_arguments,
+)
 from ferrule.schema.failures import find_failures
 from ferrule.schema.inline import Generator, inline_definitions, strip_titles
 from ferrule.schema.validator import Validator
-from ferrule.tools.arguments.problems import (
-    dotted_path,
-    explain_failures,
-    explain_pydantic,
-    missing_argument,
-    unknown_argument,
-)
+from ferrule.tools.arguments.problems import explain_pydantic
 
 
 class Cat(BaseModel):
@@ -149,7 +149,7 @@ def test_names_and_paths_can_always_be_sent():
     """ours."""
     assert dotted_path(("a", 0, "\ud800")) == "a.0.\\ud800"
     for name in ("\ud800", 3, None, "x" * 9999):
-        path, text = unknown_argument(name, ["a"])
+        [(path, text)] = unknown_arguments([name], ["a"])
         assert len(path) < 300
         (path + text).encode()
     assert missing_argument("a", {"type": "integer"}, {}) == (

@@ -3,7 +3,8 @@ import socket
 import pytest
 
 from ferrule.errors import ToolArgumentsError
-from ferrule.tools.mcp.schema_check import MCPChecker, SchemaCheck
+from ferrule.schema.explain import SchemaCheck
+from ferrule.tools.mcp.schema_check import MCPChecker
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import ferrule
 from ferrule.record import replace
+from ferrule.approval.direct_calls import forget_direct
 from ferrule.runs.confirmation import decisions
-from ferrule.tools.execution import consent
 
 ConfirmationStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 ApprovalData = dict[str, Any]
@@ -196,7 +196,7 @@ def get_confirmation_status(confirmation_id):
 
 def clear_confirmation(confirmation_id):
     _responses.pop(confirmation_id, None)
-    consent.forget_direct(confirmation_id)
+    forget_direct(confirmation_id)
 
 
 def clear_all_confirmations():

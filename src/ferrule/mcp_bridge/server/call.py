@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ferrule import settings
-from ferrule.approval.question import confirmation_text
+from ferrule.approval.asking import confirmation_text
+from ferrule.approval.rulings import needs_person
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
@@ -44,7 +45,6 @@ from ferrule.mcp_bridge.server.task import busy_error
 from ferrule.mcp_bridge.server.tools import program_runner
 from ferrule.record import Record, replace
 from ferrule.settings import Scope
-from ferrule.tools.execution.consent import needs_person
 from ferrule.tools.execution.run import arun_call, attempt
 from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.tool import Tool

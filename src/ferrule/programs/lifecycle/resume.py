@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.approval.direct_calls import asked_directly
 from ferrule.approval.question import Question
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
 from ferrule.runs.confirmation.decisions import decided_ids
@@ -17,7 +18,6 @@ from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_fingerprint
 from ferrule.runs.stream import EventStream
-from ferrule.tools.execution.consent import asked_directly
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -21,8 +21,11 @@ from ferrule.acts import (
     RuleCalls,
     Tell,
 )
-from ferrule.encoding.encode import json_text, jsonable
-from ferrule.encoding.repair import LOSSY
+from ferrule.approval.asking import loss_note, question_about
+from ferrule.approval.decisions import allowed_call, call_as_decided
+from ferrule.approval.question import Question
+from ferrule.approval.rulings import denial_reasons, may_need_person, tool_ruling
+from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.events import CallRefused
 from ferrule.programs.instructions import CLARIFY
@@ -31,7 +34,7 @@ from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, T
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Policy, Rule
-    from ferrule.approval.question import Decision, Question
+    from ferrule.approval.question import Decision
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.calls.call import ToolSpec
 
@@ -155,63 +158,17 @@ class _Pending(Record):
     """Text before the question: what a person must know besides the call."""
 
     def question(self) -> Question:
-        from ferrule.approval.question import (
-            Question,
-            confirmation_text,
-            misfit_text,
-            tool_fingerprint,
-        )
-        from ferrule.tools.definition.mcp import mcp_origin
-
-        call, arguments = self.checked.call, self.checked.arguments.shown
-        shown = call.changed(args=arguments)
-        secrets = self.checked.arguments.secrets
-        raw = {
-            name: arguments[name] if name in secrets else jsonable(value)
-            for name, value in call.args.items()
-        }  # code passes any value
-        if self.checked.tool is CLARIFY:
-            return Question(
-                "clarify",
-                str(arguments.get("question", "")),
-                shown,
+        if self.checked.tool is not CLARIFY:
+            return question_about(
+                self.checked,
                 thought=self.thought,
+                expires_s=self.expires_s,
+                note=self.why,
             )
-        tool = self.checked.tool
-        about: dict[str, Any] = {
-            "schema": tool.declaration["function"]["parameters"],
-            "effect": tool.effect,
-        }
-        if self.checked.misfit:
-            return Question(
-                "migration",
-                self.why + misfit_text(self.checked, began=False),
-                shown,
-                "",
-                "",
-                self.thought,
-                raw,
-                **about,
-            )
-        server, original = mcp_origin(tool)
-        bound = tool_fingerprint(tool.declaration, tool.effect)
-        text = (
-            self.why
-            + getattr(tool.func, "note", "")
-            + confirmation_text(call.name, arguments, server, original)
-        )
-        asked = Question(
-            "confirm",
-            text,
-            shown,
-            "",
-            bound,
-            self.thought,
-            raw,
-            expires_s=self.expires_s,
-            **about,
-        )
-        return replace(asked, server=server, original=original) if server else asked
+        arguments = self.checked.arguments.shown
+        shown = self.checked.call.changed(args=arguments)
+        text = str(arguments.get("question", ""))
+        return Question("clarify", text, shown, thought=self.thought)
 
 
 _Batch = tuple[list[tuple[int, CheckedCall]], list[_Pending]]
@@ -234,19 +191,13 @@ def _sort(
         elif ruling is not None and ruling.verdict == "deny":
             results[at] = _denial(checked, _RULED_OUT, ruling.reason)
         elif ruling is not None and ruling.verdict == "ask":
-            lost = _lossy_repairs(checked)
-            why = (
-                f"A part of what the model wrote was dropped to read this call ({', '.join(sorted(lost))}).\n"
-                if lost
-                else ""
-            )
             asked.append(
                 _Pending(
                     at,
                     checked,
                     thought,
                     ruling.expires_s or getattr(tool.require_confirmation, "expires_s", None),
-                    why,
+                    loss_note(checked),
                 ),
             )
         else:
@@ -255,29 +206,13 @@ def _sort(
 
 
 def _may_ask(checked: CheckedCall) -> bool:
-    """Whether `_wish` may ask for a person. Does not call a condition that the tool has."""
-    return (
-        checked.tool.require_confirmation or checked.tool is CLARIFY or checked.call.repairs != ()
-    )
+    """Whether a person may be asked about a call. Does not call a condition that the tool has."""
+    return checked.tool is CLARIFY or may_need_person(checked)
 
 
 def _wish(checked: CheckedCall) -> Rule | None:
     """The rule that the tool itself wants, if no policy rules on the call."""
-    from ferrule.approval.policy import Rule
-    from ferrule.tools.execution.consent import needs_person
-
-    tool = checked.tool
-    if checked.misfit:  # whether it needs consent is unknown; if it has no result, the driver asks
-        return None
-    asks = tool is not CLARIFY and (
-        needs_person(tool, checked.arguments.shown) or bool(_lossy_repairs(checked))
-    )
-    return Rule("ask") if asks else None
-
-
-def _lossy_repairs(checked: CheckedCall) -> frozenset[str]:
-    """The repairs that may have dropped a part of the call, if it must run only once."""
-    return LOSSY.intersection(checked.call.repairs) if checked.tool.says_once else frozenset()
+    return tool_ruling(checked) if checked.tool is not CLARIFY else None
 
 
 def _denial(checked: CheckedCall, why: str, reason: str) -> ToolResult:
@@ -361,7 +296,7 @@ def _run(
         return
     calls = [checked for _, checked in ready]
     if policies:
-        for k, reason in enumerate(_denials(calls, policies)):
+        for k, reason in enumerate(denial_reasons(calls, policies)):
             if reason is not None:
                 why = (
                     _RULED_OUT
@@ -419,7 +354,7 @@ def _decide(
             ):  # an approval with arguments: those that were shown, not those of this check
                 try:
                     approved.append(
-                        (each.at, _changed(checked, decision, has_run=ran.get(each.at))),
+                        (each.at, allowed_call(checked, decision, has_run=ran.get(each.at))),
                     )
                     if decision.kind == "edit":
                         edited.add(each.at)
@@ -451,54 +386,9 @@ def _recall_allowed(
     ]
     if not any(decision.args for _, decision in allowed):
         return {}
-    calls = tuple([_as_allowed(each.checked, decision) for each, decision in allowed])
+    calls = tuple([call_as_decided(each.checked, decision) for each, decision in allowed])
     ran = yield RecallCalls(calls, tuple([each.checked for each, _ in allowed]), edited=True)
     return dict(zip([each.at for each, _ in allowed], ran, strict=True))
-
-
-def _as_allowed(checked: CheckedCall, decision: Decision) -> ToolCall:
-    return checked.call.changed(args={**checked.arguments.shown, **decision.args})
-
-
-def _changed(checked: CheckedCall, decision: Decision, *, has_run: bool | None) -> CheckedCall:
-    """The call with the arguments of a decision; raises `ToolArgumentsError` if they do not fit, or if checking changes what was shown."""
-    from ferrule.values.calls.edit import edit_arguments
-
-    prepare = checked.tool.prepare
-    try:
-        # If the call no longer fits its tool, an edit replaces all arguments.
-        arguments = (
-            prepare(decision.args)
-            if checked.misfit
-            else edit_arguments(checked.arguments, decision.args, prepare)
-        )
-        if decision.kind == "approve" and any(
-            arguments.shown.get(name) != value for name, value in decision.args.items()
-        ):
-            raise ToolArgumentsError(
-                checked.tool.name,
-                [("", "checking the arguments as they were shown changed them")],
-            )
-    except ToolArgumentsError:
-        if not has_run:  # a call that has run keeps its result
-            raise
-        call, why = (
-            _as_allowed(checked, decision),
-            checked.misfit or "The changed arguments no longer fit.",
-        )
-        return replace(
-            checked,
-            call=call,
-            arguments=CheckedArguments((), {}, call.args),
-            misfit=why,
-        )
-    if has_run is False:
-        raise ToolArgumentsError(
-            checked.tool.name,
-            [("", "they did not fit the tool when they were decided")],
-        )
-    call = checked.call.changed(args=arguments.shown)  # for observers
-    return replace(checked, call=call, arguments=arguments, misfit="")
 
 
 def _why_denied(decision: Decision) -> tuple[str, str]:
@@ -510,15 +400,7 @@ def _why_denied(decision: Decision) -> tuple[str, str]:
     ), decision.text
 
 
-def _denials(calls: Sequence[CheckedCall], policies: tuple[Policy, ...]) -> list[str | None]:
-    """For each call, the reason (may be empty) why the policies deny it by now; None if they do not."""
-    from ferrule.approval.policy import rule_for
-
-    rules = [rule_for(policies, each.tool, each.arguments.shown) for each in calls]
-    return [rule.reason if rule is not None and rule.verdict == "deny" else None for rule in rules]
-
-
 def _ruled_out(asked: list[_Pending], policies: tuple[Policy, ...]) -> tuple[str | None, ...]:
-    """`_denials` for calls that wait for a person; None for a question of the model, which no policy answers."""
-    found = zip(_denials([each.checked for each in asked], policies), asked, strict=True)
+    """`denial_reasons` for calls that wait for a person; None for a question of the model, which no policy answers."""
+    found = zip(denial_reasons([each.checked for each in asked], policies), asked, strict=True)
     return tuple(reason if each.checked.tool is not CLARIFY else None for reason, each in found)

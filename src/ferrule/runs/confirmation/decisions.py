@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import threading
 from time import time
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 from ferrule import settings
-from ferrule.approval.question import (
-    Decision,
-    DecisionStatus,
-    Question,
+from ferrule.approval.decisions import (
+    accept,
     check_second,
-    describe_form,
-    read_form,
+    plain_decision,
+    read_decision,
+    read_response,
+    refuse_malformed,
 )
+from ferrule.approval.direct_calls import asked_directly, decide_directly
+from ferrule.approval.question import Decision, DecisionStatus, Question
 from ferrule.concurrency.forking import renew_in_child
-from ferrule.encoding.encode import escape_surrogates, json_text
-from ferrule.errors import DecisionError, shown
+from ferrule.encoding.stored import parse_object
+from ferrule.errors import DecisionError
 from ferrule.observers import note_caller
 from ferrule.record import replace
-from ferrule.tools.execution.consent import asked_directly, decide_directly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,14 +75,14 @@ def respond_to_confirmation(
     `agent.resume(...)`; repeat a direct call. Raises `DecisionError` for an unknown id, for
     contradictory arguments, and for a second decision that differs from the first.
     """
-    said = _parse_response(approved, data, status)
+    response = read_response(approved, data, status)
     if store is not None:
         run_id, question = _stored_question(store, confirmation_id)
-        store.decide(run_id, _decision(question, said).signed(by, via))
+        store.decide(run_id, response.on(question).signed(by, via))
         return
     direct = asked_directly(confirmation_id)
     if direct is not None:
-        decide_directly(replace(_decision(direct.question, said), by=by, via=via, at=time()))
+        decide_directly(replace(response.on(direct.question), by=by, via=via, at=time()))
         return
     run: Any = _waiting.get(confirmation_id)
     if run is None:
@@ -93,13 +94,8 @@ def respond_to_confirmation(
     question = next((each for each in run.pending if each.id == confirmation_id), None)
     # No question: the run went on. The decision must then equal the one that was made, or it is
     # refused.
-    run.answer(
-        (
-            _decision(question, said)
-            if question is not None
-            else _later_decision(confirmation_id, said)
-        ).signed(by, via),
-    )
+    decision = response.on_id(confirmation_id) if question is None else response.on(question)
+    run.answer(decision.signed(by, via))
 
 
 def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
@@ -133,85 +129,6 @@ def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
     raise DecisionError(f"No run in this store waits with a question {question_id!r}.")
 
 
-_Response = tuple[Literal["approve", "edit", "deny", "reply"], Any]
-
-
-def _parse_response(approved: bool, data: Any, status: str | None) -> _Response:
-    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]  the text "no" of a web form would approve
-        raise DecisionError(
-            f"`approved` is True or False, found {shown(cast('object', approved))}.",
-        )
-    is_edit, is_text = isinstance(data, dict), isinstance(data, str)
-    status = status or (("edited" if is_edit else "approved") if approved else "rejected")
-    kinds: dict[str, tuple[Literal["approve", "edit", "deny", "reply"], bool]] = {
-        "approved": ("approve", approved and data is None),
-        "edited": ("edit", approved and is_edit),
-        "rejected": ("deny", not approved and (data is None or is_text)),
-        "feedback": ("reply", is_text),
-    }
-    kind, makes_sense = kinds.get(status, ("deny", False))
-    if not makes_sense:
-        found = f"approved={approved!r}, data={shown(cast('object', data))}, status={status!r}"
-        msg = (
-            "A response approves (`approved=True`), edits (`data={...}`), rejects (`approved=False`, with the reason as `data`) or gives "
-            f"feedback (`data='...', status='feedback'`); found {found}."
-        )
-        raise DecisionError(msg)
-    return kind, cast("Any", data)
-
-
-def _decision(question: Question, said: _Response) -> Decision:
-    kind, data = said
-    match kind:
-        case "approve":
-            return question.approve()
-        case "edit":
-            return question.edit(data)
-        case "deny":
-            return question.deny(data or "")
-        case "reply":
-            return question.reply(data)
-
-
-def _later_decision(question_id: str, said: _Response) -> Decision:
-    kind, data = said
-    return (
-        Decision(question_id, kind, args=data)
-        if kind == "edit"
-        else Decision(question_id, kind, data or "")
-    )
-
-
-def refuse_malformed(decision: Any) -> None:
-    """Raise `DecisionError` for a malformed decision, because every accepted decision is journalled."""
-    question_id = getattr(decision, "question_id", None)
-    if (
-        not isinstance(decision, Decision)
-        or not isinstance(question_id, str)
-        or escape_surrogates(question_id) != question_id
-    ):
-        raise DecisionError(
-            f"A decision comes from a question: question.approve(), .deny(), .reply(text); found {shown(decision)}.",
-        )
-    args: Any = decision.args
-    named = isinstance(args, dict) and all(
-        isinstance(name, str) for name in cast("dict[Any, Any]", args)
-    )
-    if (
-        decision.kind not in {"approve", "edit", "deny", "reply"}
-        or not isinstance(decision.text, str)
-        or not named
-    ):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DecisionError(
-            f"A decision has one of the four kinds, a text, and arguments by name; found {shown(decision)}.",
-        )
-    if bool(decision.args) != (decision.kind == "edit") or (
-        decision.grant is not None and decision.kind != "approve"
-    ):
-        msg = f"Only an edit has arguments, and only an approval has a grant; found {shown(decision)}."
-        raise DecisionError(msg)
-
-
 def put_decision(run: RunState, decision: Decision) -> None:
     """Record a decision on a pending question of a run; see `Run.answer`."""
     refuse_malformed(decision)
@@ -240,66 +157,8 @@ def put_decision(run: RunState, decision: Decision) -> None:
         run.decisions.append(decision)
 
 
-def accept(question: Question, decision: Decision, *, now: float) -> Decision:
-    """Check a decision on a waiting question; return it with the receiver's time, in the form read back from JSON.
-
-    Raises `DecisionError` if it comes too late, was made on another question, or does not fit this
-    kind of question.
-    """
-    if question.expires_at is not None and now > question.expires_at:
-        raise DecisionError(
-            f"Question {question.id!r} expired without a decision, so the call counts as denied.",
-        )
-    if decision.shown not in {"", question.digest}:
-        raise DecisionError(
-            f"This decision does not fit what question {question.id!r} shows now. Look at the question again.",
-        )
-    if question.kind == "migration" and decision.kind == "approve":
-        question.approve()  # raises: the call cannot run as shown
-    if question.kind == "input":
-        _refuse_misfit(question, decision)
-    if decision.kind == "edit":
-        question.edit(decision.args)  # raises if there is nothing to edit
-    if decision.grant is not None and decision.grant != question.bound(decision.grant):
-        msg = f"This grant is for another call than that of question {question.id!r}: `approve(always=...)` fills it in."
-        raise DecisionError(msg)
-    return replace(plain_decision(decision), at=now, shown=question.digest)
-
-
-def plain_decision(decision: Decision) -> Decision:
-    """The decision as plain JSON data: later changes to the caller's objects cannot make the call differ from the record."""
-    if any(hasattr(each, "get_secret_value") for each in decision.args.values()):
-        raise DecisionError(
-            "An edit is stored with its run, which would mask a secret: pass the value as text.",
-        )
-    from ferrule.encoding.stored import parse_object
-    from ferrule.runs.journal.encode import read_decision, record_form
-
-    return read_decision(parse_object(json_text(record_form(decision)), "a decision"))
-
-
-def _refuse_misfit(question: Question, decision: Decision) -> None:
-    """Raise `DecisionError` for a decision that an `input` question, or its form, does not accept."""
-    if decision.kind in {"approve", "edit"}:
-        raise DecisionError(
-            f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), or deny it.",
-        )
-    if decision.kind == "deny" or question.form is None:
-        return
-    from ferrule.tools.mcp.schema_check import SchemaCheck
-
-    problems = SchemaCheck(dict(question.form))(read_form(question.form, decision.text))
-    if problems:
-        raise DecisionError(
-            f"This does not fit what the server asks for: {'; '.join(problems)}. It takes {describe_form(question.form)}.",
-        )
-
-
 def decided_ids(run: RunState) -> frozenset[str]:
     """The ids of a run's questions that have a decision, here or in its store, that the run has not yet used."""
-    from ferrule.encoding.stored import parse_object
-    from ferrule.runs.journal.encode import read_decision
-
     kept = run.persistence.store.load(run.id).decisions if run.persistence is not None else ()
     here = frozenset(key for key, each in run.answers.items() if each.kind != "revoke")
     return here | {read_decision(parse_object(text, "a decision")).question_id for text in kept}

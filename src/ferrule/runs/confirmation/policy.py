@@ -6,26 +6,24 @@ takes the same path: a question stays a question, even if the policy or the tool
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ferrule import events
-from ferrule.approval.policy import Rule, rule_for
+from ferrule.approval.policy import rule_for
+from ferrule.approval.rulings import read_ruling, ruling_form, stricter_ruling
 from ferrule.encoding.encode import json_text
-from ferrule.encoding.stored import check_fields, reading
-from ferrule.errors import shown
+from ferrule.encoding.stored import reading
 from ferrule.runs.journal.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ferrule.acts import RuleCalls
+    from ferrule.approval.rulings import Ruling
     from ferrule.runs.journal.journal import Journal
     from ferrule.runs.state import Frame
 
-_STRICTNESS = {"allow": 0, "ask": 2, "deny": 3}
-_UNRULED = 1
-Rulings = list["Rule | None"]
-"""One rule for each call; None for a call that runs because no rule matches it."""
+Rulings = list["Ruling"]
 
 
 async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
@@ -47,7 +45,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
         if journal.has(slot) and (entry := journal.take(slot, "once", digest)) is not None:
             with reading(f"The rulings at {slot} of the journal"):
                 recorded = (
-                    [_read(each) for each in entry.value]
+                    [read_ruling(each) for each in entry.value]
                     if len(entry.value) == len(act.calls)
                     else None
                 )
@@ -62,7 +60,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
         for rule, checked in zip(rules, act.calls, strict=True)
     ]
     if recorded is not None:
-        made = [max(pair, key=_strictness) for pair in zip(made, recorded, strict=True)]
+        made = [stricter_ruling(*pair) for pair in zip(made, recorded, strict=True)]
     if is_underway:
         settled = act.settled if act.settled is not None else (True,) * len(made)
         made = [
@@ -73,8 +71,8 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> Rulings:
             None if has_result else rule
             for has_result, rule in zip(_kept_results(journal, act), made, strict=True)
         ]
-    forms = [_form(each) for each in made]
-    if any(forms) and (recorded is None or forms != [_form(each) for each in recorded]):
+    forms = [ruling_form(each) for each in made]
+    if any(forms) and (recorded is None or forms != [ruling_form(each) for each in recorded]):
         await frame.write(Entry(slot, "once", digest, forms))
     if frame.tell is not None:
         for rule, each in zip(rules, act.calls, strict=True):
@@ -91,20 +89,3 @@ def _kept_results(journal: Journal, act: RuleCalls) -> Iterator[bool]:
         kept, at = journal.kept.get(digest, ()), used.get(digest, 0)
         used[digest] = at + 1
         yield at < len(kept) and kept[at].kind == "result"
-
-
-def _form(rule: Rule | None) -> list[Any] | None:
-    return [rule.verdict, rule.reason, rule.expires_s] if rule is not None else None
-
-
-def _read(form: Any) -> Rule | None:
-    if form is None:
-        return None
-    verdict, reason, expires_s = form
-    if verdict not in _STRICTNESS:
-        raise ValueError(f"{shown(verdict)} is no verdict")
-    return check_fields(Rule(verdict, reason=reason, expires_s=expires_s))
-
-
-def _strictness(rule: Rule | None) -> int:
-    return _STRICTNESS[rule.verdict] if rule is not None else _UNRULED

@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 
 from ferrule import events
 from ferrule.acts import Suspended
-from ferrule.approval.question import Decision, Question, describe_form, read_form, tool_fingerprint
+from ferrule.approval.asking import mcp_origin, tool_fingerprint
+from ferrule.approval.input_form import describe_form, read_form
+from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import MCPProtocolError
@@ -24,7 +26,6 @@ from ferrule.record import MutableRecord, field, replace
 from ferrule.runs.confirmation.decisions import register
 from ferrule.runs.driver.questions import is_void, now
 from ferrule.runs.journal.entry import Entry
-from ferrule.tools.definition.mcp import mcp_origin
 from ferrule.tools.mcp.safety import scrub
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule import events
-from ferrule.approval.question import Question, misfit_text
+from ferrule.approval.asking import misfit_text
+from ferrule.approval.question import Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import StoreError, ToolArgumentsError, UnknownOutcomeError

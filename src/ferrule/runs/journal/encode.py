@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule import errors
-from ferrule.approval.question import Decision, Question
+from ferrule.approval.decisions import read_decision
+from ferrule.approval.question import Question
 from ferrule.encoding.encode import is_exact, is_flat, json_text
 from ferrule.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
@@ -191,16 +192,6 @@ def read_error(facts: Mapping[str, Any]) -> BaseException:
 
 # -- decisions and questions
 # ---------------------------------------------------------------------------------------
-
-
-def read_decision(form: Mapping[str, Any]) -> Decision:
-    """Read a decision from `record_form`; ignores the `caller`, which a store adds if observers noted one."""
-    decision: Decision = check_fields(
-        Decision(**{name: value for name, value in form.items() if name != "caller"}),
-    )
-    if decision.grant is not None:
-        check_fields(decision.grant)
-    return decision
 
 
 def read_question(form: Mapping[str, Any]) -> Question:

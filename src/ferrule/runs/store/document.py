@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 from pydantic import BaseModel
 
+from ferrule.approval.decisions import read_decision
 from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
 from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
@@ -26,7 +27,6 @@ from ferrule.runs.journal.encode import (
     PART_NAMES,
     PARTS,
     error_facts,
-    read_decision,
     read_error,
     read_question,
     record_form,

@@ -35,7 +35,7 @@ def head_of(stored: Stored) -> dict[str, Any]:
 
 def decisions_of(stored: Stored) -> list[Decision]:
     """Parse the decisions that a run has not used yet. Raises `StoreError` if one is damaged."""
-    from ferrule.runs.journal.encode import read_decision  # late, with pydantic
+    from ferrule.approval.decisions import read_decision  # late, with pydantic
 
     return [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ferrule.approval.question import check_second
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import DecisionError, StoreError
@@ -332,17 +331,16 @@ class SQLStore:
     @reading("A run in the store")
     def decide(self, db: Any, run_id: str, decision: Decision) -> None:
         """See `Store`."""
-        from ferrule.runs.confirmation.decisions import (
+        # Late, with pydantic: few users decide.
+        from ferrule.approval.decisions import (
             accept,
-            caller_notes,
+            check_second,
             plain_decision,
+            read_decision,
             refuse_malformed,
         )
-        from ferrule.runs.journal.encode import (
-            read_decision,
-            read_question,
-            record_form,
-        )  # late, with pydantic: few users decide
+        from ferrule.runs.confirmation.decisions import caller_notes
+        from ferrule.runs.journal.encode import read_question, record_form
 
         refuse_malformed(decision)
         decision = plain_decision(decision)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import PydanticUndefined, ValidationError
 
+from ferrule.encoding.encode import has_json_form
 from ferrule.errors import ToolArgumentsError
+from ferrule.schema.explain import Problem, explain_failures, unknown_arguments
 from ferrule.schema.failures import find_failures
 from ferrule.schema.iterables import read_iterators
 from ferrule.schema.nodes import admitted_types, is_object, mentions_type, other_properties
@@ -22,7 +24,6 @@ from ferrule.schema.words import describe_schema, shorten_json
 from ferrule.tools.arguments.given_schema import (
     build_validator,
     check_by_schema,
-    is_formless,
     json_view,
 )
 from ferrule.tools.arguments.nested import (
@@ -32,12 +33,7 @@ from ferrule.tools.arguments.nested import (
     fit_numbers,
     iterate_again,
 )
-from ferrule.tools.arguments.problems import (
-    Problem,
-    explain_failures,
-    explain_pydantic,
-    unknown_arguments,
-)
+from ferrule.tools.arguments.problems import explain_pydantic
 from ferrule.tools.arguments.repairs import coercions, decode_object, repair, unwrap
 from ferrule.tools.definition.inspect_function import field_of
 from ferrule.tools.definition.parameters import Reread
@@ -365,7 +361,7 @@ class Checker:
 
     def _is_formless(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)
-        return default is not PydanticUndefined and default is value and is_formless(value)
+        return default is not PydanticUndefined and default is value and not has_json_form(value)
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:

@@ -14,8 +14,6 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
 from ferrule.encoding.encode import is_masked, json_text, jsonable, object_text
 from ferrule.errors import ToolDefinitionError
 from ferrule.schema.iterables import core_nodes, model_fields_of
@@ -26,7 +24,7 @@ from ferrule.schema.words import describe_expected
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.tools.arguments.problems import Problem
+    from ferrule.schema.explain import Problem
 
 _DEEPEST = 60
 _SCALARS = frozenset({int, str, bool, type(None)})
@@ -105,15 +103,6 @@ def _as_json(value: Any) -> Any:
         case _:
             reveal = getattr(value, "get_secret_value", None)
             return json_view(reveal() if reveal is not None else value)
-
-
-def is_formless(value: Any) -> bool:
-    """Whether a value has no JSON form."""
-    try:
-        to_jsonable_python(value)
-    except (PydanticSerializationError, ValueError, RecursionError):
-        return True
-    return False
 
 
 def json_view(value: Any, depth: int = 0) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import Field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
+from ferrule.schema.explain import MOST_PROBLEMS, Path, Problem, dotted_path
 from ferrule.schema.iterables import model_fields_of
 from ferrule.schema.nodes import (
     Schema,
@@ -25,7 +26,6 @@ from ferrule.schema.nodes import (
     property_schemas,
 )
 from ferrule.schema.words import describe_expected, shorten_json
-from ferrule.tools.arguments.problems import MOST_PROBLEMS, Path, Problem, dotted_path
 from ferrule.tools.definition.parameters import Reread
 
 if TYPE_CHECKING:

@@ -12,26 +12,23 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from ferrule.encoding.encode import escape_surrogates
-from ferrule.errors import nearest
+from ferrule.schema.explain import (
+    MOST_PROBLEMS,
+    Path,
+    Problem,
+    dotted_path,
+    format_bound,
+    missing_argument,
+)
 from ferrule.schema.nodes import Schema, is_list, is_object, is_sequence, resolve_reference
-from ferrule.schema.patterns import with_surrogates
-from ferrule.schema.words import describe_expected, format_number, shorten_json
+from ferrule.schema.words import describe_expected, shorten_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pydantic_core import ErrorDetails, ValidationError
 
-    from ferrule.schema.failures import Failure
-
-Problem = tuple[str, str]
-Path = tuple[str | int, ...]
-
 _MISSING = object()
-_LONGEST_NAME = 100
-_MOST_UNKNOWN = 10
-MOST_PROBLEMS = 50
-"""The most problems reported for one call: a model has no use for more."""
 _OWN_WORDS = {
     "greater_than_equal": "is under the minimum {ge}",
     "less_than_equal": "is over the maximum {le}",
@@ -45,49 +42,6 @@ _OWN_WORDS = {
     "decimal_max_digits": "has more than {max_digits} digits",
     "decimal_max_places": "has more than {decimal_places} decimal places",
 }
-
-
-def dotted_path(path: Iterable[str | int]) -> str:
-    """A path in the form that a model reads."""
-    return escape_surrogates(".".join(str(each) for each in path))
-
-
-def unknown_argument(name: object, names: Iterable[str]) -> Problem:
-    """The problem of an argument that no parameter takes."""
-    text = name if isinstance(name, str) else repr(name)
-    short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-    near = nearest(short, names)
-    return escape_surrogates(
-        short,
-    ), f"there is no such argument{f', did you mean `{near}`?' if near else ''}"
-
-
-def unknown_arguments(
-    names: Sequence[object],
-    known: Iterable[str],
-    path: Path = (),
-) -> list[Problem]:
-    """The problems of arguments that no parameter takes; of many, only the first are named."""
-    wanted = list(known)
-    found = [unknown_argument(name, wanted) for name in names[:_MOST_UNKNOWN]]
-    problems = [(dotted_path((*path, name)), text) for name, text in found]
-    more = len(names) - len(found)
-    return (
-        problems
-        if not more
-        else [
-            *problems,
-            (dotted_path(path), f"there are {more:,} more arguments that do not exist"),
-        ]
-    )
-
-
-def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
-    """The problem of an absent argument."""
-    wanted = describe_expected(schema, root)
-    return escape_surrogates(
-        name,
-    ), "is missing" if wanted == "any value" else f"is missing, expected {wanted}"
 
 
 def explain_pydantic(
@@ -115,25 +69,6 @@ def explain_pydantic(
         if text not in texts:
             texts.append(text)
     return [(dotted_path(path), text) for path, texts in found.items() for text in texts]
-
-
-def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Problem]:
-    """The problems of a value that does not fit a schema."""
-    found: list[Problem] = []
-    for each in failures:
-        node: Any = each.schema if is_object(each.schema) else {}
-        known: Any = node.get("properties", {})
-        if each.keyword == "additionalProperties" and each.names:
-            names = [*map(with_surrogates, each.names[:_MOST_UNKNOWN]), *each.names[_MOST_UNKNOWN:]]
-            found += unknown_arguments(names, known, each.path)
-        elif each.names:
-            found += [
-                missing_argument(dotted_path((*each.path, name)), known.get(name, True), schema)
-                for name in each.names
-            ]
-        else:
-            found.append((dotted_path(each.path), _failure_said(each, schema)))
-    return list(dict.fromkeys(found))
 
 
 # -- pydantic
@@ -196,7 +131,7 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
     if kind in {"extra_forbidden", "invalid_key"}:
         return "there is no such argument"
     if kind in _OWN_WORDS:
-        return f"{shorten_json(value)} {_OWN_WORDS[kind].format_map({key: _bound(each) for key, each in context.items()})}"
+        return f"{shorten_json(value)} {_OWN_WORDS[kind].format_map({key: format_bound(each) for key, each in context.items()})}"
     if kind == "float_type" and type(value) is int:
         return f"{shorten_json(value)} is not a finite number"
     if kind in {"too_short", "too_long"}:
@@ -210,10 +145,6 @@ def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
     ):
         return _expected(place, root, value)
     return f"{escape_surrogates(each['msg'])}, got {shorten_json(value)}"
-
-
-def _bound(value: Any) -> str:
-    return format_number(value) if isinstance(value, (int, float)) else str(value)
 
 
 def _expected(place: Any, root: Schema, value: Any) -> str:
@@ -262,34 +193,3 @@ def _within(node: Any, step: str | int, root: Schema) -> Any:
             if found is not None:
                 return found
     return None
-
-
-# -- schemas
-# ---------------------------------------------------------------------------------------------------------
-
-
-_KEYWORDS = {
-    "minimum": "{got} is under the minimum {bound}",
-    "maximum": "{got} is over the maximum {bound}",
-    "exclusiveMinimum": "{got} must be greater than {bound}",
-    "exclusiveMaximum": "{got} must be less than {bound}",
-    "minLength": "{got} has fewer than {bound} characters",
-    "maxLength": "{got} has more than {bound} characters",
-    "minItems": "has {count} items, expected at least {bound}",
-    "maxItems": "has {count} items, expected at most {bound}",
-    "pattern": "{got} does not match the pattern {bound}",
-}
-
-
-def _failure_said(failure: Failure, root: Schema) -> str:
-    keyword, bound, got = failure.keyword, failure.bound, shorten_json(failure.value)
-    if keyword == "unchecked":
-        return str(bound)
-    if failure.schema is False:
-        return f"there must be no value, got {got}"
-    if keyword in _KEYWORDS:
-        count = len(failure.value) if is_sequence(failure.value) else 0
-        return _KEYWORDS[keyword].format(got=got, bound=_bound(bound), count=count)
-    if keyword in {"", "type", "enum", "const", "anyOf", "oneOf"}:
-        return f"expected {describe_expected(failure.schema, root)}, got {got}"
-    return f"{got} breaks the rule {shorten_json({keyword: bound})}"

@@ -118,16 +118,6 @@ def as_plain(value: Any) -> Any:
     return value
 
 
-def mcp_origin(tool: Any) -> tuple[str, str]:
-    """The MCP server of a tool, and the tool's name there; two empty strings for a local tool."""
-    definition = getattr(tool, "mcp", None)
-    return (
-        ("", "")
-        if definition is None
-        else (getattr(tool, "mcp_server", None) or "?", definition.name)
-    )
-
-
 # -- its fields
 # -----------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from ferrule.values.content.parts import Audio, Content, Image
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.tools.mcp.schema_check import SchemaCheck
+    from ferrule.schema.explain import SchemaCheck
 
 
 class MCPResult(Record):
@@ -240,7 +240,7 @@ def output_problems(structured: Any, schema: Schema) -> tuple[str, ...]:
 @lru_cache(maxsize=512)
 def _check_of(schema: str) -> SchemaCheck:
     """The check of a schema, built once for all calls of a tool."""
-    from ferrule.tools.mcp.schema_check import SchemaCheck
+    from ferrule.schema.explain import SchemaCheck
 
     return SchemaCheck(json.loads(schema))
 

@@ -7,43 +7,22 @@ not know are ignored.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import jsonable
-from ferrule.schema.failures import find_failures
 from ferrule.schema.nodes import Schema, is_object
-from ferrule.schema.validator import Validator
 from ferrule.schema.words import shorten_json
 from ferrule.tools.arguments.checker import Checker
 from ferrule.tools.arguments.given_schema import build_validator
 from ferrule.tools.arguments.nested import fit_numbers
-from ferrule.tools.arguments.problems import Problem, explain_failures
 from ferrule.tools.definition.inspect_function import FunctionSpec
 from ferrule.tools.definition.parameters import Parameters
 from ferrule.tools.mcp.safety import scrub_schema
 from ferrule.values.calls.call import CheckedArguments
 
-
-class SchemaCheck:
-    """Explains in words, with paths, why a value does not match: `SchemaCheck(schema)(value)`."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._schema = schema
-
-    def __call__(self, value: Any) -> tuple[str, ...]:
-        """The problems; empty for a value that matches. An unusable schema is a problem, too."""
-        try:
-            failures = find_failures(self._validator, value)
-        except ValueError as error:
-            return (f"the schema cannot be used: {error}",)
-        return tuple(
-            f"{path}: {text}" if path else text
-            for path, text in explain_failures(failures, self._schema)
-        )
-
-    @cached_property
-    def _validator(self) -> Validator:
-        return Validator(self._schema, lenient=True)
+if TYPE_CHECKING:
+    from ferrule.schema.explain import Problem
+    from ferrule.schema.validator import Validator
 
 
 class MCPChecker(Checker):

@@ -14,12 +14,15 @@ from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from ferrule import settings
-from ferrule.approval.policy import Rule, arguments_digest, check_arguments
-from ferrule.approval.question import Question, check_second, confirmation_text, tool_fingerprint
+from ferrule.approval.asking import confirmation_text, tool_fingerprint
+from ferrule.approval.decisions import check_second
+from ferrule.approval.policy import arguments_digest
+from ferrule.approval.question import Question
+from ferrule.approval.rulings import needs_person
 from ferrule.concurrency.forking import renew_in_child
+from ferrule.encoding.encode import has_json_form
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.record import MutableRecord, Record, replace
-from ferrule.tools.arguments.given_schema import is_formless
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import Coerced, edit_arguments
 
@@ -78,24 +81,13 @@ class _Given(Record):
 
 
 def _is_object(value: Any) -> bool:
-    return not hasattr(value, "__next__") and is_formless(
-        value,
-    )  # an iterator has been read, and another one may yield the same items
+    # An iterator has been read, and another one may yield the same items.
+    return not hasattr(value, "__next__") and not has_json_form(value)
 
 
 _lock = threading.Lock()
 renew_in_child(globals(), _lock=threading.Lock)
 _table: dict[str, Asked] = {}
-
-
-def needs_person(tool: ToolSpec, shown: dict[str, Any]) -> bool:
-    """Whether the tool requires confirmation: always, depending on its arguments, or (`"destructive"`) unless it only reads."""
-    needs = tool.require_confirmation
-    if needs == "destructive":
-        return tool.effect != "read"
-    if isinstance(needs, Rule):
-        check_arguments(needs, tool, shown)
-    return bool(needs(shown) if callable(needs) else needs)
 
 
 def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:

@@ -33,7 +33,7 @@ from ferrule import (
     respond_to_confirmation,
     tool,
 )
-from ferrule.tools.execution import consent as confirmed
+from ferrule.approval import direct_calls as confirmed
 
 
 class Log:

@@ -1,0 +1,121 @@
+"""How a question about a call is made: its text, and the digest of the tool that it is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.approval.question import Question
+from ferrule.approval.rulings import lossy_repairs
+from ferrule.encoding.encode import digest_of, json_text, jsonable
+from ferrule.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.values.calls.call import CheckedCall
+
+
+def question_about(
+    checked: CheckedCall,
+    *,
+    thought: str = "",
+    expires_s: float | None = None,
+    note: str = "",
+) -> Question:
+    """The question whether a checked call may run.
+
+    It shows the validated arguments, because these run; `raw` has them as the model wrote them.
+
+    Args:
+        checked: The call.
+        thought: The model's thought when it made the call.
+        expires_s: Seconds after which the unanswered question counts as denied.
+        note: Text before the question: what a person must know besides the call.
+
+    """
+    call, tool = checked.call, checked.tool
+    args = checked.arguments.shown
+    question = Question(
+        "migration" if checked.misfit else "confirm",
+        note,
+        call.changed(args=args),
+        thought=thought,
+        raw=_raw_arguments(checked),
+        schema=tool.declaration["function"]["parameters"],
+        effect=tool.effect,
+    )
+    if checked.misfit:
+        return replace(question, text=note + misfit_text(checked, began=False))
+    server, original = mcp_origin(tool)
+    server_note = getattr(tool.func, "note", "")
+    return replace(
+        question,
+        text=note + server_note + confirmation_text(call.name, args, server, original),
+        fingerprint=tool_fingerprint(tool.declaration, tool.effect),
+        expires_s=expires_s,
+        server=server,
+        original=original,
+    )
+
+
+def loss_note(checked: CheckedCall) -> str:
+    """Text that warns of repairs that may have dropped a part of the call; empty if none has."""
+    lost = lossy_repairs(checked)
+    if not lost:
+        return ""
+    repairs = ", ".join(sorted(lost))
+    return f"A part of what the model wrote was dropped to read this call ({repairs}).\n"
+
+
+def confirmation_text(
+    name: str,
+    args: Mapping[str, Any],
+    server: str = "",
+    original: str = "",
+) -> str:
+    """The text of a confirmation, in udspy's words.
+
+    For an MCP server's tool, it names the server and the tool's name there: the name that the
+    model uses may have a prefix.
+    """
+    origin = f" ({original!r} of the MCP server {server!r})" if server else ""
+    return f"Confirm execution of {name}{origin} with args: {json_text(dict(args))}? (yes/no)"
+
+
+def misfit_text(checked: CheckedCall, *, began: bool) -> str:
+    """The text of a `migration` question: the call no longer fits the program."""
+    call = f"{checked.call.name} with args: {json_text(checked.arguments.shown)}"
+    if began:
+        state = f"{call} may have run: it began, but no result was recorded"
+    else:
+        state = f"{call} was waiting to run"
+    return (
+        f"{state}. The program has changed since. {checked.misfit} "
+        "A reply is taken for its result; a denial leaves it."
+    )
+
+
+def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
+    """A digest of a tool's definition: name, description, schema and effect.
+
+    A decision applies to the definition that was shown: a tool that changed asks again.
+    """
+    return digest_of([declaration, effect], 20)
+
+
+def mcp_origin(tool: Any) -> tuple[str, str]:
+    """The MCP server of a tool, and the tool's name there; two empty strings for a local tool."""
+    definition = getattr(tool, "mcp", None)
+    if definition is None:
+        return "", ""
+    return getattr(tool, "mcp_server", None) or "?", definition.name
+
+
+def _raw_arguments(checked: CheckedCall) -> dict[str, Any]:
+    """The arguments as the model wrote them; secrets as they are shown, never in the clear."""
+    args, secrets = checked.arguments.shown, checked.arguments.secrets
+    raw: dict[str, Any] = {}
+    for name, value in checked.call.args.items():
+        # Code that calls a program may pass any value, not only JSON.
+        raw[name] = args[name] if name in secrets else jsonable(value)
+    return raw

@@ -1,0 +1,111 @@
+"""The form of an `input` question: plain fields that a person fills in for an MCP server.
+
+A server asks with the JSON Schema of an object whose fields are texts, numbers, booleans or
+choices (MCP 2025-11-25, client/elicitation). Defaults of the schema apply to fields that the
+person leaves out (SEP-1034).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from ferrule.errors import DecisionError, shown
+from ferrule.schema.nodes import is_list, is_object, members
+
+Form = Mapping[str, Any] | None
+"""The JSON Schema of an object with plain fields; None for no form."""
+
+
+def form_fields(form: Form) -> dict[str, dict[str, Any]]:
+    """The schema of each field, by name, in the form's order.
+
+    A value that is not a schema counts as an empty one: the form comes from a server.
+    """
+    properties = members(dict(form or {}), "properties")
+    return {name: schema if is_object(schema) else {} for name, schema in properties.items()}
+
+
+def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The given values, with the form's defaults for the other fields."""
+    values: dict[str, Any] = {}
+    for name, schema in form_fields(form).items():
+        if "default" in schema:
+            values[name] = schema["default"]
+    return {**values, **content}
+
+
+def agree_to_form(form: Form) -> dict[str, Any]:
+    """The values that a plain "yes" adds to the defaults.
+
+    Only a boolean that is the single missing field becomes true; "yes" says nothing about others.
+    """
+    missing = _fields_without_default(form)
+    if len(missing) == 1 and form_fields(form)[missing[0]].get("type") == "boolean":
+        return {missing[0]: True}
+    return {}
+
+
+def read_form(form: Form, text: str) -> dict[str, Any]:
+    """Read a typed answer as the values of a form.
+
+    It is a JSON object, or the value itself if only one field is missing. Raises a `DecisionError`
+    that names the fields for any other text.
+    """
+    answer = json_or_none(text)
+    if isinstance(answer, dict):
+        return cast("dict[str, Any]", answer)
+    fields = form_fields(form)
+    missing = _fields_without_default(form) or list(fields)
+    if len(missing) != 1:
+        raise DecisionError(
+            f"This form takes a JSON object with {describe_form(form)}; found {shown(text)}.",
+        )
+    name = missing[0]
+    # A text field takes the words as they were typed, even if they happen to be JSON ("12").
+    if fields[name].get("type") == "string" or answer is None:
+        return {name: text}
+    return {name: answer}
+
+
+def describe_form(form: Form) -> str:
+    """The fields in words, for a person: `name` (string), `age` (integer, default 3)."""
+    required = _list_or_empty((form or {}).get("required"))
+    descriptions: list[str] = []
+    for name, schema in form_fields(form).items():
+        description = _describe_type(schema)
+        if "default" in schema:
+            description += f", default {json.dumps(schema['default'], ensure_ascii=False)}"
+        if name not in required:
+            description += ", may be left out"
+        descriptions.append(f"`{name}` ({description})")
+    return ", ".join(descriptions) or "no fields"
+
+
+def json_or_none(text: str) -> Any:
+    """The value of JSON text; None for other text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _describe_type(schema: Mapping[str, Any]) -> str:
+    choices = _list_or_empty(schema.get("enum"))
+    if not choices:  # choices with titles are a `oneOf` of constants
+        branches = _list_or_empty(schema.get("oneOf"))
+        choices = [
+            branch["const"] for branch in branches if is_object(branch) and "const" in branch
+        ]
+    if choices:
+        return " or ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+    return str(schema.get("type", "any"))
+
+
+def _fields_without_default(form: Form) -> list[str]:
+    return [name for name, schema in form_fields(form).items() if "default" not in schema]
+
+
+def _list_or_empty(value: Any) -> list[Any]:
+    return value if is_list(value) else []

@@ -1,0 +1,115 @@
+"""Who decides about a call: nobody, a policy, or a person.
+
+Three sources have a say, and the strictest rule of the policies wins over the tool's own wish:
+
+1. The policies in force: that of the settings and that of the program (`rule_for`).
+2. The tool itself, where no policy has a rule: its `require_confirmation` (`needs_person`), and
+   repairs of the model's text that may have dropped a part of the call (`lossy_repairs`).
+3. The rulings that a resumed run recorded before it waited (`stricter_ruling`): a question that was
+   asked stays a question, even if the policy has become more lenient since.
+
+This module decides; it neither asks nor records. Runs record rulings, and programs act on them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.approval.policy import Policy, Rule, check_arguments, rule_for
+from ferrule.encoding.repair import LOSSY
+from ferrule.encoding.stored import check_fields
+from ferrule.errors import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ferrule.values.calls.call import CheckedCall, ToolSpec
+
+Ruling = Rule | None
+"""The rule for one call; None for a call that runs because no rule matches it."""
+# No ruling ranks between `allow` and `ask`: a policy that allows a call on which an earlier
+# execution did not rule changes nothing, one that now asks does.
+_STRICTNESS = {"allow": 0, "ask": 2, "deny": 3}
+_NO_RULING = 1
+
+
+def needs_person(tool: ToolSpec, args: dict[str, Any]) -> bool:
+    """Whether the tool itself requires a person's consent to a call with these arguments.
+
+    `require_confirmation` says: always, never, depending on the arguments, or (`"destructive"`)
+    unless the tool only reads. `args` are the checked arguments as JSON.
+    """
+    requirement = tool.require_confirmation
+    if requirement == "destructive":
+        return tool.effect != "read"
+    if isinstance(requirement, Rule):
+        check_arguments(requirement, tool, args)
+    if callable(requirement):
+        return bool(requirement(args))
+    return bool(requirement)
+
+
+def may_need_person(checked: CheckedCall) -> bool:
+    """Whether `tool_ruling` may ask for a person; it does not call the tool's own condition."""
+    return bool(checked.tool.require_confirmation) or checked.call.repairs != ()
+
+
+def tool_ruling(checked: CheckedCall) -> Ruling:
+    """The tool's own ruling on a call, which applies if no policy has a rule for it."""
+    if checked.misfit:
+        # Whether it needs consent cannot be known. If it has no result, the driver asks.
+        return None
+    if needs_person(checked.tool, checked.arguments.shown) or lossy_repairs(checked):
+        return Rule("ask")
+    return None
+
+
+def lossy_repairs(checked: CheckedCall) -> frozenset[str]:
+    """The repairs that may have dropped a part of the call, if its tool must run only once.
+
+    A call that may be repeated can be corrected by another call, so its repairs ask for nobody.
+    """
+    if not checked.tool.says_once:
+        return frozenset()
+    return LOSSY.intersection(checked.call.repairs)
+
+
+def denial_reasons(calls: Sequence[CheckedCall], policies: Sequence[Policy]) -> list[str | None]:
+    """For each call, the reason (may be empty) why the policies deny it now; None if they do not."""
+    reasons: list[str | None] = []
+    for checked in calls:
+        rule = rule_for(policies, checked.tool, checked.arguments.shown)
+        is_denied = rule is not None and rule.verdict == "deny"
+        reasons.append(rule.reason if is_denied else None)
+    return reasons
+
+
+# -- recorded rulings
+
+
+def stricter_ruling(ruling: Ruling, recorded: Ruling) -> Ruling:
+    """The stricter of two rulings on one call; the first of equally strict ones."""
+    return max(ruling, recorded, key=_strictness)
+
+
+def ruling_form(ruling: Ruling) -> list[Any] | None:
+    """A ruling as JSON, for the journal: only what is needed to act on it again."""
+    if ruling is None:
+        return None
+    return [ruling.verdict, ruling.reason, ruling.expires_s]
+
+
+def read_ruling(form: Any) -> Ruling:
+    """Read a ruling from `ruling_form`; raises `ValueError` or `TypeError` for anything else."""
+    if form is None:
+        return None
+    verdict, reason, expires_s = form
+    if verdict not in _STRICTNESS:
+        raise ValueError(f"{shown(verdict)} is not a verdict")
+    return check_fields(Rule(verdict, reason=reason, expires_s=expires_s))
+
+
+def _strictness(ruling: Ruling) -> int:
+    if ruling is None:
+        return _NO_RULING
+    return _STRICTNESS[ruling.verdict]
