@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import Decision, DecisionError, Grant, Question, ToolCall
-from ferrule.approval.question import (
+from ferrule.approval.asking import tool_fingerprint
+from ferrule.approval.input_form import (
     agree_to_form,
     describe_form,
     fill_form,
     form_fields,
     read_form,
-    tool_fingerprint,
 )
 from ferrule.record import replace
 
