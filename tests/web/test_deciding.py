@@ -23,11 +23,11 @@ from ferrule import (
     ask,
     context,
 )
+from ferrule.approval.decisions import read_decision
 from ferrule.approval.question import Question
 from ferrule.encoding.safe_text import reveal
 from ferrule.encoding.stored import parse_json
 from ferrule.record import replace
-from ferrule.approval.decisions import read_decision
 from ferrule.web.forms import HTMLForm
 from ferrule.web.pages import _notes
 from ferrule.web.reading import decided

@@ -305,9 +305,12 @@ def test_names_and_docs_of_all_kinds():
     assert doc_of(Documented) == "Its docs."
     assert doc_of(Call()) == ""
     assert doc_of(Grandchild().method) == "Own."
-    assert doc_of(
-        functools.partial(test_a_return_type_that_cannot_be_found_does_no_harm),
-    ) == "Nothing is read from it."
+    assert (
+        doc_of(
+            functools.partial(test_a_return_type_that_cannot_be_found_does_no_harm),
+        )
+        == "Nothing is read from it."
+    )
     assert doc_of(lambda: 0) == ""
 
 

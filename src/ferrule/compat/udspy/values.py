@@ -12,8 +12,8 @@ import json
 from typing import Any, Literal
 
 import ferrule
-from ferrule.record import replace
 from ferrule.approval.direct_calls import forget_direct
+from ferrule.record import replace
 from ferrule.runs.confirmation import decisions
 
 ConfirmationStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
