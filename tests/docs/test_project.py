@@ -139,3 +139,11 @@ def test_a_picture_was_drawn_from_its_text(dot: Path) -> None:
     lines = [line.replace('\\"', '"').strip() for label in labels for line in label.split("\\n")]
     drawn = " ".join(picture.split())
     assert [line for line in lines if " ".join(line.split()) not in drawn] == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda path: path.stem
+)
+def test_a_decision_says_its_status(page: Path) -> None:
+    third = page.read_text(encoding="utf-8").splitlines()[2]
+    assert re.match(r"Status: (accepted|superseded by \[\d{4}\])", third)
