@@ -107,10 +107,11 @@ def error_facts(error: BaseException) -> dict[str, Any]:
 
 def record_form(record: Record) -> dict[str, Any]:
     """A decision or a question, by its fields."""
-    return {
-        name: call_form(value) if isinstance(value, ToolCall) else jsonable(value)
+    form = {
+        name: call_form(value) if isinstance(value, ToolCall) else value
         for name, value in fields_of(record).items()
     }
+    return jsonable(form)
 
 
 def _drawn(value: Any) -> Any:

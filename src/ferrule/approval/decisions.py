@@ -3,7 +3,8 @@
 A decision may come from anywhere: a person at a terminal, a web page, a queue, another process. It
 passes three checks before it is recorded, and is then applied to its call:
 
-1. `refuse_malformed`: it is a `Decision` of one of the four kinds, with fitting fields.
+1. `plain_decision`: it is a `Decision` of one of the four kinds, with fitting fields. From here on
+   it is a copy, made once, that the caller cannot change.
 2. `check_second`: the question has no other decision yet. The same decision again is accepted.
 3. `accept`: it is in time, was made on what the question shows now, and fits the kind of question.
 4. `allowed_call`: an edit passes the tool's own check of arguments.
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.approval.input_form import describe_form, read_form
 from ferrule.approval.question import DECIDED, Decision
-from ferrule.encoding.encode import escape_surrogates, json_text, jsonable
-from ferrule.encoding.stored import check_fields, parse_object
+from ferrule.encoding.encode import escape_surrogates, jsonable
+from ferrule.encoding.stored import check_fields
 from ferrule.errors import DecisionError, ToolArgumentsError, shown
 from ferrule.record import Record, fields_of, replace
 from ferrule.schema.explain import SchemaCheck
@@ -35,29 +36,6 @@ _KINDS = frozenset({"approve", "edit", "deny", "reply"})
 
 
 # -- checks before a decision is recorded
-
-
-def refuse_malformed(decision: Any) -> None:
-    """Raise `DecisionError` for a malformed decision, because every accepted one is journalled."""
-    question_id = getattr(decision, "question_id", None)
-    is_stored_as_is = isinstance(question_id, str) and escape_surrogates(question_id) == question_id
-    if not isinstance(decision, Decision) or not is_stored_as_is:
-        raise DecisionError(
-            "A decision comes from a question: question.approve(), .deny(), .reply(text); "
-            f"found {shown(decision)}.",
-        )
-    text: Any = decision.text
-    if decision.kind not in _KINDS or not isinstance(text, str) or not _is_named(decision.args):
-        raise DecisionError(
-            "A decision has one of the four kinds, a text, and arguments by name; "
-            f"found {shown(decision)}.",
-        )
-    has_args, is_edit = bool(decision.args), decision.kind == "edit"
-    if has_args != is_edit or (decision.grant is not None and decision.kind != "approve"):
-        raise DecisionError(
-            "Only an edit has arguments, and only an approval has a grant; "
-            f"found {shown(decision)}.",
-        )
 
 
 def check_second(first: Decision, second: Decision) -> None:
@@ -80,14 +58,15 @@ def check_second(first: Decision, second: Decision) -> None:
 def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     """Check a decision on a waiting question.
 
-    Returns it with the receiver's time, in the form read back from JSON. Raises `DecisionError` if
-    it comes too late, was made on another question, or does not fit this kind of question.
+    Returns it with the receiver's time. Raises `DecisionError` if it comes too late, was made on
+    another question, or does not fit this kind of question.
     """
+    digest = question.digest
     if question.expires_at is not None and now > question.expires_at:
         raise DecisionError(
             f"Question {question.id!r} expired without a decision, so the call counts as denied.",
         )
-    if decision.shown not in {"", question.digest}:
+    if decision.shown not in {"", digest}:
         raise DecisionError(
             f"This decision does not fit what question {question.id!r} shows now. "
             "Look at the question again.",
@@ -104,20 +83,21 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
             f"This grant is for another call than that of question {question.id!r}: "
             "`approve(always=...)` fills it in.",
         )
-    return replace(plain_decision(decision), at=now, shown=question.digest)
+    return replace(decision, at=now, shown=digest)
 
 
-def plain_decision(decision: Decision) -> Decision:
-    """The decision as plain JSON data.
+def plain_decision(decision: Any) -> Decision:
+    """Check the form of a decision, and copy it as plain JSON data.
 
-    Later changes to the caller's objects then cannot make the call differ from the record.
+    Later changes to the caller's objects then cannot make the call differ from the record. Raises
+    `DecisionError` for a malformed decision, because every accepted one is journalled.
     """
+    _refuse_malformed(decision)
     if any(hasattr(value, "get_secret_value") for value in decision.args.values()):
         raise DecisionError(
             "An edit is stored with its run, which would mask a secret: pass the value as text.",
         )
-    form = {name: jsonable(value) for name, value in fields_of(decision).items()}
-    return read_decision(parse_object(json_text(form), "a decision"))
+    return read_decision(jsonable(fields_of(decision)))
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
@@ -130,6 +110,28 @@ def read_decision(form: Mapping[str, Any]) -> Decision:
     if decision.grant is not None:
         check_fields(decision.grant)
     return decision
+
+
+def _refuse_malformed(decision: Any) -> None:
+    question_id = getattr(decision, "question_id", None)
+    is_stored_as_is = isinstance(question_id, str) and escape_surrogates(question_id) == question_id
+    if not isinstance(decision, Decision) or not is_stored_as_is:
+        raise DecisionError(
+            "A decision comes from a question: question.approve(), .deny(), .reply(text); "
+            f"found {shown(decision)}.",
+        )
+    text: Any = decision.text
+    if decision.kind not in _KINDS or not isinstance(text, str) or not _is_named(decision.args):
+        raise DecisionError(
+            "A decision has one of the four kinds, a text, and arguments by name; "
+            f"found {shown(decision)}.",
+        )
+    has_args, is_edit = bool(decision.args), decision.kind == "edit"
+    if has_args != is_edit or (decision.grant is not None and decision.kind != "approve"):
+        raise DecisionError(
+            "Only an edit has arguments, and only an approval has a grant; "
+            f"found {shown(decision)}.",
+        )
 
 
 def _is_named(args: Any) -> bool:

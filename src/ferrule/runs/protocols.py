@@ -156,10 +156,12 @@ class Store(Protocol):
         """Read a run, with its entries from number `after` on, without leasing it."""
         ...
 
-    def decide(self, run_id: str, decision: Decision) -> None:
-        """Record a `Decision` on a question of a run, even if the run already continues with the decision on another one.
+    def decide(self, run_id: str, decision: Decision) -> Decision:
+        """Record a `Decision` on a question of a run; returns it with its time.
 
-        Raises `DecisionError` if there is no such question, or if it is decided.
+        The run may already continue with the decision on another question. A second decision that
+        is equal to the first changes nothing, and the first is returned. Raises `DecisionError` if
+        there is no such question, or if it is decided otherwise.
         """
         ...
 

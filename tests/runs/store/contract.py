@@ -21,7 +21,7 @@ from ferrule.forms import usage_form
 from ferrule.runs.journal.encode import entry_text, record_form
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease, Store
-from ferrule.runs.store import fencing
+from ferrule.runs.store.sqlite import batch
 from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.values.calls.call import ToolCall
@@ -85,7 +85,7 @@ class InSQLite:
     def under_another_name(self) -> Iterator[None]:
         name = f"elsewhere pid {next(self._others)}"
         with self._patch.context() as patch:
-            for each in (module, fencing):
+            for each in (module, batch):
                 patch.setattr(each, "owner_name", lambda: name)
             yield
 

@@ -23,7 +23,7 @@ def test_this_process_is_alive_and_one_elsewhere_is_not_known_to_be_dead() -> No
 def test_a_process_that_ended_is_dead_also_while_its_parent_has_not_asked_for_it() -> None:
     """A zombie holds no run."""
     child = subprocess.Popen([sys.executable, "-c", ""])
-    owner = f"{lease_owner._place()} pid {child.pid}"
+    owner = f"{lease_owner._pid_scope()} pid {child.pid}"
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert Path(f"/proc/{child.pid}").exists()
     assert is_dead(owner)

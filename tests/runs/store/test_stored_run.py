@@ -23,7 +23,7 @@ from ferrule.programs.react import ReAct
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease
 from ferrule.runs.run import Run
-from ferrule.runs.store import sqlite as sqlite_store
+from ferrule.runs.store.sqlite import store as sqlite_store
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.runs.store.stored_run import StoredRun
 from ferrule.testing.scripted import ScriptedLM

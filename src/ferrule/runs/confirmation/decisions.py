@@ -18,7 +18,6 @@ from ferrule.approval.decisions import (
     plain_decision,
     read_decision,
     read_response,
-    refuse_malformed,
 )
 from ferrule.approval.direct_calls import asked_directly, decide_directly
 from ferrule.approval.question import Decision, DecisionStatus, Question
@@ -131,30 +130,30 @@ def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
 
 def put_decision(run: RunState, decision: Decision) -> None:
     """Record a decision on a pending question of a run; see `Run.answer`."""
-    refuse_malformed(decision)
     decision = plain_decision(decision)
-    asked = decision.question_id
     with _deciding:
-        first = run.tally.first(run.decisions, asked)
+        first = run.tally.first(run.decisions, decision.question_id)
         if first is not None:
             check_second(first, decision)
             return
-        question = (
-            next((each for each in run.pending if each.id == asked), None)
-            if run.status == "waiting"
-            else None
-        )
-        if question is None:
-            waiting = ", ".join(each.id for each in run.pending)
-            raise DecisionError(
-                f"No question {asked!r} waits in this run; waiting are: {waiting or 'none'}.",
-            )
-        store = run.persistence.store if run.persistence is not None else None
-        decision = accept(question, decision, now=time() if store is None else store.now())
-        if store is not None:
-            store.decide(run.id, decision)
-        run.answers[asked] = decision
-        run.decisions.append(decision)
+        question = _pending_question(run, decision.question_id)
+        if run.persistence is not None:
+            accepted = run.persistence.store.decide(run.id, decision)
+        else:
+            accepted = accept(question, decision, now=time())
+        run.answers[accepted.question_id] = accepted
+        run.decisions.append(accepted)
+
+
+def _pending_question(run: RunState, question_id: str) -> Question:
+    pending = run.pending if run.status == "waiting" else ()
+    for question in pending:
+        if question.id == question_id:
+            return question
+    waiting = ", ".join(question.id for question in run.pending)
+    raise DecisionError(
+        f"No question {question_id!r} waits in this run; waiting are: {waiting or 'none'}.",
+    )
 
 
 def decided_ids(run: RunState) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Reads runs from a store, in SQL: the summaries of a list; the head of a run, or its entries and decisions."""
+"""Reads what a store has of its runs: heads, unused decisions, and the summaries of a list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
 from ferrule.errors import StoreError
 from ferrule.runs.protocols import Summary, check_status
-from ferrule.runs.store.statements import MOST_ENTRIES
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
@@ -16,11 +15,18 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored
 
+# `read_decision`, `read_entry` and `read_question` are imported where they are called: they load
+# pydantic, which the list of runs (`ferrule runs`) does not need.
+
 NO_ENTRIES = 1 << 31
-"""More entries than any journal has: `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries."""
-Written = tuple[list[str], list[float | None], list[str]]
-"""The entries of a run from some number on, their times, and the decisions that it has not used."""
+"""More entries than any journal has.
+
+`Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries.
+"""
 _COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
+
+
+# -- one run
 
 
 def stored_head(store: Store, run_id: str) -> dict[str, Any]:
@@ -35,38 +41,26 @@ def head_of(stored: Stored) -> dict[str, Any]:
 
 def decisions_of(stored: Stored) -> list[Decision]:
     """Parse the decisions that a run has not used yet. Raises `StoreError` if one is damaged."""
-    from ferrule.approval.decisions import read_decision  # late, with pydantic
+    from ferrule.approval.decisions import read_decision
 
     return [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
 
 
-def written(db: Any, run_id: str, no: int, after: int) -> Written:
-    """Read everything that the run number `no` has besides its row."""
-    places = (no * MOST_ENTRIES + after, (no + 1) * MOST_ENTRIES)
-    rows = db.execute(
-        "SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place",
-        places,
-    ).fetchall()
-    decided = db.execute(
-        "SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at",
-        (run_id,),
-    ).fetchall()
-    return [row[0] for row in rows], [row[1] for row in rows], [row[0] for row in decided]
-
-
 def decision_in(entries: list[str], question_id: str) -> Decision | None:
     """The decision on a question in a journal; None if there is none."""
-    from ferrule.runs.journal.encode import read_entry  # late, with pydantic
+    from ferrule.runs.journal.encode import read_entry
 
-    decisions = (
-        read_entry(text).value
-        for text in reversed(entries)
-        if question_id in text and '"decision"' in text
-    )
-    return next(
-        (each for each in decisions if getattr(each, "question_id", None) == question_id),
-        None,
-    )
+    for text in reversed(entries):
+        # A journal has thousands of entries: most are skipped without parsing them.
+        if question_id not in text or '"decision"' not in text:
+            continue
+        entry = read_entry(text)
+        if entry.kind == "decision" and entry.value.question_id == question_id:
+            return entry.value
+    return None
+
+
+# -- the list
 
 
 def condition(
@@ -74,52 +68,78 @@ def condition(
     program: str | None,
     before: tuple[float, str] | None,
 ) -> tuple[str, tuple[Any, ...]]:
-    """The SQL condition of a list, and its values, for `summaries`. It compares ids, too: `before` is exact for runs with equal times."""
-    at, run_id = before or (None, None)
-    parts = {
-        "status = ?": (check_status(status),),
-        "program = ?": (program,),
-        "(updated_at, id) < (?, ?)": (at, run_id),
-    }
-    wanted = {part: values for part, values in parts.items() if values[0] is not None}
-    return ("WHERE " + " AND ".join(wanted) if wanted else ""), tuple(
-        [value for values in wanted.values() for value in values],
-    )
+    """The SQL condition of a list, and its values, for `summaries`.
+
+    It also compares ids, so that `before` is exact for runs with equal times.
+    """
+    terms: list[str] = []
+    values: list[Any] = []
+    if check_status(status) is not None:
+        terms.append("status = ?")
+        values.append(status)
+    if program is not None:
+        terms.append("program = ?")
+        values.append(program)
+    if before is not None:
+        terms.append("(updated_at, id) < (?, ?)")
+        values.extend(before)
+    if not terms:
+        return "", ()
+    return "WHERE " + " AND ".join(terms), tuple(values)
 
 
 def summaries(
-    db: Any, where: str, values: tuple[Any, ...], *, limit: int | None, until: str, is_alive: Callable[[str, float | None], bool],
+    db: Any,
+    where: str,
+    values: tuple[Any, ...],
+    *,
+    limit: int | None,
+    until: str,
+    is_alive: Callable[[str, float | None], bool],
     is_one: bool = False,
-) -> list[Summary]:  # fmt: skip
-    """The runs that fulfil a condition, most recently changed first. `where` is a constant text with a `?` for each value.
+) -> list[Summary]:
+    """The runs that fulfil a condition, most recently changed first.
 
-    `until` is the SQL expression for the end of a lease; `is_alive` takes the owner and that time.
     A damaged row does not hide the others: the `error` of its summary says so. With `is_one` it
     raises `StoreError`.
+
+    Args:
+        db: The connection.
+        where: The condition, a constant text with a `?` for each value.
+        values: The values of the condition.
+        limit: The number of runs; None for all.
+        until: The SQL expression for the end of a lease.
+        is_alive: Takes the owner of a lease and that time.
+        is_one: Whether one run is asked for.
+
     """
-    order = "ORDER BY updated_at DESC, id DESC" + ("" if limit is None else f" LIMIT {int(limit)}")
+    order = "ORDER BY updated_at DESC, id DESC"
+    if limit is not None:
+        order += f" LIMIT {int(limit)}"
     sql = f"""
-        SELECT line.*, question_id FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {order}) AS line
+        SELECT line.*, question_id
+        FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {order}) AS line
         LEFT JOIN decisions ON run_id = id AND NOT taken ORDER BY updated_at DESC, id DESC
     """  # noqa: RUF100, S608
-    rows, decided = dict[str, Any](), dict[str, list[str]]()
     try:
-        lines = db.execute(sql, values).fetchall()
+        joined_rows = db.execute(sql, values).fetchall()
     except UnicodeEncodeError:  # names of runs and programs have no lone surrogates
         return []
-    for *row, question_id in lines:  # a line for each decided question
+    rows = dict[str, Any]()
+    decided_ids = dict[str, list[str]]()
+    for *row, question_id in joined_rows:  # a run has one row for each decided question
         rows[row[0]] = row
         if question_id is not None:
-            decided.setdefault(row[0], []).append(question_id)
+            decided_ids.setdefault(row[0], []).append(question_id)
     return [
-        _line(row, tuple(decided.get(run_id, ())), is_alive, is_one=is_one)
+        _line(row, decided_ids.get(run_id, []), is_alive, is_one=is_one)
         for run_id, row in rows.items()
     ]
 
 
 def _line(
     row: Any,
-    decided: tuple[str, ...],
+    decided_ids: list[str],
     is_alive: Callable[[str, float | None], bool],
     *,
     is_one: bool,
@@ -127,70 +147,69 @@ def _line(
     run_id, program, status, created_at, updated_at = row[:5]
     try:
         with reading(lambda: f"The run {run_id!r} in the store"):
-            return _summary(row, decided, is_alive)
+            return _summary(row, decided_ids, is_alive)
     except StoreError as error:
         if is_one:
             raise
-        at = [each if _is_time(each) else 0.0 for each in (created_at, updated_at)]
         return Summary(
             id=str(run_id),
             program=str(program),
             status=str(status),
-            created_at=at[0],
-            updated_at=at[1],
+            created_at=created_at if _is_time(created_at) else 0.0,
+            updated_at=updated_at if _is_time(updated_at) else 0.0,
             error=str(error),
         )
 
 
-def _is_time(at: Any) -> bool:
-    return isinstance(at, (int, float)) and 0 <= at <= LAST_TIME
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= LAST_TIME
 
 
 def _summary(
     row: Any,
-    decided: tuple[str, ...],
+    decided_ids: list[str],
     is_alive: Callable[[str, float | None], bool],
 ) -> Summary:
-    (
-        run_id,
-        program,
-        status,
-        created_at,
-        updated_at,
-        questions,
-        error,
-        recoveries,
-        usage,
-        owner,
-        until,
-    ) = row
+    run_id, program, status, created_at, updated_at, *others = row
+    questions_text, error_text, recoveries, usage_text, owner, until = others
     if not (_is_time(created_at) and _is_time(updated_at)):
         raise ValueError(f"the times {created_at!r} and {updated_at!r}")
-    asked = _questions(parse_json(questions)) if status == "waiting" else ()
-    failed = str(parse_json(error)["text"]) if error is not None else None
-    spent = read_usage(parse_json(usage)) if usage is not None else Usage()
-    if status == "waiting":  # otherwise they belong to the questions it asked last
-        decided = tuple(
-            [each for each in decided if any(each == question.id for question in asked)],
-        )
-    return check_fields(Summary(
-        id=run_id, program=program, status=status, created_at=created_at, updated_at=updated_at, recoveries=recoveries,
-        questions=asked, error=failed, usage=spent, leased=owner is not None and is_alive(owner, until), decided=decided,
-    ))  # fmt: skip
+    questions: tuple[Question, ...] = ()
+    if status == "waiting":
+        questions = _read_questions(parse_json(questions_text))
+        # A decision may belong to a question that the run asked before.
+        question_ids = {question.id for question in questions}
+        decided_ids = [decided_id for decided_id in decided_ids if decided_id in question_ids]
+    error = None
+    if error_text is not None:
+        error = str(parse_json(error_text)["text"])
+    usage = Usage()
+    if usage_text is not None:
+        usage = read_usage(parse_json(usage_text))
+    summary = Summary(
+        id=run_id,
+        program=program,
+        status=status,
+        created_at=created_at,
+        updated_at=updated_at,
+        recoveries=recoveries,
+        questions=questions,
+        error=error,
+        usage=usage,
+        leased=owner is not None and is_alive(owner, until),
+        decided=tuple(decided_ids),
+    )
+    return check_fields(summary)
 
 
-def _questions(forms: Iterable[Any]) -> tuple[Question, ...]:
-    from ferrule.runs.journal.encode import (
-        read_question,
-    )  # late: it loads pydantic, which a list without questions does not need
+def _read_questions(forms: Iterable[Any]) -> tuple[Question, ...]:
+    from ferrule.runs.journal.encode import read_question
 
     return tuple(map(read_question, forms))
 
 
 def read_usage(form: Mapping[str, Any]) -> Usage:
     """Read a usage from `usage_form`."""
-    read: dict[str, Any] = {
-        **form,
-        "by_model": {name: read_usage(each) for name, each in form.get("by_model", {}).items()},
-    }
-    return check_fields(Usage(**read))
+    by_model = {model: read_usage(usage) for model, usage in form.get("by_model", {}).items()}
+    fields: dict[str, Any] = {**form, "by_model": by_model}
+    return check_fields(Usage(**fields))

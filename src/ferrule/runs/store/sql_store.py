@@ -1,5 +1,9 @@
 """`SQLStore`: the rules of a store, in SQL that SQLite and Postgres share.
 
+A run has one row in `runs`, which holds its status, its lease and its head; one row for each entry
+of its journal in `entries`; and one for each decision on a question in `decisions`. A run with an
+`owner` is leased to that process; without one it is at rest.
+
 A subclass provides the connections, the transactions, the clock, and the check whether an owner is
 alive. Statements have `?` for values. A transaction that writes first reads its run with `_row` and
 `_LOCK`, so that transactions on the same run follow each other.
@@ -16,8 +20,8 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import DecisionError, StoreError
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
-from ferrule.runs.store.lease import is_held, taken_by
-from ferrule.runs.store.listing import condition, decision_in, summaries, written
+from ferrule.runs.store.lease import is_held, taken_error
+from ferrule.runs.store.listing import condition, decision_in, summaries
 from ferrule.runs.store.statements import (
     MOST_ENTRIES,
     cancel_at_rest,
@@ -31,15 +35,17 @@ from ferrule.runs.store.statements import (
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from ferrule.approval.question import Decision
     from ferrule.runs.protocols import Summary
     from ferrule.runs.store.lease import Leases
-    from ferrule.runs.store.listing import Written
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Written = tuple[list[str], list[float | None], list[str]]
+"""The entries of a run from some number on, their times, and the decisions that it has not used."""
 
 
 def _writes(
@@ -49,7 +55,10 @@ def _writes(
 
     @wraps(method)
     def write(self: SQLStore, /, *args: P.args, **keywords: P.kwargs) -> R:
-        return self._write(lambda db: method(self, db, *args, **keywords))  # pyright: ignore[reportPrivateUsage]
+        def work(db: Any) -> R:
+            return method(self, db, *args, **keywords)
+
+        return self._write(work)  # pyright: ignore[reportPrivateUsage]  this class's own
 
     return write
 
@@ -63,20 +72,27 @@ class SQLStore:
     _name: str
     """The place of the store, for messages."""
     _LOCK = ""
-    """SQL that the dialect adds to a SELECT, so that the row stays as read until the transaction ends."""
+    """SQL that the dialect adds to a SELECT, so that the row stays as read until the transaction
+    ends."""
     _ALSO_AT_REST = ""
     """SQL for further columns that the dialect sets in the row of a run that comes to rest."""
     _UNTIL = "until"
-    """SQL expression for the time when the lease of a row of `runs` ends. Read it after the row is locked: a statement that waited for the
-    lock sees the other tables as they were before, and would take an owner that came meanwhile for dead."""
-    _LEASED: tuple[str, str]
-    """A column that the dialect also sets in the row of a leased run, and the SQL expression of its value."""
+    """SQL expression for the time when the lease of a row of `runs` ends.
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # copies of a program share the store
+    Read it after the row is locked: a statement that waited for the lock sees the other tables as
+    they were before, and would take an owner that came meanwhile for dead.
+    """
+    _LEASED: tuple[str, str]
+    """A column that the dialect also sets in the row of a leased run, and the SQL expression of its
+    value."""
+
+    # -- what a dialect provides
 
     def _write(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with the connection in a transaction: committed when it returns, rolled back when it raises."""
+        """Call `work` with the connection in a transaction.
+
+        The transaction is committed when `work` returns, and rolled back when it raises.
+        """
         raise NotImplementedError
 
     def _read(self, work: Callable[[Any], R]) -> R:
@@ -100,7 +116,10 @@ class SQLStore:
         raise NotImplementedError
 
     def _hold(self, lease: Lease, now: float, written: int) -> Any:
-        """Hold a lease that is about to be committed; its run has `written` entries. Returns the parameter for `_LEASED`."""
+        """Hold a lease that is about to be committed; its run has `written` entries.
+
+        Returns the parameter for `_LEASED`.
+        """
         raise NotImplementedError
 
     def _watch(self) -> None:
@@ -112,7 +131,10 @@ class SQLStore:
         raise NotImplementedError
 
     def _settles_s(self) -> float:
-        """For how many seconds to take over no run: after a break that cut off all processes, a live owner may not be back yet."""
+        """For how many seconds to take over no run.
+
+        After a break that cut off all processes, a live owner may not be back yet.
+        """
         return 0.0
 
     def _call_worker(
@@ -123,20 +145,20 @@ class SQLStore:
         *,
         after_s: float | None = None,
     ) -> None:
-        """In this transaction, call a worker for a run at rest that has work, or will have it after `after_s`; needs an engine."""
+        """Call a worker for a run at rest that has work, or will have it after `after_s`.
+
+        The call is part of this transaction. Does nothing without an engine.
+        """
 
     def _purge(self) -> None:
         """After runs were deleted, remove what is left of them outside the tables."""
 
-    # -- the rules
-    # -------------------------------------------------------------------------------------------------
+    # -- leases
 
     def create(self, run_id: str, *, program: str, head: str) -> Lease:
         """See `Store`."""
-        lease = Lease(
-            run_id,
-            secrets.randbits(62),
-        )  # random: the process of a deleted run with this id must not write here
+        # The token is random: the process of a deleted run with this id must not write here.
+        lease = Lease(run_id, secrets.randbits(62))
         try:
             self._create(lease, program, head)
             self._watch()
@@ -148,112 +170,104 @@ class SQLStore:
     @_writes
     def _create(self, db: Any, lease: Lease, program: str, head: str) -> None:
         now = self._now(db)
-        more = {"owner": self._owner, self._LEASED[0]: self._hold(lease, now, 0)}
-        insert(db, self._name, lease, now, program=program, status="running", head=head, **more)
-
-    @_writes
-    def submit(self, db: Any, run_id: str, *, program: str, head: str, order: Order) -> None:
-        """See `Store`."""
-        if order != Order() and self.engine is None:
-            raise StoreError(
-                f"`priority`, `delay_s` and `queue_key` need an engine; the store {self._name!r} has none.",
-            )
-        insert(
-            db,
-            self._name,
-            Lease(run_id, secrets.randbits(62)),
-            self._now(db),
-            program=program,
-            status="queued",
-            head=head,
-        )
-        self._call_worker(db, run_id, order)
-
-    @_writes
-    def put_off(self, db: Any, run_id: str, why: str) -> None:
-        """See `Store`."""
-        values = json_text({"type": "StoreError", "text": why}), self._now(db), run_id
-        db.execute(
-            "UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL",
-            values,
-        )
+        leased_column, _ = self._LEASED
+        columns = {
+            "program": program,
+            "status": "running",
+            "head": head,
+            "owner": self._owner,
+            leased_column: self._hold(lease, now, 0),
+        }
+        insert(db, self._name, lease, now, **columns)
 
     def take(self, run_id: str, *, after: int) -> Stored:
-        """See `Store`. Marks a run whose process died too often as failed, and raises `StoreError` for it."""
+        """See `Store`.
+
+        Marks a run whose process died too often as failed, and raises `StoreError` for it.
+        """
+        # `_take` puts its result in a list, because Ctrl-C may come after the commit and before it
+        # returns: then the lease must be given back.
         taken: list[tuple[Lease, Stored]] = []
         try:
             recoveries = self._take(run_id, after, taken)
             self._watch()
         except BaseException:
-            for lease, each in taken:  # Ctrl-C came just then
-                self._give_back(lease, each.status)
+            for lease, stored in taken:
+                self._give_back(lease, stored.status)
             raise
         if not taken:
             msg = (
-                f"The run {run_id!r} crashed {recoveries} times, and was marked as failed. Look at it with `ferrule show {run_id}`; "
-                f"to continue anyway, open the store with `max_recoveries={recoveries}` or more."
+                f"The run {run_id!r} crashed {recoveries} times, and was marked as failed. "
+                f"Look at it with `ferrule show {run_id}`; to continue anyway, open the store "
+                f"with `max_recoveries={recoveries}` or more."
             )
             raise StoreError(msg)
-        [(lease, found)] = taken
+        [(lease, stored)] = taken
         self._leases.forget(run_id, lease.token - 1)
-        return found
+        return stored
 
     @_writes
     @reading("A run in the store")
     def _take(self, db: Any, run_id: str, after: int, taken: list[tuple[Lease, Stored]]) -> int:
-        """Put the run with its lease into `taken`, unless it is marked as failed; returns how often it was recovered."""
+        """Put the run with its lease into `taken`, unless it is marked as failed.
+
+        Returns how often it was recovered from a dead process.
+        """
         now = self._now(db)
-        status, owner, token, recoveries, head, no = self._row(
-            db,
-            run_id,
-            "status, owner, token, recoveries, head, no",
-            self._LOCK,
-        )
-        is_own = is_held(run_id, token) if owner == self._owner else None
-        until = self._row(db, run_id, self._UNTIL)[0] if owner is not None else None
-        if (
-            owner is not None
-            and is_own is not False
-            and (self._is_alive(owner, until, now) or self._settles_s())
-        ):
-            raise taken_by(
-                owner,
-                run_id,
-                is_here=bool(is_own),
-                own=self._owner,
-                for_s=max((until or 0) - now, self._settles_s()),
-            )
-        recoveries += owner is not None and is_own is not False
+        columns = "status, owner, token, recoveries, head, no"
+        status, owner, token, recoveries, head, number = self._row(db, run_id, columns, self._LOCK)
+        if owner is not None:
+            recoveries += self._check_takeover(db, run_id, owner, token, now)
         if recoveries > self.max_recoveries:
             park(db, run_id, head, recoveries)
             return recoveries
         lease = Lease(run_id, token + 1)
-        entries, times, decisions = self._written(db, run_id, no, after)
+        entries, times, decisions = self._written(db, run_id, number, after)
         taken[:] = [(lease, Stored(status, head, entries, decisions, lease, times))]
-        more, values = (
-            " = ".join(self._LEASED),
-            (self._owner, token + 1, recoveries, now, self._hold(lease, now, after + len(entries))),
-        )
+        leased_column, leased_value = self._LEASED
+        leased_parameter = self._hold(lease, now, after + len(entries))
         db.execute(
-            f"UPDATE runs SET owner = ?, token = ?, recoveries = ?, status = 'running', updated_at = ?, {more} WHERE id = ?",  # noqa: RUF100, S608
-            (*values, run_id),
+            "UPDATE runs SET owner = ?, token = ?, recoveries = ?, "  # noqa: RUF100, S608
+            f"status = 'running', updated_at = ?, {leased_column} = {leased_value} WHERE id = ?",
+            (self._owner, token + 1, recoveries, now, leased_parameter, run_id),
         )
         if status == "cancelled":
             db.execute("UPDATE runs SET cancelled = FALSE WHERE id = ?", (run_id,))
         return recoveries
 
+    def _check_takeover(self, db: Any, run_id: str, owner: str, token: int, now: float) -> int:
+        """Raise `RunTakenError` if the owner of a leased run is alive.
+
+        Returns 1 if the owner died with the run, or 0 if this process itself dropped the lease.
+        """
+        is_held_here = None
+        if owner == self._owner:
+            is_held_here = is_held(run_id, token)
+        if is_held_here is False:
+            return 0
+        until = self._row(db, run_id, self._UNTIL)[0]
+        settles_s = self._settles_s()
+        if self._is_alive(owner, until, now) or settles_s:
+            raise taken_error(
+                owner,
+                run_id,
+                is_here=bool(is_held_here),
+                this_process=self._owner,
+                for_s=max((until or 0) - now, settles_s),
+            )
+        return 1
+
     def _give_back(self, lease: Lease, status: str) -> None:
         """Undo a `take` or `create` that was interrupted, or failed."""
         self._leases.let_go(lease)
-        self._write(
-            partial(
-                give_back,
-                owner=self._owner,
-                run_id=lease.run_id,
-                token=lease.token,
-                status=status,
-            ),
+        undo = partial(
+            give_back,
+            owner=self._owner,
+            run_id=lease.run_id,
+            token=lease.token,
+            status=status,
         )
+        self._write(undo)
         self._leases.forget(lease.run_id, lease.token)
 
     @_writes
@@ -275,7 +289,7 @@ class SQLStore:
     def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
-        cancelled = release(
+        was_cancelled = release(
             db,
             lease,
             self._owner,
@@ -285,124 +299,141 @@ class SQLStore:
             form=form,
             also=self._ALSO_AT_REST,
         )
-        if status == "cancelled" or (
-            cancelled and status in {"waiting", "queued"}
-        ):  # the latter: cancelled after its last entry
+        # A run may be cancelled after its last entry, when it was about to wait.
+        if status == "cancelled" or (was_cancelled and status in {"waiting", "queued"}):
             cancel_at_rest(db, lease.run_id, now)
-        elif status == "queued" or (
-            status == "waiting" and is_decided(db, lease.run_id, form["questions"])
-        ):
+        elif status == "queued":
             self._call_worker(db, lease.run_id)
-        elif ends := [
-            asked["expires_at"]
-            for asked in form["questions"]
-            if asked.get("expires_at") is not None
-        ]:
-            self._call_worker(db, lease.run_id, after_s=max(min(ends) - now, 0))
+        elif status == "waiting" and is_decided(db, lease.run_id, form["questions"]):
+            self._call_worker(db, lease.run_id)
+        else:
+            self._call_worker_at_expiry(db, lease.run_id, form["questions"], now)
 
-    def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
-        with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
-            if (
-                row := db.execute(
-                    f"SELECT {columns} FROM runs WHERE id = ?{lock}",
-                    (run_id,),
-                ).fetchone()
-            ) is not None:
-                return row
-        raise self._missing(run_id)
+    def _call_worker_at_expiry(
+        self,
+        db: Any,
+        run_id: str,
+        questions: Iterable[Mapping[str, Any]],
+        now: float,
+    ) -> None:
+        ends = [question.get("expires_at") for question in questions]
+        expiries = [end for end in ends if end is not None]
+        if expiries:
+            self._call_worker(db, run_id, after_s=max(min(expiries) - now, 0))
 
-    def _missing(self, run_id: str) -> StoreError:
-        return StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+    # -- runs without a lease
 
-    def _written(self, db: Any, run_id: str, no: int, after: int) -> Written:
-        return written(db, run_id, no, after)
+    @_writes
+    def submit(self, db: Any, run_id: str, *, program: str, head: str, order: Order) -> None:
+        """See `Store`."""
+        if order != Order() and self.engine is None:
+            msg = (
+                "`priority`, `delay_s` and `queue_key` need an engine; "
+                f"the store {self._name!r} has none."
+            )
+            raise StoreError(msg)
+        lease = Lease(run_id, secrets.randbits(62))
+        now = self._now(db)
+        insert(db, self._name, lease, now, program=program, status="queued", head=head)
+        self._call_worker(db, run_id, order)
+
+    @_writes
+    def put_off(self, db: Any, run_id: str, why: str) -> None:
+        """See `Store`."""
+        error = json_text({"type": "StoreError", "text": why})
+        db.execute(
+            "UPDATE runs SET error = ?, updated_at = ? WHERE id = ? AND owner IS NULL",
+            (error, self._now(db), run_id),
+        )
 
     @reading("A run in the store")
     def load(self, run_id: str, *, after: int = 0) -> Stored:
         """See `Store`."""
         return self._look(lambda db: self._stored(db, run_id, after))
 
-    def _stored(self, db: Any, run_id: str, after: int) -> Stored:
-        status, head, no = self._row(db, run_id, "status, head, no")
-        entries, times, decisions = self._written(db, run_id, no, after)
-        return Stored(status, head, entries, decisions, None, times)
+    def decide(self, run_id: str, decision: Decision) -> Decision:
+        """See `Store`."""
+        # Imported here, because it loads pydantic: few programs decide.
+        from ferrule.approval.decisions import plain_decision
+        from ferrule.runs.confirmation.decisions import caller_notes
+
+        return self._decide(run_id, plain_decision(decision), caller_notes())
 
     @_writes
     @reading("A run in the store")
-    def decide(self, db: Any, run_id: str, decision: Decision) -> None:
-        """See `Store`."""
-        # Late, with pydantic: few users decide.
-        from ferrule.approval.decisions import (
-            accept,
-            check_second,
-            plain_decision,
-            read_decision,
-            refuse_malformed,
-        )
-        from ferrule.runs.confirmation.decisions import caller_notes
+    def _decide(self, db: Any, run_id: str, decision: Decision, caller: dict[str, str]) -> Decision:
+        from ferrule.approval.decisions import accept, check_second
         from ferrule.runs.journal.encode import read_question, record_form
 
-        refuse_malformed(decision)
-        decision = plain_decision(decision)
-        now, (status, questions, no) = (
-            self._now(db),
-            self._row(db, run_id, "status, questions, no", self._LOCK),
-        )
-        waiting = (
-            {form["id"]: form for form in parse_json(questions)}
-            if status in {"waiting", "running"}
-            else {}
-        )
         question_id = decision.question_id
+        now = self._now(db)
+        columns = "status, questions, no"
+        status, questions, number = self._row(db, run_id, columns, self._LOCK)
+        is_asking = status in {"waiting", "running"}
+        waiting: dict[str, Any] = {}
+        if is_asking:
+            waiting = {form["id"]: form for form in parse_json(questions)}
+
+        first = self._first_decision(db, run_id, question_id)
+        if first is None and status == "running" and question_id in waiting:
+            # Since the run was resumed, a grant or a policy may have decided.
+            entries, _, _ = self._written(db, run_id, number, 0)
+            first = decision_in(entries, question_id)
+        if first is not None:
+            check_second(first, decision)
+            return first
+
+        if question_id not in waiting:
+            state = f"it is {status}"
+            if is_asking:
+                state = f"waiting are: {', '.join(waiting) or 'none'}"
+            raise DecisionError(
+                f"No question {question_id!r} waits in the run {run_id!r}; {state}.",
+            )
+        accepted = accept(read_question(waiting[question_id]), decision, now=now)
+        form = record_form(accepted)
+        if caller:
+            form["caller"] = caller
+        db.execute(
+            "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+            (run_id, question_id, json_text(form), now),
+        )
+        if status == "waiting":
+            self._call_worker(db, run_id)
+        return accepted
+
+    def _first_decision(self, db: Any, run_id: str, question_id: str) -> Decision | None:
+        from ferrule.approval.decisions import read_decision
+
         row = db.execute(
             "SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?",
             (run_id, question_id),
         ).fetchone()
-        first = read_decision(parse_object(row[0], "a decision")) if row is not None else None
-        if (
-            first is None and question_id in waiting and status == "running"
-        ):  # since the run resumed, a grant or a policy may have decided
-            first = decision_in(self._written(db, run_id, no, 0)[0], question_id)
-        if first is not None:
-            check_second(first, decision)
-            return
-        if question_id not in waiting:
-            there = (
-                f"waiting are: {', '.join(waiting) or 'none'}"
-                if status in {"waiting", "running"}
-                else f"it is {status}"
-            )
-            raise DecisionError(
-                f"No question {question_id!r} waits in the run {run_id!r}; {there}.",
-            )
-        form, caller = (
-            record_form(accept(read_question(waiting[question_id]), decision, now=now)),
-            caller_notes(),
-        )
-        made = json_text({**form, "caller": caller} if caller else form)
-        db.execute(
-            "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
-            (run_id, question_id, made, now),
-        )
-        if status == "waiting":
-            self._call_worker(db, run_id)
+        if row is None:
+            return None
+        return read_decision(parse_object(row[0], "a decision"))
 
     @_writes
     @reading("A run in the store")
     def cancel(self, db: Any, run_id: str) -> None:
         """See `Store`."""
-        now, (status, owner) = self._now(db), self._row(db, run_id, "status, owner", self._LOCK)
-        if status in {"done", "failed"} and owner is None:
-            raise StoreError(f"The run {run_id!r} is {status} already.")
-        if owner is None or not (
-            self._is_alive(owner, self._row(db, run_id, self._UNTIL)[0], now) or self._settles_s()
-        ):
+        now = self._now(db)
+        status, owner = self._row(db, run_id, "status, owner", self._LOCK)
+        if owner is None:
+            if status in {"done", "failed"}:
+                raise StoreError(f"The run {run_id!r} is {status} already.")
             cancel_at_rest(db, run_id, now)
-        else:
-            db.execute(
-                "UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?",
-                (now, run_id),
-            )
+            return
+        until = self._row(db, run_id, self._UNTIL)[0]
+        if not self._is_alive(owner, until, now) and not self._settles_s():
+            cancel_at_rest(db, run_id, now)
+            return
+        db.execute(
+            "UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?",
+            (now, run_id),
+        )
+
+    # -- lists
 
     def list(
         self,
@@ -418,12 +449,12 @@ class SQLStore:
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
-        found = self._look(
+        lines = self._look(
             lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True),
         )
-        if not found:
+        if not lines:
             raise self._missing(run_id)
-        return found[0]
+        return lines[0]
 
     @reading("A run in the store")
     def _summaries(
@@ -432,19 +463,33 @@ class SQLStore:
         where: str,
         values: tuple[Any, ...],
         limit: int | None,
-        **how: Any,
+        *,
+        is_one: bool = False,
     ) -> builtins.list[Summary]:
-        alive: Callable[[str, float | None], bool] = lambda owner, until: self._is_alive(  # noqa: E731
-            owner,
-            until,
-            self._now(db),
+        def is_alive(owner: str, until: float | None) -> bool:
+            return self._is_alive(owner, until, self._now(db))
+
+        return summaries(
+            db,
+            where,
+            values,
+            limit=limit,
+            until=self._UNTIL,
+            is_alive=is_alive,
+            is_one=is_one,
         )
-        return summaries(db, where, values, limit=limit, until=self._UNTIL, is_alive=alive, **how)
+
+    # -- deletion
 
     def delete(self, run_id: str) -> None:
         """See `Store`."""
-        self._write(lambda db: (self._row(db, run_id, "id", self._LOCK), self._forget(db, run_id)))
+        self._delete(run_id)
         self._purge()
+
+    @_writes
+    def _delete(self, db: Any, run_id: str) -> None:
+        self._row(db, run_id, "id", self._LOCK)
+        self._forget(db, run_id)
 
     def redact(self, run_id: str) -> None:
         """See `Store`."""
@@ -456,23 +501,20 @@ class SQLStore:
         status, head = self._row(db, run_id, "status, head", self._LOCK)
         if status in {"queued", "running", "waiting"}:
             raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
-        form = parse_object(head, "the head of a run")
-        bare = json_text(
-            {
-                **form,
-                "args": [],
-                "inputs": {},
-                "questions": [],
-                "answers": [],
-                "error": None,
-                "notes": {},
-                "redacted": True,
-            },
-        )
+        redacted_head: dict[str, Any] = {
+            **parse_object(head, "the head of a run"),
+            "args": [],
+            "inputs": {},
+            "questions": [],
+            "answers": [],
+            "error": None,
+            "notes": {},
+            "redacted": True,
+        }
         self._empty(db, run_id)
         db.execute(
             "UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?",
-            (bare, run_id),
+            (json_text(redacted_head), run_id),
         )
 
     def prune(
@@ -489,12 +531,12 @@ class SQLStore:
 
     @_writes
     def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
-        wanted = ", ".join("?" * len(statuses)) or "NULL"
-        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({wanted}){self._LOCK}"  # noqa: RUF100, S608
-        old = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
-        for (run_id,) in old:
+        marks = ", ".join("?" * len(statuses)) or "NULL"
+        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"  # noqa: RUF100, S608
+        rows = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
+        for (run_id,) in rows:
             self._forget(db, run_id)
-        return len(old)
+        return len(rows)
 
     def _forget(self, db: Any, run_id: str) -> None:
         self._empty(db, run_id)
@@ -502,9 +544,48 @@ class SQLStore:
 
     @reading("A run in the store")
     def _empty(self, db: Any, run_id: str) -> None:
-        (no,) = self._row(db, run_id, "no")
+        (number,) = self._row(db, run_id, "no")
         db.execute(
             "DELETE FROM entries WHERE place >= ? AND place < ?",
-            (no * MOST_ENTRIES, (no + 1) * MOST_ENTRIES),
+            (number * MOST_ENTRIES, (number + 1) * MOST_ENTRIES),
         )
         db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
+
+    # -- one run
+
+    def _row(self, db: Any, run_id: str, columns: str, lock: str = "") -> Any:
+        """These columns of the row of a run. Raises `StoreError` if the store has no such run."""
+        row = None
+        with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
+            row = db.execute(
+                f"SELECT {columns} FROM runs WHERE id = ?{lock}",
+                (run_id,),
+            ).fetchone()
+        if row is None:
+            raise self._missing(run_id)
+        return row
+
+    def _missing(self, run_id: str) -> StoreError:
+        return StoreError(f"The store {self._name!r} has no run {run_id!r}.")
+
+    def _stored(self, db: Any, run_id: str, after: int) -> Stored:
+        status, head, number = self._row(db, run_id, "status, head, no")
+        entries, times, decisions = self._written(db, run_id, number, after)
+        return Stored(status, head, entries, decisions, None, times)
+
+    def _written(self, db: Any, run_id: str, number: int, after: int) -> Written:
+        """Everything that the run with this number has besides its row."""
+        entry_rows = db.execute(
+            "SELECT entry, written_at FROM entries WHERE place >= ? AND place < ? ORDER BY place",
+            (number * MOST_ENTRIES + after, (number + 1) * MOST_ENTRIES),
+        ).fetchall()
+        decision_rows = db.execute(
+            "SELECT decision FROM decisions WHERE run_id = ? AND NOT taken ORDER BY decided_at",
+            (run_id,),
+        ).fetchall()
+        entries = [entry for entry, _ in entry_rows]
+        times = [written_at for _, written_at in entry_rows]
+        return entries, times, [decision for (decision,) in decision_rows]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # copies of a program share the store

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.protocols import Lease
     from ferrule.runs.store.lease import Leases
-    from ferrule.runs.store.listing import Written
+    from ferrule.runs.store.sql_store import Written
     from ferrule.runs.store.postgres.liveness import Line
     from ferrule.runs.store.postgres.server import Transaction
 
