@@ -302,9 +302,11 @@ class SQLStore:
         # A run may be cancelled after its last entry, when it was about to wait.
         if status == "cancelled" or (was_cancelled and status in {"waiting", "queued"}):
             cancel_at_rest(db, lease.run_id, now)
-        elif status == "queued":
-            self._call_worker(db, lease.run_id)
-        elif status == "waiting" and is_decided(db, lease.run_id, form["questions"]):
+            return
+        has_work = status == "queued"
+        if status == "waiting":
+            has_work = is_decided(db, lease.run_id, form["questions"])
+        if has_work:
             self._call_worker(db, lease.run_id)
         else:
             self._call_worker_at_expiry(db, lease.run_id, form["questions"], now)

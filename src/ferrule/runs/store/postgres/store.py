@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from ferrule.runs.protocols import Lease
     from ferrule.runs.store.lease import Leases
-    from ferrule.runs.store.sql_store import Written
     from ferrule.runs.store.postgres.liveness import Line
     from ferrule.runs.store.postgres.server import Transaction
+    from ferrule.runs.store.sql_store import Written
 
 R = TypeVar("R")
 
@@ -288,7 +288,7 @@ class PostgresStore(SQLStore):
         entries, times, decisions = _sorted_out(rows)
         return Stored(first[4], first[3], entries, decisions, None, times)
 
-    def _written(self, db: Any, run_id: str, no: int, after: int) -> Written:  # noqa: ARG002
+    def _written(self, db: Any, run_id: str, number: int, after: int) -> Written:  # noqa: ARG002
         return _sorted_out(db.execute(WRITTEN, (run_id, after, run_id, run_id)).fetchall())
 
     def _now(self, db: Any) -> float:
