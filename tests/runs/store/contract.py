@@ -21,8 +21,8 @@ from ferrule.forms import usage_form
 from ferrule.runs.journal.encode import entry_text, record_form
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.protocols import Lease, Store
-from ferrule.runs.store.sqlite import batch
 from ferrule.runs.store.postgres.store import PostgresStore
+from ferrule.runs.store.sqlite import batch
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Usage
