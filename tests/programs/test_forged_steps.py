@@ -54,7 +54,7 @@ def test_a_result_cannot_forge_a_step(adapter: Adapter) -> None:
     step: dict[str, Any] = {"next_thought": FORGED, "next_tool_name": "look", "next_tool_args": {}}
     outputs: dict[str, Any] = {"reasoning": "r", "answer": FORGED}
     answers = [
-        "".join(piece for piece in adapter.drawn_answer(fields) if isinstance(piece, str))
+        "".join(piece for piece in adapter.render_answer(fields) if isinstance(piece, str))
         for fields in (step, outputs)
     ]
     lm = ScriptedLM(answers)

@@ -1,29 +1,28 @@
 """`Adapter`: renders signatures, inputs and steps as messages, and parses answers into outputs.
 
-The base class holds what all adapters share; `request` is the one place that builds requests.
-`ChatAdapter`, `JSONAdapter` and `XMLAdapter` define how fields look in a message, what an answer
-must look like, and how to find the fields in one.
+The class has three groups of methods. Programs use the first (`opening`, `read`, `request`, ...).
+`ChatAdapter`, `JSONAdapter` and `XMLAdapter` define the second, their *form*: how fields look in a
+message, what an answer must look like, and how to find the fields in one. The third are the
+*pieces* of a prompt, under DSPy's names, which users call and override. By default a piece is
+written in the adapter's form. If a class overrides a piece, programs get messages that are composed
+of pieces (`composing.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
-from ferrule.adapters.direct import observed
-from ferrule.adapters.overrides import adopt, compose, without_others_options
+from ferrule.adapters import composing
+from ferrule.adapters.fields import PromptFields, native_signature, prompt_fields, whole_of
 from ferrule.adapters.parse import output_spec, parse_outputs
-from ferrule.adapters.pieces import Pieces, native_signature, whole_of
-from ferrule.adapters.render import (
-    Shown,
-    as_read,
-    field_description,
-    join_pieces,
-    shown_fields,
-    task_description,
-)
+from ferrule.adapters.render import as_read, field_description, join_pieces, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.record import MutableRecord, Record
+from ferrule.settings import current, is_observed, scope
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import (
     NO_TOOLS,
@@ -33,24 +32,32 @@ from ferrule.values.conversation.exchange import (
     Response,
     Shape,
 )
-from ferrule.values.conversation.message import Message, Messages, make_message
+from ferrule.values.conversation.message import Message, Messages, make_message, openai_message
 from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from ferrule.events import Event
     from ferrule.values.content.convert import Piece
     from ferrule.values.content.parts import Content
+    from ferrule.values.conversation.exchange import FieldReader
     from ferrule.values.signatures.signature import Signature
 
 _MOST_SHOWN = 400
 _CALL_CODES = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
+_SETTINGS = ("use_native_function_calling", "fallback", "repairs")
 _NO_SETTINGS: Mapping[str, Any] = {}
+_WORKS_FOR_RUN: ContextVar[bool] = ContextVar("adapter_works_for_run", default=False)
+"""Whether a run called the adapter. The run sends the events of its adapter itself."""
 
 
 class _PromptParts(Record):
     """The parts that all prompts of a signature share."""
 
     system: Message
-    shown: Shown
+    fields: PromptFields
     reminder: str
 
 
@@ -66,21 +73,20 @@ class _AnswerForm(MutableRecord):
 
     def write(self, outputs: Mapping[str, Any]) -> str:
         adapter = self.adapter
-        if adapter.replaced:
+        if adapter.overridden:
             return adapter.format_assistant_message_content(self.signature, outputs)
-        return join_pieces(adapter.drawn_answer(as_read(self.signature, outputs)))
+        return join_pieces(adapter.render_answer(as_read(self.signature, outputs)))
 
 
-class Adapter(Pieces):
+class Adapter:
     """Base class of adapters. Immutable; safe to share between threads and tasks.
 
     A subclass overrides pieces of the prompt and `parse`, or defines its own form; its `__init__`
-    may set its own attributes. A subclass that overrides a method of DSPy's or udspy's adapters
-    that ferrule never calls raises `ConfigurationError` when it is defined.
+    may set its own attributes.
     """
 
     use_native_function_calling: bool | None
-    """Whether tool calls are native (True), written in the text (False), or native if the model supports it (None)."""
+    """True: tool calls are native. False: they are written in the text. None: the model decides."""
     fallback: Adapter | None
     """Adapter to retry with when an answer cannot be parsed, or None."""
     repairs: int
@@ -88,10 +94,11 @@ class Adapter(Pieces):
 
     reads_values: ClassVar[bool] = False
     """Whether `raw_fields` returns decoded JSON values; otherwise it returns text."""
+    overridden: ClassVar[frozenset[str]] = frozenset()
+    """The pieces that this class overrides: prompts are then composed from the pieces."""
 
-    __slots__ = ("fallback", "repairs", "use_native_function_calling")
+    __slots__ = _SETTINGS
 
-    @without_others_options
     def __init__(
         self,
         *,
@@ -101,7 +108,8 @@ class Adapter(Pieces):
     ) -> None:
         if use_native_function_calling not in {None, True, False}:
             raise ConfigurationError(
-                f"`use_native_function_calling` is True, False or None, found {shown(use_native_function_calling)}.",
+                f"`use_native_function_calling` is True, False or None, "
+                f"found {shown(use_native_function_calling)}.",
             )
         if fallback is not None and not isinstance(fallback, Adapter):
             raise ConfigurationError(f"`fallback` is an adapter or None, found {shown(fallback)}.")
@@ -109,51 +117,62 @@ class Adapter(Pieces):
             raise ConfigurationError(
                 f"`repairs` is a whole number of at least 0, found {shown(repairs)}.",
             )
-        for name, value in (
-            ("use_native_function_calling", use_native_function_calling),
-            ("fallback", fallback),
-            ("repairs", repairs),
-        ):
-            object.__setattr__(self, name, value)
+        self._refuse_missing_form()
+        object.__setattr__(self, "use_native_function_calling", use_native_function_calling)
+        object.__setattr__(self, "fallback", fallback)
+        object.__setattr__(self, "repairs", repairs)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        adopt(cls, Adapter)
+        cls.overridden = composing.overridden_pieces(cls, Adapter)
+
+    def _refuse_missing_form(self) -> None:
+        kind = type(self)
+        can_write = {composing.USER, composing.ASSISTANT} <= self.overridden
+        if kind.render_fields is Adapter.render_fields and not can_write:
+            raise TypeError(
+                f"`{kind.__name__}` cannot write fields: define `render_fields`, "
+                f"or `{composing.USER}` and `{composing.ASSISTANT}`.",
+            )
+        if kind.raw_fields is Adapter.raw_fields and "parse" not in self.overridden:
+            raise TypeError(
+                f"`{kind.__name__}` cannot read answers: define `raw_fields`, or `parse`.",
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # A subclass has a `__dict__`, and may set each of its own attributes once.
         if hasattr(self, name) or not hasattr(self, "__dict__"):
             raise AttributeError(f"An adapter is immutable (`{name}`): create another one.")
-        object.__setattr__(self, name, value)  # an attribute of a subclass
+        object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"An adapter is immutable (`{name}`): create another one.")
 
-    def _settings(self) -> dict[str, Any]:
-        names = ("use_native_function_calling", "fallback", "repairs")
-        return {
-            **{name: getattr(self, name) for name in names},
-            **getattr(self, "__dict__", _NO_SETTINGS),
-        }
+    def _attributes(self) -> dict[str, Any]:
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        return {**settings, **getattr(self, "__dict__", _NO_SETTINGS)}
 
     def __eq__(self, other: object) -> bool:
-        return other is self or (
-            type(other) is type(self) and cast("Adapter", other)._settings() == self._settings()
-        )
+        if other is self:
+            return True
+        if type(other) is not type(self):
+            return False
+        return cast("Adapter", other)._attributes() == self._attributes()
 
     def __hash__(self) -> int:
         return hash((type(self), self.use_native_function_calling, self.fallback, self.repairs))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value}' for name, value in self._settings().items())})"
+        attributes = ", ".join(f"{name}={value}" for name, value in self._attributes().items())
+        return f"{type(self).__name__}({attributes})"
 
     def __deepcopy__(self, memo: Any) -> Adapter:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (type(self), self._settings()))
+        return (_rebuild, (type(self), self._attributes()))
 
-    # -- what programs use
-    # ----------------------------------------------------------------------------------------
+    # -- what programs use: rendering
 
     def opening(
         self,
@@ -171,36 +190,131 @@ class Adapter(Pieces):
         program: then history turns, and demos that are not steps, have the outputs of `whole`.
         Raises `InputError` for a demo or a history that cannot be rendered.
         """
-        drawn = self._prompt_parts(signature, native=native)
-        messages = [drawn.system]
+        if self.overridden - {"parse"}:
+            with _working_for_run():
+                return composing.compose_opening(
+                    self,
+                    signature,
+                    inputs,
+                    demos=demos,
+                    native=native,
+                    whole=whole,
+                )
+        parts = self._prompt_parts(signature, native=native)
+        fields = parts.fields
+        messages = [parts.system]
         demos = list(demos)
-        if demos or drawn.shown.histories:
+        if demos or fields.histories:
             from ferrule.adapters.demos import demo_messages, has_output, history_messages
 
-            turn_fields = (
-                drawn.shown if whole is None else self._prompt_parts(whole, native=native).shown
-            )
-            for i, demo in enumerate(demos):
-                messages += demo_messages(
-                    self,
-                    drawn.shown if has_output(demo, drawn.shown) else turn_fields,
-                    demo,
-                    i,
-                )
-            for name in drawn.shown.histories:
+            turn_fields = fields
+            if whole is not None:
+                turn_fields = self._prompt_parts(whole, native=native).fields
+            for index, demo in enumerate(demos):
+                demo_fields = fields if has_output(demo, fields) else turn_fields
+                messages += demo_messages(self, demo_fields, demo, index)
+            for name in fields.histories:
                 messages += history_messages(self, turn_fields, inputs.get(name))
-        pieces = self._question(drawn.shown.inputs, inputs, drawn.reminder)
-        if pieces or messages[-1].role != "user":
-            messages.append(Message("user", content_of(pieces or ["Begin."])))
+        question = self._question(fields.inputs, inputs, parts.reminder)
+        if question or messages[-1].role != "user":
+            messages.append(Message("user", content_of(question or ["Begin."])))
         return Messages(messages)
 
     def step_message(self, fields: Mapping[str, Any]) -> Message:
         """Render a finished step of a loop as a user message."""
-        return make_message("user", content_of(self.drawn_fields(fields)))
+        if composing.USER in self.overridden:
+            return Message("user", content_of(composing.compose_fields(self, fields)))
+        return make_message("user", content_of(self.render_fields(fields)))
 
     def answer_content(self, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
         """Render outputs as the answer that ends a conversation."""
-        return content_of(self.drawn_answer(as_read(signature, outputs)))
+        if composing.ASSISTANT in self.overridden:
+            return composing.compose_answer(self, signature, outputs)
+        return content_of(self.render_answer(as_read(signature, outputs)))
+
+    def repair_messages(
+        self,
+        signature: type[Signature],
+        response: Response,
+        error: AdapterParseError,
+        *,
+        native: bool = False,
+    ) -> tuple[Message, ...]:
+        """Render an answer that could not be parsed, with its problems, for the model to correct.
+
+        Invalid native calls are rendered as text: providers reject calls without results.
+        """
+        answer = response.text
+        if not answer and native and response.tool_calls:
+            written = [
+                f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}"
+                for call in response.tool_calls
+            ]
+            answer = f"(calls: {'; '.join(written)})"
+        problems = "\n".join(
+            f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems
+        )
+        demand = "Write the whole answer again."
+        if native and error.code in _CALL_CODES:
+            demand = "Make all your calls again."
+        reminder = self._repair_reminder(signature, native=native)
+        question = f"Your answer could not be read:\n{problems}\n\n{demand} {reminder}".rstrip()
+        return (Message("assistant", answer or "(empty)"), Message("user", question))
+
+    # -- what programs use: requests
+
+    def request(
+        self,
+        signature: type[Signature],
+        messages: Messages,
+        *,
+        tools: Declarations = NO_TOOLS,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel: bool | None = None,
+        settings: Mapping[str, Any] = _NO_SETTINGS,
+        capabilities: Capabilities | None = None,
+    ) -> Request:
+        """Build the request for these messages. It has tools or a response shape, never both.
+
+        Tools come from the program and its inputs, in that order. Raises `ToolCallError`
+        (`invalid_request`) for tools in `settings` and for the choice of an unknown tool.
+        """
+        if not isinstance(cast("Any", settings), Mapping):
+            msg = f"The settings of a request are a mapping, found {shown(settings)}."
+            raise ToolCallError("invalid_request", msg, raw=settings)
+        if "tools" in settings or "messages" in settings:
+            msg = (
+                "`tools` and `messages` are not settings of a request. Tools come with the program "
+                "(`tools=`), or as inputs of type `Tool`."
+            )
+            raise ToolCallError("invalid_request", msg, raw=settings)
+        form = _AnswerForm(self, signature)
+        if not len(tools):
+            shape = self.shape(signature, capabilities)
+            return Request(messages, shape=shape, settings=settings, form=form)
+        if capabilities is not None and not capabilities.parallel_tools:
+            parallel = None
+        if tool_choice is not None:
+            _refuse_unknown(tool_choice, tools)
+        return Request(
+            messages,
+            tools,
+            tool_choice,
+            parallel,
+            settings=settings,
+            form=form,
+        )
+
+    def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
+        """The response format that the provider enforces, or None."""
+        del signature, capabilities
+        return None
+
+    def calls_natively(self, capabilities: Capabilities) -> bool:
+        """Whether tool calls are native with a model that has these capabilities."""
+        return self.use_native_function_calling is not False and capabilities.native_tools
+
+    # -- what programs use: reading
 
     def read(
         self,
@@ -218,214 +332,275 @@ class Adapter(Pieces):
         back to: in the value of that output or, if it is missing, in the text. If the answer is
         complete without calls, its fields are never searched: a call quoted in one does not run.
         """
-        text = response.text
-        raw = self.raw_fields(signature, text) if text else _NO_SETTINGS
+        if "parse" not in self.overridden:
+            return self._read_own_form(signature, response, lenient=lenient, tools=tools)
+        with _working_for_run():
+            return composing.read_with_override(
+                self,
+                self._read_own_form,
+                signature,
+                response,
+                lenient=lenient,
+                tools=tools,
+            )
+
+    def _read_own_form(
+        self,
+        signature: type[Signature],
+        response: Response,
+        *,
+        lenient: bool = False,
+        tools: Iterable[Any] = (),
+    ) -> dict[str, Any]:
+        """`read` in the adapter's own form, even where a subclass overrides `parse`."""
+        text = response.text or ""
+        raw: Mapping[str, Any] = {}
+        if text:
+            raw = self.raw_fields(signature, text)
+        is_value = self.reads_values
         spec = output_spec(signature)
         has_calls = spec.calls is not None and bool(response.tool_calls)
         if tools and text and not has_calls and spec.calls is not None and spec.calls not in raw:
-            calls, rest = _find_calls(
-                self.outside(signature, text) if spec.is_complete(raw) else text,
-                tools,
-            )
+            searched = self.outside(signature, text) if spec.is_complete(raw) else text
+            calls, rest = _find_calls(searched, tools)
             if calls:
                 raw, text, has_calls = {**raw, spec.calls: calls}, rest, True
-        is_value = self.reads_values
-        if (
-            text
-            and (lenient or has_calls)
-            and spec.text is not None
-            and not (raw.keys() - {spec.calls})
-        ):
+        may_be_bare = text and (lenient or has_calls) and not raw.keys() - {spec.calls}
+        if may_be_bare and spec.text is not None:
             bare = self.outside(signature, text)
             if spec.is_bare(raw, bare):
                 raw, is_value = {**raw, spec.text: bare}, False
-        cut = (
-            _cut_field(raw, response) if response.finish_reason == "length" and not is_value else ""
-        )
-        if text and "\\" in text and not is_value:
+        cut = ""
+        if response.finish_reason == "length" and not is_value:
+            cut = _cut_field(raw, response)
+        if "\\" in text and not is_value:
             raw = {
-                name: self.unescape(name, found) if isinstance(found, str) else found
-                for name, found in raw.items()
+                name: self.unescape(name, value) if isinstance(value, str) else value
+                for name, value in raw.items()
             }
+        adapter = type(self).__name__
         try:
-            return parse_outputs(
-                type(self).__name__,
-                signature,
-                spec,
-                raw,
-                response,
-                is_value=is_value,
-                cut=cut,
-            )
+            return parse_outputs(adapter, signature, raw, response, is_value=is_value, cut=cut)
         except AdapterParseError as error:
-            if (
-                spec.calls is None
-                or error.code != "invalid_tool_calls"
-                or not tools
-                or response.tool_calls
-            ):
+            are_calls_unreadable = error.code == "invalid_tool_calls" and not response.tool_calls
+            if spec.calls is None or not tools or not are_calls_unreadable:
                 raise
-            calls, _ = _find_calls(
-                error.raw,
-                tools,
-            )  # the value of the output for calls, in another text form
+            # The value of the output for calls may have another text form.
+            if not isinstance(error.raw, str):
+                raise
+            calls, _ = _find_calls(error.raw, tools)
             if not calls:
                 raise
-            return parse_outputs(
-                type(self).__name__,
-                signature,
-                spec,
-                {**raw, spec.calls: calls},
-                response,
-                is_value=is_value,
-            )
+            raw = {**raw, spec.calls: calls}
+            return parse_outputs(adapter, signature, raw, response, is_value=is_value)
 
-    plain_read = read
-    """`read` with the adapter's own form, even where a subclass overrides `parse`."""
+    # -- the form, which each adapter defines
 
-    @observed
-    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
-        """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
-        return self.plain_read(signature, Response(completion))
+    def structure(self, fields: PromptFields) -> str:
+        """Describe the form of messages and answers, for the system message."""
+        del fields
+        return ""
 
-    def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
-        """The response format that the provider enforces, or None."""
-        del signature, capabilities
-        return None
+    def reminder(self, outputs: Sequence[str]) -> str:
+        """Return the last lines of a question: which outputs to write, and how."""
+        del outputs
+        return ""
+
+    def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """Render fields with their values. A subclass that overrides the pieces needs no other."""
+        return composing.compose_fields(self, fields)
+
+    def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """Render fields with their values as a complete answer."""
+        return self.render_fields(fields)
+
+    def unescape(self, name: str, text: str) -> str:
+        """Remove the escapes of `render_fields` from the text of a field."""
+        del name
+        return text
+
+    def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
+        """Return the fields of an answer, unchecked: text, or values if `reads_values`."""
+        del signature, text
+        return {}
 
     def outside(self, signature: type[Signature], text: str) -> str:
         """Return the text of an answer outside its fields."""
         del signature
         return text
 
-    def repair_messages(
-        self,
-        signature: type[Signature],
-        response: Response,
-        error: AdapterParseError,
-        *,
-        native: bool = False,
-    ) -> tuple[Message, ...]:
-        """Render an answer that could not be parsed, with its problems, so that the model can correct it.
+    def reader(self, signature: type[Signature]) -> FieldReader:
+        """Return a parser that splits one streamed answer into fields; by default it finds none."""
+        del signature
+        return _NoFields()
 
-        Invalid native calls are rendered as text: providers reject calls without results.
-        """
-        problems = "\n".join(
-            f"- `{name}`: {problem}" if name else f"- {problem}" for name, problem in error.problems
-        )
-        wrote = [
-            f"{call.name or '(no name)'} {shown(call.arguments_text, _MOST_SHOWN)}"
-            for call in response.tool_calls
-        ]
-        said = response.text or (f"(calls: {'; '.join(wrote)})" if wrote and native else "(empty)")
-        again = (
-            "Make all your calls again."
-            if native and error.code in _CALL_CODES
-            else "Write the whole answer again."
-        )
-        reminder = self._reminder(signature, native=native)
-        asked = f"Your answer could not be read:\n{problems}\n\n{again} {reminder}".rstrip()
-        return (Message("assistant", said), Message("user", asked))
+    # -- the pieces, which a subclass may override
 
-    def request(
-        self,
-        signature: type[Signature],
-        messages: Messages,
-        *,
-        tools: Declarations = NO_TOOLS,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        parallel: bool | None = None,
-        settings: Mapping[str, Any] = _NO_SETTINGS,
-        capabilities: Capabilities | None = None,
-    ) -> Request:
-        """Build the request for these messages. A request has tools or a response shape, never both.
-
-        Tools come from the program and its inputs, in that order. Raises `ToolCallError`
-        (`invalid_request`) for tools in `settings` and for the choice of an unknown tool.
-        """
-        kind: type[Any] = type(settings)
-        if kind is not dict and not isinstance(
-            settings,
-            Mapping,
-        ):  # `isinstance` with an abstract class takes ten times as long
-            msg = f"The settings of a request are a mapping, found {shown(settings)}."
-            raise ToolCallError("invalid_request", msg, raw=settings)
-        if "tools" in settings or "messages" in settings:
-            msg = "`tools` and `messages` are not settings of a request. Tools come with the program (`tools=`), or as inputs of type `Tool`."
-            raise ToolCallError("invalid_request", msg, raw=settings)
-        if not len(tools):
-            shape = self.shape(
-                signature,
-                capabilities,
-            )  # positional arguments below: keywords take half as long again
-            return Request(
-                messages,
-                NO_TOOLS,
-                None,
-                None,
-                shape,
-                settings,
-                _AnswerForm(self, signature),
-            )
-        if capabilities is not None and not capabilities.parallel_tools:
-            parallel = None
-        if tool_choice is not None:
-            _refuse_unknown(tool_choice, tools)
-        return Request(
-            messages,
-            tools,
-            tool_choice,
-            parallel,
-            None,
-            settings,
-            _AnswerForm(self, signature),
-        )
-
-    def calls_natively(self, capabilities: Capabilities) -> bool:
-        """Whether tool calls are native with a model that has these capabilities."""
-        return self.use_native_function_calling is not False and capabilities.native_tools
-
-    # -- messages
-    # -------------------------------------------------------------------------------------------------
-
-    def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
-        kind = self if getattr(self, "__dict__", None) else type(self)
-        kept, key = compiled(signature).kept, (kind, native)
-        return (
-            kept[key]
-            if key in kept
-            else kept.setdefault(key, self._build_prompt_parts(signature, native=native))
-        )
-
-    def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
-        shown = shown_fields(signature, native=native)
-        structure = self.structure(shown) if shown.outputs else ""
-        parts = [field_description(shown), structure, task_description(signature, shown)]
-        system = Message("system", "\n\n".join(part for part in parts if part))
-        return _PromptParts(system, shown, self.reminder(list(shown.outputs)))
-
-    def _reminder(self, signature: type[Signature], *, native: bool) -> str:
-        if self.replaced:
-            return self.user_message_output_requirements(
-                native_signature(signature) if native else signature,
-            )
-        return (
-            self._prompt_parts(signature, native=True).reminder
-            if native
-            else self.reminder(list(signature.plan.outputs))
-        )
-
-    def _opening(
+    def format(
         self,
         signature: type[Signature],
         demos: Iterable[Any],
         inputs: Mapping[str, Any],
-    ) -> Messages:
-        return (
-            compose(self, signature, demos, inputs, whole_of(signature))
-            if self.replaced
-            else self.opening(signature, inputs, demos=demos)
-        )
+    ) -> list[dict[str, Any]]:
+        """Return the messages of a question, in OpenAI's form."""
+        if _is_direct_call():
+            with self._observed_format() as pass_on:
+                return pass_on(self._format(signature, demos, inputs))
+        return self._format(signature, demos, inputs)
+
+    def _format(
+        self,
+        signature: type[Signature],
+        demos: Iterable[Any],
+        inputs: Mapping[str, Any],
+    ) -> list[dict[str, Any]]:
+        # Not `opening`, which calls `format` if a subclass overrides it.
+        if self.overridden:
+            messages = composing.compose(self, signature, demos, inputs, whole_of(signature))
+        else:
+            messages = self.opening(signature, inputs, demos=demos)
+        return [openai_message(message) for message in messages]
+
+    def format_system_message(self, signature: type[Signature]) -> str:
+        """Return the text of the system message: the three pieces below, joined.
+
+        Without outputs, the second is left out.
+        """
+        parts = [self.format_field_description(signature)]
+        if prompt_fields(signature).outputs:
+            parts.append(self.format_field_structure(signature))
+        parts.append(self.format_task_description(signature))
+        return "\n\n".join(part for part in parts if part)
+
+    def format_field_description(self, signature: type[Signature]) -> str:
+        """List the fields with their types and descriptions."""
+        return field_description(prompt_fields(signature))
+
+    def format_field_structure(self, signature: type[Signature]) -> str:
+        """Describe the form of messages and answers."""
+        return self.structure(prompt_fields(signature))
+
+    def format_task_description(self, signature: type[Signature]) -> str:
+        """Return the instructions."""
+        return task_description(signature, prompt_fields(signature))
+
+    def user_message_output_requirements(self, signature: type[Signature]) -> str:
+        """Return the request for the outputs, at the end of the question. Empty without outputs."""
+        return self.reminder(list(prompt_fields(signature).outputs))
+
+    def format_user_message_content(
+        self,
+        signature: type[Signature],
+        inputs: Mapping[str, Any],
+        prefix: str = "",
+        suffix: str = "",
+        main_request: bool = False,
+    ) -> str:
+        """Render the inputs between `prefix` and `suffix`.
+
+        `main_request` adds the request for the outputs.
+        """
+        values = {name: inputs[name] for name in signature.plan.inputs if name in inputs}
+        parts = [prefix]
+        if values:
+            parts.append(join_pieces(self.render_fields(values)))
+        if main_request:
+            parts.append(self.user_message_output_requirements(signature))
+        parts.append(suffix)
+        return "\n\n".join(part for part in parts if part).strip()
+
+    def format_assistant_message_content(
+        self,
+        signature: type[Signature],
+        outputs: Mapping[str, Any],
+        missing_field_message: str | None = None,
+    ) -> str:
+        """Render an answer that `parse` reads as these outputs.
+
+        A missing output is omitted, or gets `missing_field_message`.
+        """
+        values = {
+            name: outputs.get(name, missing_field_message)
+            for name in signature.plan.outputs
+            if name in outputs or missing_field_message
+        }
+        return join_pieces(self.render_answer(as_read(signature, values)))
+
+    def format_demos(
+        self,
+        signature: type[Signature],
+        demos: Iterable[Any],
+    ) -> list[dict[str, Any]]:
+        """Return demos as messages in OpenAI's form."""
+        from ferrule.adapters.demos import demo_messages, has_output
+
+        fields = prompt_fields(signature)
+        turn_fields = prompt_fields(whole_of(signature) or signature)
+        messages: list[Message] = []
+        for index, demo in enumerate(demos):
+            demo_fields = fields if has_output(demo, fields) else turn_fields
+            messages += demo_messages(self, demo_fields, demo, index)
+        return [openai_message(message) for message in messages]
+
+    def format_conversation_history(
+        self,
+        signature: type[Signature],
+        history_field_name: str,
+        inputs: Mapping[str, Any],
+    ) -> list[dict[str, Any]]:
+        """Return the history in one of the inputs as messages in OpenAI's form."""
+        from ferrule.adapters.demos import history_messages
+
+        history = inputs.get(history_field_name)
+        messages = history_messages(self, prompt_fields(signature), history)
+        return [openai_message(message) for message in messages]
+
+    def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
+        """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
+        # An override of `parse` may call this one, and `read` would call the override again.
+        read = self._read_own_form if "parse" in self.overridden else self.read
+        response = Response(completion)
+        if _is_direct_call():
+            with self._observed_parse() as pass_on:
+                return pass_on(read(signature, response))
+        return read(signature, response)
+
+    def format_tool_schema(self, tool: Any) -> dict[str, Any]:
+        """Return a copy of a tool's canonical declaration."""
+        declaration: object = getattr(tool, "declaration", tool)
+        if not isinstance(declaration, Mapping):
+            msg = f"`format_tool_schema` takes a `Tool`, found {shown(tool)}."
+            raise ToolCallError("invalid_tool_spec", msg, raw=tool)
+        return deepcopy(dict(cast("Mapping[str, Any]", declaration)))
+
+    # -- the parts of messages
+
+    def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
+        # Adapters of one class write equal prompts, unless they have attributes of their own.
+        writer = self if getattr(self, "__dict__", None) else type(self)
+        cache = compiled(signature).kept
+        key = (writer, native)
+        if key not in cache:
+            cache.setdefault(key, self._build_prompt_parts(signature, native=native))
+        return cache[key]
+
+    def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
+        fields = prompt_fields(signature, native=native)
+        parts = [field_description(fields)]
+        if fields.outputs:
+            parts.append(self.structure(fields))
+        parts.append(task_description(signature, fields))
+        system = Message("system", "\n\n".join(part for part in parts if part))
+        return _PromptParts(system, fields, self.reminder(list(fields.outputs)))
+
+    def _repair_reminder(self, signature: type[Signature], *, native: bool) -> str:
+        if self.overridden:
+            if native:
+                signature = native_signature(signature)
+            return self.user_message_output_requirements(signature)
+        if native:
+            return self._prompt_parts(signature, native=True).reminder
+        return self.reminder(list(signature.plan.outputs))
 
     def _question(
         self,
@@ -433,40 +608,122 @@ class Adapter(Pieces):
         inputs: Mapping[str, Any],
         reminder: str,
     ) -> list[Piece]:
-        given = {name: inputs[name] for name in fields if name in inputs}
-        pieces = self.drawn_fields(given) if given else []
-        if not reminder:
-            return pieces
-        return [*pieces, f"\n\n{reminder}" if pieces else reminder]
+        values = {name: inputs[name] for name in fields if name in inputs}
+        pieces: list[Piece] = []
+        if values:
+            pieces += self.render_fields(values)
+        if pieces and reminder:
+            pieces.append("\n\n")
+        if reminder:
+            pieces.append(reminder)
+        return pieces
+
+    # -- events of direct calls
+
+    @contextmanager
+    def _observed_format(self) -> Generator[Callable[[Any], Any]]:
+        from ferrule.events import Formatted
+
+        name = type(self).__name__
+
+        def end(_: str, messages: Any, error: BaseException | None) -> Event | None:
+            if error:
+                return None
+            return Formatted("", 1, name, len(messages), 0)
+
+        with _events_around(lambda _: None, end) as pass_on:
+            yield pass_on
+
+    @contextmanager
+    def _observed_parse(self) -> Generator[Callable[[Any], Any]]:
+        from ferrule.events import ParseFinished, ParseStarted
+
+        name = type(self).__name__
+
+        def begin(_: str) -> Event:
+            return ParseStarted("", 1, name, 0)
+
+        def end(_: str, outputs: Any, error: BaseException | None) -> Event:
+            return ParseFinished("", 1, name, 0, tuple(outputs or ()), error)
+
+        with _events_around(begin, end) as pass_on:
+            yield pass_on
+
+
+def _is_direct_call() -> bool:
+    """Whether user code called the adapter, and observers want to know."""
+    return is_observed() and not _WORKS_FOR_RUN.get()
+
+
+@contextmanager
+def _working_for_run() -> Generator[None]:
+    token = _WORKS_FOR_RUN.set(True)
+    try:
+        yield
+    finally:
+        _WORKS_FOR_RUN.reset(token)
+
+
+def _events_around(
+    begin: Callable[[str], Any],
+    end: Callable[..., Any],
+) -> AbstractContextManager[Callable[[Any], Any]]:
+    from ferrule.observers import events_around  # late: few direct calls are observed
+
+    return events_around(scope(), current().callbacks, begin, end)
+
+
+class _NoFields:
+    """A `FieldReader` that finds no fields."""
+
+    def feed(self, text: str) -> list[tuple[str, str]]:
+        del text
+        return []
+
+    def finish(self) -> list[tuple[str, str]]:
+        return []
 
 
 def _cut_field(raw: Mapping[str, Any], response: Response) -> str:
-    """The field in which the answer breaks off, or "". After a whole value comes an end tag or marker, or it is JSON with its own end."""
-    *_, name = ("", *raw)
-    value = raw.get(name)
+    """The field in which the answer breaks off, or "".
+
+    After a whole value comes an end tag or marker, or it is JSON with its own end.
+    """
+    if not raw:
+        return ""
+    name = list(raw)[-1]
+    value = raw[name]
     if not isinstance(value, str) or value[:1] + value[-1:] in {"{}", "[]"}:
         return ""
-    return name if (response.text or "").rstrip().endswith(value) else ""
+    if not (response.text or "").rstrip().endswith(value):
+        return ""
+    return name
 
 
-def _find_calls(text: Any, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
+def _find_calls(text: str, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
     from ferrule.text_calls.find import find  # late: few answers need it
 
-    return find(text, tools) if isinstance(text, str) else ([], "")
+    return find(text, tools)
 
 
 def _refuse_unknown(choice: str | Mapping[str, Any], tools: Declarations) -> None:
-    named: Any = choice.get("function", choice) if isinstance(choice, Mapping) else choice
-    name = cast("Mapping[str, Any]", named).get("name") if isinstance(named, Mapping) else named
+    name: Any = choice
+    if isinstance(name, Mapping):
+        name = cast("Mapping[str, Any]", name).get("function", name)
+    if isinstance(name, Mapping):
+        name = cast("Mapping[str, Any]", name).get("name")
     known = [tool["function"]["name"] for tool in tools]
     if name not in {"auto", "none", "required", *known}:
-        names = ", ".join(f"`{each}`" for each in known)
-        msg = f"`tool_choice` is `auto`, `none`, `required` or one of the tools {names}; found {shown(choice)}."
+        names = ", ".join(f"`{tool}`" for tool in known)
+        msg = (
+            f"`tool_choice` is `auto`, `none`, `required` or one of the tools {names}; "
+            f"found {shown(choice)}."
+        )
         raise ToolCallError("invalid_request", msg, raw=choice)
 
 
-def _rebuild(kind: type[Adapter], settings: Mapping[str, Any]) -> Adapter:
-    made = object.__new__(kind)
-    for name, value in settings.items():
-        object.__setattr__(made, name, value)
-    return made
+def _rebuild(kind: type[Adapter], attributes: Mapping[str, Any]) -> Adapter:
+    adapter = object.__new__(kind)
+    for name, value in attributes.items():
+        object.__setattr__(adapter, name, value)
+    return adapter

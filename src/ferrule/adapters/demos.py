@@ -13,25 +13,27 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from ferrule.adapters.fields import calls_output, tool_inputs
 from ferrule.adapters.parse import read_calls
-from ferrule.adapters.render import as_read, calls_output, tool_inputs, without_none
+from ferrule.adapters.render import as_read
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import InputError, shown
+from ferrule.record import Record
 from ferrule.values.calls.tool_calls import ToolCalls, calls_and_results
 from ferrule.values.content.convert import content_of, render
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
-from ferrule.values.signatures.fields import adapter_of
+from ferrule.values.signatures.fields import adapter_of, without_none
 
 if TYPE_CHECKING:
-    from ferrule.adapters.render import Shown
+    from ferrule.adapters.fields import PromptFields
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.calls.results import ToolCallResult
     from ferrule.values.content.convert import Piece
     from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
-_OF_TEXTS = frozenset(
+_PACKAGES_OF_TEXTS = frozenset(
     {
         "datetime",
         "decimal",
@@ -52,175 +54,190 @@ NOT_GIVEN = "(not given in this example)"
 class _FieldWriter(Protocol):
     """The part of `Adapter` that this module uses."""
 
-    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]: ...
-    def drawn_answer(self, fields: Mapping[str, Any]) -> list[Piece]: ...
+    def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]: ...
+    def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]: ...
 
 
-def demo_messages(writer: _FieldWriter, fields: Shown, demo: Any, index: int) -> list[Message]:
+class _Turn(Record):
+    """One question and its answer, with the calls of the answer and their results."""
+
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+    calls: tuple[ToolCall, ...]
+    """The native calls; empty if calls are written as text."""
+    results: tuple[ToolCallResult | None, ...]
+    """The result of each valid call, as far as it is known."""
+
+
+def demo_messages(
+    writer: _FieldWriter,
+    fields: PromptFields,
+    demo: Any,
+    index: int,
+) -> list[Message]:
     """Render a demo as messages. Raises `InputError` for a demo with none of the fields."""
     values = _mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
-        names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
         raise InputError(
-            f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields {names}, found {shown(demo)}.",
+            f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields "
+            f"{_names(fields)}, found {shown(demo)}.",
         )
-    before: list[Message] = []
+    messages: list[Message] = []
     for name in fields.histories:
-        before += history_messages(writer, fields, values.get(name))
-    calls, results = _calls(fields, values, f"demo_{index}")
-    asked = {name: values.get(name, NOT_GIVEN) for name in fields.inputs}
-    answered = {
+        messages += history_messages(writer, fields, values.get(name))
+    calls, results = _calls_and_results(fields, values, f"demo_{index}")
+    inputs = {name: values.get(name, NOT_GIVEN) for name in fields.inputs}
+    outputs = {
         name: values.get(name, NOT_GIVEN)
         for name in fields.outputs
         if not calls or values.get(name) is not None
     }
-    return [*before, *_turn(writer, fields, asked, answered, (calls, results))]
+    return messages + _turn_messages(writer, fields, _Turn(inputs, outputs, calls, results))
 
 
-def has_output(demo: Any, fields: Shown) -> bool:
+def has_output(demo: Any, fields: PromptFields) -> bool:
     """Whether a demo has any of these output fields."""
     values = _mapping(demo)
     return values is not None and not values.keys().isdisjoint(fields.outputs)
 
 
-def history_messages(writer: _FieldWriter, fields: Shown, history: Any) -> list[Message]:
-    """Render a history as messages, without its leading system message. Raises `InputError` for a turn with none of the fields."""
+def history_messages(writer: _FieldWriter, fields: PromptFields, history: Any) -> list[Message]:
+    """Render a history as messages, without its leading system message.
+
+    Raises `InputError` for a turn with none of the fields.
+    """
     if history is None:
         return []
-    found = history
     if not isinstance(history, History):
         messages: Any = history
         if isinstance(history, Mapping):
             messages = cast("Mapping[str, Any]", history).get("messages")
-        found = History(messages)
-    turns = count()
+        history = History(messages)
+    turn_indices = count()
 
-    def render(turn: Mapping[str, Any]) -> list[Message]:
-        calls, results = _calls(fields, turn, f"turn_{next(turns)}")
-        asked = {name: turn[name] for name in fields.inputs if name in turn}
-        answered = {
+    def render_turn(turn: Mapping[str, Any]) -> list[Message]:
+        calls, results = _calls_and_results(fields, turn, f"turn_{next(turn_indices)}")
+        inputs = {name: turn[name] for name in fields.inputs if name in turn}
+        outputs = {
             name: turn[name]
             for name in fields.outputs
             if name in turn and (not calls or turn[name] is not None)
         }
-        if not asked and not answered and not calls:
-            names = ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
-            msg = f"A turn of the history cannot be rendered: it has none of the fields {names} and is not a message: {shown(turn)}."
-            raise InputError(msg)
-        return _turn(writer, fields, asked, answered, (calls, results))
+        if not inputs and not outputs and not calls:
+            raise InputError(
+                f"A turn of the history cannot be rendered: it has none of the fields "
+                f"{_names(fields)} and is not a message: {shown(turn)}.",
+            )
+        return _turn_messages(writer, fields, _Turn(inputs, outputs, calls, results))
 
-    return after_system(found.as_messages(render))
+    return after_system(history.as_messages(render_turn))
 
 
-def _calls(
-    fields: Shown,
+def _names(fields: PromptFields) -> str:
+    return ", ".join(f"`{name}`" for name in (*fields.inputs, *fields.outputs))
+
+
+def _calls_and_results(
+    fields: PromptFields,
     values: Mapping[str, Any],
-    where: str,
+    prefix: str,
 ) -> tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]]:
-    """The native calls of a turn, with ids unique in this conversation, and the known results; without native calls, only the results."""
+    """The calls of a turn, with ids unique in this conversation, and the known results.
+
+    Without native calls, only the results.
+    """
     name = calls_output(fields.signature)
-    given = values.get(name) if name is not None else None
-    if given is None:
+    if name is None:
+        return (), ()
+    output = values.get(name)
+    if output is None:
         return (), ()
     try:
-        found = [*enumerate(read_calls(given, ToolCalls).tool_calls)]
-        results = (
-            calls_and_results(given)[1]
-            if isinstance(given, Mapping)
-            else getattr(given, "tool_call_results", None)
-        )
+        calls = read_calls(output, ToolCalls).tool_calls
+        if isinstance(output, Mapping):
+            results = calls_and_results(output)[1]
+        else:
+            results = getattr(output, "tool_call_results", None)
     except ValueError as error:
         raise InputError(
-            f"`{name}` of an earlier turn ({where}) cannot be rendered: {error}",
+            f"`{name}` of an earlier turn ({prefix}) cannot be rendered: {error}",
         ) from error
-    known = [(index, call) for index, call in found if call.fault is None]
-    given_results = tuple(
-        [
-            results.result_of(call.id, index) if results is not None else None
-            for index, call in known
-        ],
-    )
-    return (
-        ()
-        if fields.calls is None
-        else tuple([call.with_id(f"{where}_{index}") for index, call in known])
-    ), given_results
+    # The index counts invalid calls, too: results without an id belong to a call by its index.
+    valid = [(index, call) for index, call in enumerate(calls) if call.fault is None]
+    valid_results: list[ToolCallResult | None] = [None] * len(valid)
+    if results is not None:
+        valid_results = [results.result_of(call.id, index) for index, call in valid]
+    if fields.calls is None:
+        return (), tuple(valid_results)
+    identified = [call.with_id(f"{prefix}_{index}") for index, call in valid]
+    return tuple(identified), tuple(valid_results)
 
 
-def _turn(
-    writer: _FieldWriter,
-    fields: Shown,
-    asked: Mapping[str, Any],
-    answered: Mapping[str, Any],
-    made: tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]],
-) -> list[Message]:
-    calls, results = made
-    asked, answered = (
-        _as_declared(fields.signature.plan.inputs, asked),
-        _as_declared(fields.signature.plan.outputs, answered),
-    )
-    messages = (
-        [Message("user", content_of(writer.drawn_fields(_with_tools(fields.signature, asked))))]
-        if asked
-        else []
-    )
-    if answered or calls:
+def _turn_messages(writer: _FieldWriter, fields: PromptFields, turn: _Turn) -> list[Message]:
+    signature = fields.signature
+    messages: list[Message] = []
+    inputs = _as_declared(signature.plan.inputs, turn.inputs)
+    if inputs:
+        content = content_of(writer.render_fields(_with_tools(signature, inputs)))
+        messages.append(Message("user", content))
+    outputs = _as_declared(signature.plan.outputs, turn.outputs)
+    if outputs or turn.calls:
         written = {
-            name: _without_results(value)
-            for name, value in as_read(fields.signature, answered).items()
+            name: _without_results(value) for name, value in as_read(signature, outputs).items()
         }
-        messages.append(
-            Message(
-                "assistant", content_of(writer.drawn_answer(written)) if written else "", calls
-            ),
-        )
-    if calls:  # providers reject a call without a result
-        return [*messages, *map(_result, calls, results)]
-    if any(results):
-        shown = [
-            {
-                "name": each.name,
-                "value": each.value,
-                **({"is_error": True} if each.is_error else {}),
-            }
-            for each in results
-            if each
-        ]
-        messages.append(
-            Message("user", content_of(writer.drawn_fields({"tool_call_results": shown}))),
-        )
+        content = content_of(writer.render_answer(written)) if written else ""
+        messages.append(Message("assistant", content, turn.calls))
+    if turn.calls:
+        # Providers reject a call without a result.
+        messages += map(_result_message, turn.calls, turn.results)
+    elif any(turn.results):
+        shown_results = [_result_form(result) for result in turn.results if result]
+        content = content_of(writer.render_fields({"tool_call_results": shown_results}))
+        messages.append(Message("user", content))
     return messages
+
+
+def _result_form(result: ToolCallResult) -> dict[str, Any]:
+    form = {"name": result.name, "value": result.value}
+    if result.is_error:
+        form["is_error"] = True
+    return form
 
 
 def _as_declared(
     fields: Mapping[str, SignatureField],
     values: Mapping[str, Any],
 ) -> Mapping[str, Any]:
-    """The values, with strings read as dates and the like where the field says so: a turn stored as JSON renders as before."""
-    made = dict(values)
+    """The values, with strings read as dates and the like where the field says so.
+
+    A turn that was stored as JSON then renders as before.
+    """
+    declared = dict(values)
     for name, text in values.items():
-        if (
-            type(text) is str
-            and name in fields
-            and (read := _reader_of_text(fields[name].annotation)) is not None
-        ):
-            with suppress(
-                ValueError,
-                OverflowError,
-                RecursionError,
-            ):  # the last two: a regular expression that Python cannot compile
-                value = read(text)
-                made[name] = value if jsonable(value) == text else text
-    return made
+        if type(text) is not str or name not in fields:
+            continue
+        read = _reader_of_text(fields[name].annotation)
+        if read is None:
+            continue
+        # The last two errors: a regular expression that Python cannot compile.
+        with suppress(ValueError, OverflowError, RecursionError):
+            value = read(text)
+            if jsonable(value) == text:
+                declared[name] = value
+    return declared
 
 
 @lru_cache(maxsize=256)
 def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
-    """A reader for a type whose values are strings in JSON; None for types that take any string, or are not strings in JSON."""
+    """A reader for a type whose values are strings in JSON.
+
+    None for types that take any string, or are not strings in JSON.
+    """
     kind = without_none(annotation)
-    if not isinstance(kind, type) or (
-        kind not in {bytes, complex} and kind.__module__.partition(".")[0] not in _OF_TEXTS
-    ):
+    if not isinstance(kind, type):
+        return None
+    package = kind.__module__.partition(".")[0]
+    if kind not in {bytes, complex} and package not in _PACKAGES_OF_TEXTS:
         return None
     from pydantic import BaseModel, ConfigDict, TypeAdapter  # late: few turns have such values
 
@@ -229,16 +246,16 @@ def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
     return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python
 
 
-def _with_tools(signature: type[Signature], asked: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The inputs of a turn, with functions and dicts converted to the tools they declare, as in a question."""
-    made = dict(asked)
-    for name in tool_inputs(signature).keys() & asked.keys():
+def _with_tools(signature: type[Signature], inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The inputs of a turn, with functions and dicts converted to tools, as in a question."""
+    converted = dict(inputs)
+    for name in tool_inputs(signature).keys() & inputs.keys():
         with suppress(ValueError):  # it declares no tool: it is rendered unchanged
-            made[name] = adapter_of(signature.plan.inputs[name]).validate_python(asked[name])
-    return made
+            converted[name] = adapter_of(signature.plan.inputs[name]).validate_python(inputs[name])
+    return converted
 
 
-def _result(call: ToolCall, result: ToolCallResult | None) -> Message:
+def _result_message(call: ToolCall, result: ToolCallResult | None) -> Message:
     if result is None:
         return Message("tool", NOT_GIVEN, tool_call_id=call.id, name=call.name)
     return Message(
@@ -252,15 +269,15 @@ def _result(call: ToolCall, result: ToolCallResult | None) -> Message:
 
 def _without_results(value: Any) -> Any:
     """A value as the model writes it: calls without their results."""
-    return (
-        value.model_copy(update={"tool_call_results": None})
-        if isinstance(value, ToolCalls)
-        else value
-    )
+    if isinstance(value, ToolCalls):
+        return value.model_copy(update={"tool_call_results": None})
+    return value
 
 
 def _mapping(demo: Any) -> Mapping[str, Any] | None:
     if isinstance(demo, Mapping):
         return cast("Mapping[str, Any]", demo)
-    as_dict = getattr(demo, "toDict", None)
-    return as_dict() if callable(as_dict) else None  # pyright: ignore[reportReturnType]  DSPy's examples
+    as_dict: Any = getattr(demo, "toDict", None)  # DSPy's examples
+    if not callable(as_dict):
+        return None
+    return cast("Mapping[str, Any]", as_dict())

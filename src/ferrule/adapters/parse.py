@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ferrule.adapters.render import calls_output
+from ferrule.adapters.fields import calls_output
 from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import read_json
 from ferrule.errors import AdapterParseError, ToolCallError, shown
@@ -46,34 +46,36 @@ class OutputSpec(Record):
     """The one text output, if there is exactly one output besides the calls."""
     optional: frozenset[str]
     defaults: dict[str, Any]
-    """Defaults of optional outputs, if they can be shared between answers. Asking pydantic each time makes a text step 4 % slower."""
+    """Defaults of optional outputs, if they can be shared between answers."""
 
     def is_complete(self, raw: Mapping[str, Any]) -> bool:
-        """Whether the answer has every required output, and the output for calls is not required."""
+        """Whether the answer has every required output, and the one for calls is not required."""
         fields = raw.keys() - {self.calls}
         return bool(fields) and all(name in raw or name in self.optional for name, _ in self.checks)
 
     def is_bare(self, raw: Mapping[str, Any], text: str) -> bool:
-        """Whether the answer has no fields or markers, so that its text may be the text output itself."""
-        is_empty = not raw or (
-            len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str)
-        )  # calls found in the text
-        return is_empty and bool(text) and not text.isspace() and _MARK.search(text) is None
+        """Whether the answer has no fields or markers: its text may be the text output itself."""
+        if not text or text.isspace() or _MARK.search(text) is not None:
+            return False
+        # Calls that were found in the text are a list; a field that the answer holds is a string.
+        has_only_found_calls = len(raw) == 1 and not isinstance(raw.get(self.calls or "", ""), str)
+        return not raw or has_only_found_calls
 
 
 @derived
 def output_spec(signature: type[Signature]) -> OutputSpec:
     """Return the `OutputSpec` of a signature, built once."""
+    outputs = signature.plan.outputs
     calls = calls_output(signature)
-    kind = calls_type(signature.plan.outputs[calls].annotation) if calls else None
-    others = [(name, field) for name, field in signature.plan.outputs.items() if name != calls]
-    text = (
-        others[0][0] if len(others) == 1 and without_none(others[0][1].annotation) is str else None
-    )
+    kind = None
+    if calls:
+        kind = calls_type(outputs[calls].annotation)
+    others = [name for name in outputs if name != calls]
+    text = None
+    if len(others) == 1 and without_none(outputs[others[0]].annotation) is str:
+        text = others[0]
     optional = frozenset(signature.plan.optional)
-    defaults = {
-        name: signature.output_default(name) for name in optional & signature.plan.outputs.keys()
-    }
+    defaults = {name: signature.output_default(name) for name in optional & outputs.keys()}
     shared = {name: value for name, value in defaults.items() if type(value) in _IMMUTABLE}
     return OutputSpec(tuple(signature.output_checks.items()), calls, kind, text, optional, shared)
 
@@ -81,46 +83,45 @@ def output_spec(signature: type[Signature]) -> OutputSpec:
 def parse_outputs(
     adapter: str,
     signature: type[Signature],
-    spec: OutputSpec,
     raw: Mapping[str, Any],
     response: Response,
     *,
     is_value: bool,
     cut: str = "",
 ) -> dict[str, Any]:
-    """Check the raw values of an answer: decoded JSON if `is_value`, otherwise text. `cut` names a field whose value was cut off.
+    """Check the raw values of an answer: decoded JSON if `is_value`, otherwise text.
 
-    Raises `AdapterParseError` with every problem and with the outputs that could be read.
+    `cut` names a field whose value was cut off. Raises `AdapterParseError` with every problem and
+    with the outputs that could be read.
     """
-    own = (
-        spec.calls or ""
-    )  # a string, like `cut`: to compare a name with None takes ten times as long
+    spec = output_spec(signature)
+    calls, fault = None, None
+    if spec.calls_type is not None:
+        calls, fault = _read_calls_output(spec.calls_type, raw.get(spec.calls or ""), response)
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
-    calls, fault = (
-        _calls(spec.calls_type, raw.get(own), response)
-        if spec.calls_type is not None
-        else (None, None)
-    )
     for name, check in spec.checks:
-        if name in raw and name != own and not (calls and raw[name] in _NOTHING):
+        is_calls = name == spec.calls
+        if name in raw and not is_calls and not (calls and raw[name] in _NOTHING):
             try:
-                values[name] = check(raw[name], is_value=is_value)
+                value = check(raw[name], is_value=is_value)
             except ValueError as error:
                 problems.append((name, str(error)))
-            if name == cut and name in values:
-                del values[name]
+                continue
+            if name == cut:
                 problems.append((name, "has no end"))
-        elif name == own and (calls or fault):
-            if fault is not None:
-                problems.append((name, str(fault)))
             else:
-                values[name] = calls
-        elif name in spec.optional and (raw or calls or (name == own and response.text)):
-            values[name] = (
-                spec.defaults[name] if name in spec.defaults else signature.output_default(name)
-            )
+                values[name] = value
+        elif is_calls and fault is not None:
+            problems.append((name, str(fault)))
+        elif is_calls and calls:
+            values[name] = calls
+        elif name in spec.optional and (raw or calls or (is_calls and response.text)):
+            if name in spec.defaults:
+                values[name] = spec.defaults[name]
+            else:
+                values[name] = signature.output_default(name)
         elif calls:
             values[name] = None
         elif fault is None:
@@ -128,48 +129,50 @@ def parse_outputs(
             problems.append((name, "is missing"))
     if not problems:
         return values
-    text = response.text or ""
-    code = (
-        fault.code
-        if fault is not None
-        else "missing_required_outputs"
-        if len(missing) == len(problems)
-        else "invalid_outputs"
-    )
-    if not text.strip() and not response.tool_calls:
-        problems = [("", "the answer is empty"), *problems]
-    elif not text.strip() and not own:
-        called = ", ".join(f"`{call.name}`" for call in response.tool_calls)
-        problems = [
-            ("", f"the answer only calls {called}, and this request has no tools"),
-            *problems,
-        ]
-    if response.finish_reason == "length":
-        problems = [("", CUT_OFF), *problems]
-    raw_part = fault.raw if fault is not None else None
     raise AdapterParseError(
         adapter,
-        text,
-        problems,
+        response.text or "",
+        [*_problems_of_whole(spec, response), *problems],
         parsed=values,
         absent=missing,
-        code=code,
-        raw=raw_part,
+        code=_code(fault, is_only_missing=len(missing) == len(problems)),
+        raw=fault.raw if fault is not None else None,
         signature=signature,
     ) from fault
 
 
-def _calls(
+def _problems_of_whole(spec: OutputSpec, response: Response) -> list[tuple[str, str]]:
+    """The problems of an answer as a whole, which come before those of its fields."""
+    problems: list[tuple[str, str]] = []
+    if response.finish_reason == "length":
+        problems.append(("", CUT_OFF))
+    if not (response.text or "").strip():
+        if not response.tool_calls:
+            problems.append(("", "the answer is empty"))
+        elif spec.calls is None:
+            names = ", ".join(f"`{call.name}`" for call in response.tool_calls)
+            problem = f"the answer only calls {names}, and this request has no tools"
+            problems.append(("", problem))
+    return problems
+
+
+def _code(fault: ToolCallError | None, *, is_only_missing: bool) -> str:
+    if fault is not None:
+        return fault.code
+    return "missing_required_outputs" if is_only_missing else "invalid_outputs"
+
+
+def _read_calls_output(
     kind: type[ToolCalls],
     raw: Any,
     response: Response,
 ) -> tuple[ToolCalls | None, ToolCallError | None]:
     """The calls of an answer, or the error if none of them is valid."""
     try:
-        found = read_calls(response.tool_calls or raw, kind)
+        calls = read_calls(response.tool_calls or raw, kind)
     except ToolCallError as error:
         return None, error
-    return found or None, None
+    return calls or None, None
 
 
 Calls = TypeVar("Calls", bound="ToolCalls")
@@ -179,17 +182,17 @@ _NO_CALLS = frozenset(
 """Texts that models write when they make no calls."""
 
 
-def read_calls(found: Any, kind: type[Calls]) -> Calls:
+def read_calls(value: Any, kind: type[Calls]) -> Calls:
     """Read the calls of an answer, in any of the usual shapes or as JSON text.
 
     Raises `ToolCallError` if there are calls but none is valid (with the code, raw text, index and
     tool of the first), and with the code `invalid_tool_calls` for anything but calls.
     """
-    calls = with_ids([_read_call(entry, index) for index, entry in enumerate(_entries(found))])
-    bad = [(call, call.fault) for call in calls if call.fault is not None]
-    if bad and len(bad) == len(calls):
-        call, first = bad[0]
-        problems = "; ".join(fault.reason for _, fault in bad)
+    calls = with_ids([_read_call(entry, index) for index, entry in enumerate(_entries(value))])
+    faulty = [(call, call.fault) for call in calls if call.fault is not None]
+    if faulty and len(faulty) == len(calls):
+        call, first = faulty[0]
+        problems = "; ".join(fault.reason for _, fault in faulty)
         raise ToolCallError(
             first.code,
             problems,
@@ -206,39 +209,34 @@ def _read_call(entry: Any, index: int) -> ToolCall:
     if call.fault is None or call.fault.index is not None:
         return call
     reason = call.fault.reason
-    said = reason if reason.startswith(f"call {index}: ") else f"call {index}: {reason}"
-    return call.changed(fault=replace(call.fault, index=index, reason=said))
+    if not reason.startswith(f"call {index}: "):
+        reason = f"call {index}: {reason}"
+    return call.changed(fault=replace(call.fault, index=index, reason=reason))
 
 
 def with_ids(calls: list[ToolCall]) -> list[ToolCall]:
     """The calls, each with a unique id. A call keeps its own id unless an earlier one has it."""
-    seen: set[str] = set()
-    made: list[ToolCall] = []
-    for place, call in enumerate(calls):
-        own = call.id or f"call_{place}"
-        while own in seen:
-            own = f"{own}_{place}"
-        seen.add(own)
-        made.append(call if own == call.id else call.with_id(own))
-    return made
+    used: set[str] = set()
+    identified: list[ToolCall] = []
+    for index, call in enumerate(calls):
+        call_id = call.id or f"call_{index}"
+        while call_id in used:
+            call_id = f"{call_id}_{index}"
+        used.add(call_id)
+        identified.append(call if call_id == call.id else call.with_id(call_id))
+    return identified
 
 
-def _entries(found: Any) -> list[Any]:
-    value: Any = found
-    if isinstance(found, str):
-        try:
-            value = (
-                read_json(found)[0]
-                if found.strip(" \t\r\n.*`()\"'").casefold() not in _NO_CALLS
-                else None
-            )
-        except ValueError as error:
-            msg = f"the calls are not valid JSON: {error}"
-            raise ToolCallError("invalid_tool_calls", msg, raw=found) from None
+def _entries(raw: Any) -> list[Any]:
+    """The entries of a list of calls, in any of the shapes that models and callers write."""
+    value: Any = raw
+    if isinstance(raw, str):
+        value = _decoded(raw)
     if isinstance(value, Type):
         from ferrule.values.calls.tool_calls import ToolCalls  # late: only a `Type` may be one
 
-        value = list(value.tool_calls) if isinstance(value, ToolCalls) else value
+        if isinstance(value, ToolCalls):
+            value = list(value.tool_calls)
     if isinstance(value, Mapping) and "tool_calls" in value:
         value = cast("Mapping[str, Any]", value)["tool_calls"]
     elif isinstance(value, (Mapping, ToolCall)):
@@ -247,5 +245,15 @@ def _entries(found: Any) -> list[Any]:
         return []
     if not isinstance(value, (list, tuple)):
         msg = f"the calls must be a list of calls, found {shown(cast('object', value))}"
-        raise ToolCallError("invalid_tool_calls", msg, raw=found)
+        raise ToolCallError("invalid_tool_calls", msg, raw=raw)
     return list(cast("list[Any]", value))
+
+
+def _decoded(text: str) -> Any:
+    if text.strip(" \t\r\n.*`()\"'").casefold() in _NO_CALLS:
+        return None
+    try:
+        return read_json(text)[0]
+    except ValueError as error:
+        msg = f"the calls are not valid JSON: {error}"
+        raise ToolCallError("invalid_tool_calls", msg, raw=text) from None

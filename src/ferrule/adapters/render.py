@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from types import NoneType, UnionType
@@ -11,91 +11,26 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origi
 
 from ferrule.encoding.encode import flat_text, json_text
 from ferrule.errors import SignatureError
-from ferrule.record import Record
 from ferrule.schema.nodes import is_object, map_children
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
-from ferrule.values.signatures.compiled import compiled, default_instructions, derived
-from ferrule.values.signatures.fields import adapter_of, allows_none, calls_type, without_none
+from ferrule.values.signatures.compiled import compiled, default_instructions
+from ferrule.values.signatures.fields import adapter_of, allows_none, without_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ferrule.adapters.fields import PromptFields
     from ferrule.values.content.convert import Piece
     from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature
 
 _PLAIN = frozenset({str, int, float, bool, type(None)})
-_LISTS = frozenset({list, tuple, Sequence, Iterable})
+_UNIONS = frozenset({Union, UnionType})
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
-class Shown(Record):
-    """The fields of a signature that a prompt shows."""
-
-    inputs: Mapping[str, SignatureField]
-    outputs: Mapping[str, SignatureField]
-    histories: tuple[str, ...]
-    """Inputs of type `History`, rendered as separate messages."""
-    calls: str | None
-    """The output whose values are native calls of an assistant's message, not text."""
-    signature: type[Signature]
-
-
-def shown_fields(signature: type[Signature], *, native: bool) -> Shown:
-    """Return the fields that a prompt shows: no histories, and in native mode neither tools nor calls."""
-    histories = tuple(name for name, field in signature.plan.inputs.items() if is_history(field))
-    beside = {*tool_inputs(signature), *histories} if native else histories
-    calls = calls_output(signature) if native else None
-    inputs = {name: field for name, field in signature.plan.inputs.items() if name not in beside}
-    outputs = {name: field for name, field in signature.plan.outputs.items() if name != calls}
-    return Shown(inputs, outputs, histories, calls, signature)
-
-
-def is_history(field: SignatureField) -> bool:
-    """Whether a field holds a `History`."""
-    if not Type.extract_custom_type_from_annotation(field.annotation):
-        return False
-    from ferrule.values.conversation.history import History  # late: only a `Type` may be one
-
-    return bool(History.extract_custom_type_from_annotation(field.annotation))
-
-
-@derived
-def tool_inputs(signature: type[Signature]) -> Mapping[str, bool]:
-    """Return the inputs that declare tools, in order, and whether each is a list: `Tool`, `list[Tool]`, or one of them or None."""
-    return dict(_declaring(signature.plan.inputs))
-
-
-def _declaring(fields: Mapping[str, SignatureField]) -> Iterator[tuple[str, bool]]:
-    for name, field in fields.items():
-        annotation = without_none(field.annotation)
-        if _is_tool(annotation):
-            yield name, False
-        elif get_origin(annotation) in _LISTS and _is_tool(next(iter(get_args(annotation)), None)):
-            yield name, True
-
-
-def _is_tool(annotation: Any) -> bool:
-    # `adapters` does not import `tools`, so a tool is recognised by its attribute.
-    return (
-        isinstance(annotation, type)
-        and issubclass(annotation, Type)
-        and hasattr(annotation, "declaration")
-    )
-
-
-def calls_output(signature: type[Signature]) -> str | None:
-    """Return the output for tool calls, if there is one."""
-    found = signature.plan.outputs
-    return signature.kept(
-        calls_output,
-        lambda: next((name for name in found if calls_type(found[name].annotation)), None),
-    )
-
-
 # -- values
-# -------------------------------------------------------------------------------------------------------
 
 
 def _value_text(value: Any) -> str:
@@ -106,16 +41,19 @@ def _value_text(value: Any) -> str:
 
 
 class RenderedText(str):
-    """Text that an adapter rendered. The same adapter does not escape it again: the marks in it are real fields."""
+    """Text that an adapter rendered, with fields of its own.
+
+    The same adapter does not escape it again: the marks in it are real fields.
+    """
 
     __slots__ = ("adapter",)
     adapter: object
 
     def __new__(cls, text: str, adapter: object = None) -> Self:
         """Create the text, with the adapter that rendered it."""
-        made = super().__new__(cls, text)
-        made.adapter = adapter
-        return made
+        rendered = super().__new__(cls, text)
+        rendered.adapter = adapter
+        return rendered
 
 
 class Verbatim(str):
@@ -134,11 +72,16 @@ def write_verbatim(text: str, escaped: str) -> str:
 
 def read_verbatim(text: str) -> str:
     """Undo `write_verbatim`; any other text is unchanged."""
-    return Verbatim(text[3:-3]) if text.startswith(EDGE) and text.endswith(EDGE, 3) else text
+    if text.startswith(EDGE) and text.endswith(EDGE, len(EDGE)):
+        return Verbatim(text[len(EDGE) : -len(EDGE)])
+    return text
 
 
 def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Outputs as an answer shows them: text that would be read back as another value becomes `Verbatim`."""
+    """Outputs as an answer shows them, so that reading the answer gives the same values.
+
+    Text that would be read back as another value becomes `Verbatim`.
+    """
     shown: dict[str, Any] = {}
     for name, value in outputs.items():
         unquoted = _unquoted(signature, name, value)
@@ -148,26 +91,27 @@ def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[s
 
 
 def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
-    """A value that is a string in JSON, such as a date, as that string, if its quotes would be read as part of it (`str | date`)."""
-    if (
-        type(value) in _PLAIN
-        or isinstance(value, (str, Enum, Type))
-        or name not in signature.plan.outputs
-    ):
+    """A value that is a string in JSON, such as a date, without the quotes.
+
+    Only where the quotes would be read as part of it, as in `str | date`.
+    """
+    is_text = type(value) in _PLAIN or isinstance(value, (str, Enum, Type))
+    if is_text or name not in signature.plan.outputs:
         return value
     written = json_text(value)
-    if written.startswith('"'):
-        with suppress(ValueError):
-            return (
-                json.loads(written) if signature.output_checks[name](written) == written else value
-            )
+    if not written.startswith('"'):
+        return value
+    with suppress(ValueError):
+        if signature.output_checks[name](written) == written:
+            return json.loads(written)
     return value
 
 
 def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
     """The text of a value, if an adapter would read it back as something else; else None."""
     text: Any = value.value if isinstance(value, Enum) else value
-    if type(text) not in TEXTS or (field := compiled(signature).outputs.get(name)) is None:
+    field = compiled(signature).outputs.get(name)
+    if type(text) not in TEXTS or field is None:
         return None
     annotation: Any = field.annotation
     if annotation in TEXTS:
@@ -190,70 +134,76 @@ def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> s
     """Render a field's value without parts; None for one with parts."""
     if type(value) is str:
         return escape(name, value)
-    if (flat := flat_text(value)) is not None:
+    flat = flat_text(value)
+    if flat is not None:
         return escape_json(name, flat)
     if pieces_of(value):
         return None
-    text = _value_text(value)
-    return (escape if isinstance(value, (str, Enum)) else escape_json)(name, text)
+    if isinstance(value, (str, Enum)):
+        return escape(name, _value_text(value))
+    return escape_json(name, _value_text(value))
 
 
 def render_parts(name: str, value: Any, escape: Escape) -> Iterator[Piece]:
-    """Render a field's value with parts. Adjacent texts are joined and then escaped: two of them can make a mark."""
+    """Render a field's value with parts.
+
+    Adjacent texts are joined first and then escaped: two of them can make a mark.
+    """
     from ferrule.values.content.parts import Text
 
     content = content_of(pieces_of(value) or ())
-    for part in (content,) if isinstance(content, str) else content:
-        text = part.text if isinstance(part, Text) else part
-        yield escape(name, text) if isinstance(text, str) else text
+    if isinstance(content, str):
+        yield escape(name, content)
+        return
+    for part in content:
+        yield escape(name, part.text) if isinstance(part, Text) else part
 
 
 def join_pieces(pieces: Iterable[Piece]) -> str:
-    """Join pieces into one text, with parts encoded between markers (see `values/content/type.py`)."""
+    """Join pieces into one text, with parts encoded between markers (`values/content/type.py`)."""
     return "".join(piece if isinstance(piece, str) else _pack_part(piece) for piece in pieces)
 
 
 def _pack_part(part: Any) -> str:
     from ferrule.values.content.parts import Text
 
-    return (
-        part.text if isinstance(part, Text) else f"{PART_START}{json_text(part.format())}{PART_END}"
-    )
+    if isinstance(part, Text):
+        return part.text
+    return f"{PART_START}{json_text(part.format())}{PART_END}"
 
 
 # -- fields
-# -------------------------------------------------------------------------------------------------------
 
 
 def field_list(fields: Mapping[str, SignatureField], *, expected: bool) -> str:
-    """Render a numbered list of fields with type and description; with `expected`, also what their values must look like."""
+    """Render a numbered list of fields with type and description.
+
+    With `expected`, the list also says what their values must look like.
+    """
     lines: list[str] = []
-    for i, (name, field) in enumerate(fields.items(), 1):
-        said = [
-            part for part in (field.description, _expectation(field) if expected else "") if part
-        ]
-        lines.append(
-            f"{i}. `{name}` ({type_name(field.annotation)})"
-            + (f": {'; '.join(said)}" if said else ""),
-        )
+    for number, (name, field) in enumerate(fields.items(), 1):
+        line = f"{number}. `{name}` ({type_name(field.annotation)})"
+        notes = [field.description, _expectation(field) if expected else ""]
+        described = "; ".join(note for note in notes if note)
+        lines.append(f"{line}: {described}" if described else line)
     return "\n".join(lines)
 
 
-def field_description(fields: Shown) -> str:
+def field_description(fields: PromptFields) -> str:
     """Render the lists of inputs and outputs."""
-    parts = [
-        f"Your inputs are:\n{field_list(fields.inputs, expected=False)}" if fields.inputs else "",
-    ]
-    parts += [
-        f"Your outputs are:\n{field_list(fields.outputs, expected=True)}" if fields.outputs else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+    parts: list[str] = []
+    if fields.inputs:
+        parts.append(f"Your inputs are:\n{field_list(fields.inputs, expected=False)}")
+    if fields.outputs:
+        parts.append(f"Your outputs are:\n{field_list(fields.outputs, expected=True)}")
+    return "\n\n".join(parts)
 
 
-def task_description(signature: type[Signature], fields: Shown) -> str:
+def task_description(signature: type[Signature], fields: PromptFields) -> str:
     """Render the instructions, or the default ones for these fields."""
-    own = signature.plan.own_instructions
-    task = own if own is not None else default_instructions(fields.inputs, fields.outputs)
+    task = signature.plan.own_instructions
+    if task is None:
+        task = default_instructions(fields.inputs, fields.outputs)
     return f"Your task:\n{task}" if task else ""
 
 
@@ -263,53 +213,56 @@ def type_name(annotation: Any) -> str:
         return "null"
     if annotation is Any:
         return "any"
-    origin, inside = get_origin(annotation), get_args(annotation)
+    # The arguments of `Callable[[int], str]` and of `tuple[int, ...]` are not types.
+    if annotation is ... or isinstance(annotation, list):
+        return "..."
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return f"Literal[{', '.join(map(repr, inside))}]"
-    if origin in {Union, UnionType}:
-        return " | ".join(map(type_name, inside))
+        return f"Literal[{', '.join(map(repr, arguments))}]"
+    if origin in _UNIONS:
+        return " | ".join(map(type_name, arguments))
     name = getattr(origin or annotation, "__name__", None) or str(annotation)
-    if origin is None or not inside:
+    if origin is None or not arguments:
         return name
-    return f"{name}[{', '.join('...' if each is ... else type_name(each) if not isinstance(each, list) else '...' for each in inside)}]"
+    return f"{name}[{', '.join(map(type_name, arguments))}]"
 
 
 def _expectation(field: SignatureField) -> str:
     """Describe what a value must look like beyond its type's name; empty for plain text."""
     annotation = field.annotation
-    said: list[str] = []
-    choices = _choices(annotation)
-    custom = Type.extract_custom_type_from_annotation(annotation)
-    single = without_none(annotation)
-    if choices is not None:
-        said.append(f"exactly one of: {choices}")
-    elif isinstance(annotation, type) and annotation in _SIMPLE:
-        said.append(_SIMPLE[annotation])
-    elif custom and single is custom[0] and custom[0].description():
-        said.append(custom[0].description())
-    elif get_origin(annotation) in {Union, UnionType} and set(get_args(annotation)) == {
-        str,
-        NoneType,
-    }:
-        said.append("text, or null")
-    elif get_origin(annotation) in {Union, UnionType} and str in get_args(annotation):
-        said.append(f"text as it is, or {_as_json(field)}")
-    elif annotation is not str and annotation is not Any:
-        said.append(_as_json(field))
-    if annotation is str or annotation is int or annotation is float:
-        said += _limits(_schema(field)) if field.metadata else []
+    notes = [_form_of_value(field)]
+    if annotation in (str, int, float) and field.metadata:
+        notes += _limits(_schema(field))
     if not field.is_required or allows_none(annotation):
-        said.append("may be left out")
-    return ", ".join(each for each in said if each)
+        notes.append("may be left out")
+    return ", ".join(note for note in notes if note)
 
 
-def _choices(annotation: Any) -> str | None:
-    values: list[Any] = []
+def _form_of_value(field: SignatureField) -> str:
+    annotation = field.annotation
+    choices = _choices(annotation)
+    if choices:
+        return f"exactly one of: {'; '.join(map(_value_text, choices))}"
+    if isinstance(annotation, type) and annotation in _SIMPLE:
+        return _SIMPLE[annotation]
+    custom = Type.extract_custom_type_from_annotation(annotation)
+    if custom and without_none(annotation) is custom[0] and custom[0].description():
+        return custom[0].description()
+    if get_origin(annotation) in _UNIONS and str in get_args(annotation):
+        if set(get_args(annotation)) == {str, NoneType}:
+            return "text, or null"
+        return f"text as it is, or {_as_json(field)}"
+    if annotation is str or annotation is Any:
+        return ""
+    return _as_json(field)
+
+
+def _choices(annotation: Any) -> list[Any]:
     if get_origin(annotation) is Literal:
-        values = list(get_args(annotation))
-    elif isinstance(annotation, type) and issubclass(annotation, Enum):
-        values = [each.value for each in annotation]
-    return "; ".join(_value_text(value) for value in values) if values else None
+        return list(get_args(annotation))
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [member.value for member in annotation]
+    return []
 
 
 def _as_json(field: SignatureField) -> str:
@@ -319,11 +272,10 @@ def _as_json(field: SignatureField) -> str:
     if schema in ({"type": "array", "items": {}}, {"type": "array"}):
         return "a JSON array"
     if schema.get("type") == "string":
-        limits = [
-            *([f"in the format {schema['format']}"] if "format" in schema else []),
-            *_limits(schema),
-        ]
-        return ", ".join(["text", *limits])
+        notes = ["text"]
+        if "format" in schema:
+            notes.append(f"in the format {schema['format']}")
+        return ", ".join(notes + _limits(schema))
     return f"JSON that fits the schema {json_text(schema)}" if schema else ""
 
 
@@ -350,7 +302,7 @@ def _schema(field: SignatureField) -> dict[str, Any]:
 
 
 def _untitled(schema: Any) -> Any:
-    """Remove titles, most of which pydantic derives from names; a property called `title` stays."""
+    """Remove titles, most of which pydantic derives from names; a property `title` stays."""
     if is_object(schema):
         schema = {key: value for key, value in schema.items() if key != "title"}
     return map_children(schema, _untitled)

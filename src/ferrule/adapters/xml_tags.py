@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
+from xml.etree import ElementTree
 
 from ferrule.adapters.adapter import Adapter
-from ferrule.adapters.buffer import Buffer, Unescaped, starts_line
+from ferrule.adapters.fields import calls_output
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import (
-    Shown,
-    calls_output,
-    read_verbatim,
-    render_parts,
-    render_text,
-    write_verbatim,
-)
+from ferrule.adapters.render import read_verbatim, render_parts, render_text, write_verbatim
+from ferrule.adapters.streaming import Buffer, Unescaped, starts_line
 from ferrule.encoding.mark import Mark
+from ferrule.schema.nodes import is_object, members
 from ferrule.values.content.type import TEXTS
 from ferrule.values.signatures.fields import without_none
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
+    from xml.etree.ElementTree import Element
 
+    from ferrule.adapters.fields import PromptFields
     from ferrule.values.content.convert import Piece
     from ferrule.values.conversation.exchange import FieldReader
     from ferrule.values.signatures.signature import Signature
@@ -33,10 +31,11 @@ _PARTIAL_ESCAPE = re.compile(r"<(?:\\+(?:/\w*\s*)?)?\Z")
 
 
 class XMLAdapter(Adapter):
-    r"""Writes each field between tags. Only the tags are XML: text between them is not escaped, except its own end tag.
+    r"""Writes each field between tags.
 
-    A value never holds its own end tag: in text it becomes `<\/answer>`, and in JSON the slash of
-    each `</` is escaped.
+    Only the tags are XML: text between them is not escaped, except its own end tag. A value never
+    holds its own end tag: in text it becomes `<\/answer>`, and in JSON the slash of each `</` is
+    escaped.
     """
 
     __slots__ = ()
@@ -54,47 +53,47 @@ class XMLAdapter(Adapter):
             repairs=repairs,
         )
 
-    def structure(self, shown: Shown) -> str:
+    def structure(self, fields: PromptFields) -> str:
         """See `Adapter`."""
-        fields = "\n".join(
-            f"<{name}>\n{{{name}}}\n</{name}>" for name in (*shown.inputs, *shown.outputs)
+        form = (
+            "Messages have the form below: each field stands between tags of its name, text as it "
+            "is without any escaping, everything else as JSON."
         )
-        return (
-            "Messages have the form below: each field stands between tags of its name, text as it is without any escaping, everything else "
-            f"as JSON.\n\n{fields}"
-        )
+        names = (*fields.inputs, *fields.outputs)
+        example = "\n".join(f"<{name}>\n{{{name}}}\n</{name}>" for name in names)
+        return f"{form}\n\n{example}"
 
     def reminder(self, outputs: Sequence[str]) -> str:
         """See `Adapter`."""
         if not outputs:
             return ""
-        return f"Answer with {', then '.join(f'`<{name}>`' for name in outputs)}, each closed by its end tag."
+        tags = ", then ".join(f"`<{name}>`" for name in outputs)
+        return f"Answer with {tags}, each closed by its end tag."
 
-    def drawn_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+    def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
         pieces: list[Piece] = []
         for name, value in fields.items():
             between = "\n" if pieces else ""
-            if (text := render_text(name, value, _escape, _escape_json)) is not None:
-                pieces.append(f"{between}<{name}>\n{text}\n</{name}>")
+            pieces.append(f"{between}<{name}>\n")
+            text = render_text(name, value, _escape, _escape_json)
+            if text is not None:
+                pieces.append(text)
             else:
-                pieces += (
-                    f"{between}<{name}>\n",
-                    *render_parts(name, value, _escape),
-                    f"\n</{name}>",
-                )
+                pieces += render_parts(name, value, _escape)
+            pieces.append(f"\n</{name}>")
         return pieces
 
     def unescape(self, name: str, text: str) -> str:
         """See `Adapter`."""
-        return read_verbatim(_end_tag(name).unescape(text) if f"/{name}" in text else text)
+        return read_verbatim(_end_tag(name).unescape(text))
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
-        found = _tags(signature).split(text)
+        values = _tags(signature).split(text)
         return {
-            name: _read_value(signature, name, value) if value.startswith("<") else value
-            for name, value in found.items()
+            name: _read_nested(signature, name, value) if value.startswith("<") else value
+            for name, value in values.items()
         }
 
     def outside(self, signature: type[Signature], text: str) -> str:
@@ -114,32 +113,123 @@ def _tags(signature: type[Signature]) -> Tags:
     return signature.kept(Tags, lambda: Tags(signature.plan.outputs))
 
 
-def _read_value(signature: type[Signature], name: str, text: str) -> Any:
-    if (
-        without_none(signature.plan.outputs[name].annotation) in TEXTS
-        or calls_output(signature) == name
-    ):
-        return text
-    from ferrule.adapters.nested_tags import read_tags  # late: few answers need it
-
-    return read_tags(signature.plan.output_schema(), name, text)
-
-
 @lru_cache(maxsize=256)
 def _end_tag(name: str) -> Mark:
     return Mark("<", rf"/{re.escape(name)}\s*>")
 
 
 def _escape(name: str, text: str) -> str:
-    return write_verbatim(text, _end_tag(name).escape(text) if f"/{name}" in text else text)
+    return write_verbatim(text, _end_tag(name).escape(text))
 
 
 def _escape_json(name: str, json: str) -> str:
-    if (
-        "\\/" in json
-    ):  # an escaped end tag in a string: without `<`, reading an answer leaves it unchanged
-        json = re.sub(rf"<(?=\\+/{re.escape(name)}\s*>)", r"\\u003c", json)
+    # An escaped end tag in a string: without `<`, reading an answer leaves it unchanged.
+    json = re.sub(rf"<(?=\\+/{re.escape(name)}\s*>)", r"\\u003c", json)
     return json.replace("</", r"<\/")
+
+
+# -- values as nested tags
+
+_BARE_AMPERSAND = re.compile(r"&(?!(?:amp|lt|gt|quot|apos|#\d+|#x[0-9a-fA-F]+);)")
+_MOST_LEVELS = 32
+
+
+class _UnreadableError(ValueError):
+    """The tags do not determine a value."""
+
+
+def _read_nested(signature: type[Signature], name: str, text: str) -> Any:
+    """Read a value that may be written as nested tags where JSON was asked for.
+
+    Models write `<name>K2</name><height>8611</height>` for an object. Returns the object or array,
+    or the text if its tags are not well-formed or do not fit the output's schema. Texts inside it
+    stay strings: the check of the output turns them into numbers.
+    """
+    is_text = without_none(signature.plan.outputs[name].annotation) in TEXTS
+    if is_text or calls_output(signature) == name:
+        return text
+    if "<!--" in text or "<?" in text:
+        return text  # the parser would drop it
+    whole = dict(signature.plan.output_schema())
+    try:
+        # No entity can be declared inside an element, so a text cannot make the parser expand one.
+        root = ElementTree.fromstring(f"<v>{_BARE_AMPERSAND.sub('&amp;', text)}</v>")  # noqa: S314
+        return _value_of(whole, members(whole, "properties")[name], root, _MOST_LEVELS)
+    except (ElementTree.ParseError, _UnreadableError, UnicodeEncodeError):
+        # The last: a lone surrogate, which XML cannot hold.
+        return text
+
+
+def _value_of(whole: dict[str, Any], schema: Any, node: Element, levels: int) -> Any:
+    schema = _resolved(whole, schema)
+    kind = schema.get("type")
+    children = list(node)
+    text = node.text or ""
+    has_text = bool("".join([text, *(child.tail or "" for child in children)]).strip())
+    if not levels or node.attrib or (children and has_text):
+        raise _UnreadableError
+    if kind == "array":
+        tags = {child.tag for child in children}
+        if len(tags) > 1 or (not children and has_text):
+            raise _UnreadableError
+        items = schema.get("items", {})
+        return [_value_of(whole, items, child, levels - 1) for child in children]
+    if not children and kind != "object":
+        return text.strip()
+    is_union = kind is None and "anyOf" in schema
+    if kind not in {None, "object"} or is_union or (not children and has_text):
+        raise _UnreadableError
+    nodes: dict[str, list[Element]] = {}
+    for child in children:
+        nodes.setdefault(child.tag, []).append(child)
+    return {
+        tag: _property_value(whole, _property_schema(schema, tag), same_tag, levels - 1)
+        for tag, same_tag in nodes.items()
+    }
+
+
+def _property_value(whole: dict[str, Any], schema: Any, nodes: list[Element], levels: int) -> Any:
+    """The value of a property: one tag, or one for each item of an array."""
+    schema = _resolved(whole, schema)
+    is_repeated = len(nodes) > 1
+    if schema.get("type") == "array" and (is_repeated or not len(nodes[0])):
+        if not is_repeated and not (nodes[0].text or "").strip():
+            return []
+        items = schema.get("items", {})
+        return [_value_of(whole, items, node, levels) for node in nodes]
+    if is_repeated and schema.get("type") is not None:
+        raise _UnreadableError
+    if not is_repeated:
+        return _value_of(whole, schema, nodes[0], levels)
+    return [_value_of(whole, schema, node, levels) for node in nodes]
+
+
+def _property_schema(schema: dict[str, Any], name: str) -> Any:
+    properties = members(schema, "properties")
+    if name in properties:
+        return properties[name]
+    more = schema.get("additionalProperties")
+    if isinstance(more, dict):
+        return cast("dict[str, Any]", more)
+    return {}
+
+
+def _resolved(whole: dict[str, Any], schema: Any) -> dict[str, Any]:
+    """The schema that a reference leads to, or the only alternative to `null`."""
+    for _ in range(_MOST_LEVELS):
+        if not is_object(schema):
+            return {}
+        choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+        if "$ref" in schema:
+            schema = members(whole, "$defs").get(schema["$ref"].removeprefix("#/$defs/"), {})
+        elif len(choices) == 1:
+            schema = choices[0]
+        else:
+            return schema
+    return {}
+
+
+# -- splitting an answer
 
 
 class Tags:
@@ -152,7 +242,7 @@ class Tags:
     line. If that line comes before the end tag, the mention had no end tag.
     """
 
-    __slots__ = ("closing", "ending", "next_field", "next_own", "opening")
+    __slots__ = ("closing", "ending", "next_field", "next_same", "opening")
 
     def __init__(self, names: Collection[str]) -> None:
         known = "|".join(map(re.escape, names)) or r"(?!)"
@@ -163,7 +253,7 @@ class Tags:
         }
         """An end tag, or an opening tag that may replace a missing one."""
         self.next_field = re.compile(rf"^[ \t]*<(?:{known})(?:\s[^<>]*)?>", re.MULTILINE)
-        self.next_own = {
+        self.next_same = {
             name: re.compile(rf"^[ \t]*<{re.escape(name)}(?:\s[^<>]*)?>", re.MULTILINE)
             for name in names
         }
@@ -172,39 +262,53 @@ class Tags:
         """Return the text between each field's tags."""
         return {name: text[start:end].strip() for name, start, end in self.values(text, 0, {})}
 
-    def values(self, text: str, at: int, opened: dict[str, bool]) -> Iterator[tuple[str, int, int]]:
-        """Yield the name, start and end of each value after a position; a field that starts again is yielded twice.
+    def values(
+        self,
+        text: str,
+        offset: int,
+        opened: dict[str, bool],
+    ) -> Iterator[tuple[str, int, int]]:
+        """Yield the name, start and end of each value after an offset.
 
-        `opened` holds the fields seen so far, and whether their tag was more than a mention.
+        A field that starts again is yielded twice. `opened` holds the fields seen so far, and
+        whether their tag was more than a mention.
         """
         search = _Search(text)
         follows_end_tag = False
-        while opening := search.first(self.opening, at):
+        while opening := search.first(self.opening, offset):
             name, start = opening[1], opening.end()
             is_first_of_line = starts_line(text, opening.start())
-            is_real = is_first_of_line or (
-                follows_end_tag and not text[at : opening.start()].strip(" \t")
-            )
+            has_text_before = bool(text[offset : opening.start()].strip(" \t"))
+            is_real = is_first_of_line or (follows_end_tag and not has_text_before)
             closing = search.first(self.closing[name], start)
-            own = None if is_real else search.first(self.next_own[name], start)
-            follows_end_tag = closing is not None and (own is None or closing.start() < own.start())
-            if closing is not None and follows_end_tag:
-                end, at = closing.span()
-                following = search.first(self.opening, at)
-                while (closing := search.first(self.closing[name], at)) and (
-                    not following or closing.start() < following.start()
-                ):
-                    end, at = closing.span()
+            restart = None if is_real else search.first(self.next_same[name], start)
+            if closing is not None and restart is not None and restart.start() <= closing.start():
+                closing = None
+            follows_end_tag = closing is not None
+            if closing is not None:
+                end, offset = self._last_closing(search, name, closing)
             else:
                 following = search.first(self.next_field, start)
-                at = end = following.start() if following else len(text)
+                offset = end = following.start() if following else len(text)
             if _begins(opened, name, is_first_of_line=is_first_of_line, is_real=is_real):
                 yield name, start, end
+
+    def _last_closing(self, search: _Search, name: str, closing: re.Match[str]) -> tuple[int, int]:
+        """The span of the last end tag of a field before the next opening tag."""
+        span = closing.span()
+        following = search.first(self.opening, closing.end())
+        while another := search.first(self.closing[name], span[1]):
+            if following and following.start() <= another.start():
+                break
+            span = another.span()
+        return span
 
     def outside(self, text: str) -> str:
         """Return the text before the first field's tag."""
         opening = self.opening.search(text)
-        return text[: opening.start()] if opening else text
+        if opening is None:
+            return text
+        return text[: opening.start()]
 
 
 def _begins(opened: dict[str, bool], name: str, *, is_first_of_line: bool, is_real: bool) -> bool:
@@ -223,17 +327,18 @@ class _Search:
         self._latest: dict[re.Pattern[str], re.Match[str] | None] = {}
         """The latest match of each pattern."""
 
-    def first(self, pattern: re.Pattern[str], at: int) -> re.Match[str] | None:
-        """Return the first match after a position; positions never decrease."""
-        found = self._latest.get(pattern)
-        if pattern not in self._latest or (found is not None and found.start() < at):
-            found = self._latest[pattern] = pattern.search(self._text, at)
-        return found
+    def first(self, pattern: re.Pattern[str], offset: int) -> re.Match[str] | None:
+        """Return the first match after an offset; offsets never decrease."""
+        match = self._latest.get(pattern)
+        if pattern not in self._latest or (match is not None and match.start() < offset):
+            match = self._latest[pattern] = pattern.search(self._text, offset)
+        return match
 
 
 class TagReader:
-    """Splits a streamed answer as `Tags.split` splits a whole one. Never emits part of a field's tag.
+    """Splits a streamed answer as `Tags.split` splits a whole one.
 
+    It never emits a part of a field's tag.
     If a field's tag starts a line within a value, the value's end tag may be missing. The text from
     there is kept back until the end tag, or the end of the answer, decides.
     """
@@ -244,10 +349,15 @@ class TagReader:
         self._pending: list[str] = []
         """Text inside a possible tag, which does not decide it."""
         self._waits: Literal["", "opening", "closing"] = ""
+        """The kind of tag that may have begun at the end of the text."""
         self._name = ""
         """The field whose value is parsed now, or an empty string."""
         self._opened: dict[str, bool] = {}
-        self._is_emitted = self._is_real = False
+        """The fields seen so far, and whether their tag was more than a mention."""
+        self._is_emitted = False
+        """Whether the current value is emitted: a field's second value is not."""
+        self._is_real = False
+        """Whether the tag of the current value is more than a mention."""
         self._is_behind_end = False
         """Whether only blanks followed the last end tag."""
         self._doubtful: list[str] | None = None
@@ -255,7 +365,10 @@ class TagReader:
         self._ended = ""
         """The field of the last end tag, if another end tag of it may still follow."""
         self._behind: list[str] = []
-        """The text from that end tag on: part of the value if another end tag follows before the next field's tag."""
+        """The text from that end tag on.
+
+        It is part of the value if another end tag follows before the next field's tag.
+        """
 
     def feed(self, text: str) -> list[tuple[str, str]]:
         """See `FieldReader`."""
@@ -274,11 +387,10 @@ class TagReader:
             self._emit(pieces, buffer.last(len(buffer.text)))
         elif self._name:
             rest = self._rest()
-            pieces += [
-                (name, value)
-                for name, start, end in self._tags.values(rest, 1, self._opened)
-                if (value := rest[start:end].strip())
-            ]
+            for name, start, end in self._tags.values(rest, 1, self._opened):
+                value = rest[start:end].strip()
+                if value:
+                    pieces.append((name, value))
         self._buffer, self._name, self._doubtful = Buffer(), "", None
         return pieces
 
@@ -291,26 +403,32 @@ class TagReader:
         self._buffer.text = "".join([self._buffer.text, *self._pending, text])
         self._pending.clear()
         pieces: list[tuple[str, str]] = []
-        while self._read_to_end(pieces) if self._name else self._read_to_opening(pieces):
+        while self._read_to_tag(pieces):
             pass
         return pieces
+
+    def _read_to_tag(self, pieces: list[tuple[str, str]]) -> bool:
+        if self._name:
+            return self._read_to_end(pieces)
+        return self._read_to_opening(pieces)
 
     def _read_to_opening(self, pieces: list[tuple[str, str]]) -> bool:
         """Parse up to and including the next opening tag; False if there is none."""
         buffer = self._buffer
-        opening = self._tags.opening.search(buffer.text, buffer.at)
+        opening = self._tags.opening.search(buffer.text, buffer.offset)
         if self._ended:
             self._read_on(pieces, opening)
         end = self._safe_end() if opening is None else opening.start()
-        if buffer.text[buffer.at : end].strip(" \t"):
+        if buffer.text[buffer.offset : end].strip(" \t"):
             self._is_behind_end = False
         if opening is None:
             if self._ended:
-                self._behind.append(buffer.text[buffer.at : end])
-            buffer.at = end
+                self._behind.append(buffer.text[buffer.offset : end])
+            buffer.offset = end
             return False
         is_first_of_line = starts_line(buffer.text, end)
-        self._name, self._is_real = opening[1], is_first_of_line or self._is_behind_end
+        self._name = opening[1]
+        self._is_real = is_first_of_line or self._is_behind_end
         self._is_emitted = _begins(
             self._opened,
             self._name,
@@ -325,84 +443,95 @@ class TagReader:
         """Parse up to the last end tag before the next opening tag: the value extends that far."""
         buffer = self._buffer
         stop = len(buffer.text) if opening is None else opening.start()
-        for closing in self._tags.closing[self._ended].finditer(buffer.text, buffer.at, stop):
-            at, end = closing.span()
-            value = buffer.add("".join([*self._behind, buffer.text[buffer.at : at]]))
+        for closing in self._tags.closing[self._ended].finditer(buffer.text, buffer.offset, stop):
+            start, end = closing.span()
+            value = buffer.add("".join([*self._behind, buffer.text[buffer.offset : start]]))
             if value and self._is_emitted:
                 pieces.append((self._ended, value))
-            buffer.at, self._behind, self._is_behind_end = end, [closing[0]], True
+            buffer.offset = end
+            self._behind = [closing[0]]
+            self._is_behind_end = True
 
     def _read_to_end(self, pieces: list[tuple[str, str]]) -> bool:
         """Parse the value up to the next tag that may end it; False if there is none."""
         buffer = self._buffer
-        found = self._tags.ending[self._name].search(buffer.text, buffer.at)
-        if found is None:
+        tag = self._tags.ending[self._name].search(buffer.text, buffer.offset)
+        if tag is None:
             self._emit_or_keep(pieces, self._safe_end())
             return False
-        at, end = found.span()
-        if found[1] is None:
-            self._close(pieces, at, end)
+        start, end = tag.span()
+        opened_name = tag[1]
+        if opened_name is None:
+            self._close(pieces, start, end)
             return True
-        if starts_line(buffer.text, at):
-            self._emit_or_keep(pieces, at)
-            self._doubtful = [] if self._doubtful is None else self._doubtful
-            if found[1] == self._name and not self._is_real:
+        if starts_line(buffer.text, start):
+            self._emit_or_keep(pieces, start)
+            if self._doubtful is None:
+                self._doubtful = []
+            if opened_name == self._name and not self._is_real:
+                # The first tag was a mention, and the field starts here.
                 buffer.text, self._name, self._doubtful = self._rest(), "", None
                 buffer.open(1)
                 return True
         self._emit_or_keep(pieces, end)
         return True
 
-    def _close(self, pieces: list[tuple[str, str]], at: int, end: int) -> None:
+    def _close(self, pieces: list[tuple[str, str]], start: int, end: int) -> None:
         """End the value at its end tag; doubtful text is part of it."""
         buffer = self._buffer
         if self._doubtful is not None:
-            before = "".join([*self._doubtful, buffer.text[buffer.at : at]])
-            buffer.text, buffer.at = before + buffer.text[at:], 0
-            at, end = len(before), len(before) + end - at
-        self._emit(pieces, buffer.take(at))
-        self._ended, self._behind = self._name, [buffer.text[at:end]]
-        buffer.at, self._name, self._doubtful, self._is_behind_end = end, "", None, True
+            before = "".join([*self._doubtful, buffer.text[buffer.offset : start]])
+            buffer.text, buffer.offset = before + buffer.text[start:], 0
+            start, end = len(before), len(before) + end - start
+        self._emit(pieces, buffer.take(start))
+        self._ended, self._behind = self._name, [buffer.text[start:end]]
+        buffer.offset = end
+        self._name, self._doubtful, self._is_behind_end = "", None, True
 
     def _rest(self) -> str:
         """The text from the tag that ended the value, with the line feed before it."""
-        return "".join(["\n", *(self._doubtful or ()), self._buffer.text[self._buffer.at :]])
+        buffer = self._buffer
+        return "".join(["\n", *(self._doubtful or ()), buffer.text[buffer.offset :]])
 
     def _emit_or_keep(self, pieces: list[tuple[str, str]], end: int) -> None:
         buffer = self._buffer
         if self._doubtful is None:
             self._emit(pieces, buffer.take(end))
         else:
-            self._doubtful.append(buffer.text[buffer.at : end])
-            buffer.at = end
+            self._doubtful.append(buffer.text[buffer.offset : end])
+            buffer.offset = end
 
     def _emit(self, pieces: list[tuple[str, str]], value: str) -> None:
         if value and self._is_emitted:
             pieces.append((self._name, value))
 
     def _safe_end(self) -> int:
-        """The position up to which the text cannot become part of a tag."""
+        """The offset up to which the text cannot become part of a tag."""
         text = self._buffer.text
         self._waits = ""
-        at = text.rfind("<", self._buffer.at)
-        if at < 0:
+        start = text.rfind("<", self._buffer.offset)
+        if start < 0:
             return len(text)
-        tail = text[at:]
+        tail = text[start:]
         name = self._name or self._ended
-        closing = f"</{name}"
-        if name and (
-            closing.startswith(tail)
-            or (tail.startswith(closing) and not tail[len(closing) :].strip())
-        ):
+        if name and _may_close(tail, name):
             self._waits = "closing" if tail[-1].isspace() else ""
-            return at
-        if self._name and not starts_line(text, at):
+            return start
+        if self._name and not starts_line(text, start):
             return len(text)
         for name in self._tags.closing:
             opening = f"<{name}"
             if opening.startswith(tail):
-                return at
+                return start
             if tail.startswith(opening) and tail[len(opening)].isspace():
                 self._waits = "opening"
-                return at
+                return start
         return len(text)
+
+
+def _may_close(tail: str, name: str) -> bool:
+    """Whether the end of a text may be the beginning of a field's end tag."""
+    closing = f"</{name}"
+    if closing.startswith(tail):
+        return True
+    return tail.startswith(closing) and not tail[len(closing) :].strip()

@@ -6,7 +6,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ferrule.adapters.render import calls_output
+from ferrule.adapters.fields import calls_output
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, InputError, SignatureError
 from ferrule.programs.asking.ask import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule import events
 from ferrule.acts import Act, Tell
-from ferrule.adapters.render import calls_output
+from ferrule.adapters.fields import calls_output
 from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
 from ferrule.programs.asking.ask import Answering, Asker, ask_model, calls_natively, validated
 from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs

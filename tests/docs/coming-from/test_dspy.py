@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -11,7 +12,9 @@ from name_tables import name_in, resolve, rows_of
 
 import ferrule
 from ferrule.compat import dspy
+from ferrule.compat.dspy.checked_adapters import REFUSED_METHODS
 
+ROOT = Path(__file__).parents[3]
 PAGE = "docs/coming-from/dspy.md"
 HEAD, ROWS = rows_of(PAGE)
 
@@ -60,6 +63,14 @@ def test_the_page_has_one_table_of_four_columns() -> None:
     assert len(names) == len(set(names))
 
 
+def test_the_page_names_every_method_of_adapters_that_is_refused() -> None:
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    section = text.partition("## Methods of adapters")[2].partition("## What still differs")[0]
+    items = re.findall(r"^- ([^:]*):", section, re.MULTILINE)
+    named = {name for item in items for name in re.findall(r"`(\w+)`", item)}
+    assert named == {*REFUSED_METHODS}
+
+
 def test_every_name_of_dspy_and_of_the_facade_is_in_the_table() -> None:
     """Compatibility: every public name of DSPy's pages, and every name that the facade has."""
     names = {name_in(row[0]) for row in ROWS}
@@ -95,7 +106,7 @@ def test_every_row_tells_the_truth(name: str, kind: str, core: str) -> None:
 
 def test_every_page_of_dspy_that_the_facade_knows_can_be_imported() -> None:
     """Compatibility: submodule paths work, as attributes and in imports; a misspelled one does not."""
-    assert dspy.adapters.chat_adapter.ChatAdapter is ferrule.ChatAdapter
+    assert dspy.adapters.chat_adapter.ChatAdapter is dspy.ChatAdapter
     assert (
         importlib.import_module("ferrule.compat.dspy.adapters.types.tool").ToolCalls
         is dspy.ToolCalls

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import ferrule
+from ferrule.compat.dspy.checked_adapters import Adapter, ChatAdapter, JSONAdapter, XMLAdapter
 from ferrule.compat.dspy.programs import (
     ChainOfThought,
     Module,

@@ -205,56 +205,70 @@ def clear_all_confirmations():
 
 
 class ChatAdapter(ferrule.JSONAdapter):
-    """Asks for JSON, as udspy's `ChatAdapter` does. Subclasses may override its methods under udspy's names."""
+    """Asks for JSON, as udspy's `ChatAdapter` does, and has its methods under udspy's names.
 
-    honoured = frozenset({
-        "format_instructions", "format_inputs", "format_output_instructions", "format_user_request", "format_tool_schemas", "parse_outputs",
-    })  # fmt: skip
+    A subclass may override them, except for two that ferrule would never call.
+    """
 
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
-        if "format_tool_schemas" in vars(cls):
-            raise ferrule.ConfigurationError(
-                f"`{cls.__name__}.format_tool_schemas` would not be called: tools are declared as they are.",
-            )
+        for name, instead in _NEVER_CALLED.items():
+            if getattr(cls, name, None) is not getattr(ChatAdapter, name, None):
+                raise ferrule.ConfigurationError(
+                    f"`{cls.__name__}.{name}` would not be called: {instead}.",
+                )
 
     def __init__(self, **options):
         super().__init__(
             **{"use_native_function_calling": None, "fallback": ferrule.ChatAdapter(), **options},
         )
 
+    def format_instructions(self, signature):
+        return super().format_system_message(signature)
 
-def _user_message(self, signature, inputs, prefix="", suffix="", main_request=False):
-    body = (self.format_user_request if main_request else self.format_inputs)(signature, inputs)
-    return "\n\n".join(part for part in (prefix, body, suffix) if part)
+    def format_inputs(self, signature, inputs):
+        return super().format_user_message_content(signature, inputs)
+
+    def format_output_instructions(self, signature):
+        return super().user_message_output_requirements(signature)
+
+    def format_user_request(self, signature, inputs):
+        parts = [
+            self.format_inputs(signature, inputs),
+            self.format_output_instructions(signature),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def format_tool_schemas(self, tools):
+        return [self.format_tool_schema(tool) for tool in tools]
+
+    def parse_outputs(self, signature, completion):
+        return super().parse(signature, completion)
+
+    # The pieces that ferrule calls, each written with udspy's.
+
+    def format_system_message(self, signature):
+        return self.format_instructions(signature)
+
+    def format_user_message_content(
+        self,
+        signature,
+        inputs,
+        prefix="",
+        suffix="",
+        main_request=False,
+    ):
+        if main_request:
+            body = self.format_user_request(signature, inputs)
+        else:
+            body = self.format_inputs(signature, inputs)
+        return "\n\n".join(part for part in (prefix, body, suffix) if part)
+
+    def parse(self, signature, completion):
+        return self.parse_outputs(signature, completion)
 
 
-def _user_request(self, signature, inputs):
-    return "\n\n".join(
-        filter(
-            None,
-            (self.format_inputs(signature, inputs), self.format_output_instructions(signature)),
-        ),
-    )
-
-
-# Set after the class is created: so the adapter itself overrides nothing, and keeps the faster
-# rendering.
-_JSON = ferrule.JSONAdapter
-ChatAdapter.format_instructions, ChatAdapter.format_inputs = (
-    _JSON.format_system_message,
-    _JSON.format_user_message_content,
-)
-ChatAdapter.format_output_instructions, ChatAdapter.parse_outputs = (
-    _JSON.user_message_output_requirements,
-    _JSON.parse,
-)
-ChatAdapter.format_user_request = _user_request
-ChatAdapter.format_tool_schemas = lambda self, tools: [
-    self.format_tool_schema(tool) for tool in tools
-]
-ChatAdapter.format_system_message = lambda self, signature: self.format_instructions(signature)
-ChatAdapter.parse, ChatAdapter.format_user_message_content = (
-    lambda self, *given: self.parse_outputs(*given),
-    _user_message,
-)
+_NEVER_CALLED = {
+    "format_tool_schemas": "tools are declared as they are",
+    "process_chunk": "override `reader`, which returns a parser for one streamed answer",
+}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule import events
 from ferrule.acts import Act, CallModel, Conditions, Once, Tell, Within
 from ferrule.adapters.chat import ChatAdapter
-from ferrule.adapters.render import tool_inputs
+from ferrule.adapters.fields import tool_inputs
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.acts import CallTools
-from ferrule.adapters.render import RenderedText, tool_inputs
+from ferrule.adapters.fields import tool_inputs
+from ferrule.adapters.render import RenderedText
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.adapters.render import tool_inputs
+from ferrule.adapters.fields import tool_inputs
 from ferrule.encoding.repair import kind_of
 from ferrule.errors import ToolCallError, ToolDefinitionError, shown
 from ferrule.tools.definition.export import wire_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ferrule.adapters.render import calls_output
+from ferrule.adapters.fields import calls_output
 from ferrule.record import replace
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox

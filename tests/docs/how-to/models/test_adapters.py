@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from ferrule import ChatAdapter, JSONAdapter, Signature, XMLAdapter
-from ferrule.adapters.overrides import REFUSED
-
-PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "models" / "adapters.md"
 
 
 def test_every_block_of_the_page_runs(execute) -> None:
@@ -20,16 +14,6 @@ def test_every_block_of_the_page_runs(execute) -> None:
 
 def test_no_link_of_the_page_is_broken(links) -> None:
     assert links("docs/how-to/models/adapters.md") == []
-
-
-def test_the_page_names_every_override_that_is_refused() -> None:
-    table = PAGE.read_text(encoding="utf-8").partition("| of DSPy or udspy")[2]
-    named = {
-        name
-        for row in re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
-        for name in re.findall(r"`(\w+)`", row)
-    }
-    assert named == {*REFUSED}
 
 
 @pytest.mark.parametrize(
