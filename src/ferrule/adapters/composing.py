@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Response
 
-Adapter = Any
+_Adapter = Any
 """`ferrule.adapters.adapter.Adapter`, which imports this module."""
 USER, ASSISTANT = "format_user_message_content", "format_assistant_message_content"
 PIECES = (
@@ -77,7 +77,7 @@ def overridden_pieces(cls: type[Any], base: type[Any]) -> frozenset[str]:
 
 
 def compose_opening(
-    adapter: Adapter,
+    adapter: _Adapter,
     signature: type[Signature],
     inputs: Mapping[str, Any],
     *,
@@ -97,7 +97,7 @@ def compose_opening(
 
 
 def compose(
-    adapter: Adapter,
+    adapter: _Adapter,
     signature: type[Signature],
     demos: Iterable[Any],
     inputs: Mapping[str, Any],
@@ -150,7 +150,7 @@ def compose(
 class PieceWriter(Record):
     """Renders fields with the pieces that an adapter overrides, in a signature that has them."""
 
-    adapter: Adapter
+    adapter: _Adapter
     signature: type[Signature]
 
     def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
@@ -168,7 +168,7 @@ class PieceWriter(Record):
         return _unpack_parts(_checked_text(self.adapter, ASSISTANT, text), fields)
 
 
-def compose_fields(adapter: Adapter, fields: Mapping[str, Any]) -> list[Piece]:
+def compose_fields(adapter: _Adapter, fields: Mapping[str, Any]) -> list[Piece]:
     """Render fields as `format_user_message_content` does, as the inputs of a signature."""
     declared: dict[str, Any] = {name: (Any, declare("input")) for name in fields}
     signature: Any = Signature({**declared, "next": declare("output")})
@@ -176,7 +176,7 @@ def compose_fields(adapter: Adapter, fields: Mapping[str, Any]) -> list[Piece]:
 
 
 def compose_answer(
-    adapter: Adapter,
+    adapter: _Adapter,
     signature: type[Signature],
     outputs: Mapping[str, Any],
 ) -> Content:
@@ -185,7 +185,7 @@ def compose_answer(
     return content_of(writer.render_answer(as_read(signature, outputs)))
 
 
-def _checked_text(adapter: Adapter, piece: str, text: Any) -> str:
+def _checked_text(adapter: _Adapter, piece: str, text: Any) -> str:
     if not isinstance(text, str):
         raise ConfigurationError(
             f"`{type(adapter).__name__}.{piece}` returns text, found {shown(text)}.",
@@ -206,7 +206,7 @@ def _unpack_parts(text: str, values: Mapping[str, Any]) -> list[Piece]:
     return [parts.get(piece, piece) for piece in re.split(f"({encoded})", text)]
 
 
-def _read_messages(adapter: Adapter, piece: str, messages: Any) -> list[Message]:
+def _read_messages(adapter: _Adapter, piece: str, messages: Any) -> list[Message]:
     """The messages that a piece returned; raises `ToolCallError` (`invalid_request`) for others."""
     from ferrule.values.conversation.history import History
 
@@ -232,7 +232,7 @@ ReadOwnForm = Callable[..., dict[str, Any]]
 
 
 def read_with_override(
-    adapter: Adapter,
+    adapter: _Adapter,
     read_own_form: ReadOwnForm,
     signature: type[Signature],
     response: Response,
@@ -265,7 +265,7 @@ def read_with_override(
 
 
 def _parse_with_override(
-    adapter: Adapter,
+    adapter: _Adapter,
     signature: type[Signature],
     response: Response,
 ) -> dict[str, Any]:
