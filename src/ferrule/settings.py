@@ -88,19 +88,23 @@ class Settings(SimpleNamespace):
 class Scope:
     """The settings, frame and tool call in force. Immutable; each tool call gets a new one."""
 
-    __slots__ = ("call", "frame", "overrides")
+    __slots__ = ("call", "frame", "is_adapters_work", "overrides")
 
     def __init__(
         self,
         overrides: Mapping[str, Any] = _NO_OVERRIDES,
         frame: Any = None,
         call: Any = None,
+        *,
+        is_adapters_work: bool = False,
     ) -> None:
         self.overrides = overrides
         self.frame = frame
         """The frame of the run whose `forward` is executing here, or None."""
         self.call = call
         """The tool call that is executing here (see `runs.observers`), or None."""
+        self.is_adapters_work = is_adapters_work
+        """Whether a run's adapter is at work here: the run itself sends the adapter's events."""
 
     @property
     def tell(self) -> Any:

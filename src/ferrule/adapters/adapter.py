@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
@@ -22,7 +21,7 @@ from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.render import as_read, field_description, join_pieces, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
 from ferrule.record import MutableRecord, Record
-from ferrule.settings import current, is_observed, scope
+from ferrule.settings import Scope, current, entered, is_observed, scope
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import (
     NO_TOOLS,
@@ -49,8 +48,6 @@ _MOST_SHOWN = 400
 _CALL_CODES = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
 _SETTINGS = ("use_native_function_calling", "fallback", "repairs")
 _NO_SETTINGS: Mapping[str, Any] = {}
-_WORKS_FOR_RUN: ContextVar[bool] = ContextVar("adapter_works_for_run", default=False)
-"""Whether a run called the adapter. The run sends the events of its adapter itself."""
 
 
 class _PromptParts(Record):
@@ -652,16 +649,16 @@ class Adapter:
 
 def _is_direct_call() -> bool:
     """Whether user code called the adapter, and observers want to know."""
-    return is_observed() and not _WORKS_FOR_RUN.get()
+    return is_observed() and not scope().is_adapters_work
 
 
-@contextmanager
-def _working_for_run() -> Generator[None]:
-    token = _WORKS_FOR_RUN.set(True)
-    try:
-        yield
-    finally:
-        _WORKS_FOR_RUN.reset(token)
+def _working_for_run() -> AbstractContextManager[Any]:
+    """A block in which overridden pieces call each other and the pieces of their base class.
+
+    These calls send no events: the run sends its adapter's events itself.
+    """
+    here = scope()
+    return entered(Scope(here.overrides, here.frame, here.call, is_adapters_work=True))
 
 
 def _events_around(
