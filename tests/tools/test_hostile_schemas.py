@@ -14,7 +14,7 @@ from ferrule.schema.explain import SchemaCheck
 from ferrule.schema.patterns import is_pattern
 from ferrule.schema.words import describe_schema
 from ferrule.tools.arguments import repairs
-from ferrule.tools.mcp.schema_check import MCPChecker
+from ferrule.tools.mcp.checker import MCPChecker
 
 
 def doubling(levels: int, keyword: str = "anyOf") -> dict[str, Any]:

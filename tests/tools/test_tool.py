@@ -183,7 +183,7 @@ class TestConstructor:
         assert Tool(add, desc="Adds").description == "Adds"
 
     def test_refuses_two_different_descriptions(self):
-        with pytest.raises(ToolDefinitionError, match="two descriptions"):
+        with pytest.raises(ToolDefinitionError, match="two values for `description`"):
             Tool(add, description="one", desc="two")
 
     def test_takes_dspys_arguments_by_position_and_by_name(self):

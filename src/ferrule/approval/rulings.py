@@ -79,8 +79,10 @@ def denial_reasons(calls: Sequence[CheckedCall], policies: Sequence[Policy]) -> 
     reasons: list[str | None] = []
     for checked in calls:
         rule = rule_for(policies, checked.tool, checked.arguments.shown)
-        is_denied = rule is not None and rule.verdict == "deny"
-        reasons.append(rule.reason if is_denied else None)
+        if rule is not None and rule.verdict == "deny":
+            reasons.append(rule.reason)
+        else:
+            reasons.append(None)
     return reasons
 
 

@@ -44,10 +44,10 @@ def is_mcp_entry(thing: Any) -> bool:
     return type(thing).__module__.startswith(("mcp.", "mcp_types")) and hasattr(thing, "name")
 
 
-def tool_parts(thing: Any) -> dict[str, Any]:
+def tool_options(thing: Any) -> dict[str, Any]:
     """The arguments of `Tool(...)` for a callable, a LangChain tool, an MCP list entry, or a declaration (canonical or flat)."""
     if is_langchain_tool(thing):
-        return langchain_parts(thing)
+        return langchain_options(thing)
     if is_mcp_entry(thing):
         from ferrule.tools.mcp.tool import mcp_tool_options
 
@@ -70,7 +70,7 @@ def tool_parts(thing: Any) -> dict[str, Any]:
     raise ToolDefinitionError(msg)
 
 
-def langchain_parts(tool: Any) -> dict[str, Any]:
+def langchain_options(tool: Any) -> dict[str, Any]:
     """The arguments of `Tool(...)` for a LangChain tool. The schema leaves out injected arguments, which LangChain itself fills in."""
     if not is_langchain_tool(tool):
         raise ToolDefinitionError(

@@ -13,12 +13,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, overload
 
 from pydantic import ConfigDict, model_validator
 
-from ferrule.tools.arguments.exact_checker import ExactChecker
-from ferrule.tools.definition import attributes
-from ferrule.tools.definition.constructor import define_tool, unknown_options
+from ferrule.approval.direct_calls import consent
+from ferrule.tools.arguments.checker import Checker
+from ferrule.tools.definition.attributes import (
+    READY,
+    ToolAttributes,
+    constructor_arguments,
+    instance_state,
+)
+from ferrule.tools.definition.binding import (
+    bind_positional,
+    bound_method,
+    fill_context,
+    split_context,
+)
+from ferrule.tools.definition.constructor import define_tool
 from ferrule.tools.definition.deps import accept_no_deps
 from ferrule.tools.definition.export import call_schema, tool_line, tool_state
-from ferrule.tools.definition.parameters import build_parameters
+from ferrule.tools.definition.options import ToolOptions, read_options
+from ferrule.tools.definition.parameters import Parameters, build_parameters
 from ferrule.tools.execution.run import (
     acall_directly,
     arun_directly,
@@ -28,53 +41,59 @@ from ferrule.tools.execution.run import (
 )
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.content.type import Type
-from ferrule.values.tracebacks import callers_frames, trim
+from ferrule.values.tracebacks import callers_frames
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from ferrule.tools.definition.constructor import Effect, Flags, WhenUnknown
-    from ferrule.tools.definition.mcp import MCPDefinition
-    from ferrule.tools.mcp.schema_check import MCPChecker
+    from ferrule.tools.mcp.checker import MCPChecker
     from ferrule.tools.mcp.tool import Caller
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.calls.context import Context
 
 
-class Tool(attributes.ToolAttributes, Type, late=True):
-    """A callable that a model may call: `Tool(function)`, `@tool`, or `Tool("name", "description", function, schema)`.
+class Tool(ToolAttributes, Type, late=True):
+    """A callable that a model may call.
 
-    Name, description (the docstring), types and schema are read from the function unless they are
-    given. Calling the tool, `tool(...)` or `await tool.acall(...)`, checks and coerces the
-    arguments and then runs the function; what the function raises passes through.
+    Three ways to make one are accepted: `Tool(function)` with DSPy's further arguments,
+    `@tool(...)`, and `Tool("name", "description", function, schema)`. Name, description (the
+    docstring), types and schema are read from the function unless they are given. Calling the tool,
+    `tool(...)` or `await tool.acall(...)`, checks and coerces the arguments and then runs the
+    function; what the function raises passes through.
 
     Args:
-        func_or_name: The function, or the tool's name. After a name, the positional arguments are
-        description, `callable`, `schema` and
-            `mcp_server`. After a function they are name, description, `args`, `arg_types` and
-            `arg_desc`.
-        positional: The positional arguments described above. name: The tool's name. description:
-        What the tool does, for the model. args: By parameter, a description or a JSON schema that
-        replaces the one read from the function. arg_types: By parameter, a type that replaces the
-        annotation. arg_desc: By parameter, a description. desc: The same as `description`. func:
-        `func_or_name` as a keyword. callable: The function. Its first parameter, if named `self` or
-        `caller`, is filled by `tool.call(caller, ...)`. schema: A JSON schema of all arguments.
-        Without a function, the tool is only declared: it cannot run. mcp_server: The name of the
-        MCP server that has the tool. mcp: That server's definition of the tool.
+        func_or_name: The function, or the tool's name.
+        positional: After a function: name, description, `args`, `arg_types` and `arg_desc`. After a
+            name: description, `callable`, `schema` and `mcp_server`.
+        func: The function. Without one, `schema` is needed, and the tool is only declared: it
+            cannot run.
+        callable: Another spelling of `func`. A first parameter named `self` or `caller` is then
+            filled by `tool.call(caller, ...)`.
+        name: The tool's name; the function's by default.
+        description: What the tool does, for the model; the docstring by default.
+        desc: Another spelling of `description`.
+        args: By parameter, a description or a JSON schema that replaces the one read from the
+            function.
+        arg_types: By parameter, a type that replaces the annotation.
+        arg_desc: By parameter, a description.
+        schema: A JSON schema of all arguments.
+        mcp_server: The name of the MCP server that has the tool.
+        mcp: That server's definition of the tool.
         require_confirmation: True, `"destructive"`, `ask(...)` or a function of the arguments:
-        whether a person must agree to a call. effect: What a call changes: `"read"`,
-        `"idempotent"`, `"transactional"` or `"once"` (the default). A crashed call with effect
-            `"once"` is not repeated.
+            whether a person must agree to a call.
+        effect: What a call changes: `"read"`, `"idempotent"`, `"transactional"` or `"once"` (the
+            default). A crashed call with effect `"once"` is not repeated.
         reconcile: Called with the call's key and arguments before a repetition. Returns the call's
-        result, `NotDone` or `Unknown`. unknown: What to do if it is unknown whether a crashed call
-        ran: `"ask"` a person, `"tell"` the model, or `"fail"`. timeout_s: The time limit of a call
-        in seconds. concurrent: Whether calls of one step may run at the same time.
-        `Toolbox(concurrent=False)` turns it off for all its tools. keywords: No other option is
-        accepted; a misspelled one raises.
+            result, `NotDone` or `Unknown`.
+        unknown: What to do if it is unknown whether a crashed call ran: `"ask"` a person, `"tell"`
+            the model, or `"fail"`.
+        timeout_s: The time limit of a call in seconds.
+        concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
+            turns it off for all its tools.
 
     Raises:
-        ToolDefinitionError: A model could not call the tool.
+        ToolDefinitionError: A model could not call the tool, or an option is unknown.
 
     """
 
@@ -101,91 +120,47 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     mcp_server: str | None
     """None for a local tool."""
     if TYPE_CHECKING:
-        _checker: ExactChecker | MCPChecker | None
+        _checker: Checker | MCPChecker | None
         _declaration: dict[str, Any] | None
 
-    @overload
     def __init__(
-        self,
-        func_or_name: Callable[..., Any],
-        name: str | None = None,
-        description: str | None = None,
-        args: Mapping[str, Any] | None = None,
-        arg_types: Mapping[str, Any] | None = None,
-        arg_desc: Mapping[str, str] | None = None,
-        *,
-        desc: str | None = None,
-        schema: Mapping[str, Any] | None = None,
-        mcp_server: str | None = None,
-        **flags: Unpack[Flags],
-    ) -> None: ...
-    @overload
-    def __init__(
-        self,
-        name: str,
-        description: str | None = None,
-        callable: Callable[..., Any] | None = None,
-        schema: Mapping[str, Any] | None = None,
-        mcp_server: str | None = None,
-        **flags: Unpack[Flags],
-    ) -> None: ...
-    @overload
-    def __init__(self, *, func: Callable[..., Any], **keywords: Any) -> None: ...
-    def __init__(  # pyright: ignore[reportInconsistentOverload]  the first argument has two names
         self,
         func_or_name: Callable[..., Any] | str | None = None,
         *positional: Any,
-        name: str | None = None,
-        description: str | None = None,
-        args: Mapping[str, Any] | None = None,
-        arg_types: Mapping[str, Any] | None = None,
-        arg_desc: Mapping[str, str] | None = None,
-        desc: str | None = None,
-        func: Callable[..., Any] | None = None,
-        callable: Callable[..., Any] | None = None,
-        schema: Mapping[str, Any] | None = None,
-        mcp_server: str | None = None,
-        mcp: MCPDefinition | None = None,
-        require_confirmation: bool | str | Callable[[dict[str, Any]], object] = False,
-        effect: Effect | None = None,
-        reconcile: Callable[..., Any] | None = None,
-        unknown: WhenUnknown = "ask",
-        timeout_s: float | None = None,
-        concurrent: bool = True,
-        **keywords: Any,
+        **options: Unpack[ToolOptions],
     ) -> None:
-        options = dict(locals())
-        if keywords:
-            raise unknown_options(keywords)
-        made, found = define_tool(
-            (func_or_name, *positional) if positional or func_or_name is not None else (),
-            options,
-        )
+        values, with_caller = read_options((func_or_name, *positional), options)
+        definition, function_spec = define_tool(values, with_caller=with_caller)
         # `BaseModel.__init__` would build a validator, and run it on fields that are computed only
         # when they are read.
-        object.__setattr__(self, "__dict__", attributes.instance_state(made, found))
-        object.__setattr__(self, "__pydantic_fields_set__", set(attributes.READY))
+        object.__setattr__(self, "__dict__", instance_state(definition, function_spec))
+        object.__setattr__(self, "__pydantic_fields_set__", set(READY))
         object.__setattr__(self, "__pydantic_extra__", None)
         object.__setattr__(self, "__pydantic_private__", None)
 
     # -- from other things
-    # -------------------------------------------------------------------------------------
 
     @classmethod
     def of(cls, thing: Any) -> Tool:
-        """Make a tool from a callable, a LangChain tool, an MCP list entry or a declaration (canonical or flat). A `Tool` is unchanged."""
-        if isinstance(thing, (Tool, FunctionType)):
-            return thing if isinstance(thing, Tool) else cls(thing)
-        from ferrule.tools.sources import tool_parts  # late: most tools are functions
+        """Make a tool from any of the usual things. A `Tool` is unchanged.
 
-        return cls(**tool_parts(thing))
+        These are a callable, a LangChain tool, an entry of an MCP server's list, and a declaration
+        (canonical or flat).
+        """
+        if isinstance(thing, Tool):
+            return thing
+        if isinstance(thing, FunctionType):
+            return cls(thing)
+        from ferrule.tools.sources import tool_options  # late: most tools are functions
+
+        return cls(**tool_options(thing))
 
     @classmethod
     def from_langchain(cls, tool: Any) -> Tool:
         """Make a tool from a LangChain `BaseTool`, sync or async."""
-        from ferrule.tools.sources import langchain_parts
+        from ferrule.tools.sources import langchain_options
 
-        return cls(**langchain_parts(tool))
+        return cls(**langchain_options(tool))
 
     @overload
     @classmethod
@@ -195,8 +170,9 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     def from_mcp_tool(cls, session: Caller, tool: Any, **options: Any) -> Tool: ...
     @classmethod
     def from_mcp_tool(cls, *which: Any, **options: Any) -> Tool:
-        """Make a tool from an MCP server's tool: `(session, tool)` calls it through that session, `(mcp_tool, server_id)` only declares it.
+        """Make a tool from an MCP server's tool.
 
+        `(session, tool)` calls it through that session, `(mcp_tool, server_id)` only declares it.
         The MCP tool is the SDK's object or a dict. `options` are `name=` and the fields of
         `ConversionRules` and `ShowRules`: `trust=`, `confirm=`, ... Raises `ToolDefinitionError`
         for an entry that cannot be called.
@@ -207,7 +183,10 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     @classmethod
     def from_file(cls, filepath: str | Path, *, strict: bool = False) -> Tool | None:
-        """Load the function that is named like its file. Returns None if there is none; `strict` raises `ToolLoadError`. Runs the file."""
+        """Load the function that is named like its file. Runs the file.
+
+        Returns None if there is no such function; `strict` raises `ToolLoadError` instead.
+        """
         from ferrule.tools.sources import load_file
 
         return load_file(filepath, cls._from_file, strict=strict)
@@ -220,20 +199,25 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         *,
         strict: bool = False,
     ) -> list[Tool]:
-        """Load the tools in a folder (default `tools`), all or some by name, or in one file. Runs the files."""
+        """Load the tools in a folder, all or some by name, or in one file. Runs the files.
+
+        The default folder is `tools`.
+        """
         from ferrule.tools.sources import load_folder
 
         return load_folder(
             filepath,
             file_name,
             cls._from_file,
-            lambda each: each.name,
+            lambda tool: tool.name,
             strict=strict,
         )
 
     @classmethod
-    def _from_file(cls, name: str, found: Any) -> Tool:
-        return found if isinstance(found, Tool) else cls(name, None, found)
+    def _from_file(cls, name: str, value: Any) -> Tool:
+        if isinstance(value, Tool):
+            return value
+        return cls(name, None, value)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -244,33 +228,41 @@ class Tool(attributes.ToolAttributes, Type, late=True):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy of the tool with some options changed."""
         del deep
-        return type(self)(**attributes.constructor_arguments(self._given, update))
+        return type(self)(**constructor_arguments(self._definition, update))
 
     # -- description
-    # -------------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON schema of all arguments: a copy. For a tool of an MCP server, the schema that the server gave."""
-        return copy.deepcopy(
-            self._checked_by().parameters.schema if self.mcp is None else self.mcp.input_schema,
-        )
+        """The JSON schema of all arguments: a copy.
+
+        For a tool of an MCP server, this is the schema that the server gave.
+        """
+        schema = self._parameters().schema if self.mcp is None else self.mcp.input_schema
+        return copy.deepcopy(schema)
 
     @property
     def declaration(self) -> dict[str, Any]:
-        """The canonical `{"type": "function", "function": {...}}`, built once and shared: do not change it."""
-        found = self._declaration
-        if found is None:
-            body = {
+        """The canonical `{"type": "function", "function": {...}}`.
+
+        It is built once and shared: do not change it.
+        """
+        declaration = self._declaration
+        if declaration is None:
+            function = {
                 "name": self.wire_name,
                 "description": self.desc,
-                "parameters": self._checked_by().parameters.schema,
+                "parameters": self._parameters().schema,
             }
-            found = vars(self)["_declaration"] = {"type": "function", "function": body}
-        return found
+            declaration = {"type": "function", "function": function}
+            vars(self)["_declaration"] = declaration
+        return declaration
 
     def format_as_litellm_function_call(self) -> dict[str, Any]:
-        """`declaration` under DSPy's name: a copy. Arguments with a default are not required; the schema states the default."""
+        """`declaration` under DSPy's name: a copy.
+
+        Arguments with a default are not required; the schema states the default.
+        """
         return copy.deepcopy(self.declaration)
 
     to_openai_schema = format_as_litellm_function_call
@@ -282,21 +274,20 @@ class Tool(attributes.ToolAttributes, Type, late=True):
 
     def format(self) -> str:
         """The tool as one line of a prompt."""
-        return tool_line(self.name, self.desc, self._checked_by().parameters.schema)
+        return tool_line(self.name, self.desc, self._parameters().schema)
 
     def dump_state(self) -> dict[str, Any]:
         """Name, description, schema and flags as plain data, without the function."""
-        return tool_state(self._given, self.parameters)
+        return tool_state(self._definition, self.parameters)
 
     def __str__(self) -> str:
         return self.format()
 
     # -- calls
-    # -------------------------------------------------------------------------------------------------
 
     def prepare(self, args: dict[str, Any]) -> CheckedArguments:
         """Repair, coerce and check arguments. Raises `ToolArgumentsError` with every problem."""
-        return (self._checker or self._checked_by()).prepare(args)
+        return self._checked_by().prepare(args)
 
     def invoke(self, checked: CheckedArguments) -> Any:
         """Run the function on checked arguments, without another check or question."""
@@ -305,20 +296,23 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         return self.func(*checked.positional, **checked.named)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments and run the function. An async tool raises `AsyncToolError`, unless the settings convert it."""
-        try:  # what `callers_frames` does, without its cost
+        """Check the arguments and run the function.
+
+        An async tool raises `AsyncToolError`, unless the settings convert it.
+        """
+        with callers_frames:
             checked = self._ready(args, kwargs)
             if self.mcp is None:
                 return run_directly(self, checked)
             from ferrule.tools.mcp.tool import plain_value
 
             return plain_value(call_directly(self, checked))
-        except BaseException as error:
-            trim(error)
-            raise
 
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments and run the function without blocking the loop: an async function on it, a sync one in a thread."""
+        """Check the arguments and run the function without blocking the loop.
+
+        An async function runs on the loop, a sync one in a thread.
+        """
         with callers_frames:
             checked = self._ready(args, kwargs)
             if self.mcp is None:
@@ -328,7 +322,10 @@ class Tool(attributes.ToolAttributes, Type, late=True):
             return plain_value(await acall_directly(self, checked))
 
     def call_result(self, /, **kwargs: Any) -> ToolResult:
-        """Call the tool and return the whole `ToolResult`. For a tool of an MCP server, its `value` is the `MCPResult` with every block."""
+        """Call the tool and return the whole `ToolResult`.
+
+        For a tool of an MCP server, its `value` is the `MCPResult` with every block.
+        """
         return call_directly(self, self._ready((), kwargs))
 
     async def acall_result(self, /, **kwargs: Any) -> ToolResult:
@@ -340,13 +337,9 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         if self.mcp is not None:
             return await self.acall(**kwargs)
         checked = self._ready((), kwargs)
-        if self._found.caller:
-            checked = CheckedArguments(
-                (caller, *checked.positional[1:]),
-                checked.named,
-                checked.shown,
-                checked.repairs,
-            )
+        if self._function_spec.caller:
+            positional = (caller, *checked.positional[1:])
+            checked = CheckedArguments(positional, checked.named, checked.shown, checked.repairs)
         return await arun_directly(self, checked)
 
     def with_context(
@@ -355,55 +348,57 @@ class Tool(attributes.ToolAttributes, Type, late=True):
         context: Context[Any],
         caller: Any,
     ) -> CheckedArguments:
-        """Put the `Context` and the caller into checked arguments, unless they are there already."""
-        if self._found.context and not context.has_deps:
+        """Put the `Context` and the caller into checked arguments, unless they are there."""
+        if self._function_spec.context and not context.has_deps:
             accept_no_deps(self, context)
-        return attributes.fill_context(self._found, arguments, context, caller)
+        return fill_context(self._function_spec, arguments, context, caller)
 
     def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
-        """Check the arguments of a direct call. Raises `ConfirmationRequired` or `ConfirmationRejected` if a person must agree."""
-        args, kwargs, context = (
-            attributes.split_context(args, kwargs) if self.takes_context else (args, kwargs, None)
-        )
-        checked = self.prepare(
-            attributes.bind_positional(self.name, self._found.order, args, kwargs)
-            if args
-            else kwargs,
-        )
+        """Check the arguments of a direct call.
+
+        Raises `ConfirmationRequired` or `ConfirmationRejected` if a person must agree.
+        """
+        context = None
+        if self.takes_context:
+            args, kwargs, context = split_context(args, kwargs)
+        if args:
+            kwargs = bind_positional(self.name, self._function_spec.order, args, kwargs)
+        checked = self.prepare(kwargs)
         # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
-        if self.require_confirmation and (
-            self.mcp is None or getattr(self.func, "asks_directly", True)
-        ):
-            from ferrule.approval.direct_calls import consent
-
+        asks = self.mcp is None or getattr(self.func, "asks_directly", True)
+        if self.require_confirmation and asks:
             checked = consent(self, checked)
-        return checked if context is None else self.with_context(checked, context, None)
+        if context is None:
+            return checked
+        return self.with_context(checked, context, None)
 
-    def _checked_by(self) -> ExactChecker | MCPChecker:
+    def _parameters(self) -> Parameters:
+        return self._checked_by().parameters
+
+    def _checked_by(self) -> Checker | MCPChecker:
+        """The checker of the arguments, built on first use: it needs the schema."""
         checker = self._checker
         if checker is None:
-            if self.mcp is None:
-                checker = ExactChecker(
-                    self.name,
-                    self._found,
-                    build_parameters(self.name, self._found, self._given),
-                )
-            else:
-                from ferrule.tools.mcp.schema_check import MCPChecker
-
-                checker = MCPChecker(
-                    self.name,
-                    self.mcp.input_schema,
-                    lenient=getattr(self.func, "lenient", True),
-                )
+            checker = self._make_checker()
             vars(self)["_checker"] = checker
         return checker
+
+    def _make_checker(self) -> Checker | MCPChecker:
+        if self.mcp is None:
+            parameters = build_parameters(self.name, self._function_spec, self._definition)
+            return Checker(self.name, self._function_spec, parameters)
+        from ferrule.tools.mcp.checker import MCPChecker
+
+        lenient = getattr(self.func, "lenient", True)
+        return MCPChecker(self.name, self.mcp.input_schema, lenient=lenient)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
     @overload
     def __get__(self, instance: object, owner: type | None = None) -> Tool: ...
     def __get__(self, instance: object | None, owner: type | None = None) -> Tool:
-        """Bind a tool made of a method, as Python binds methods; any other tool is returned unchanged."""
-        function = attributes.bound_method(self.func, instance, owner)
-        return self if function is None else self.model_copy(update={"func": function})
+        """Bind a tool made of a method, as Python binds methods; other tools are unchanged."""
+        function = bound_method(self.func, instance, owner)
+        if function is None:
+            return self
+        return self.model_copy(update={"func": function})

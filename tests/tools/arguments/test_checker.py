@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.tools.tool import Tool
+from ferrule.values.calls.edit import edit_arguments
 
 
 class Inner(BaseModel):
@@ -721,3 +722,28 @@ def test_a_strict_model_refuses_python_values_of_another_type():
             },
         },
     ).keys() == {"booking.day"}
+
+
+def test_a_tool_changes_neither_the_record_of_its_call_nor_the_callers_list():
+    def book(guests: list[str], more: list[int] | None = None, rooms: list[int] = [1]) -> str:
+        guests.append("x")
+        rooms.append(2)
+        return f"{guests} {more} {rooms}"
+
+    tool, guests = Tool(book), ["Ada"]
+    checked = tool.prepare({"guests": guests})
+    for _ in range(2):
+        assert tool(guests=guests) == "['Ada', 'x'] None [1, 2]"
+    tool.invoke(checked)
+    assert guests == ["Ada"]
+    assert checked.shown == {"guests": ["Ada"], "more": None, "rooms": [1]}
+    assert tool.parameters["properties"]["rooms"]["default"] == [1]
+
+
+def test_an_edit_of_one_argument_keeps_the_lists_beside_it():
+    def book(guests: list[str], nights: int = 1) -> str:
+        return f"{guests} {nights}"
+
+    tool = Tool(book)
+    edited = edit_arguments(tool.prepare({"guests": ["Ada"]}), {"nights": 2}, tool.prepare)
+    assert (edited.named, edited.shown) == ({"guests": ["Ada"], "nights": 2},) * 2

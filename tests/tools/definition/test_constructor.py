@@ -121,7 +121,9 @@ def test_alternatives_in_a_given_schema_are_a_list(key: str) -> None:
 
 def test_a_function_is_given_once() -> None:
     """`func` and `callable` are two names of one option."""
-    with pytest.raises(ToolDefinitionError, match="a function twice: as `func` and as `callable`"):
+    with pytest.raises(
+        ToolDefinitionError, match=r"two values for `func`.*as `func`.*as `callable`"
+    ):
         Tool(func=act, callable=check)
 
 

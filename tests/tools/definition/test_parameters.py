@@ -14,9 +14,6 @@ from pydantic import AliasChoices, BaseModel, Field, SecretStr
 from typing_extensions import TypedDict
 
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
-from ferrule.tools.definition import parameters
-from ferrule.tools.definition.inspect_function import inspect_function
-from ferrule.tools.definition.parameters import build_parameters
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.edit import edit_arguments
 
@@ -343,68 +340,6 @@ def test_an_optional_argument_the_schema_hides_keeps_its_default():
     assert made(a=1) == (1, "default")
     with pytest.raises(ToolArgumentsError):
         made(a=1, secret="mine")
-
-
-def scale(text: str, times: int, by: float = 1.5, loud: bool = False) -> str:
-    """Scale.
-
-    Args:
-        text: What to scale, with a "quote".
-        by: The factor.
-    """
-    return f"{text}{times}{by}{loud}"
-
-
-def test_plain_parameters_have_the_schema_that_pydantic_gives(monkeypatch):
-    """No validator is built for them; the bytes a model sees are the same."""
-    quick = Tool(scale)
-    assert build_parameters("scale", inspect_function(scale, {}), Tool(scale)._given).plain
-    monkeypatch.setattr(parameters, "plain_parameters", lambda found: ())
-    slow = Tool(scale)
-    assert not build_parameters("scale", inspect_function(scale, {}), slow._given).plain
-    assert json.dumps(quick.declaration) == json.dumps(slow.declaration)
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        {"text": "a", "times": 2},
-        {"loud": True, "by": 2.5, "times": 2, "text": "a"},
-        {"text": "a", "times": 2, "by": 3},
-        {"text": "a", "times": "2"},
-        {"text": 5, "times": 2},
-        {"times": 2},
-        {"text": "a", "times": True},
-        {"text": "a", "times": 2, "more": 1},
-        {"text": "a", "times": 2, "by": float("nan")},
-        {"text": None, "times": 2},
-        None,
-    ],
-    ids=[
-        "defaults",
-        "all",
-        "int_as_float",
-        "text_as_int",
-        "int_as_text",
-        "missing",
-        "boolean",
-        "unknown",
-        "nan",
-        "null",
-        "none",
-    ],
-)
-def test_plain_arguments_are_taken_and_refused_as_pydantic_does(monkeypatch, args):
-    def outcome(tool):
-        try:
-            taken = tool.prepare(args)
-        except ToolArgumentsError as error:
-            return str(error)
-        return [*taken.named.items()], [*taken.shown.items()], taken.repairs
-
-    quick = outcome(Tool(scale))
-    monkeypatch.setattr(parameters, "plain_parameters", lambda found: ())
-    assert repr(outcome(Tool(scale))) == repr(quick)
 
 
 def test_a_parameter_with_several_aliases_is_known_by_each():

@@ -4,6 +4,10 @@ Arguments come from a model or from Python code; the result is `CheckedArguments
 `ToolArgumentsError` with every problem. Coercion comes before the check: "7" is accepted as an
 integer, "x" is not. A boolean is never a number. A number becomes text where only text fits; this
 repair is noted as `number_to_string`.
+
+Nearly all arguments are plain and fit as they are, so they are validated once, as given
+(`_accept_plain`). Everything else is tried unchanged, then repaired, then without a wrapping key;
+the problems of the first attempt are the ones that a model hears.
 """
 
 from __future__ import annotations
@@ -21,11 +25,7 @@ from ferrule.schema.failures import find_failures
 from ferrule.schema.iterables import read_iterators
 from ferrule.schema.nodes import admitted_types, is_object, mentions_type, other_properties
 from ferrule.schema.words import describe_schema, shorten_json
-from ferrule.tools.arguments.given_schema import (
-    build_validator,
-    check_by_schema,
-    json_view,
-)
+from ferrule.tools.arguments.given_schema import build_validator, check_by_schema, json_view
 from ferrule.tools.arguments.nested import (
     MODELS,
     copy_arguments,
@@ -42,25 +42,19 @@ from ferrule.values.calls.edit import Coerced
 from ferrule.values.content.late_model import is_field_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pydantic import TypeAdapter
+    from collections.abc import Mapping
 
     from ferrule.schema.validator import Validator
     from ferrule.tools.definition.inspect_function import FunctionSpec
-    from ferrule.tools.definition.parameters import Parameters
+    from ferrule.tools.definition.parameters import Adapter, Parameters
 
 _EXACT = frozenset({int, str, bool, type(None)})
-_NO_BOOLEANS = frozenset({int, str, type(None)})
 _NUMBERS = frozenset({int, float})
 _SCALARS = _EXACT | {float}
-_SCALAR_KINDS = frozenset({"string", "integer", "number", "boolean", "null"})
-_PLAIN = frozenset({*_EXACT, float, list, dict, tuple, set, frozenset})
-_MOST_ARGUMENTS = 1_000
+_PLAIN = frozenset({*_SCALARS, list, dict, tuple, set, frozenset})
 _NUMERIC = frozenset({"integer", "number"})
 _BOOLEAN = frozenset({"boolean"})
-# Raised by pydantic, or by a user's validator. They become problems for the model, which wrote the
-# value.
+_MOST_ARGUMENTS = 1_000
 _REFUSALS = (
     ValueError,
     TypeError,
@@ -71,24 +65,27 @@ _REFUSALS = (
     AssertionError,
     OSError,
 )
+"""What pydantic or a user's validator raises. It becomes a problem for the model, which wrote the
+value."""
 
 
 class Checker:
     """Checks the calls of one tool. Validators are built once."""
 
-    def __init__(self, tool: str, found: FunctionSpec, parameters: Parameters) -> None:
+    def __init__(self, tool: str, function_spec: FunctionSpec, parameters: Parameters) -> None:
         self.tool = tool
         self.parameters = parameters
-        self._found = found
-        self._positional = found.positional_only
+        self._function_spec = function_spec
+        self._positional = function_spec.positional_only
         self._names = parameters.names
-        self._aliased = any(name != own for name, own in parameters.names.items())
-        # Whether arguments that are plain scalars need no more checks after pydantic's.
+        self._has_aliases = any(name != target for name, target in parameters.names.items())
+        # Whether plain scalars need no more checks after pydantic's.
         self._is_plain = not (
-            parameters.by_hand
+            parameters.adapter is None
+            or parameters.by_hand
             or self._positional
-            or self._aliased
-            or found.caller
+            or self._has_aliases
+            or function_spec.caller
             or parameters.extra
             or parameters.open
             or "generator" in parameters.inside
@@ -99,141 +96,121 @@ class Checker:
         """The form of the arguments, in one line."""
         return describe_schema(self.parameters.schema)
 
-    @cached_property
-    def _validate(self) -> Callable[[Any], dict[str, Any]] | None:
-        adapter = self.parameters.adapter
-        return adapter().validator.validate_python if adapter is not None else None
-
     def prepare(self, args: Any) -> CheckedArguments:
-        """Return the checked and coerced arguments. Raises `ToolArgumentsError` with every problem."""
-        form: Any = type(args)  # pyright: ignore[reportUnknownVariableType]
-        if form is not dict or len(args) > _MOST_ARGUMENTS:
-            self._refuse_surplus(args)
-        validate = self._validate
-        if validate is None or not self._is_plain:
-            return self._prepare_with_repairs(self._copy(args))
-        own = args
-        if (
-            not self._is_scalar
-            and form is dict
-            and not _SCALARS.issuperset(map(type, args.values()))
-        ):
-            own = self._copy(args)
+        """Return the checked and coerced arguments.
+
+        Raises `ToolArgumentsError` with every problem.
+        """
+        self._refuse_surplus(args)
+        args = self._copy(args)
+        if self._is_plain and is_object(args):
+            accepted = self._accept_plain(args)
+            if accepted is not None:
+                return accepted
+        return self._prepare_with_repairs(args)
+
+    def _accept_plain(self, args: dict[str, Any]) -> CheckedArguments | None:
+        """The arguments if they are plain and fit as given; None if they need a closer look.
+
+        Only scalars whose type the validator left unchanged are judged here: then nothing was
+        coerced, there is nothing to note, and the values are their own JSON form.
+        """
+        adapter = self.parameters.adapter
+        if adapter is None:
+            return None
         try:
-            values: dict[str, Any] = validate(own)
+            values = adapter.validator.validate_python(args)
         except _REFUSALS:
-            return self._prepare_with_repairs(self._copy(own))
-        shown: dict[str, Any] = values
-        for name, value in values.items():
-            kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-            given = own.get(name, value)
-            if kind in _EXACT:
-                if type(given) is kind:
-                    continue
-            elif kind is float:
-                if value - value == 0.0 and type(given) in _NUMBERS:
-                    continue
-            elif kind is list and type(given) is list:
-                held: list[Any] = list(map(type, value))  # pyright: ignore[reportUnknownArgumentType]
-                if _NO_BOOLEANS.issuperset(held) and held == list(map(type, given)):  # pyright: ignore[reportUnknownArgumentType]
-                    if (
-                        shown is values
-                    ):  # a tool may change a list among its arguments: the record gets copies
-                        shown = dict(values)
-                    shown[name] = list(value)  # pyright: ignore[reportUnknownArgumentType]
-                    continue
-            misplaced = fit_numbers(own, self.parameters.schema)[1] if self._wants_numbers else []
-            found = self._accept(own, values, [], misplaced)
-            return found if isinstance(found, CheckedArguments) else self._prepare_with_repairs(own)
-        return Coerced((), values, shown, (), own, values)  # pyright: ignore[reportUnknownArgumentType]
+            return None
+        if all(_is_unchanged(value, args.get(name, value)) for name, value in values.items()):
+            return Coerced((), values, values, (), args, values)
+        # Booleans in the place of numbers are coerced by pydantic, and refused here.
+        misplaced: list[Problem] = []
+        if self._wants_numbers:
+            _, misplaced = fit_numbers(args, self.parameters.schema)
+        accepted = self._accept(args, values, [], misplaced)
+        return accepted if isinstance(accepted, CheckedArguments) else None
 
     def _copy(self, args: Any) -> Any:
         return copy_arguments(args, self._takes_items)
 
     def _takes_items(self, name: str) -> bool:
+        """Whether an argument is a list, so that an iterator passed for it is read."""
         schema = self.parameters.schema
-        found = admitted_types(self._properties.get(name, other_properties(schema)), schema)
-        return found is not None and "array" in found
+        types = admitted_types(self._properties.get(name, other_properties(schema)), schema)
+        return types is not None and "array" in types
 
     @property
     def _properties(self) -> dict[str, Any]:
         return self.parameters.schema.get("properties", {})
 
-    @cached_property
-    def _is_scalar(self) -> bool:
-        """Whether no argument is a list or an object."""
-        schema = self.parameters.schema
-        kinds = [admitted_types(each, schema) for each in self._properties.values()]
-        return all(found is not None and found <= _SCALAR_KINDS for found in kinds)
-
     # -- with repairs
-    # -----------------------------------------------------------------------------------------
 
     def _prepare_with_repairs(self, args: Any) -> CheckedArguments:
-        """Try the arguments unchanged, then repaired, then without a wrapping key. Reports the problems of the repaired ones."""
+        """Try the arguments unchanged, then repaired, then without a wrapping key.
+
+        Reports the problems of the repaired ones: these are the ones that remain.
+        """
         notes: list[str] = []
-        given = decode_object(args, notes)
-        if not is_object(given):
-            raise self._error([("", f"expected an object of arguments, got {shorten_json(given)}")])
-        self._refuse_surplus(given)
-        found = self._attempt(given, notes)
-        if isinstance(found, CheckedArguments):
-            return found
+        decoded = decode_object(args, notes)
+        if not is_object(decoded):
+            problem = f"expected an object of arguments, got {shorten_json(decoded)}"
+            raise self._error([("", problem)])
+        self._refuse_surplus(decoded)
+        outcome = self._attempt(decoded, notes)
+        if isinstance(outcome, CheckedArguments):
+            return outcome
         repair_notes = [*notes]
-        better = repair(given, self.parameters.schema, repair_notes)
+        repaired = repair(decoded, self.parameters.schema, repair_notes)
         if repair_notes != notes:
-            found = self._attempt(better, repair_notes)
-            if isinstance(found, CheckedArguments):
-                return found
-        inside = unwrap(given, self.tool, notes)
-        if inside is not None:
-            inner = self._attempt(repair(inside, self.parameters.schema, notes), notes)
-            if isinstance(inner, CheckedArguments):
-                return inner
-        raise self._error(found)
+            outcome = self._attempt(repaired, repair_notes)
+            if isinstance(outcome, CheckedArguments):
+                return outcome
+        unwrapped = unwrap(decoded, self.tool, notes)
+        if unwrapped is not None:
+            repaired = repair(unwrapped, self.parameters.schema, notes)
+            outcome_inside = self._attempt(repaired, notes)
+            if isinstance(outcome_inside, CheckedArguments):
+                return outcome_inside
+        raise self._error(outcome)
 
     def _refuse_surplus(self, args: Any) -> None:
-        """Raise for very many unknown arguments, which no repair removes, before each of them is checked."""
+        """Raise for very many unknown arguments before each of them is checked.
+
+        No repair removes them, and checking them one by one would take long.
+        """
         if not is_object(args) or len(args) <= _MOST_ARGUMENTS:
             return
         schema = self.parameters.schema
-        is_closed = not self.parameters.open or (
-            schema.get("additionalProperties") is False and "patternProperties" not in schema
-        )
-        if is_closed:
-            known = self._names.keys() | self._properties.keys()
-            unknown = [name for name in args if name not in known]
-            if len(unknown) > _MOST_ARGUMENTS:
-                raise self._error(unknown_arguments(unknown, known))
+        refuses_others = schema.get("additionalProperties") is False
+        if self.parameters.open and (not refuses_others or "patternProperties" in schema):
+            return
+        known = self._names.keys() | self._properties.keys()
+        unknown = [name for name in args if name not in known]
+        if len(unknown) > _MOST_ARGUMENTS:
+            raise self._error(unknown_arguments(unknown, known))
 
     def _error(self, problems: list[Problem]) -> ToolArgumentsError:
         return ToolArgumentsError(self.tool, problems, self.expected)
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        args, misplaced = (
-            fit_numbers(args, self.parameters.schema) if self._wants_numbers else (args, [])
-        )
+        """Check arguments as they are: returns them, or their problems."""
+        misplaced: list[Problem] = []
+        if self._wants_numbers:
+            args, misplaced = fit_numbers(args, self.parameters.schema)
         known = {name: value for name, value in args.items() if name in self._names}
         others = {name: value for name, value in args.items() if name not in self._names}
-        unknown = [
-            name
-            for name in others
-            if not self.parameters.open
-            or not _is_name(name)
-            or (name and name == self._found.context)
-        ]
+        unknown = [name for name in others if not self._is_open_to(name)]
         problems = unknown_arguments(unknown, self._names)
         problems += self._duplicates(known)
         values: dict[str, Any] = {}
         try:
             if self.parameters.adapter is not None:
-                values = _validated(self.parameters.adapter(), self._own_arguments(known))
+                values = _validate(self.parameters.adapter, self._arguments_of_function(known))
             if others and not problems:
-                values |= (
-                    _validated(self.parameters.extra, others)
-                    if self.parameters.extra is not None
-                    else others
-                )
+                if self.parameters.extra is not None:
+                    others = _validate(self.parameters.extra, others)
+                values |= others
             if "generator" in self.parameters.inside:
                 values = read_iterators(values)
         except ValidationError as error:
@@ -241,47 +218,65 @@ class Checker:
         except RecursionError:
             problems.append(("", "the arguments are nested too deeply"))
         except _REFUSALS as error:
-            problems.append(
-                ("", f"the arguments could not be checked: {type(error).__name__}: {error}"),
-            )
+            reason = f"{type(error).__name__}: {error}"
+            problems.append(("", f"the arguments could not be checked: {reason}"))
         if problems:
-            by_schema = (
-                self._schema_problems(
-                    {name: value for name, value in known.items() if value is not None},
-                )
-                if self.parameters.by_hand
-                else []
-            )
-            places = {path.partition(".")[0] for path, _ in problems}
-            return problems + [
-                each for each in (*misplaced, *by_schema) if each[0].partition(".")[0] not in places
-            ]
+            return problems + self._further_problems(problems, known, misplaced)
         return self._accept(args, values, notes, misplaced)
 
-    def _own_arguments(self, known: dict[str, Any]) -> dict[str, Any]:
+    def _is_open_to(self, name: object) -> bool:
+        """Whether `**kwargs` takes an argument of this name. The run alone fills the `Context`."""
+        if not self.parameters.open or not isinstance(name, str):
+            return False
+        return not name or name != self._function_spec.context
+
+    def _further_problems(
+        self,
+        problems: list[Problem],
+        known: dict[str, Any],
+        misplaced: list[Problem],
+    ) -> list[Problem]:
+        """Problems that only the schema shows, of arguments that have no other problem."""
+        by_schema: list[Problem] = []
+        if self.parameters.by_hand:
+            payload = {name: value for name, value in known.items() if value is not None}
+            by_schema = self._schema_problems(payload)
+        reported = {path.partition(".")[0] for path, _ in problems}
+        return [
+            (path, text)
+            for path, text in (*misplaced, *by_schema)
+            if path.partition(".")[0] not in reported
+        ]
+
+    def _arguments_of_function(self, known: dict[str, Any]) -> dict[str, Any]:
         """The arguments that the function names; the others go to its `**kwargs`."""
-        own = self._own_names
-        return (
-            known
-            if own is None
-            else {name: value for name, value in known.items() if self._names[name] in own}
-        )
+        if self._function_names is None:
+            return known
+        return {
+            name: value
+            for name, value in known.items()
+            if self._names[name] in self._function_names
+        }
 
     @cached_property
-    def _own_names(self) -> frozenset[str] | None:
-        own = frozenset(each.name for each in self._found.parameters)
-        return own if any(each not in own for each in self._names.values()) else None
+    def _function_names(self) -> frozenset[str] | None:
+        """The parameters of the function, if a given schema names others too; else None."""
+        parameters = frozenset(parameter.name for parameter in self._function_spec.parameters)
+        has_others = any(name not in parameters for name in self._names.values())
+        return parameters if has_others else None
 
     def _duplicates(self, known: dict[str, Any]) -> list[Problem]:
-        if not self._aliased:
+        """A problem for each argument that is given under two of its names."""
+        if not self._has_aliases:
             return []
         seen: dict[str, str] = {}
         problems: list[Problem] = []
         for name in known:
-            own = self._names[name]
-            if own in seen:
-                problems.append((name, f"means the same argument as `{seen[own]}`: give one"))
-            seen[own] = name
+            parameter = self._names[name]
+            if parameter in seen:
+                text = f"means the same argument as `{seen[parameter]}`: give one"
+                problems.append((name, text))
+            seen[parameter] = name
         return problems
 
     @cached_property
@@ -294,10 +289,10 @@ class Checker:
 
     @cached_property
     def _holds_models(self) -> bool:
-        return bool(self.parameters.inside & MODELS) and "float" in self.parameters.inside
+        inside = self.parameters.inside
+        return bool(inside & MODELS) and "float" in inside
 
     # -- accepted values
-    # --------------------------------------------------------------------------------------
 
     def _accept(
         self,
@@ -306,96 +301,104 @@ class Checker:
         notes: list[str],
         problems: list[Problem],
     ) -> CheckedArguments | list[Problem]:
-        """Make the checks that pydantic does not make, and split the values into positional and named arguments."""
-        if self._own_names is not None:
-            values = {
-                **values,
-                **{
-                    name: value
-                    for name, value in args.items()
-                    if name not in values and self._names.get(name) == name
-                },
-            }
+        """Make the checks that pydantic does not make, and sort the values for the call.
+
+        `values` are pydantic's, `args` those that were given.
+        """
+        if self._function_names is not None:  # a schema names arguments for `**kwargs`
+            values = {**self._arguments_of_extra(args, values), **values}
         if self._holds_models:
-            chosen = {self._names.get(name, name) for name in args}
-            problems = problems + find_non_finite(
-                {name: value for name, value in values.items() if name in chosen},
-            )
-        shown: dict[str, Any] = {}
-        for name, value in values.items():
-            plain = value if type(value) in _EXACT else json_view(value)
-            # A default that has no JSON form is left out, so that the shown arguments can be passed
-            # again.
-            if plain is value or type(value) in _PLAIN or not self._is_formless(name, value):
-                shown[name] = plain
+            passed = {self._names.get(name, name) for name in args}
+            passed_values = {name: value for name, value in values.items() if name in passed}
+            problems = problems + find_non_finite(passed_values)
+        shown = self._as_shown(values)
         if not problems and self.parameters.by_hand:
             problems = self._check_schema(args, shown)
         if problems:
             return problems
-        for name, given in args.items():
-            taken = shown.get(self._names.get(name, name))
-            if self._wants_booleans or not _are_equal(given, taken):  # `0 == False`
-                notes.extend(coercions(given, taken))
-        if any(type(value) is Reread for value in values.values()):
-            values = {
-                name: iterate_again(value) if type(value) is Reread else value
-                for name, value in values.items()
-            }
-        named, positional = values, ()
+        for name, value in args.items():
+            coerced = shown.get(self._names.get(name, name))
+            if self._wants_booleans or not _are_equal(value, coerced):  # `0 == False`
+                notes.extend(coercions(value, coerced))
+        values = {
+            name: iterate_again(value) if type(value) is Reread else value
+            for name, value in values.items()
+        }
+        named, positional = dict(values), ()
         if self._positional:
-            named = dict(values)
             positional = tuple([named.pop(name) for name in self._positional if name in named])
-        if self._found.caller:  # `Tool.call` puts the caller into the first place
+        if self._function_spec.caller:  # `Tool.call` puts the caller into the first place
             positional = (None, *positional)
-        given = {self._names.get(name, name): value for name, value in args.items()}
-        repairs = tuple(dict.fromkeys(notes)) if notes else ()
         return Coerced(
             positional,
             named,
             shown,
-            repairs,
-            given,
+            tuple(dict.fromkeys(notes)),
+            {self._names.get(name, name): value for name, value in args.items()},
             values,
-            self._names if self._aliased else None,
+            self._names if self._has_aliases else None,
         )
 
-    def _is_formless(self, name: str, value: Any) -> bool:
+    def _arguments_of_extra(self, args: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: value
+            for name, value in args.items()
+            if name not in values and self._names.get(name) == name
+        }
+
+    def _as_shown(self, values: dict[str, Any]) -> dict[str, Any]:
+        """The values as JSON, for people and the journal.
+
+        A default without a JSON form is left out, so that the shown arguments can be passed again.
+        """
+        shown: dict[str, Any] = {}
+        for name, value in values.items():
+            if type(value) in _PLAIN or not self._is_default_without_form(name, value):
+                shown[name] = json_view(value)
+        return shown
+
+    def _is_default_without_form(self, name: str, value: Any) -> bool:
         default = self._defaults.get(name, PydanticUndefined)
-        return default is not PydanticUndefined and default is value and not has_json_form(value)
+        if default is PydanticUndefined or default is not value:
+            return False
+        return not has_json_form(value)
 
     @cached_property
     def _defaults(self) -> Mapping[str, Any]:
-        found: dict[str, Any] = {}
-        for each in self._found.parameters:
-            default: Any = each.default
+        defaults: dict[str, Any] = {}
+        for parameter in self._function_spec.parameters:
+            default: Any = parameter.default
             if default is PydanticUndefined or is_field_info(default):
-                default = field_of(each).default
-            found[each.name] = default
-        return found
+                default = field_of(parameter).default
+            defaults[parameter.name] = default
+        return defaults
 
     def _check_schema(self, args: dict[str, Any], shown: dict[str, Any]) -> list[Problem]:
-        """The problems found by a schema that the user gave. Defaults that the caller did not pass are not checked."""
+        """The problems found by a schema that the user gave.
+
+        Defaults that the caller did not pass are not checked: they are the author's business.
+        """
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
-        payload: dict[str, Any] = {}
+        coerced: dict[str, Any] = {}
         given: dict[str, Any] = {}
         for name, value in args.items():
-            own = self._names.get(name, name)
-            key = name if name in self._properties else self._schema_names.get(own, name)
-            taken = shown.get(own, shown.get(name))
-            is_default = (
-                own in self._defaults
-                and self._defaults[own] is not PydanticUndefined
-                and taken == json_view(self._defaults[own])
-            )
-            if not is_default or key in required:
-                payload[key], given[key] = taken, value
-        return check_by_schema(payload, given, schema, self._schema_problems)
+            parameter = self._names.get(name, name)
+            key = name if name in self._properties else self._schema_names.get(parameter, name)
+            shown_value = shown.get(parameter, shown.get(name))
+            if key in required or not self._is_default(parameter, shown_value):
+                coerced[key], given[key] = shown_value, value
+        return check_by_schema(coerced, given, schema, self._schema_problems)
+
+    def _is_default(self, parameter: str, shown_value: Any) -> bool:
+        default = self._defaults.get(parameter, PydanticUndefined)
+        return default is not PydanticUndefined and shown_value == json_view(default)
 
     @cached_property
     def _schema_names(self) -> dict[str, str]:
         """Maps each parameter to its name in the schema, which may be an alias."""
-        return {own: name for name, own in self._names.items() if name in self._properties}
+        properties = self._properties
+        return {parameter: name for name, parameter in self._names.items() if name in properties}
 
     def _schema_problems(self, payload: dict[str, Any]) -> list[Problem]:
         return explain_failures(find_failures(self._validator, payload), self.parameters.schema)
@@ -405,6 +408,14 @@ class Checker:
         return build_validator(self.tool, self.parameters.schema)
 
 
+def _is_unchanged(value: Any, given: Any) -> bool:
+    """Whether a validated value is a scalar that nothing coerced, and that JSON has."""
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind is float:
+        return type(given) in _NUMBERS and value - value == 0.0  # neither NaN nor infinite
+    return kind in _EXACT and type(given) is kind
+
+
 def _are_equal(one: Any, other: Any) -> bool:
     try:
         return bool(one == other)
@@ -412,8 +423,11 @@ def _are_equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _validated(adapter: TypeAdapter[dict[str, Any]], args: dict[str, Any]) -> dict[str, Any]:
-    """Validate the arguments as Python values, else as JSON: a strict model reads dates, tuples and enums only from JSON."""
+def _validate(adapter: Adapter, args: dict[str, Any]) -> dict[str, Any]:
+    """Validate the arguments as Python values, else as JSON.
+
+    A strict model reads dates, tuples and enums only from JSON.
+    """
     try:
         return adapter.validator.validate_python(args)
     except ValidationError as refusal:
@@ -421,7 +435,3 @@ def _validated(adapter: TypeAdapter[dict[str, Any]], args: dict[str, Any]) -> di
             return adapter.validator.validate_json(json.dumps(args))
         except _REFUSALS:  # also if Python code passed a value without a JSON form
             raise refusal from None
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str)

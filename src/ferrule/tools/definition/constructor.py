@@ -1,31 +1,24 @@
-"""The arguments of `Tool(...)`, in DSPy's or the name-first order, checked and sorted into a `ToolDefinition`.
+"""Make a `ToolDefinition` from the options of `Tool(...)`.
 
-Checks everything that it can without building a schema. A `ToolDefinitionError` names the tool.
+Everything that can be checked without building a schema is checked here, so that a mistake shows
+where the tool is made. A `ToolDefinitionError` names the tool.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from threading import TIMEOUT_MAX
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, TypeGuard, cast, get_args
 
 from pydantic_core import PydanticUndefined
 
-from ferrule.errors import ToolDefinitionError, nearest, refuse_async, shown
+from ferrule.approval.policy import Rule
+from ferrule.errors import ToolDefinitionError, refuse_async, shown
 from ferrule.record import Record, field, replace
-from ferrule.schema.nodes import (
-    Schema,
-    find_pointer,
-    is_list,
-    is_object,
-    names_elsewhere,
-    subschemas,
-)
-from ferrule.schema.patterns import is_pattern
-from ferrule.schema.validator import work_problem
+from ferrule.schema.nodes import Schema, is_object, names_elsewhere
 from ferrule.tools.definition.inspect_function import (
     FunctionSpec,
     Parameter,
@@ -35,41 +28,17 @@ from ferrule.tools.definition.inspect_function import (
     is_required,
     name_of,
 )
+from ferrule.tools.definition.options import Effect, WhenUnknown
+from ferrule.tools.definition.schema_rules import check_object_schema, check_schema
 
 if TYPE_CHECKING:
     from ferrule.tools.definition.mcp import MCPDefinition
 
-Effect = Literal["read", "idempotent", "transactional", "once"]
-WhenUnknown = Literal["ask", "tell", "fail"]
-_TYPES = {"string", "integer", "number", "boolean", "object", "array", "null"}
-_NUMBERS = (
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-)
-_FUNCTION_FIRST = ("func", "name", "description", "args", "arg_types", "arg_desc")
-_NAME_FIRST = ("name", "description", "callable", "schema", "mcp_server")
-
-
-class Flags(TypedDict, total=False):
-    """The options that every form of `Tool(...)` and `@tool(...)` takes; see the fields of the same names in `Tool`."""
-
-    require_confirmation: bool | str | Callable[[dict[str, Any]], object]
-    effect: Effect | None
-    reconcile: Callable[..., Any] | None
-    unknown: WhenUnknown
-    timeout_s: float | None
-    concurrent: bool
+_WORDS_FOR_CONFIRMATION = ("destructive", "host")
 
 
 class ToolDefinition(Record):
-    """The arguments of `Tool(...)`, checked."""
+    """The options of `Tool(...)`, checked."""
 
     func: Callable[..., Any] | None
     name: str
@@ -92,261 +61,202 @@ class ToolDefinition(Record):
     timeout_s: float | None = None
     concurrent: bool = True
     with_caller: bool = False
-    """Whether a first parameter named `self` or `caller` is filled by the caller, not by the model."""
+    """Whether the function came as `callable`, in the Proxy Base Agent's manner: a first parameter
+    named `self` or `caller` is then filled by the caller, not by the model."""
 
 
 def define_tool(
-    positional: tuple[Any, ...],
     options: Mapping[str, Any],
+    *,
+    with_caller: bool,
 ) -> tuple[ToolDefinition, FunctionSpec]:
-    """Check the arguments of `Tool(...)`. Returns the definition, and the specification of the function."""
-    given = _name_positional(positional, options)
-    mcp, schema, effect = given["mcp"], given["schema"], given["effect"]
-    require_confirmation = given["require_confirmation"]
-    function, with_caller = _function(
-        given["func"],
-        given["callable"],
-        schema if mcp is None else mcp.input_schema,
-        given["name"],
-    )
-    if function is not None and getattr(
-        function,
-        "__confirm_first__",
-        False,
-    ):  # made by `@confirm_first`
-        asking: Any = function  # one layer only: other wrappers stay
-        function, require_confirmation = asking.__wrapped__, require_confirmation or True
-    own_name = (
-        given["name"]
-        if given["name"] is not None
-        else name_of(function)
-        if function is not None
-        else ""
-    )
-    if not isinstance(own_name, str):
-        raise ToolDefinitionError(f"A tool's name must be text, found {shown(own_name)}.")
-    if not own_name:
+    """Check options under the core's names (see `read_options`).
+
+    Returns the definition, and the specification of the function.
+    """
+    mcp: MCPDefinition | None = options["mcp"]
+    function: Any = options["func"]
+    require_confirmation = options["require_confirmation"]
+    given_schema = options["schema"] if mcp is None else mcp.input_schema
+    if function is None:
+        _refuse_missing_function(given_schema, options["name"])
+        with_caller = True
+    else:
+        _check_function(function, has_schema=given_schema is not None)
+    if getattr(function, "__confirm_first__", False):
+        # Made by `@confirm_first`: the tool asks instead. Only this layer goes; others stay.
+        function = function.__wrapped__
+        require_confirmation = require_confirmation or True
+    name = _read_name(options["name"], function)
+    description = options["description"]
+    if description is not None and not isinstance(description, str):
         raise ToolDefinitionError(
-            f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...).",
+            f"The description of `{name}` must be text, found {shown(description)}.",
         )
-    text = _description(own_name, given["description"], given["desc"])
-    single, whole = _by_hand(own_name, given["args"], schema, function)
-    types = _mapping(own_name, "arg_types", given["arg_types"])
-    found = (
-        inspect_function(function, types, with_caller=with_caller, readable=whole is None)
-        if function is not None
-        else FunctionSpec(own_name, "", (), extra=Any)
-    )
-    made = ToolDefinition(
+    args, schema = _read_args(name, options["args"], options["schema"], function)
+    arg_types = _read_mapping(name, "arg_types", options["arg_types"])
+    if function is None:
+        function_spec = FunctionSpec(name, "", (), extra=Any)
+    else:
+        function_spec = inspect_function(
+            function,
+            arg_types,
+            with_caller=with_caller,
+            readable=schema is None,
+        )
+        if description is None:
+            description = doc_of(function)
+    says_effect = options["effect"] is not None
+    effect = options["effect"] if says_effect else "once"
+    definition = ToolDefinition(
         func=function,
-        name=own_name,
-        description=text if text is not None else doc_of(function) if function is not None else "",
-        args=single,
-        schema=whole,
-        arg_types=types,
-        arg_desc=_texts(own_name, "arg_desc", given["arg_desc"]),
-        mcp_server=given["mcp_server"],
+        name=name,
+        description=description or "",
+        args=args,
+        schema=schema,
+        arg_types=arg_types,
+        arg_desc=_read_texts(name, "arg_desc", options["arg_desc"]),
+        mcp_server=options["mcp_server"],
         mcp=mcp,
-        require_confirmation=_confirmation(own_name, require_confirmation),
-        effect=_one_of(own_name, "effect", "once" if effect is None else effect, get_args(Effect)),
-        says_effect=effect is not None,
-        reconcile=_reconcile(own_name, given["reconcile"]),
-        unknown=_one_of(own_name, "unknown", given["unknown"], get_args(WhenUnknown)),
-        timeout_s=_timeout(own_name, given["timeout_s"]),
-        concurrent=bool(given["concurrent"]),
+        require_confirmation=_read_confirmation(name, require_confirmation),
+        effect=_read_choice(name, "effect", effect, get_args(Effect)),
+        says_effect=says_effect,
+        reconcile=_read_reconcile(name, options["reconcile"]),
+        unknown=_read_choice(name, "unknown", options["unknown"], get_args(WhenUnknown)),
+        timeout_s=_read_timeout(name, options["timeout_s"]),
+        concurrent=bool(options["concurrent"]),
         with_caller=with_caller,
     )
-    _check_agreement(made, found)
-    return made, _add_typed_extras(found, single, types)
+    _check_agreement(definition, function_spec)
+    return definition, _add_typed_extras(function_spec, args, arg_types)
 
 
-def unknown_options(unknown: Iterable[str]) -> ToolDefinitionError:
-    """The error for keywords that `Tool(...)` does not take, with the nearest valid keyword for each."""
-    names = {*_FUNCTION_FIRST, *_NAME_FIRST, "desc", *Flags.__annotations__}
-    said = [(each, nearest(each, names)) for each in unknown]
-    text = ", ".join(
-        f"`{each}`{f' (did you mean `{near}`?)' if near else ''}" for each, near in said
+# -- the function and its name
+
+
+def _refuse_missing_function(schema: Any, name: Any) -> None:
+    """Raise unless there is a schema: a tool without a function is only declared."""
+    if schema is not None:
+        return
+    which = f" for {shown(name)}" if name else ""
+    raise ToolDefinitionError(
+        "`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; "
+        f"found neither{which}.",
     )
-    return ToolDefinitionError(f"`Tool` has no option {text}.")
 
 
-# -- its parts
-# ----------------------------------------------------------------------------------------------------
-
-
-def _name_positional(positional: tuple[Any, ...], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the positional arguments among them. The first argument decides their order."""
-    order = _NAME_FIRST if positional and isinstance(positional[0], str) else _FUNCTION_FIRST
-    if len(positional) > len(order):
+def _check_function(function: Any, *, has_schema: bool) -> None:
+    kind = cast("Any", type(function))
+    if hasattr(kind, "acall_result"):
+        # A tool of a tool would lose the first one's confirmation, time limit and effect.
         raise ToolDefinitionError(
-            f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), found {len(positional)}.",
+            f"`{function.name}` is a tool already. A copy with another name is "
+            "`tool.model_copy(update={'name': ...})`.",
         )
-    found = dict(zip(order, positional, strict=False))
-    twice = sorted(name for name in found if options[name] is not None)
-    if twice:
-        raise ToolDefinitionError(
-            f"`Tool` was given {', '.join(f'`{each}`' for each in twice)} twice: once by position and once by name.",
-        )
-    return {**options, **found}
-
-
-def _function(
-    func: Any,
-    also: Any,
-    schema: Any,
-    name: Any,
-) -> tuple[Callable[..., Any] | None, bool]:
-    if func is not None and also is not None:
-        raise ToolDefinitionError("`Tool` was given a function twice: as `func` and as `callable`.")
-    function = func if func is not None else also
-    if function is None:
-        if schema is None:
-            which = f" for {shown(name)}" if name else ""
-            raise ToolDefinitionError(
-                f"`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; found neither{which}.",
-            )
-        return None, True
-    kind: Any = type(function)  # pyright: ignore[reportUnknownVariableType]
-    if hasattr(
-        kind,
-        "acall_result",
-    ):  # a tool: its confirmation, time limit and effect would be lost
-        msg = f"`{function.name}` is a tool already. A copy with another name is `tool.model_copy(update={{'name': ...}})`."
-        raise ToolDefinitionError(msg)
-    if not _is_callable(function):
+    if not callable(function) and not isinstance(function, classmethod):
         raise ToolDefinitionError(
             f"A tool is made of a function or another callable, found {shown(function)}.",
         )
-    if schema is None and not isinstance(function, FunctionType):
-        from ferrule.tools.definition.objects import (
-            refuse_tool_object,
-        )  # late: most tools are functions
-
-        refuse_tool_object(function)
-    return function, func is None
+    if not has_schema and not isinstance(function, FunctionType):
+        _refuse_tool_object(function)
 
 
-def _is_callable(thing: Any) -> bool:
-    return callable(thing) or isinstance(thing, classmethod)
+def _refuse_tool_object(thing: Any) -> None:
+    """Raise for a program or another library's tool: an object that takes any arguments.
+
+    Its class and its `__call__` do not describe the tool, so a model would see another name and no
+    arguments.
+    """
+    named = getattr(thing, "metadata", thing)  # LlamaIndex's tools have their name there
+    if isinstance(thing, type) or not isinstance(getattr(named, "name", None), str):
+        return
+    if not _takes_any_arguments(thing):
+        return
+    kind = cast("type[Any]", type(thing))
+    if hasattr(kind, "as_tool"):
+        raise ToolDefinitionError(
+            f"`{named.name}` is a program, not a function. Pass `program.as_tool()`.",
+        )
+    raise ToolDefinitionError(
+        f"The arguments of `{named.name}` cannot be read: it is an object of the class "
+        f"`{kind.__module__}.{kind.__qualname__}`, not a function. Pass the function that it was "
+        "made of, or a function that calls it.",
+    )
 
 
-def _description(name: str, description: Any, desc: Any) -> str | None:
-    if description is not None and desc is not None and description != desc:
-        msg = f"`{name}` was given two descriptions, {shown(description)} and {shown(desc)}: `desc` is `description`, give one."
-        raise ToolDefinitionError(msg)
-    text = description if description is not None else desc
-    if text is not None and not isinstance(text, str):
-        raise ToolDefinitionError(f"The description of `{name}` must be text, found {shown(text)}.")
-    return text
+def _takes_any_arguments(thing: Any) -> bool:
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (ValueError, TypeError, NameError):
+        return False
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def _by_hand(
+def _read_name(name: Any, function: Any) -> str:
+    if name is None and function is not None:
+        name = name_of(function)
+    if name is not None and not isinstance(name, str):
+        raise ToolDefinitionError(f"A tool's name must be text, found {shown(name)}.")
+    if not name:
+        raise ToolDefinitionError(
+            f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...).",
+        )
+    return name
+
+
+# -- the arguments
+
+
+def _read_args(
     name: str,
     args: Any,
     schema: Any,
     function: Any,
 ) -> tuple[dict[str, str | Schema], Schema | None]:
-    """Read `args` and `schema`. Returns the texts or schemas of single parameters, or a schema of all parameters."""
-    if schema is not None and args is not None:
-        raise ToolDefinitionError(f"`{name}` was given both `args` and `schema`: give one.")
+    """Read `args` and `schema`.
+
+    Returns the texts or schemas of single parameters, and the schema of all parameters. A schema
+    of all parameters is also accepted as `args`, where migrants put it.
+    """
     if schema is not None:
-        return {}, _checked_object(name, copy.deepcopy(schema))
-    single: dict[str, Any] = copy.deepcopy(_mapping(name, "args", args))
-    if (
-        single.get("type") == "object"
-        and is_object(single.get("properties", {}))
-        and "properties" not in _names(function)
-    ):
-        return {}, _checked_object(name, single)
-    for parameter, said in single.items():
-        if is_object(said):
-            check_schema(f"`{name}`, parameter `{parameter}`", said)
-        elif not isinstance(said, str):
-            msg = f"`args` of `{name}` says {shown(said)} of `{parameter}`; it takes a text or a JSON schema for each parameter."
-            raise ToolDefinitionError(msg)
-    return single, None
+        if args is not None:
+            raise ToolDefinitionError(f"`{name}` was given both `args` and `schema`: give one.")
+        return {}, check_object_schema(name, copy.deepcopy(schema))
+    by_parameter: dict[str, Any] = copy.deepcopy(_read_mapping(name, "args", args))
+    if _is_object_schema(by_parameter, function):
+        return {}, check_object_schema(name, by_parameter)
+    for parameter, description in by_parameter.items():
+        if is_object(description):
+            check_schema(f"`{name}`, parameter `{parameter}`", description)
+        elif not isinstance(description, str):
+            raise ToolDefinitionError(
+                f"`args` of `{name}` says {shown(description)} of `{parameter}`; "
+                "it takes a text or a JSON schema for each parameter.",
+            )
+    return by_parameter, None
 
 
-def _names(function: Any) -> frozenset[str]:
+def _is_object_schema(args: Mapping[str, Any], function: Any) -> bool:
+    """Whether `args` is one schema of all parameters, and not descriptions by parameter."""
+    if args.get("type") != "object" or not is_object(args.get("properties", {})):
+        return False
+    # A function may have parameters named `type` and `properties`.
+    return "properties" not in _parameter_names(function)
+
+
+def _parameter_names(function: Any) -> frozenset[str]:
     try:
         return frozenset(inspect.signature(function).parameters)
     except (ValueError, TypeError, NameError):
         return frozenset()
 
 
-def _checked_object(name: str, schema: Any) -> Schema:
-    if not is_object(schema) or schema.get("type", "object") != "object":
-        raise ToolDefinitionError(
-            f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}.",
-        )
-    check_schema(f"`{name}`", schema)
-    return schema
-
-
-def check_schema(where: str, schema: Schema) -> None:
-    """Raise `ToolDefinitionError` for a schema with unknown types, broken patterns or dangling references, or one too costly to check."""
-    problem = work_problem(schema)
-    if problem:
-        raise ToolDefinitionError(f"The schema of {where} cannot be used: {problem}.")
-    waiting: list[tuple[tuple[object, ...], Any]] = [((), schema)]
-    while waiting:
-        path, node = waiting.pop()
-        if isinstance(node, bool):
-            continue
-        problem = _problem(node, schema) if is_object(node) else f"is not a schema: {shown(node)}"
-        if problem:
-            raise ToolDefinitionError(
-                f"The schema of {where} cannot be used: {'/'.join(map(str, path)) or 'it'} {problem}.",
-            )
-        waiting.extend(
-            ((*path, key) if step is None else (*path, key, step), each)
-            for key, step, each in subschemas(node)
-        )
-
-
-def _problem(node: Schema, root: Schema) -> str:
-    kind = node.get("type")
-    kinds: list[Any] = kind if is_list(kind) else [kind]
-    if kind is not None and not all(isinstance(each, str) and each in _TYPES for each in kinds):
-        return f"has the unknown type {shown(kind)}"
-    for key in ("properties", "patternProperties", "$defs", "definitions"):
-        if not is_object(node.get(key, {})):
-            return f"has {shown(node[key])} for `{key}`, which must be an object"
-    required: Any = node.get("required", [])
-    if not is_list(required) or not all(isinstance(each, str) for each in required):
-        return f"has {shown(required)} for `required`, which must be a list of names"
-    for key in ("enum", "anyOf", "oneOf", "allOf"):
-        if not is_list(node.get(key, [])):
-            return f"has {shown(node[key])} for `{key}`, which must be a list"
-    for key in _NUMBERS:
-        if isinstance(node.get(key, 0), bool) or not isinstance(node.get(key, 0), int | float):
-            return f"has {shown(node[key])} for `{key}`, which must be a number"
-    reference = node.get("$ref")
-    if reference is not None and not (
-        isinstance(reference, str) and find_pointer(reference, root) is not None
-    ):
-        return f"refers to {shown(reference)}, which is not in it"
-    return _pattern_problem(
-        [node["pattern"]] if "pattern" in node else [],
-        node.get("patternProperties", {}),
-    )
-
-
-def _pattern_problem(patterns: list[Any], more: Mapping[str, Any]) -> str:
-    broken = next((each for each in (*patterns, *more) if not is_pattern(each)), None)
-    return (
-        ""
-        if broken is None
-        else f"has the broken pattern {shown(broken)}: it must be a regular expression of ECMA 262"
-    )
-
-
-def _mapping(name: str, what: str, value: Any) -> dict[str, Any]:
+def _read_mapping(name: str, option: str, value: Any) -> dict[str, Any]:
     if value is None:
         return {}
-    if not _is_mapping(value) or not all(isinstance(each, str) for each in value):
+    if not _is_mapping(value) or not all(isinstance(parameter, str) for parameter in value):
         raise ToolDefinitionError(
-            f"`{what}` of `{name}` must be a dict by parameter name, found {shown(value)}.",
+            f"`{option}` of `{name}` must be a dict by parameter name, found {shown(value)}.",
         )
     return dict(value)
 
@@ -355,127 +265,166 @@ def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
     return isinstance(value, Mapping)
 
 
-def _texts(name: str, what: str, value: Any) -> dict[str, str]:
-    found = _mapping(name, what, value)
-    for parameter, text in found.items():
+def _read_texts(name: str, option: str, value: Any) -> dict[str, str]:
+    texts = _read_mapping(name, option, value)
+    for parameter, text in texts.items():
         if not isinstance(text, str):
             raise ToolDefinitionError(
-                f"`{what}` of `{name}` says {shown(text)} of `{parameter}`, which must be text.",
+                f"`{option}` of `{name}` says {shown(text)} of `{parameter}`, which must be text.",
             )
-    return found
+    return texts
 
 
-def _one_of(name: str, what: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
+def _add_typed_extras(
+    function_spec: FunctionSpec,
+    args: Mapping[str, Any],
+    arg_types: Mapping[str, Any],
+) -> FunctionSpec:
+    """Add the names in `arg_types` that `**kwargs` takes, as parameters like any other."""
+    if function_spec.extra is None:
+        return function_spec
+    known = {parameter.name for parameter in function_spec.parameters}
+    extras: list[Parameter] = []
+    for name, kind in arg_types.items():
+        if name in known:
+            continue
+        schema, default = args.get(name), PydanticUndefined
+        if is_object(schema) and "default" in schema:
+            default = schema["default"]
+        extras.append(Parameter(name, kind, default))
+    return replace(function_spec, parameters=(*function_spec.parameters, *extras))
+
+
+# -- the rules
+
+
+def _read_choice(name: str, option: str, value: Any, choices: tuple[str, ...]) -> str:
+    if value not in choices:
         raise ToolDefinitionError(
-            f"`{what}` of `{name}` must be one of {', '.join(map(repr, known))}, found {shown(value)}.",
+            f"`{option}` of `{name}` must be one of {', '.join(map(repr, choices))}, "
+            f"found {shown(value)}.",
         )
     return value
 
 
-def _confirmation(name: str, said: Any) -> Any:
-    """Check when a person is asked. A rule that denies is refused: called like a function of the arguments, it would let every call run."""
-    if not callable(said):  # a misspelled word would ask before every call
-        return (
-            _one_of(name, "require_confirmation", said, ("destructive", "host"))
-            if isinstance(said, str)
-            else said
+def _read_confirmation(name: str, requirement: Any) -> Any:
+    """Check when a person is asked: a boolean, a word, an `ask(...)` or a function."""
+    if isinstance(requirement, str):
+        # A misspelled word would ask before every call.
+        return _read_choice(name, "require_confirmation", requirement, _WORDS_FOR_CONFIRMATION)
+    if not callable(requirement):
+        return requirement
+    if isinstance(requirement, Rule) and requirement.verdict != "ask":
+        # Called like a function of the arguments, a rule that denies would let every call run.
+        raise ToolDefinitionError(
+            f"`require_confirmation` of `{name}` says when a person is asked: {requirement} "
+            "belongs in a policy, `policy=Policy([...])`.",
         )
-    from ferrule.approval.policy import Rule  # late: few tools have a rule
-
-    if isinstance(said, Rule) and said.verdict != "ask":
-        msg = f"`require_confirmation` of `{name}` says when a person is asked: {said} belongs in a policy, `policy=Policy([...])`."
-        raise ToolDefinitionError(msg)
-    refuse_async(said, f"`require_confirmation` of `{name}`")
-    return said
+    refuse_async(requirement, f"`require_confirmation` of `{name}`")
+    return requirement
 
 
-def _reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
+def _read_reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
     if reconcile is not None and not callable(reconcile):
         raise ToolDefinitionError(
-            f"`reconcile` of `{name}` is called with the call's key and its arguments; found {shown(reconcile)}.",
+            f"`reconcile` of `{name}` is called with the call's key and its arguments; "
+            f"found {shown(reconcile)}.",
         )
     return reconcile
 
 
-def _timeout(name: str, timeout_s: Any) -> float | None:
+def _read_timeout(name: str, timeout_s: Any) -> float | None:
     if timeout_s is None:
         return None
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        msg = f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; found {shown(timeout_s)}."
-        raise ToolDefinitionError(msg)
-    return (
-        float(timeout_s) if timeout_s <= TIMEOUT_MAX else None
-    )  # no thread can wait for longer, nor needs to
-
-
-def _check_agreement(made: ToolDefinition, found: FunctionSpec) -> None:
-    """Raise if the options and the function contradict each other, so that no call could fit both."""
-    if made.effect == "transactional" and not (
-        found.context and made.func is not None and not inspect.iscoroutinefunction(made.func)
-    ):
-        msg = (
-            f"`{made.name}` cannot be transactional: that takes a plain function (not an async one, which would hold the database while it "
-            "waits) with a parameter annotated `Context`, which writes through its `db`."
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not is_number or not timeout_s > 0:
+        raise ToolDefinitionError(
+            f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; "
+            f"found {shown(timeout_s)}.",
         )
-        raise ToolDefinitionError(msg)
-    names = {each.name for each in found.parameters}
-    offered = set(made.schema.get("properties", {})) if made.schema is not None else set(made.args)
-    if found.context and found.context in {*offered, *made.arg_types, *made.arg_desc}:
-        msg = f"`{found.context}` of `{made.name}` is a `Context`, which the run fills: a model never sees it, and it takes no description."
-        raise ToolDefinitionError(msg)
-    aliases = _aliases(found) if offered - names else {}
-    said = {
-        "schema" if made.schema is not None else "args": offered,
-        "arg_types": set(made.arg_types),
-        "arg_desc": set(made.arg_desc),
+    # No thread can wait for longer than `TIMEOUT_MAX`, nor needs to.
+    return float(timeout_s) if timeout_s <= TIMEOUT_MAX else None
+
+
+# -- agreement of the options with the function
+
+
+def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) -> None:
+    """Raise if the options and the function contradict each other: no call could fit both."""
+    name, schema = definition.name, definition.schema
+    if definition.effect == "transactional" and not _can_be_transactional(
+        definition,
+        function_spec,
+    ):
+        raise ToolDefinitionError(
+            f"`{name}` cannot be transactional: that takes a plain function (not an async one, "
+            "which would hold the database while it waits) with a parameter annotated `Context`, "
+            "which writes through its `db`.",
+        )
+    described = set(definition.args) if schema is None else set(schema.get("properties", {}))
+    mentioned = {
+        "args" if schema is None else "schema": described,
+        "arg_types": set(definition.arg_types),
+        "arg_desc": set(definition.arg_desc),
     }
-    for what, mentioned in said.items():
-        unknown = sorted(mentioned - names - aliases.keys())
-        if unknown and found.extra is None:
-            known = ", ".join(f"`{each}`" for each in sorted(names)) or "none"
-            msg = f"`{what}` of `{made.name}` names {', '.join(f'`{each}`' for each in unknown)}; the function's parameters are: {known}."
-            raise ToolDefinitionError(msg)
-    if made.schema is not None:
-        covered = offered | {aliases[each] for each in offered & aliases.keys()}
-        missing = [
-            each.name for each in found.parameters if each.name not in covered and is_required(each)
-        ]
-        if (
-            missing
-            and made.schema.get("additionalProperties") in (None, False)
-            and not names_elsewhere(made.schema)
-        ):
-            msg = f"The schema of `{made.name}` leaves out {', '.join(f'`{each}`' for each in missing)}, which the function requires."
-            raise ToolDefinitionError(msg)
+    context = function_spec.context
+    if context and any(context in names for names in mentioned.values()):
+        raise ToolDefinitionError(
+            f"`{context}` of `{name}` is a `Context`, which the run fills: "
+            "a model never sees it, and it takes no description.",
+        )
+    parameters = {parameter.name for parameter in function_spec.parameters}
+    aliases = _aliases(function_spec) if described - parameters else {}
+    if function_spec.extra is None:
+        for option, names in mentioned.items():
+            unknown = sorted(names - parameters - aliases.keys())
+            if unknown:
+                raise ToolDefinitionError(
+                    f"`{option}` of `{name}` names {_quoted(unknown)}; "
+                    f"the function's parameters are: {_quoted(sorted(parameters)) or 'none'}.",
+                )
+    if schema is not None:
+        covered = described | {aliases[alias] for alias in described & aliases.keys()}
+        _check_required(name, schema, function_spec, covered)
 
 
-def _aliases(found: FunctionSpec) -> dict[str, str]:
-    fields = {each.name: field_of(each) for each in found.parameters}
-    return {
-        field.validation_alias: name
-        for name, field in fields.items()
-        if isinstance(field.validation_alias, str)
-    }
+def _can_be_transactional(definition: ToolDefinition, function_spec: FunctionSpec) -> bool:
+    function = definition.func
+    if function is None or not function_spec.context:
+        return False
+    return not inspect.iscoroutinefunction(function)
 
 
-def _add_typed_extras(
-    found: FunctionSpec,
-    single: Mapping[str, Any],
-    types: Mapping[str, Any],
-) -> FunctionSpec:
-    """Add the names in `arg_types` that `**kwargs` takes, as parameters like any other."""
-    if found.extra is None:
-        return found
-    known = {each.name for each in found.parameters}
-    defaults = {
-        name: said["default"]
-        for name, said in single.items()
-        if is_object(said) and "default" in said
-    }
-    more = [
-        Parameter(name, kind, defaults.get(name, PydanticUndefined))
-        for name, kind in types.items()
-        if name not in known
+def _check_required(
+    name: str,
+    schema: Schema,
+    function_spec: FunctionSpec,
+    covered: set[str],
+) -> None:
+    """Raise if a closed schema has no property for a parameter that the function requires."""
+    is_closed = schema.get("additionalProperties") in (None, False)
+    if not is_closed or names_elsewhere(schema):
+        return
+    missing = [
+        parameter.name
+        for parameter in function_spec.parameters
+        if parameter.name not in covered and is_required(parameter)
     ]
-    return replace(found, parameters=(*found.parameters, *more))
+    if missing:
+        raise ToolDefinitionError(
+            f"The schema of `{name}` leaves out {_quoted(missing)}, which the function requires.",
+        )
+
+
+def _aliases(function_spec: FunctionSpec) -> dict[str, str]:
+    """The parameter for each alias that a field declares."""
+    aliases: dict[str, str] = {}
+    for parameter in function_spec.parameters:
+        alias = field_of(parameter).validation_alias
+        if isinstance(alias, str):
+            aliases[alias] = parameter.name
+    return aliases
+
+
+def _quoted(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

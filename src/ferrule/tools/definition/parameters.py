@@ -10,11 +10,10 @@ import copy
 import math
 import types
 import typing
-from functools import cache, partial
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.errors import (
     PydanticInvalidForJsonSchema,
     PydanticSchemaGenerationError,
@@ -26,6 +25,7 @@ from typing_extensions import TypedDict
 from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import ToolDefinitionError
 from ferrule.record import Record
+from ferrule.schema.inline import Generator, inline_definitions, strip_titles
 from ferrule.schema.iterables import eager_type, validator_kinds
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
 from ferrule.tools.definition.inspect_function import (
@@ -35,16 +35,15 @@ from ferrule.tools.definition.inspect_function import (
     field_of,
     parameter_docs,
 )
-from ferrule.tools.definition.plain import Plain, plain_parameters, plain_schema
 from ferrule.values.content.late_model import is_field_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
     from ferrule.tools.definition.constructor import ToolDefinition
 
-
-# The errors that pydantic raises for a type without a validator, and for one without a JSON schema.
+Adapter = TypeAdapter[dict[str, Any]]
+"""A validator of arguments by name."""
 _NO_VALIDATOR = (
     PydanticUserError,
     PydanticSchemaGenerationError,
@@ -53,7 +52,9 @@ _NO_VALIDATOR = (
     ValueError,
     NameError,
 )
+"""The errors that pydantic raises for a type without a validator."""
 _NO_SCHEMA = (PydanticInvalidForJsonSchema, PydanticUserError, PydanticSerializationError)
+"""The errors that pydantic raises for a type without a JSON schema."""
 
 
 class Reread(list[Any]):
@@ -68,9 +69,9 @@ class Parameters(Record):
 
     schema: Schema
     """The object schema that the model sees."""
-    adapter: Callable[[], TypeAdapter[dict[str, Any]]] | None
-    """Returns the validator of the arguments that the function names; None if there are none."""
-    extra: TypeAdapter[dict[str, Any]] | None
+    adapter: Adapter | None
+    """The validator of the arguments that the function names; None if there are none."""
+    extra: Adapter | None
     """The validator of further arguments, for a typed `**kwargs`."""
     by_hand: bool
     """Whether the schema has rules that the adapter does not check."""
@@ -78,69 +79,49 @@ class Parameters(Record):
     """The parameter for every name that an argument may have, including aliases."""
     open: bool
     """Whether further names are allowed."""
-    plain: tuple[Plain, ...] = ()
-    """All parameters, if all are plain and no schema was given."""
     inside: frozenset[str] = frozenset()
-    """The kinds of validators in the adapter and in `extra`, by pydantic's names; empty if all are plain."""
+    """The kinds of validators in the adapter and in `extra`, by pydantic's names."""
 
 
-def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> Parameters:
-    """Build the validator and the schema of a tool. Raises `ToolDefinitionError` for a type without a JSON form."""
-    docs = {**parameter_docs(found.doc), **given.arg_desc}
-    plain = plain_parameters(found)
-    annotate = partial(_annotations, found, docs, given.arg_desc)
-    annotations = {} if plain else annotate()
-    made = _adapter(tool, annotations) if annotations else None
-    adapter = (
-        cache(lambda: _adapter(tool, annotate()))
-        if plain
-        else (lambda: made)
-        if made is not None
-        else None
-    )
-    extra = _adapter_of_extra(tool, annotations, found.extra)
-    inside = validator_kinds([each.core_schema for each in (made, extra) if each is not None])
-    names = {each.name: each.name for each in found.parameters}
-    for each in () if plain else found.parameters:
-        alias = field_of(each).validation_alias
-        for choice in getattr(alias, "choices", (alias,)):  # of pydantic's `AliasChoices`
-            if isinstance(choice, str):
-                names[choice] = each.name
-    if given.schema is not None:
+def build_parameters(
+    tool: str,
+    function_spec: FunctionSpec,
+    definition: ToolDefinition,
+) -> Parameters:
+    """Build the validator and the schema of a tool.
+
+    Raises `ToolDefinitionError` for a type without a JSON form.
+    """
+    docs = {**parameter_docs(function_spec.doc), **definition.arg_desc}
+    annotations = _annotations(function_spec, docs, definition.arg_desc)
+    adapter = _make_adapter(tool, annotations) if annotations else None
+    extra = _make_extra_adapter(tool, annotations, function_spec.extra)
+    validators = [validator for validator in (adapter, extra) if validator is not None]
+    inside = validator_kinds([validator.core_schema for validator in validators])
+    names = _names_of(function_spec)
+    is_open = function_spec.extra is not None
+    if definition.schema is not None:
         # A schema of all arguments is shown and checked unchanged. The wire adds what its provider
         # requires beyond it.
-        schema = copy.deepcopy(dict(given.schema))
+        schema = copy.deepcopy(dict(definition.schema))
         properties: Schema = schema.get("properties", {})
         _describe(
             properties,
-            {name: text for name, text in given.arg_desc.items() if name in properties},
+            {name: text for name, text in definition.arg_desc.items() if name in properties},
         )
-        offered = {names.get(name, name) for name in properties}
-        names = {
-            name: own
-            for name, own in names.items()
-            if own in offered or name in offered or names_elsewhere(schema)
-        }
-        names |= {name: names.get(name, name) for name in properties}
-        is_open = found.extra is not None and (
-            schema.get("additionalProperties", True) is not False or names_elsewhere(schema)
-        )
+        is_closed = schema.get("additionalProperties", True) is False
         return Parameters(
             schema,
             adapter,
             extra,
             by_hand=True,
-            names=names,
-            open=is_open,
+            names=_names_in_schema(schema, names),
+            open=is_open and (not is_closed or names_elsewhere(schema)),
             inside=inside,
         )
-    schema = (
-        plain_schema(plain, docs) if plain else _schema(tool, annotations, made, found.extra, extra)
-    )
-    by_hand = _override(schema, given, names)
+    schema = _make_schema(tool, annotations, function_spec, adapter, extra)
+    by_hand = _override(schema, definition, names)
     names |= {name: name for name in schema["properties"] if name not in names}
-    is_open = found.extra is not None
-    plain = () if by_hand else plain
     return Parameters(
         schema,
         adapter,
@@ -148,7 +129,6 @@ def build_parameters(tool: str, found: FunctionSpec, given: ToolDefinition) -> P
         by_hand=by_hand,
         names=names,
         open=is_open,
-        plain=plain,
         inside=inside,
     )
 
@@ -159,76 +139,116 @@ def type_of(parameter: Parameter) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
+# -- names
+
+
+def _names_of(function_spec: FunctionSpec) -> dict[str, str]:
+    """The parameter for each of its names: its own, and its aliases."""
+    names = {parameter.name: parameter.name for parameter in function_spec.parameters}
+    for parameter in function_spec.parameters:
+        alias = field_of(parameter).validation_alias
+        for choice in getattr(alias, "choices", (alias,)):  # of pydantic's `AliasChoices`
+            if isinstance(choice, str):
+                names[choice] = parameter.name
+    return names
+
+
+def _names_in_schema(schema: Schema, names: dict[str, str]) -> dict[str, str]:
+    """The names that a given schema offers, with all aliases of the parameters among them."""
+    properties: Schema = schema.get("properties", {})
+    if not names_elsewhere(schema):
+        offered = {names.get(name, name) for name in properties}
+        names = {
+            name: parameter
+            for name, parameter in names.items()
+            if parameter in offered or name in offered
+        }
+    return {**names, **{name: names.get(name, name) for name in properties}}
+
+
 # -- one parameter
-# ------------------------------------------------------------------------------------------------
 
 
 def _annotations(
-    found: FunctionSpec,
+    function_spec: FunctionSpec,
     docs: Mapping[str, str],
     insisted: Collection[str],
 ) -> dict[str, Any]:
     """The keys of the `TypedDict` of all arguments."""
-    return {
-        each.name: _annotation(each, docs.get(each.name), each.name in insisted)
-        for each in found.parameters
-    }
+    annotations: dict[str, Any] = {}
+    for parameter in function_spec.parameters:
+        name = parameter.name
+        annotations[name] = _annotation(parameter, docs.get(name), insisted=name in insisted)
+    return annotations
 
 
-def _annotation(parameter: Parameter, documented_as: str | None, insisted: bool) -> Any:
-    """A parameter as the annotation of a `TypedDict` key: its type, its metadata, its description, its default."""
-    from pydantic import Field  # late: a tool of plain types needs none
+def _annotation(parameter: Parameter, description: str | None, *, insisted: bool) -> Any:
+    """A parameter as the annotation of a `TypedDict` key.
 
+    It has the parameter's type, its metadata, its description and its default. `insisted` makes
+    `description` win over the one that the annotation has.
+    """
     field = field_of(parameter)
-    default: Any = parameter.default
     annotation: Any = parameter.annotation
-    plain_default = default.default if is_field_info(default) else default
-    if plain_default is PydanticUndefined and not is_field_info(default):
-        plain_default = field.default
-    if plain_default is None and not _admits_none(annotation):
-        # The default may be in the metadata, which must stay outermost.
-        inside: tuple[Any, ...] = (
-            get_args(annotation) if default is PydanticUndefined else (annotation,)
-        )
-        optional: Any = typing.Optional[inside[0]]  # noqa: UP045  works for what has no `|`
-        annotation = Annotated[(optional, *inside[1:])] if inside[1:] else optional
+    default: Any = parameter.default
+    default_value = _default_value(parameter)
+    if default_value is None and not _admits_none(annotation):
+        annotation = _optional(annotation, in_metadata=default is PydanticUndefined)
     metadata: list[Any] = []
     if is_field_info(default):
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
-    if (
-        annotation is float
-        and isinstance(plain_default, float)
-        and not math.isfinite(plain_default)
-    ):
-        metadata.append(Field(allow_inf_nan=True))  # the default may be passed
-    own = description_in(field)
-    description = documented_as if insisted or own is None else own
+    if annotation is float and isinstance(default_value, float):
+        # A default that is no JSON number may be passed all the same.
+        if not math.isfinite(default_value):
+            metadata.append(Field(allow_inf_nan=True))
+    own_description = description_in(field)
+    if own_description is not None and not insisted:
+        description = own_description
     if description and description != field.description:
         metadata.append(Field(description=escape_surrogates(description)))
-    for each in metadata:
-        annotation = Annotated[annotation, each]
+    for item in metadata:
+        annotation = Annotated[annotation, item]
     annotation = eager_type(annotation, of_iterator=_REREAD)
     return NotRequired[annotation] if parameter.may_be_missing else annotation
 
 
+def _default_value(parameter: Parameter) -> Any:
+    """The default, which may be in a `FieldInfo`, or in the metadata of the annotation."""
+    default = parameter.default
+    if is_field_info(default):
+        return default.default
+    if default is PydanticUndefined:
+        return field_of(parameter).default
+    return default
+
+
+def _optional(annotation: Any, *, in_metadata: bool) -> Any:
+    """The annotation with None admitted: the function's default is None.
+
+    If the default is in the metadata, that must stay outermost.
+    """
+    inner: tuple[Any, ...] = get_args(annotation) if in_metadata else (annotation,)
+    optional: Any = typing.Optional[inner[0]]  # noqa: UP045  works for what has no `|`
+    return Annotated[(optional, *inner[1:])] if inner[1:] else optional
+
+
 def _admits_none(annotation: Any) -> bool:
-    if get_origin(annotation) is Annotated:
+    origin = get_origin(annotation)
+    if origin is Annotated:
         return _admits_none(get_args(annotation)[0])
-    members = (
-        get_args(annotation)
-        if get_origin(annotation) in (typing.Union, types.UnionType, typing.Literal)
-        else ()
-    )
-    return annotation in (Any, None, NoneType, object) or any(map(_admits_none, members))
+    if annotation in (Any, None, NoneType, object):
+        return True
+    if origin in (typing.Union, types.UnionType, typing.Literal):
+        return any(map(_admits_none, get_args(annotation)))
+    return False
 
 
 # -- all of them
-# --------------------------------------------------------------------------------------------------
 
 
-def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, Any]]:
+def _make_adapter(tool: str, annotations: dict[str, Any]) -> Adapter:
     arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
     arguments.__pydantic_config__ = ConfigDict(
         # Even for a tool with `**kwargs`, whose further arguments are checked separately: nested
@@ -237,7 +257,8 @@ def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, An
         validate_by_name=True,
         validate_by_alias=True,
         arbitrary_types_allowed=True,
-        allow_inf_nan=False,  # JSON has neither; `Field(allow_inf_nan=True)` allows them for a parameter
+        # JSON has neither; `Field(allow_inf_nan=True)` allows them for a parameter.
+        allow_inf_nan=False,
     )
     try:
         return TypeAdapter(arguments)
@@ -245,11 +266,8 @@ def _adapter(tool: str, annotations: dict[str, Any]) -> TypeAdapter[dict[str, An
         raise _no_form(tool, annotations, error) from error
 
 
-def _adapter_of_extra(
-    tool: str,
-    annotations: dict[str, Any],
-    kind: Any,
-) -> TypeAdapter[dict[str, Any]] | None:
+def _make_extra_adapter(tool: str, annotations: dict[str, Any], kind: Any) -> Adapter | None:
+    """The validator of a `**kwargs` of this type; None if there is nothing to validate."""
     if kind is None or kind in (Any, object):
         return None
     try:
@@ -261,55 +279,55 @@ def _adapter_of_extra(
         raise _no_form(tool, {**annotations, "**": kind}, error) from error
 
 
-def _schema(
+def _make_schema(
     tool: str,
     annotations: dict[str, Any],
-    adapter: TypeAdapter[Any] | None,
-    extra: Any,
-    extra_adapter: TypeAdapter[Any] | None,
+    function_spec: FunctionSpec,
+    adapter: Adapter | None,
+    extra: Adapter | None,
 ) -> Schema:
-    from ferrule.schema.inline import Generator, inline_definitions, strip_titles
-
     try:
-        found = adapter.json_schema(schema_generator=Generator) if adapter is not None else {}
-        more = (
-            extra_adapter.json_schema(schema_generator=Generator)
-            if extra_adapter is not None
-            else {}
-        )
+        named = _json_schema(adapter)
+        further = _json_schema(extra)
     except _NO_SCHEMA as error:
         raise _no_form(tool, annotations, error) from error
     # `additionalProperties: false` is left out for shorter prompts; unknown names are still
     # refused.
     schema: Schema = {
         "type": "object",
-        "properties": found.get("properties", {}),
-        "required": found.get("required", []),
+        "properties": named.get("properties", {}),
+        "required": named.get("required", []),
     }
-    definitions = {**found.get("$defs", {}), **more.get("$defs", {})}
-    if extra is not None:
-        schema["additionalProperties"] = more.get("additionalProperties", True)
+    if function_spec.extra is not None:
+        schema["additionalProperties"] = further.get("additionalProperties", True)
+    definitions = {**named.get("$defs", {}), **further.get("$defs", {})}
     if definitions:
         schema["$defs"] = definitions
     return inline_definitions(strip_titles(schema))
 
 
+def _json_schema(adapter: Adapter | None) -> Schema:
+    return {} if adapter is None else adapter.json_schema(schema_generator=Generator)
+
+
 def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
+    """The error for a type that pydantic refuses, with the parameters that have such a type."""
     culprits = [name for name, annotation in annotations.items() if not _has_form(annotation)]
     which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
     lines = str(error).splitlines()
-    reason = lines[-1 if isinstance(error, SchemaError) else 0].split(". ")[0].strip(" .")
+    # A `SchemaError` gives its reason in the last line, other errors in the first.
+    line = lines[-1] if isinstance(error, SchemaError) else lines[0]
+    reason = line.split(". ")[0].strip(" .")
     return ToolDefinitionError(
         f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
-        "Give it a type that has one, or say `arg_types={...}`. What a model cannot write, such as a connection, comes from "
-        "`ctx: Context[...]`, with `deps=`, or from `functools.partial`.",
+        "Give it a type that has one, or say `arg_types={...}`. What a model cannot write, such as "
+        "a connection, comes from `ctx: Context[...]`, with `deps=`, or from `functools.partial`.",
     )
 
 
 def _has_form(annotation: Any) -> bool:
-    from ferrule.schema.inline import Generator
-
-    annotation = get_args(annotation)[0] if get_origin(annotation) is NotRequired else annotation
+    if get_origin(annotation) is NotRequired:
+        annotation = get_args(annotation)[0]
     try:
         TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)
     except (*_NO_VALIDATOR, *_NO_SCHEMA):
@@ -317,31 +335,37 @@ def _has_form(annotation: Any) -> bool:
     return True
 
 
-def _override(schema: Schema, given: ToolDefinition, names: Mapping[str, str]) -> bool:
-    """Apply the options to the properties. Returns whether they change more than descriptions."""
+# -- options that change the schema
+
+
+def _override(schema: Schema, definition: ToolDefinition, names: Mapping[str, str]) -> bool:
+    """Apply `args` and `arg_desc` to the properties.
+
+    Returns whether they change more than descriptions.
+    """
     properties: Schema = schema["properties"]
-    key_of = {own: name for name, own in names.items() if name in properties}
-    changed = False
-    for name, said in given.args.items():
+    key_of = {parameter: name for name, parameter in names.items() if name in properties}
+    has_changed = False
+    for name, option in definition.args.items():
         key = key_of.get(name, name)
         before: Any = properties.get(key)
-        if before is None and not (is_object(said) and "default" in said):
-            schema["required"] = [
-                *schema["required"],
-                key,
-            ]  # DSPy's rule: an argument listed for `**kwargs` is required
-        if is_object(said):
-            kept = (
-                {"description": before["description"]}
-                if is_object(before) and "description" in before
-                else {}
-            )
-            properties[key] = {**kept, **copy.deepcopy(said)}
+        if before is None and not (is_object(option) and "default" in option):
+            # DSPy's rule: an argument that is listed for `**kwargs` is required.
+            schema["required"] = [*schema["required"], key]
+        if not isinstance(option, str):
+            properties[key] = {**_description_of(before), **copy.deepcopy(option)}
         else:
-            properties[key] = {**(before if is_object(before) else {}), "description": said}
-        changed = changed or before is None or is_object(said)
-    _describe(properties, {key_of.get(name, name): text for name, text in given.arg_desc.items()})
-    return changed
+            _describe(properties, {key: option})
+        has_changed = has_changed or before is None or is_object(option)
+    texts = {key_of.get(name, name): text for name, text in definition.arg_desc.items()}
+    _describe(properties, texts)
+    return has_changed
+
+
+def _description_of(schema: Any) -> Schema:
+    if is_object(schema) and "description" in schema:
+        return {"description": schema["description"]}
+    return {}
 
 
 def _describe(properties: Schema, texts: Mapping[str, str]) -> None:

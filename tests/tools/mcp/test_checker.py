@@ -4,7 +4,7 @@ import pytest
 
 from ferrule.errors import ToolArgumentsError
 from ferrule.schema.explain import SchemaCheck
-from ferrule.tools.mcp.schema_check import MCPChecker
+from ferrule.tools.mcp.checker import MCPChecker
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"
 
