@@ -85,7 +85,7 @@ def define_tool(
         _check_function(function, has_schema=given_schema is not None)
     if getattr(function, "__confirm_first__", False):
         # Made by `@confirm_first`: the tool asks instead. Only this layer goes; others stay.
-        function = function.__wrapped__
+        function = cast("Any", function).__wrapped__
         require_confirmation = require_confirmation or True
     name = _read_name(options["name"], function)
     description = options["description"]

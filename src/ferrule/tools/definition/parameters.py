@@ -199,10 +199,8 @@ def _annotation(parameter: Parameter, description: str | None, *, insisted: bool
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
-    if annotation is float and isinstance(default_value, float):
-        # A default that is no JSON number may be passed all the same.
-        if not math.isfinite(default_value):
-            metadata.append(Field(allow_inf_nan=True))
+    if annotation is float and _is_infinite_or_nan(default_value):
+        metadata.append(Field(allow_inf_nan=True))  # the default may be passed
     own_description = description_in(field)
     if own_description is not None and not insisted:
         description = own_description
@@ -222,6 +220,10 @@ def _default_value(parameter: Parameter) -> Any:
     if default is PydanticUndefined:
         return field_of(parameter).default
     return default
+
+
+def _is_infinite_or_nan(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _optional(annotation: Any, *, in_metadata: bool) -> Any:
