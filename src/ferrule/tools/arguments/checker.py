@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from ferrule.schema.validator import Validator
     from ferrule.tools.definition.inspect_function import FunctionSpec
-    from ferrule.tools.definition.parameters import Adapter, Parameters
+    from ferrule.tools.definition.parameters import ArgumentsValidator, Parameters
 
 _EXACT = frozenset({int, str, bool, type(None)})
 _NUMBERS = frozenset({int, float})
@@ -423,7 +423,7 @@ def _are_equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _validate(adapter: Adapter, args: dict[str, Any]) -> dict[str, Any]:
+def _validate(adapter: ArgumentsValidator, args: dict[str, Any]) -> dict[str, Any]:
     """Validate the arguments as Python values, else as JSON.
 
     A strict model reads dates, tuples and enums only from JSON.

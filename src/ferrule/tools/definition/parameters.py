@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ferrule.tools.definition.constructor import ToolDefinition
 
-Adapter = TypeAdapter[dict[str, Any]]
+ArgumentsValidator = TypeAdapter[dict[str, Any]]
 """A validator of arguments by name."""
 _NO_VALIDATOR = (
     PydanticUserError,
@@ -69,9 +69,9 @@ class Parameters(Record):
 
     schema: Schema
     """The object schema that the model sees."""
-    adapter: Adapter | None
+    adapter: ArgumentsValidator | None
     """The validator of the arguments that the function names; None if there are none."""
-    extra: Adapter | None
+    extra: ArgumentsValidator | None
     """The validator of further arguments, for a typed `**kwargs`."""
     by_hand: bool
     """Whether the schema has rules that the adapter does not check."""
@@ -250,7 +250,7 @@ def _admits_none(annotation: Any) -> bool:
 # -- all of them
 
 
-def _make_adapter(tool: str, annotations: dict[str, Any]) -> Adapter:
+def _make_adapter(tool: str, annotations: dict[str, Any]) -> ArgumentsValidator:
     arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
     arguments.__pydantic_config__ = ConfigDict(
         # Even for a tool with `**kwargs`, whose further arguments are checked separately: nested
@@ -268,7 +268,9 @@ def _make_adapter(tool: str, annotations: dict[str, Any]) -> Adapter:
         raise _no_form(tool, annotations, error) from error
 
 
-def _make_extra_adapter(tool: str, annotations: dict[str, Any], kind: Any) -> Adapter | None:
+def _make_extra_adapter(
+    tool: str, annotations: dict[str, Any], kind: Any
+) -> ArgumentsValidator | None:
     """The validator of a `**kwargs` of this type; None if there is nothing to validate."""
     if kind is None or kind in (Any, object):
         return None
@@ -285,8 +287,8 @@ def _make_schema(
     tool: str,
     annotations: dict[str, Any],
     function_spec: FunctionSpec,
-    adapter: Adapter | None,
-    extra: Adapter | None,
+    adapter: ArgumentsValidator | None,
+    extra: ArgumentsValidator | None,
 ) -> Schema:
     try:
         named = _json_schema(adapter)
@@ -308,7 +310,7 @@ def _make_schema(
     return inline_definitions(strip_titles(schema))
 
 
-def _json_schema(adapter: Adapter | None) -> Schema:
+def _json_schema(adapter: ArgumentsValidator | None) -> Schema:
     return {} if adapter is None else adapter.json_schema(schema_generator=Generator)
 
 
