@@ -6,12 +6,16 @@ The errors are ferrule's own, and say what is damaged: never a `KeyError`, `Unic
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import shutil
 import sqlite3
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +24,7 @@ import pytest
 from damage import damaged_bytes, damaged_file, damaged_json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stores.make import make_in
 from stores.programs import SAVED, STORES, Scenario
 
 import ferrule
@@ -38,7 +43,6 @@ from ferrule.mcp_bridge.client.recording import ReplayLink
 from ferrule.testing import RecordLM, ReplayLM, ScriptedLM
 
 pytestmark = pytest.mark.integration
-DATA = Path(__file__).parents[1] / "stores"
 MANY = settings(
     max_examples=60,
     suppress_health_check=[
@@ -47,17 +51,21 @@ MANY = settings(
         HealthCheck.data_too_large,
     ],
 )
-RUNS = [
-    (of, name)
-    for of, scenarios in STORES.items()
-    for name in scenarios
-    if not name.startswith("hall")
-]  # without an MCP server
+RUNS = [(kind, name) for kind, scenarios in STORES.items() for name in scenarios]
+
+
+@cache
+def stores_folder() -> Path:
+    """A folder with stores and saved programs, made once."""
+    folder = TemporaryDirectory(prefix="ferrule-stores-")
+    atexit.register(folder.cleanup)
+    make_in(Path(folder.name))
+    return Path(folder.name)
 
 
 def texts(of: str, name: str) -> list[tuple[str, str]]:
     """The JSON texts of one stored run, each with the update that replaces it."""
-    with closing(sqlite3.connect(DATA / f"{of}.sqlite")) as db:
+    with closing(sqlite3.connect(stores_folder() / f"{of}.sqlite")) as db:
         no, head, questions, error = db.execute(
             "SELECT no, head, questions, error FROM runs WHERE id = ?",
             (name,),
@@ -84,10 +92,10 @@ def texts(of: str, name: str) -> list[tuple[str, str]]:
     ]
 
 
-def go_on(store: SQLiteStore, name: str, scenario: Scenario, folder: Path) -> None:
+def go_on(store: SQLiteStore, name: str, scenario: Scenario) -> None:
     """Load a run and carry it to its end; raises the error that ended it."""
     with ferrule.context(lm=ScriptedLM(scenario.script[scenario.asked :])):
-        run = Run.load(store, name, scenario.made(folder), tools=scenario.tools, deps=[])
+        run = Run.load(store, name, scenario.program(), tools=scenario.tools, deps=[])
         for _ in range(9):
             if run.status in {"done", "failed", "cancelled"}:
                 break
@@ -100,13 +108,13 @@ def go_on(store: SQLiteStore, name: str, scenario: Scenario, folder: Path) -> No
         run.to_json()
 
 
-def use_everything(path: Path, name: str, scenario: Scenario, folder: Path) -> None:
+def use_everything(path: Path, name: str, scenario: Scenario) -> None:
     """All that can be done with a stored run, each with or without an error of ferrule's."""
     with closing(SQLiteStore(path)) as store, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what cannot be emptied is told
         for act in (
             store.list,
-            lambda: go_on(store, name, scenario, folder),
+            lambda: go_on(store, name, scenario),
             lambda: store.cancel(name),
             lambda: store.redact(name),
             lambda: store.delete(name),
@@ -125,11 +133,11 @@ def test_damaged_text_in_a_store_is_a_store_error(data: st.DataObject) -> None:
     new = data.draw(damaged_json(text) | st.sampled_from([b"\xff\xfe", b"", 5, 1.5, ""]))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "runs.sqlite"
-        path.write_bytes((DATA / f"{of}.sqlite").read_bytes())
+        path.write_bytes((stores_folder() / f"{of}.sqlite").read_bytes())
         with closing(sqlite3.connect(path)) as db:
             db.execute(update, (new,))
             db.commit()
-        use_everything(path, name, STORES[of][name], Path(folder))
+        use_everything(path, name, STORES[of][name])
 
 
 @MANY
@@ -138,8 +146,8 @@ def test_damaged_bytes_of_a_store_are_a_store_error(data: st.DataObject) -> None
     of, name = data.draw(st.sampled_from(RUNS))
     with TemporaryDirectory() as folder:
         path = Path(folder) / "runs.sqlite"
-        path.write_bytes(data.draw(damaged_bytes((DATA / f"{of}.sqlite").read_bytes())))
-        use_everything(path, name, STORES[of][name], Path(folder))
+        path.write_bytes(data.draw(damaged_bytes((stores_folder() / f"{of}.sqlite").read_bytes())))
+        use_everything(path, name, STORES[of][name])
 
 
 @MANY
@@ -149,7 +157,7 @@ def test_a_damaged_document_of_a_run_is_a_store_error(data: st.DataObject) -> No
     scenario = STORES[of][name]
     with (
         TemporaryDirectory() as folder,
-        closing(SQLiteStore(shutil.copy(DATA / f"{of}.sqlite", folder))) as store,
+        closing(SQLiteStore(shutil.copy(stores_folder() / f"{of}.sqlite", folder))) as store,
     ):
         stored = store.load(name)
         whole = json.dumps(
@@ -165,7 +173,7 @@ def test_a_damaged_document_of_a_run_is_a_store_error(data: st.DataObject) -> No
         ):
             run = Run.from_json(
                 data.draw(damaged_json(whole)),
-                scenario.made(Path(folder)),
+                scenario.program(),
                 tools=scenario.tools,
                 deps=[],
             )
@@ -216,18 +224,18 @@ def test_an_error_says_what_is_damaged_and_what_to_do(
     error: str,
 ) -> None:
     path = tmp_path / "runs.sqlite"
-    path.write_bytes((DATA / "waiting.sqlite").read_bytes())
+    path.write_bytes((stores_folder() / "waiting.sqlite").read_bytes())
     with closing(sqlite3.connect(path)) as db:
         db.execute(update)
         db.commit()
     with closing(SQLiteStore(path)) as store, pytest.raises(StoreError, match=error):
-        go_on(store, "text", STORES["waiting"]["text"], tmp_path)
+        go_on(store, "text", STORES["waiting"]["text"])
 
 
 def test_a_name_in_a_store_that_is_no_text_is_a_store_error(tmp_path: Path) -> None:
     path = tmp_path / "runs.sqlite"
     path.write_bytes(
-        (DATA / "ended.sqlite")
+        (stores_folder() / "ended.sqlite")
         .read_bytes()
         .replace(b"runs_by_change", b"runs_\xfcy_change")
         .replace(b"(updated_at)", b"(\xfcpdated_at)"),
@@ -268,7 +276,7 @@ def test_a_run_whose_number_is_lost_is_a_store_error(tmp_path: Path) -> None:
             "Check that its folder exists and that this process may write there",
         ),
         (
-            lambda path: path.write_bytes((DATA / "ended.sqlite").read_bytes()[:9000]),
+            lambda path: path.write_bytes((stores_folder() / "ended.sqlite").read_bytes()[:9000]),
             r"The file is damaged\. Put a backup .*\.recover",
         ),
     ],
@@ -343,33 +351,51 @@ def load_saved(name: str) -> Any:
     def load(path: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a tool that was changed is told
-            SAVED[name].fresh(path.parent).load(path)
+            SAVED[name].fresh().load(path)
 
     return load
 
 
-with TemporaryDirectory() as _folder:
-    FILES: dict[str, tuple[bytes, bool, Any]] = {
-        **{
-            name: ((DATA / "saved" / f"{name}.json").read_bytes(), False, load_saved(name))
-            for name in SAVED
-        },
-        "recording": (recording(Path(_folder) / "r"), True, replay),
-        "server": ("\n".join(map(json.dumps, SERVER_RECORDING)).encode(), True, answer_requests),
-        "lock": (lock(Path(_folder) / "l"), False, compare_pins),
-    }
+def saved_program(name: str) -> bytes:
+    return (stores_folder() / "saved" / f"{name}.json").read_bytes()
+
+
+def written(write: Callable[[Path], bytes]) -> bytes:
+    with TemporaryDirectory() as folder:
+        return write(Path(folder) / "file")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file that ferrule reads."""
+
+    whole: Callable[[], bytes]
+    use: Callable[[Path], None]
+    is_lines: bool = False
+
+
+FILES = {
+    **{name: Kind(partial(saved_program, name), load_saved(name)) for name in SAVED},
+    "recording": Kind(partial(written, recording), replay, is_lines=True),
+    "server": Kind(
+        lambda: "\n".join(map(json.dumps, SERVER_RECORDING)).encode(),
+        answer_requests,
+        is_lines=True,
+    ),
+    "lock": Kind(partial(written, lock), compare_pins),
+}
 
 
 @pytest.mark.parametrize("name", FILES)
 @settings(MANY, max_examples=40)
 @given(data=st.data())
 def test_a_damaged_file_is_one_of_ferrules_errors(name: str, data: st.DataObject) -> None:
-    whole, is_lines, use = FILES[name]
+    kind = FILES[name]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "file"
-        path.write_bytes(data.draw(damaged_file(whole, is_lines=is_lines)))
+        path.write_bytes(data.draw(damaged_file(kind.whole(), is_lines=kind.is_lines)))
         with suppress(FerruleError):
-            use(path)
+            kind.use(path)
 
 
 @pytest.mark.parametrize("first", ["[]", '[{"ferrule_mcp": 1}]', "5", "null", '"x"'])

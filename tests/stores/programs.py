@@ -1,16 +1,10 @@
-"""The programs behind the stored runs and the saved programs in this folder, by public names only.
-
-`make.py` starts these runs and stores them; `tests/integration/test_old_stores.py` loads them with the same definitions and continues them.
-A stored run is compared with its program, so a change here needs stores made again.
-"""
+"""The programs behind the stored runs and the saved programs that `make.py` makes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, model_validator
@@ -24,7 +18,6 @@ from ferrule import (
     InputField,
     Limits,
     Load,
-    MCPServer,
     Module,
     OutputField,
     Policy,
@@ -32,7 +25,6 @@ from ferrule import (
     Prediction,
     ReAct,
     Response,
-    Run,
     Signature,
     Tool,
     Toolbox,
@@ -44,14 +36,12 @@ from ferrule import (
     module_callback,
     tool,
 )
-from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ferrule import Decision, Question, Store
+    from ferrule import Decision, Question
 
-HALL = Path(__file__).parents[1] / "asking_server.py"
 DOT = Image(
     data="iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
 )
@@ -268,21 +258,6 @@ def limited() -> ReAct:
     return ReAct("task -> answer", [write], native=True, limits=Limits(steps=1))
 
 
-def hall(log: Path) -> ReAct:
-    """The tools of an MCP server, which asks in the middle of a call."""
-    return ReAct("task -> answer", [write, hall_server(log)], native=True)
-
-
-def hall_server(log: Path) -> MCPServer:
-    """The server; its calls are lines in a file."""
-    return MCPServer.stdio(
-        sys.executable,
-        [str(HALL), "legacy", str(log)],
-        name="hall",
-        ask_in_runs=True,
-    )
-
-
 class Team(Module):
     """Plain Python over programs, one of them behind a leading underscore."""
 
@@ -353,10 +328,6 @@ class Scenario:
     tools: Sequence[Any] = ()
     """Tools that the run had loaded and its program does not know."""
 
-    def made(self, folder: Path) -> Any:
-        """The program; an MCP server writes its log in `folder`."""
-        return self.program(folder / "hall.log") if self.program is hall else self.program()
-
 
 def task(text: str = "Do it.") -> Callable[[], dict[str, Any]]:
     """Inputs of most programs here."""
@@ -422,11 +393,6 @@ WAITING: dict[str, Scenario] = {
         tools=[wipe],
     ),
     "shelf": Scenario(shelved, task(), [call("fetch", group="ops"), call("ops.wipe", account="7"), call("drop"), DONE], 2),
-    "hall_confirm": Scenario(hall, task(), [call("write", text="a"), call("pay", what="rent"), DONE], 2),
-    "hall_form": Scenario(
-        hall, task(), [call("book", what="table"), DONE], 1, before=lambda question: question.approve(),
-        decide=lambda question: question.fill({"name": "Ann"} if "name" in (question.form or {})["properties"] else {"seats": 2}),
-    ),
     "team": Scenario(
         Team, lambda: {"task": "Pay.", "ticket": Ticket(number=7, author=Person(name="Ann"))},
         [
@@ -462,87 +428,14 @@ ENDED: dict[str, Scenario] = {
     "done": Scenario(clerk, ticket, [call("write", text="a"), call("finish", answer="done", people=PEOPLE)], 2),
     "caption": Scenario(captioner, pictures, [said(caption="a dot")], 1),
     "limit": Scenario(limited, task(), [call("write", text="a"), said(reasoning="no steps left", answer="out of steps")], 2),
-    "hall": Scenario(
-        hall, task(), [call("pay", what="rent"), DONE], 2, before=lambda question: question.approve(),
-    ),
     "failed": Scenario(
-        worker, task(), [call("write", text="a"), DONE], 1, raises=ferrule.AuthenticationFailed("no such key", provider="test", status=401),
+        worker, task(), [call("write", text="a"), DONE], 1, raises=ferrule.AuthenticationError("no such key", provider="test", status=401),
     ),
     "stopped": Scenario(worker, task(), [call("stop"), DONE], 1, decide=lambda question: question.reply("It did not stop.")),
     "cancelled": Scenario(writer, task(), [step("pay", to="Ada", amount=5)], 1),
 }  # fmt: skip
 
 STORES = {"waiting": WAITING, "crashed": CRASHED, "ended": ENDED}
-
-
-# -- continuing a run ----------------------------------------------------------------------------------------------
-
-
-def outcome(store: Store, name: str, scenario: Scenario, folder: Path) -> dict[str, Any]:
-    """Load one run, continue it to its end, and say all that must stay equal."""
-    effects: list[str] = []
-    lm = ScriptedLM(scenario.script[scenario.asked :])
-    with ferrule.context(lm=lm):
-        run = Run.load(store, name, scenario.made(folder), tools=scenario.tools, deps=effects)
-        rests = [rest(run)]
-        while run.status not in {"done", "cancelled"} and len(rests) < 9:
-            for question in run.pending:
-                if (decision := scenario.decide(question)) is not None:
-                    run.answer(decision)
-            try:
-                run.resume()
-            except ferrule.FerruleError as error:
-                rests.append([type(error).__name__])
-                break
-            rests.append(rest(run))
-        end = ended(run.prediction) if run.status == "done" else None
-    log = folder / "hall.log"
-    served = (
-        [line for line in log.read_text().splitlines() if line.startswith("call")]
-        if log.exists()
-        else []
-    )
-    return {
-        "rests": rests,
-        "effects": effects,
-        "served": served,
-        "asked": len(lm.requests),
-        "end": end,
-    }
-
-
-def rest(run: Run) -> list[Any]:
-    """How a run stands: its status, its error's class, and its questions."""
-    questions = [
-        [each.kind, each.call.name, dict(each.call.args), each.path] for each in run.pending
-    ]
-    return [run.status, type(run.error).__name__ if run.error is not None else None, questions]
-
-
-def ended(prediction: Any) -> dict[str, Any]:
-    """A prediction: its outputs, why it ended, and a digest of the conversation."""
-    outputs = json.loads(prediction.to_json()) if hasattr(prediction, "to_json") else prediction
-    return {
-        "outputs": outputs,
-        "reason": prediction.reason,
-        "messages": digest(prediction.messages or ()),
-    }
-
-
-def digest(messages: Any) -> str:
-    """The conversation in 16 digits."""
-    plain = [
-        [
-            each.role,
-            [each.content]
-            if isinstance(each.content, str)
-            else [part.model_dump() for part in each.content],
-            each.tool_call_id,
-        ]
-        + [[made.name, made.args, made.id] for made in each.tool_calls]
-        for each in messages
-    ]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 # -- saved programs ------------------------------------------------------------------------------------------------
@@ -552,29 +445,10 @@ def digest(messages: Any) -> str:
 class Saved:
     """One saved program."""
 
-    fresh: Callable[[Path], Any]
+    fresh: Callable[[], Any]
     """The program without what was saved."""
     dress: Callable[[Any], None]
     """Give it what is saved."""
-    script: Sequence[Any]
-    inputs: Callable[[], dict[str, Any]]
-
-
-def asked_of(program: Any, saved: Saved) -> dict[str, Any]:
-    """Run a program, and say what came back and what the model was sent."""
-    effects: list[str] = []
-    lm = ScriptedLM(saved.script)
-    with ferrule.context(lm=lm):
-        run = program.start(**saved.inputs(), deps=effects)
-        while run.status == "waiting":
-            for question in run.pending:
-                run.answer(question.approve())
-            run.resume()
-    sent = [
-        [digest(request.messages), [each["function"]["name"] for each in request.tools]]
-        for request in lm.requests
-    ]
-    return {"end": ended(run.prediction), "effects": effects, "sent": sent}
 
 
 def _with_demos(program: Any) -> None:
@@ -586,12 +460,6 @@ def _with_demos(program: Any) -> None:
     program.config["temperature"] = 0.5
 
 
-def _with_words(program: Any) -> None:
-    program.react.signature = program.react.signature.with_instructions(
-        f"{program.react.signature.instructions}\nBe brief.",
-    )
-
-
 def _team(program: Team) -> None:
     program.plan.demos = [{"task": "Eat.", "steps": ["cook", "eat"]}]
     program._judge.signature = program._judge.signature.with_updated_fields(
@@ -600,13 +468,4 @@ def _team(program: Team) -> None:
     )
 
 
-SAVED = {
-    "captioner": Saved(lambda _: captioner(), _with_demos, [said(caption="a dot")], pictures),
-    "hall": Saved(
-        lambda folder: hall(folder / "hall.log"),
-        _with_words,
-        [call("pay", what="rent"), DONE],
-        task(),
-    ),
-    "team": Saved(lambda _: Team(), _team, WAITING["team"].script, WAITING["team"].inputs),
-}
+SAVED = {"captioner": Saved(captioner, _with_demos), "team": Saved(Team, _team)}
