@@ -222,14 +222,14 @@ def test_a_server_that_changes_its_era_is_asked_anew(is_modern: bool) -> None:
         assert server.call("look") == RESULT
         talk.is_modern = not is_modern
         assert server.call("look") == RESULT
-        assert (server.info.protocol_version == MODERN, talk.calls, server.core.link.starts) == (
+        assert (server.info.protocol_version == MODERN, talk.calls, server.client.link.starts) == (
             not is_modern,
             2,
             2,
         )
         server.close()
-        assert server.core.link._known.discovered is None
-        assert not server.core.link._known.is_legacy
+        assert server.client.link._known.discovered is None
+        assert not server.client.link._known.is_legacy
 
 
 def test_what_a_server_refuses_for_itself_is_not_asked_twice() -> None:
@@ -242,7 +242,7 @@ def test_what_a_server_refuses_for_itself_is_not_asked_twice() -> None:
         )
         with pytest.raises(MCPProtocolError, match="not so"):
             server.call("look")
-        assert (talk.calls, server.core.link.starts) == (1, 1)
+        assert (talk.calls, server.client.link.starts) == (1, 1)
 
 
 def test_an_endpoint_of_another_origin_is_told_at_once() -> None:
@@ -322,8 +322,8 @@ def test_a_broken_answer_of_a_child_is_not_waited_for() -> None:
                 name,
                 "mcp_protocol",
             )
-        connection = server.core.link._connection
-        assert (connection._notes, connection._under_way, server.core.link.starts) == ({}, {}, 1)
+        connection = server.client.link._connection
+        assert (connection._notes, connection._under_way, server.client.link.starts) == ({}, {}, 1)
 
 
 def test_a_line_without_end_is_cut_and_told() -> None:

@@ -106,7 +106,7 @@ async def red(params: dict[str, Any]) -> dict[str, Any]:
 
 def version_of(server: MCPServer) -> str:
     with server:
-        return server.core.link.handshake.version
+        return server.client.link.handshake.version
 
 
 # -- the revision -----------------------------------------------------------------------------------------------------

@@ -449,5 +449,5 @@ def test_no_tool_ends_the_server(tmp_path: Path) -> None:
     said = [server.call(name) for name in ("leaves", "waits", "half")]
     assert [each["isError"] for each in said] == [True, True, False]
     assert said[-1]["content"][0]["text"] == "a\ufffdb"
-    assert server.core.link.starts == 1
+    assert server.client.link.starts == 1
     server.close()

@@ -479,7 +479,7 @@ def test_answers_of_a_hook_have_a_deadline_together(
     """A total deadline for questions that come back with the result."""
     now = [0.0]
     monkeypatch.setattr(
-        "ferrule.mcp_bridge.client.core.time",
+        "ferrule.mcp_bridge.client.client.time",
         SimpleNamespace(monotonic=lambda: now[0]),
     )
 

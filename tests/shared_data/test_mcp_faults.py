@@ -156,7 +156,7 @@ def test_a_server_that_never_answers_the_newer_question_is_connected_all_the_sam
         assert server.info.protocol_version == "2025-11-25"
         with pytest.raises(MCPConnectionError):
             server.call("die")
-        assert server.core.link._known.is_legacy
+        assert server.client.link._known.is_legacy
         assert server.call("ok")["content"]
 
 
@@ -236,7 +236,7 @@ def test_a_call_that_takes_too_long_is_given_up_and_the_connection_stays(
             server.call("slow", {"s": 3}, timeout_s=0.3)
         assert (error.value.tool, error.value.may_have_run) == ("slow", True)
         assert server.call("ok")["content"]
-        assert server.core.link.starts == 1
+        assert server.client.link.starts == 1
     assert "notifications/cancelled" in {each["method"] for each in log_of(tmp_path / "log")}
 
 
@@ -262,7 +262,7 @@ def test_a_tool_that_answers_404_is_not_taken_for_a_lost_session() -> None:
             with pytest.raises(MCPConnectionError, match="HTTP 404"):
                 server.call("ok", {"x": "http-404"})
         assert server.call("ok")["content"]
-        assert server.core.link.starts == 1
+        assert server.client.link.starts == 1
 
 
 def test_what_is_private_in_an_address_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -329,7 +329,7 @@ def test_a_legacy_http_server_with_new_sessions_is_met_again(flags: str) -> None
         with pytest.raises(MCPConnectionError):
             server.call("die")
         assert server.call("ok")["content"]
-        assert server.core.link.starts == 2
+        assert server.client.link.starts == 2
 
 
 def test_20_calls_are_under_way_at_once(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_max_concurrency_holds(tmp_path: Path) -> None:
             await asyncio.gather(*calls)
 
         asyncio.run(three())
-        assert server.core.link._turns._value == 2
+        assert server.client.link._turns._value == 2
 
 
 def test_calls_do_not_list(tmp_path: Path) -> None:
@@ -384,7 +384,7 @@ def test_cancelling_an_async_call_tells_the_server_and_returns_at_once(tmp_path:
         async def cancelled() -> None:
             await server.aconnect()
             call = asyncio.ensure_future(server.acall("slow", {"s": 600}))
-            while not server.core._calls:
+            while not server.client._tools_in_use:
                 await asyncio.sleep(0.01)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -425,18 +425,16 @@ def test_ctrl_c_ends_a_sync_call(tmp_path: Path) -> None:
 
 def test_a_change_is_seen_when_it_is_asked_for() -> None:
     """The tools stand still until then; nothing is sent where nothing changed."""
-    told: list = []
-    with raw("stdio", on_tools_changed=lambda *changes: told.append(changes)) as server:
+    with raw("stdio") as server:
         before = server.tools
         assert not server.changes()
         server.call("ok", {"x": "rug"})
         for _ in range(3_000):
-            if server.core.catalog.is_stale():
+            if server.client.catalog.is_stale():
                 break
             time.sleep(0.02)
         assert server.tools is before
         assert server.changes().changed == ("ok",)
-        assert told == [((), (), ("ok",))]
         assert "IGNORE ALL" in server.tools["ok"].desc
         assert not server.changes()
 
@@ -444,7 +442,7 @@ def test_a_change_is_seen_when_it_is_asked_for() -> None:
 def test_a_server_that_never_tells_is_asked_now_and_then(tmp_path: Path) -> None:
     with raw("stdio", poll_s=0.9, env={"RAWLOG": str(tmp_path / "log")}) as server:
         _ = server.tools
-        server.core.catalog._listed_at -= 1
+        server.client.catalog._listed_at -= 1
         server.changes()
     assert [each["method"] for each in log_of(tmp_path / "log")].count("tools/list") == 2
 
@@ -535,7 +533,7 @@ def test_a_script_that_never_closes_ends_by_itself_and_leaves_no_child(flags: st
     program = (
         "import sys\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, {flags!r}])\n"
-        "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); sys.exit(7)\n"
+        "server.connect(); print(server.client.link._connection._channel.child.pid, flush=True); sys.exit(7)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -552,7 +550,7 @@ def test_a_server_ends_when_its_parent_is_killed() -> None:
     program = (
         "import sys, time\nfrom ferrule import MCPServer\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}])\n"
-        "server.connect(); print(server.core.link._connection._channel.child.pid, flush=True); time.sleep(60)\n"
+        "server.connect(); print(server.client.link._connection._channel.child.pid, flush=True); time.sleep(60)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program],
@@ -578,7 +576,7 @@ def test_a_server_that_is_used_while_the_process_ends_leaves_no_child(when: str)
     program = (
         "import atexit, sys\nfrom ferrule import MCPServer\nfrom ferrule.errors import MCPConnectionError\n"
         "def use():\n"
-        "    try:\n        server.connect(); print(server.core.link._connection._channel.child.pid, flush=True)\n"
+        "    try:\n        server.connect(); print(server.client.link._connection._channel.child.pid, flush=True)\n"
         "    except MCPConnectionError as error:\n        print(error)\n"
         f"{'atexit.register(use)' if when == 'before_it_is_made' else ''}\n"
         f"server = MCPServer.stdio(sys.executable, [{str(SERVER)!r}, 'ignoreeof,ignoreterm'])\n"
@@ -627,7 +625,7 @@ def test_a_wrapper_leaves_no_grandchild() -> None:
         name="wrapped",
     )
     server.connect()
-    group = server.core.link._connection._channel.child.pid
+    group = server.client.link._connection._channel.child.pid
     server.close()
     for _ in range(3_000):
         try:
@@ -687,7 +685,7 @@ def test_nothing_is_started_before_it_is_used() -> None:
     """A server is a value."""
     server = MCPServer.stdio("no-such-command-anywhere")
     assert not server.is_connected
-    assert server.core.link.starts == 0
+    assert server.client.link.starts == 0
 
 
 def test_a_server_that_crashes_again_and_again_is_left_alone_for_a_while() -> None:
@@ -705,14 +703,14 @@ def test_an_idle_server_is_left_in_peace(tmp_path: Path) -> None:
     """No keepalive; a server that died idle is not started again before it is used."""
     with raw("stdio", env={"RAWLOG": str(tmp_path / "log")}) as server:
         server.connect()
-        os.kill(server.core.link._connection._channel.child.pid, signal.SIGKILL)
+        os.kill(server.client.link._connection._channel.child.pid, signal.SIGKILL)
         for _ in range(3_000):
             if not server.is_connected:
                 break
             time.sleep(0.02)
-        assert server.core.link.starts == 1
+        assert server.client.link.starts == 1
         assert server.call("ok")["content"]  # it was surely not sent to the dead one: no error
-        assert server.core.link.starts == 2
+        assert server.client.link.starts == 2
 
 
 def test_the_errors_are_of_one_family() -> None:

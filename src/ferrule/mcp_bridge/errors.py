@@ -1,8 +1,7 @@
 """Errors of the SDK and of the transports as `MCPError`s.
 
 Each names the server, the tool and the phase of the request, and says whether the server may have
-executed the call. What the server said is in the text without invisible characters: a model may
-read it.
+executed the call. Text of the server is shown without invisible characters: a model may read it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ferrule.errors import (
     MCPProtocolError,
     MCPTimeoutError,
 )
-from ferrule.mcp_bridge.transport.redact import redact
+from ferrule.mcp_bridge.redact import redact
 from ferrule.record import Record, replace
 from ferrule.tools.mcp.safety import scrub
 
@@ -34,6 +33,7 @@ _REJECTED = {
 _NO_MCP = (404, 405)
 _PATHS = " Is the path right? Most servers answer at `/mcp`, those of the older HTTP+SSE at `/sse`."
 _SURELY_NOT_RUN = frozenset({-32700, -32600, -32601, -32602, -32020, -32022})
+"""Codes with which a server refuses a request before it acts on it."""
 
 
 class Attempt(Record, kw_only=True):
@@ -47,26 +47,29 @@ class Attempt(Record, kw_only=True):
 
     @property
     def may_have_run(self) -> bool | None:
-        """Whether the server may have executed the call; None if the request is no call."""
+        """Whether the server may have executed the call; None if the request is not a call."""
         return self.was_sent if self.phase == "call" else None
 
     @property
     def subject(self) -> str:
         """The subject of a message."""
-        return (
-            f"`{self.tool}` of MCP server `{self.server}`"
-            if self.tool
-            else f"MCP server `{self.server}` ({self.phase})"
-        )
+        if self.tool:
+            return f"`{self.tool}` of MCP server `{self.server}`"
+        return f"MCP server `{self.server}` ({self.phase})"
 
     def facts(self, *, ran: bool | None = None) -> dict[str, Any]:
-        """The attributes of its error. `ran`: whether the server may have executed a call; by default, whether it was sent."""
-        found = self.may_have_run if ran is None or self.phase != "call" else ran
+        """The attributes of its error.
+
+        `ran`: whether the server may have executed a call; by default, whether it was sent.
+        """
+        may_have_run = self.may_have_run
+        if ran is not None and self.phase == "call":
+            may_have_run = ran
         return {
             "server": self.server,
             "tool": self.tool,
             "phase": self.phase,
-            "may_have_run": found,
+            "may_have_run": may_have_run,
         }
 
 
@@ -78,29 +81,28 @@ class MissingExtraError(ConfigurationError, ImportError):
     """The `mcp` package is not installed."""
 
 
-def missing_extra(error: ImportError) -> ConfigurationError:
+def missing_extra(cause: ImportError) -> ConfigurationError:
     """The error for an installation without the extra; also an `ImportError`."""
-    made = MissingExtraError("MCP servers need the MCP SDK: pip install 'ferrule[mcp]'.")
-    made.__cause__ = error
-    return made
+    error = MissingExtraError("MCP servers need the MCP SDK: pip install 'ferrule[mcp]'.")
+    error.__cause__ = cause
+    return error
 
 
 def timeout_error(attempt: Attempt, seconds: float, detail: str = "") -> MCPTimeoutError:
     """The error for a request without an answer in time."""
-    ran = " It may still have been executed." if attempt.may_have_run else ""
-    return MCPTimeoutError(
-        scrub(f"{attempt.subject} did not answer within {seconds:g} s.{ran}{_after(detail)}"),
-        **attempt.facts(),
-    )
+    text = f"{attempt.subject} did not answer within {seconds:g} s."
+    if attempt.may_have_run:
+        text += " It may still have been executed."
+    return MCPTimeoutError(scrub(text + _quoted(detail)), **attempt.facts())
 
 
 def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
     """The error for a call that is not sent, as the server answers nothing."""
-    why = f"the server does not answer. It sent nothing for {seconds:.0f} s, not even an answer to a ping"
-    return MCPTimeoutError(
-        f"{attempt.subject} was not called: {why}. Continue without it, or try later.",
-        **attempt.facts(),
+    text = (
+        f"{attempt.subject} was not called: the server does not answer. It sent nothing for "
+        f"{seconds:.0f} s, not even an answer to a ping. Continue without it, or try later."
     )
+    return MCPTimeoutError(text, **attempt.facts())
 
 
 def connection_error(
@@ -109,19 +111,21 @@ def connection_error(
     cause: BaseException | None = None,
 ) -> MCPConnectionError:
     """The error for a connection that is lost or cannot be made."""
-    ran = {True: " The call may have been executed.", False: " The call was not sent.", None: ""}[
-        attempt.may_have_run
-    ]
-    made = MCPConnectionError(scrub(f"{attempt.subject}: {why}.{ran}"), **attempt.facts())
-    made.__cause__ = cause
-    return made
+    text = f"{attempt.subject}: {why}."
+    if attempt.may_have_run is True:
+        text += " The call may have been executed."
+    elif attempt.may_have_run is False:
+        text += " The call was not sent."
+    error = MCPConnectionError(scrub(text), **attempt.facts())
+    error.__cause__ = cause
+    return error
 
 
 def login_error(attempt: Attempt, why: str) -> MCPConnectionError:
     """The error where a server needs a log-in and there is none."""
-    made = MCPConnectionError(f"{attempt.subject}: {why}.", **attempt.facts(ran=False))
-    made.phase = "login"
-    return made
+    error = MCPConnectionError(f"{attempt.subject}: {why}.", **attempt.facts(ran=False))
+    error.phase = "login"
+    return error
 
 
 def error_answer(
@@ -139,34 +143,40 @@ def error_answer(
 
 
 def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: object) -> MCPError:
-    """The error for a request with a note; `code`, `message` and `data` are the server's only if the note `has_error`."""
+    """The error for a request with a note.
+
+    `code`, `message` and `data` are the server's only if the note `has_error`.
+    """
+    error: MCPError
     if note.has_error:
-        made: MCPError = error_answer(attempt, code, message, data, status=note.status)
+        error = error_answer(attempt, code, message, data, status=note.status)
     elif note.was_answered or (note.status is not None and note.status < _CLIENT_ERROR):
-        http = f"HTTP {note.status}, " if note.status is not None else ""
-        text = f"{attempt.subject} sent an invalid response: {http}{note.text or 'no body'}."
-        made = MCPProtocolError(scrub(text), status=note.status, **attempt.facts())
-    elif note.status is None:
-        return connection_error(
-            replace(attempt, was_sent=note.was_sent),
-            f"the connection failed ({note.text})",
-            note.cause,
-        )
+        error = _invalid_response(attempt, note)
+    elif note.status is not None:
+        error = _refused_error(attempt, note, note.status)
     else:
-        why = _REJECTED.get(
-            note.status,
-            "it failed" if note.status >= _SERVER_ERROR else "it refused",
-        )
-        wait = f" Retry in {note.retry_after_s:g} s." if note.retry_after_s is not None else ""
-        hint = _PATHS if attempt.phase == "handshake" and note.status in _NO_MCP else ""
-        text = f"{attempt.subject}: HTTP {note.status}, {why}.{hint}{wait}{_after(note.text)}"
-        made = MCPConnectionError(
-            scrub(text),
-            status=note.status,
-            **attempt.facts(ran=note.status >= _SERVER_ERROR),
-        )
-    made.retry_after_s = note.retry_after_s
-    return made
+        why = f"the connection failed ({note.text})"
+        return connection_error(replace(attempt, was_sent=note.was_sent), why, note.cause)
+    error.retry_after_s = note.retry_after_s
+    return error
+
+
+def _invalid_response(attempt: Attempt, note: Note) -> MCPProtocolError:
+    http = f"HTTP {note.status}, " if note.status is not None else ""
+    text = f"{attempt.subject} sent an invalid response: {http}{note.text or 'no body'}."
+    return MCPProtocolError(scrub(text), status=note.status, **attempt.facts())
+
+
+def _refused_error(attempt: Attempt, note: Note, status: int) -> MCPConnectionError:
+    has_failed = status >= _SERVER_ERROR
+    why = _REJECTED.get(status, "it failed" if has_failed else "it refused")
+    text = f"{attempt.subject}: HTTP {status}, {why}."
+    if attempt.phase == "handshake" and status in _NO_MCP:
+        text += _PATHS
+    if note.retry_after_s is not None:
+        text += f" Retry in {note.retry_after_s:g} s."
+    text += _quoted(note.text)
+    return MCPConnectionError(scrub(text), status=status, **attempt.facts(ran=has_failed))
 
 
 def opening_error(
@@ -182,38 +192,33 @@ def opening_error(
         return missing_extra(cause)
     if isinstance(cause, UnspokenModeError) and (note is None or note.status not in _NO_MCP):
         return MCPProtocolError(f"{attempt.subject}: {cause}.", **attempt.facts())
+    # By name, as the SDK may be missing. Its class is called like ours.
     sdk_error: Any = cause if type(cause).__name__ == "MCPError" else None
     if note is not None:
-        code, message, data = (
-            (sdk_error.code, sdk_error.message, sdk_error.data)
-            if sdk_error is not None
-            else (0, "", None)
-        )
-        return error_of_note(attempt, note, code, message, data)
+        if sdk_error is None:
+            return error_of_note(attempt, note, 0, "", None)
+        return error_of_note(attempt, note, sdk_error.code, sdk_error.message, sdk_error.data)
     if exit_reason is not None and (sdk_error is None or sdk_error.code == CONNECTION_CLOSED):
         return connection_error(attempt, exit_reason, cause)
     if sdk_error is not None:
         return error_answer(attempt, sdk_error.code, sdk_error.message, sdk_error.data)
-    made = connection_error(
-        attempt,
-        f"it could not be reached ({type(cause).__name__}: {redact(str(cause))})",
-        cause,
-    )
-    made.status = getattr(
-        getattr(cause, "response", None),
-        "status_code",
-        None,
-    )  # the stream of HTTP+SSE was refused
-    return made
+    why = f"it could not be reached ({type(cause).__name__}: {redact(str(cause))})"
+    error = connection_error(attempt, why, cause)
+    # The stream of HTTP+SSE may have been refused.
+    error.status = getattr(getattr(cause, "response", None), "status_code", None)
+    return error
 
 
 def unsendable_error(attempt: Attempt, error: Exception) -> MCPProtocolError:
     """The error for arguments that JSON cannot hold."""
-    text = f"{attempt.subject} was not called: its arguments cannot be written as JSON ({str(error)[:200]})."
+    text = (
+        f"{attempt.subject} was not called: its arguments cannot be written as JSON "
+        f"({str(error)[:200]})."
+    )
     return MCPProtocolError(text, **attempt.facts(ran=False))
 
 
-def _after(detail: str) -> str:
+def _quoted(detail: str) -> str:
     return f" It said: {detail}" if detail else ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfigurationError, shown
-from ferrule.mcp_bridge.transport.redact import escaped
+from ferrule.mcp_bridge.redact import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.mcp_bridge.login.oauth import OAuth, oauth_from_state, split_auth
-from ferrule.mcp_bridge.transport.redact import (
+from ferrule.mcp_bridge.redact import (
     References,
     expand,
     has_secret,

@@ -123,7 +123,7 @@ def test_a_stopped_process_does_not_hold_up_the_turns(tmp_path: Path) -> None:
         assert len(lm.requests) == 18
         os.kill(pid(tmp_path), signal.SIGCONT)
         wait_until(
-            lambda: server.core.catalog.trouble is None and not server.core.catalog.is_listing,
+            lambda: server.client.catalog.trouble is None and not server.client.catalog.is_listing,
         )
 
 
@@ -134,7 +134,7 @@ def test_a_slow_listing_goes_on_and_its_changes_come_in_a_later_turn(tmp_path: P
     def wake() -> str:
         """Let the server answer again."""
         os.kill(pid(tmp_path), signal.SIGCONT)
-        wait_until(lambda: not server.core.catalog.is_listing)
+        wait_until(lambda: not server.client.catalog.is_listing)
         return "awake"
 
     with server:
@@ -174,7 +174,7 @@ def test_a_server_that_answers_again_is_listed_again_over_its_new_connection(
         server.call("echo")
         assert server.is_stale
         assert server.changes().added == ("more",)
-        assert server.core.catalog.trouble is None
+        assert server.client.catalog.trouble is None
 
 
 # -- servers that cannot be connected ------------------------------------------------------------------------------
@@ -366,5 +366,5 @@ def test_a_server_that_hangs_at_its_start_is_waited_for_once(
     for _ in range(2):
         agent(task="x", lm=lm)
     assert len(lm.requests) == 20
-    assert server.core.link._failures < 10
+    assert server.client.link._failures < 10
     server.close()

@@ -155,14 +155,14 @@ def test_the_list_is_checked_again_over_a_new_connection(tmp_path: Path) -> None
     assert (tmp_path / "calls").read_text().count("call pay") == 1
 
 
-def test_hidden_characters_and_what_a_detector_says_are_findings(tmp_path: Path) -> None:
+def test_hidden_characters_are_findings_and_never_shown(tmp_path: Path) -> None:
     listing(tmp_path, ("pay", "Pay.\u200b\U000e0041"))
-    found = server(tmp_path, detector=lambda text: ["speaks of paying"] if "Pay" in text else [])
-    with found as tools:
-        said = [each.what for each in found.findings]
+    with server(tmp_path) as tools:
         assert tools["pay"].description == "Pay."
-    assert said[-1] == "speaks of paying"
-    assert any("tag character" in each for each in said)
+    found = server(tmp_path)
+    with found:
+        whats = [finding.what for finding in found.findings]
+    assert any("tag character" in what for what in whats)
 
 
 def test_results_can_be_shown_as_a_strangers_data(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
 from ferrule.mcp_bridge.login.authorization import Authorization, LoginTarget, Person
 from ferrule.mcp_bridge.login.credentials import Credentials
-from ferrule.mcp_bridge.login.errors import LoginError, error_of
+from ferrule.mcp_bridge.login.authorization import LoginError, error_of
 from ferrule.mcp_bridge.login.oauth import OAuth
 
 PLAIN, LOCAL, SAFE = (
@@ -37,7 +37,7 @@ def shown(url: str, address: str, *, allow_http: bool = False) -> list[str]:
         Credentials(),
         person,
     )
-    asyncio.run(flow._shown(address))
+    asyncio.run(flow._show(address))
     return found
 
 

@@ -142,9 +142,9 @@ def test_a_file_that_another_process_reads_is_replaced_when_it_is_free(
     monkeypatch.setattr(credentials.time, "sleep", lambda _: None)
     place = tmp_path / "x.json"
     with pytest.raises(PermissionError):
-        credentials._replace(place, "a")
+        credentials._write_private(place, "a")
     monkeypatch.setattr(sys, "platform", "win32")
-    credentials._replace(place, "b")
+    credentials._write_private(place, "b")
     assert place.read_text() == "b"
     assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
 

@@ -137,15 +137,6 @@ def test_a_session_that_ended_is_forgotten() -> None:
     assert not app._changes._listeners
 
 
-def test_list_results_say_how_long_they_hold() -> None:
-    """M70, caching."""
-
-    async def act(connected):
-        return await connected.list_tools()
-
-    assert talk(MCPApp([add], list_ttl_s=1.5), ERAS[1], act).ttl_ms == 1500
-
-
 def test_the_server_itself_takes_what_else_there_is() -> None:
     """Resources and prompts are the SDK's business."""
     import mcp_types as types

@@ -40,10 +40,9 @@ class Client:
         **params: Any,
     ) -> dict[str, Any]:
         meta = {CAPABILITIES: DECLARED if capabilities is None else capabilities}
-        core = self._server.core
         return run_async(
-            self._server.there(
-                lambda: core.link.request(
+            self._server._on_loop(
+                lambda client: client.link.request(
                     method,
                     params,
                     phase="test",

@@ -120,26 +120,6 @@ def test_a_run_that_is_not_sampled_sends_no_baggage_either(sent: Sent, is_inside
     assert "baggage" not in seen[0]
 
 
-def test_a_server_of_strangers_is_sent_no_trace(sent: Sent) -> None:
-    """With `trace=False`; the spans here are as before."""
-    seen: list[Any] = []
-    token = otel_context.attach(baggage.set_baggage("user", "ann"))
-    observer = ferrule.OTel(tracer_provider=sent.provider, baggage=True)
-    try:
-        with (
-            ferrule.MCPServer.in_memory(server(seen), name="calculator", trace=False) as tools,
-            context(
-                callbacks=[observer],
-                lm=ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, DONE]),
-            ),
-        ):
-            assert ReAct("task -> answer", [*tools], native=True)(task="x").answer == "yes"
-    finally:
-        otel_context.detach(token)
-    assert {"traceparent", "tracestate", "baggage"} & seen[0].keys() == set()
-    assert "execute_tool add" in sent.names
-
-
 SERVER = '''
 import json, os, sys
 from typing import Any

@@ -26,14 +26,17 @@ class Skipped(Record):
 
 
 class Connected(Record):
-    """Connected servers, and those that failed. A context manager, sync and async, that closes them all."""
+    """Connected servers, and those that failed.
+
+    A context manager, sync and async, that closes them all.
+    """
 
     servers: tuple[MCPServer, ...]
     skipped: tuple[Skipped, ...] = ()
 
     async def aclose(self) -> None:
         """Close them all at once."""
-        await asyncio.gather(*(each.aclose() for each in self.servers))
+        await asyncio.gather(*(server.aclose() for server in self.servers))
 
     def close(self) -> None:
         """`aclose` for sync code."""
@@ -65,18 +68,21 @@ async def aconnect_all(
     If one fails, `raise` closes the others and raises its error; `skip` logs a warning and
     continues without it (`Connected.skipped`).
     """
-    every = tuple(servers)
-    done = await asyncio.gather(*(_ready(each) for each in every), return_exceptions=True)
+    servers = tuple(servers)
+    outcomes = await asyncio.gather(
+        *(_connect_and_list(server) for server in servers),
+        return_exceptions=True,
+    )
     skipped: list[Skipped] = []
     connected: list[MCPServer] = []
-    for server, outcome in zip(every, done, strict=True):
+    for server, outcome in zip(servers, outcomes, strict=True):
         if outcome is None:
             connected.append(server)
         elif isinstance(outcome, MCPError | ConfigurationError) and on_error == "skip":
             log.warning("MCP server `%s` is left out: %s", server.name, outcome)
             skipped.append(Skipped(server, outcome))
         else:
-            await asyncio.gather(*(each.aclose() for each in every))
+            await asyncio.gather(*(started.aclose() for started in servers))
             raise outcome
     return Connected(tuple(connected), tuple(skipped))
 
@@ -90,6 +96,6 @@ def connect_all(
     return run_async(aconnect_all(servers, on_error=on_error))
 
 
-async def _ready(server: MCPServer) -> None:
+async def _connect_and_list(server: MCPServer) -> None:
     await server.aconnect()
     await server.atools()

@@ -1,30 +1,38 @@
-"""Pinned tools of servers: the lock file `ferrule.lock`.
+"""Pinned tools of servers: the lock file `ferrule.lock`, and the guard that compares with it.
 
-The file is JSON in a fixed order, to keep beside the code and read in a review: for each server its
-identity, and for each tool a hash and what was hashed.
+The file is JSON in a fixed order, to keep with the code and read in a review: for each server its
+identity, and for each tool a hash and the definition that was hashed.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
 
 from ferrule.concurrency.forking import renew_in_child
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json
-from ferrule.errors import ConfigurationError, shown
-from ferrule.record import Record
-from ferrule.tools.mcp.safety import scrub
+from ferrule.errors import ConfigurationError, MCPConnectionError, shown
+from ferrule.mcp_bridge.client.catalog import Dropped, Listing
+from ferrule.record import Record, replace
+from ferrule.tools.mcp.safety import MCPFinding, scan_mcp_definition, scrub
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.mcp_bridge.client.options import ServerOptions
+    from ferrule.mcp_bridge.connection.handshake import Handshake
+    from ferrule.mcp_bridge.spec import ServerSpec
     from ferrule.tools.definition.mcp import MCPDefinition
+
+log = logging.getLogger("ferrule.mcp")
 
 _VERSION = 1
 _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -38,19 +46,23 @@ class Drift(Record):
     kind: Literal["identity", "new", "changed", "renamed", "gone"]
     tool: str = ""
     """The tool's current name; empty for `identity`."""
-    what: str = ""
-    """The difference, in lines `- before` and `+ now`."""
+    difference: str = ""
+    """Lines `- before` and `+ now`."""
 
     def __str__(self) -> str:
-        if self.kind == "identity":
-            return f"it is not the server that was pinned:\n{self.what}"
-        said = {
-            "new": "is new",
-            "changed": "changed",
-            "renamed": "has another name",
-            "gone": "is gone",
-        }[self.kind]
-        return f"`{self.tool}` {said} since it was pinned{f':{chr(10)}{self.what}' if self.what else ''}"
+        match self.kind:
+            case "identity":
+                return f"it is not the server that was pinned:\n{self.difference}"
+            case "new":
+                what = "is new"
+            case "changed":
+                what = "changed"
+            case "renamed":
+                what = "has another name"
+            case "gone":
+                what = "is gone"
+        text = f"`{self.tool}` {what} since it was pinned"
+        return f"{text}:\n{self.difference}" if self.difference else text
 
 
 class Pins(Record):
@@ -62,30 +74,48 @@ class Pins(Record):
 
     def drift(self, now: Pins) -> list[Drift]:
         """The differences, the server's identity first."""
-        found: list[Drift] = []
+        drifts: list[Drift] = []
         if now.identity != self.identity:
-            found.append(Drift("identity", "", _diff(self.identity, now.identity)))
-        gone = {name: each for name, each in self.tools.items() if name not in now.tools}
-        for name, each in now.tools.items():
-            was = self.tools.get(name)
-            if was is None:
-                old = next(
-                    (
-                        other
-                        for other, before in gone.items()
-                        if _nameless(before) == _nameless(each)
-                    ),
-                    None,
-                )
-                found.append(
-                    Drift("new", name)
-                    if old is None
-                    else Drift("renamed", name, f"- {old}\n+ {name}"),
-                )
-                gone.pop(old or "", None)
-            elif was != each:
-                found.append(Drift("changed", name, _diff(was, each)))
-        return [*found, *(Drift("gone", name) for name in gone)]
+            drifts.append(Drift("identity", "", _diff(self.identity, now.identity)))
+        gone = {name: tool for name, tool in self.tools.items() if name not in now.tools}
+        for name, tool in now.tools.items():
+            before = self.tools.get(name)
+            if before is not None:
+                if before != tool:
+                    drifts.append(Drift("changed", name, _diff(before, tool)))
+                continue
+            old_name = _name_of_equal(tool, gone)
+            if old_name is None:
+                drifts.append(Drift("new", name))
+            else:
+                drifts.append(Drift("renamed", name, f"- {old_name}\n+ {name}"))
+                del gone[old_name]
+        drifts.extend(Drift("gone", name) for name in gone)
+        return drifts
+
+
+def _name_of_equal(tool: Mapping[str, Any], others: Mapping[str, dict[str, Any]]) -> str | None:
+    """The name of another tool that differs from this one in nothing else."""
+    wanted = _nameless(tool)
+    return next((name for name, other in others.items() if _nameless(other) == wanted), None)
+
+
+def _nameless(pinned: Mapping[str, Any]) -> str:
+    return json_text({key: value for key, value in pinned.items() if key != "name"})
+
+
+def _diff(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    lines = unified_diff(_lines(before), _lines(now), n=0, lineterm="")
+    return "\n".join(line for line in lines if not line.startswith(("---", "+++", "@@")))
+
+
+def _lines(pinned: Mapping[str, Any]) -> list[str]:
+    """The lines of a definition.
+
+    They are scrubbed: hidden characters are reported as findings, not shown.
+    """
+    text = scrub(json.dumps(pinned, indent=1, ensure_ascii=False, default=str))
+    return text.replace("\\n", "\n").split("\n")
 
 
 def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition]) -> Pins:
@@ -97,58 +127,193 @@ def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition
     return Pins(dict(identity), tools)
 
 
-def _hash_of(pinned: Mapping[str, Any]) -> str:
-    """The SHA-256 of a pinned definition: name, title, description, schemas, annotations."""
-    text = json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str)
-    return f"sha256:{sha256(text.encode(errors='backslashreplace')).hexdigest()}"
+class Guard:
+    """Checks the listings of one server against its pins, and for hidden characters."""
+
+    def __init__(self, spec: ServerSpec, options: ServerOptions) -> None:
+        self._spec = spec
+        self._options = options
+        self.now: Pins | None = None
+        """The pins that fit the last listing."""
+        self.expected: Pins | None = None
+        """The pins in a saved program, used if there is no lock file."""
+        self._logged: set[MCPFinding] = set()
+        self.findings: tuple[MCPFinding, ...] = ()
+        """Suspicious facts of the last listing."""
+        self.blocked: dict[str, str] = {}
+        """By tool: why a changed tool may not be called."""
+        self.notes: dict[str, str] = {}
+        """By tool: why a person must confirm every call of it, whatever its hints say."""
+
+    def check(self, listing: Listing, handshake: Handshake | None) -> Listing:
+        """The listing to use. Pins a server that is not in the lock file yet.
+
+        Raises `MCPConnectionError` if another server than the pinned one answers and
+        `pins="block"`; `ConfigurationError` for a file that is not a lock file.
+        """
+        name = self._spec.name
+        findings: list[MCPFinding] = []
+        for definition in listing.definitions.values():
+            findings.extend(scan_mcp_definition(name, definition))
+        drifts = self._drift(listing, handshake)
+        findings.extend(MCPFinding(name, drift.tool or None, str(drift)) for drift in drifts)
+        self.findings = tuple(findings)
+        self._log_findings()
+        return self._by_policy(listing, drifts)
+
+    def pin(self) -> None:
+        """Pin the tools of the last listing."""
+        if self.now is None:
+            return
+        if self._options.lock is not None:
+            write_pins(self._options.lock, self._spec.name, self.now)
+        if self.expected is not None:
+            self.expected = self.now
+        self.blocked = {}
+        self.notes = {}
+
+    def _log_findings(self) -> None:
+        """Warn of the findings that were not logged before."""
+        for finding in self.findings:
+            if finding not in self._logged:
+                self._logged.add(finding)
+                about = (
+                    finding.what if finding.tool is None else f"`{finding.tool}`: {finding.what}"
+                )
+                log.warning("MCP server `%s`: %s", self._spec.name, about)
+
+    def _drift(self, listing: Listing, handshake: Handshake | None) -> list[Drift]:
+        self.now = pins_of(_identity(self._spec, handshake), listing.definitions)
+        lock = self._options.lock
+        if lock is None:
+            return self.expected.drift(self.now) if self.expected is not None else []
+        pinned = read_pins(lock, self._spec.name)
+        if pinned is None:
+            write_pins(lock, self._spec.name, self.now)
+            return []
+        return pinned.drift(self.now)
+
+    def _by_policy(self, listing: Listing, drifts: list[Drift]) -> Listing:
+        self.blocked = {}
+        self.notes = {}
+        identity: Drift | None = None
+        changed: dict[str, str] = {}
+        for drift in drifts:
+            if drift.kind == "identity":
+                identity = drift
+            elif drift.kind != "gone":
+                changed[drift.tool] = str(drift)
+        match self._options.pins:
+            case "warn":
+                return listing
+            case "confirm":
+                self.notes = self._notes(listing, identity, changed)
+                return listing
+            case "block":
+                if identity is not None:
+                    raise self._wrong_server(identity)
+                self.blocked = changed
+                return _without(listing, changed)
+
+    def _notes(
+        self,
+        listing: Listing,
+        identity: Drift | None,
+        changed: dict[str, str],
+    ) -> dict[str, str]:
+        differences: dict[str, str] = {}
+        if identity is not None:  # then each of its tools is another one
+            differences = dict.fromkeys(listing.definitions, str(identity))
+        differences.update(changed)
+        begin = f"The MCP server `{self._spec.name}` differs from its pin: "
+        return {name: f"{begin}{difference}\n" for name, difference in differences.items()}
+
+    def _wrong_server(self, identity: Drift) -> MCPConnectionError:
+        return MCPConnectionError(
+            f"The MCP server `{self._spec.name}` is not used: {identity}\n"
+            "If that is right, pin it again: `server.pin()`.",
+            server=self._spec.name,
+            phase="pins",
+            may_have_run=False,
+        )
+
+
+def _without(listing: Listing, changed: Mapping[str, str]) -> Listing:
+    """The listing without tools that differ from their pins, which count as dropped."""
+    definitions = {
+        name: definition for name, definition in listing.definitions.items() if name not in changed
+    }
+    dropped = [Dropped(name, difference) for name, difference in changed.items()]
+    return replace(listing, definitions=definitions, dropped=(*listing.dropped, *dropped))
+
+
+def _identity(spec: ServerSpec, handshake: Handshake | None) -> dict[str, Any]:
+    """The identity of a server, without secrets.
+
+    It is its command or the origin of its address, and the name that it gives itself.
+    """
+    identity: dict[str, Any] = {"transport": spec.transport}
+    if spec.transport == "stdio":
+        state = spec.dump_state()
+        identity |= {"command": state["command"], "args": state["args"]}
+    elif spec.transport != "memory":
+        parts = urlsplit(spec.url)
+        port = f":{parts.port}" if parts.port else ""
+        identity["origin"] = f"{parts.scheme}://{parts.hostname or ''}{port}"
+    identity["name"] = handshake.server.get("name") if handshake is not None else None
+    return identity
+
+
+# -- the lock file
+# -----------------------------------------------------------------------------------------------
 
 
 def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
     """The pins of a server in a lock file; None if the file or the server is missing.
 
-    Raises `ConfigurationError` for a file that is no lock file, or whose hashes do not match.
+    Raises `ConfigurationError` for a file that is not a lock file, or whose hashes do not match.
     """
-    found = _read(Path(path))["servers"].get(server)
-    if found is None:
+    entry = _read(Path(path))["servers"].get(server)
+    if entry is None:
         return None
     try:
-        tools = {name: dict(each["definition"]) for name, each in found["tools"].items()}
-        wrong = [
-            name
-            for name, each in found["tools"].items()
-            if _hash_of(each["definition"]) != each["hash"]
-        ]
-        made = Pins(dict(found["identity"]), tools)
+        identity = dict(entry["identity"])
+        tools = {name: dict(tool["definition"]) for name, tool in entry["tools"].items()}
+        wrong = [name for name in tools if _hash_of(tools[name]) != entry["tools"][name]["hash"]]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise _no_lock(path, shown(found)) from error
+        raise _no_lock(path, shown(entry)) from error
     if wrong:
-        msg = f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not match its definition. Pin it again."
-        raise ConfigurationError(msg)
-    return made
+        raise ConfigurationError(
+            f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not "
+            "match its definition. Pin it again.",
+        )
+    return Pins(identity, tools)
 
 
 def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
     """Write a server's pins into a lock file, replacing its earlier ones."""
     from ferrule.mcp_bridge.login.credentials import move_over  # late: few servers are pinned
 
-    place = Path(path)
+    path = Path(path)
+    tools = {
+        name: {"hash": _hash_of(definition), "definition": definition}
+        for name, definition in sorted(pins.tools.items())
+    }
     with _writing:
-        whole = _read(place)
-        tools = {
-            name: {"hash": _hash_of(each), "definition": each}
-            for name, each in sorted(pins.tools.items())
-        }
-        whole["servers"][server] = {"identity": pins.identity, "tools": tools}
-        text = json.dumps(
-            {**whole, "servers": dict(sorted(whole["servers"].items()))},
-            indent=1,
-            ensure_ascii=False,
-        )
-        beside = place.with_name(f"{place.name}.{os.getpid()}.new")
-        beside.write_bytes(
-            f"{text}\n".encode(errors="backslashreplace"),
-        )  # half a surrogate pair, as JSON escapes it
-        move_over(beside, place)
+        content = _read(path)
+        content["servers"][server] = {"identity": pins.identity, "tools": tools}
+        content["servers"] = dict(sorted(content["servers"].items()))
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+        # A definition may hold half a surrogate pair, which is written as JSON escapes it.
+        draft.write_bytes(f"{text}\n".encode(errors="backslashreplace"))
+        move_over(draft, path)
+
+
+def _hash_of(pinned: Mapping[str, Any]) -> str:
+    """The SHA-256 of a pinned definition: name, title, description, schemas, annotations."""
+    text = json.dumps(pinned, sort_keys=True, ensure_ascii=False, default=str)
+    return f"sha256:{sha256(text.encode(errors='backslashreplace')).hexdigest()}"
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -157,38 +322,19 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {"ferrule_lock": _VERSION, "servers": {}}
     try:
-        found: Any = parse_json(text)
+        content: Any = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise _no_lock(path, shown(text)) from error
-    whole = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    if whole.get("ferrule_lock") != _VERSION or not isinstance(whole.get("servers"), dict):
+    if not isinstance(content, dict):
         raise _no_lock(path, shown(text))
-    return whole
+    content = cast("dict[str, Any]", content)
+    if content.get("ferrule_lock") != _VERSION or not isinstance(content.get("servers"), dict):
+        raise _no_lock(path, shown(text))
+    return content
 
 
-def _no_lock(path: str | os.PathLike[str], found: str) -> ConfigurationError:
+def _no_lock(path: str | os.PathLike[str], content: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{Path(path).name} is not a lock file of version {_VERSION}: found {found}. Remove it, and pin again.",
-    )
-
-
-def _nameless(pinned: Mapping[str, Any]) -> str:
-    return json_text({key: value for key, value in pinned.items() if key != "name"})
-
-
-def _diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    before, after = (_lines(each) for each in (was, now))
-    return "\n".join(
-        line
-        for line in unified_diff(before, after, n=0, lineterm="")
-        if not line.startswith(("---", "+++", "@@"))
-    )
-
-
-def _lines(pinned: Mapping[str, Any]) -> list[str]:
-    """The lines of a definition, scrubbed: hidden characters are reported as findings, not shown."""
-    return (
-        scrub(json.dumps(pinned, indent=1, ensure_ascii=False, default=str))
-        .replace("\\n", "\n")
-        .split("\n")
+        f"{Path(path).name} is not a lock file of version {_VERSION}: found {content}. "
+        "Remove it, and pin again.",
     )

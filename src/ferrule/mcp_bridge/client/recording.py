@@ -20,12 +20,13 @@ from ferrule.record import fields_of
 if TYPE_CHECKING:
     from os import PathLike
 
-    from ferrule.mcp_bridge.connection.reconnect import Link
+    from ferrule.mcp_bridge.connection.link import Link
 
 _VERSION = 1
 _REPEATED = ("tools/list", "resources/list", "prompts/list", "resources/templates/list")
 """Requests that may come more often than recorded: the last answer is then repeated."""
 _FACTS = ("server", "tool", "phase", "may_have_run", "status")
+"""The attributes of every `MCPError` that are recorded."""
 
 
 class RecordingLink:
@@ -56,36 +57,37 @@ class RecordingLink:
         return result
 
     def _write(self, method: str, params: dict[str, Any] | None, outcome: dict[str, Any]) -> None:
-        lines = [json_text({"method": method, "params": params, **outcome})]
         if not self._is_begun:
             self._is_begun = True
-            handshake = self._link.handshake if self._link.handshake is not None else Handshake()
-            wire = {
-                name: value for name, value in fields_of(handshake).items() if name != "session_id"
-            }  # who has it may use the session
-            lines.insert(
-                0,
-                json_text({"ferrule_mcp": _VERSION, "name": self._name, "wire": jsonable(wire)}),
-            )
-            self._path.write_text("", encoding="utf-8")
+            self._path.write_text(f"{self._head()}\n", encoding="utf-8")
         with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(f"{each}\n" for each in lines)
+            file.write(json_text({"method": method, "params": params, **outcome}) + "\n")
+
+    def _head(self) -> str:
+        handshake = self._link.handshake
+        wire = fields_of(handshake if handshake is not None else Handshake())
+        del wire["session_id"]  # a reader of the file could use the session with it
+        return json_text({"ferrule_mcp": _VERSION, "name": self._name, "wire": jsonable(wire)})
 
 
 class ReplayLink:
-    """Stands in for a link and its session: answers from a recording, equal requests in their recorded order."""
+    """Stands in for a link and its session.
+
+    It answers from a recording, equal requests in their recorded order.
+    """
 
     def __init__(self, path: str | PathLike[str]) -> None:
-        head, *lines = _read(path)
+        head, *lines = _read_lines(path)
         self.is_alive = True
         self.starts = 1
         self._answers: dict[str, deque[dict[str, Any]]] = {}
         with reading(f"The recording {Path(path).name}", ConfigurationError):
             self.name = str(head["name"])
             self.handshake: Handshake = check_fields(Handshake(**head["wire"]))
-            for each in lines:
-                _answer(each)
-                self._answers.setdefault(_key(each["method"], each["params"]), deque()).append(each)
+            for line in lines:
+                _outcome(line)  # a damaged line is an error now, not at its request
+                key = _key(line["method"], line["params"])
+                self._answers.setdefault(key, deque()).append(line)
 
     def forgive(self) -> None:
         """Does nothing: a recording has no failures to forget."""
@@ -105,69 +107,68 @@ class ReplayLink:
         params: dict[str, Any] | None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Returns the recorded result, or raises the recorded error; `MCPProtocolError` for a request that was not recorded."""
+        """Returns the recorded result, or raises the recorded error.
+
+        Raises `MCPProtocolError` for a request that was not recorded.
+        """
         answers = self._answers.get(_key(method, params))
         if not answers:
-            msg = f"The recording of the MCP server `{self.name}` has no (further) `{method}` with {shown(params)}."
             raise MCPProtocolError(
-                msg,
+                f"The recording of the MCP server `{self.name}` has no (further) `{method}` "
+                f"with {shown(params)}.",
                 server=self.name,
                 tool=options.get("tool"),
                 phase=options.get("phase"),
                 may_have_run=False,
             )
-        found = answers[0] if method in _REPEATED and len(answers) == 1 else answers.popleft()
-        answer = _answer(found)
-        if isinstance(answer, MCPError):
-            raise answer
-        return answer
+        if method in _REPEATED and len(answers) == 1:
+            line = answers[0]
+        else:
+            line = answers.popleft()
+        outcome = _outcome(line)
+        if isinstance(outcome, MCPError):
+            raise outcome
+        return outcome
 
     async def close(self) -> None:
         """Does nothing."""
-
-
-def _error_form(error: MCPError) -> dict[str, Any]:
-    """An `MCPError` as plain data."""
-    facts = {name: getattr(error, name, None) for name in (*_FACTS, "code", "data")}
-    return {
-        "kind": type(error).__name__,
-        "text": str(error),
-        **{key: jsonable(each) for key, each in facts.items() if each is not None},
-    }
-
-
-def _read_error(form: dict[str, Any]) -> MCPError:
-    """The error of `_error_form`."""
-    kind: Any = getattr(errors, form["kind"], MCPError)
-    own = (
-        {name: form[name] for name in ("code", "data") if name in form}
-        if kind is MCPProtocolError
-        else {}
-    )
-    return kind(form["text"], **{name: form[name] for name in _FACTS if name in form}, **own)
-
-
-def _answer(line: dict[str, Any]) -> dict[str, Any] | MCPError:
-    return _read_error(line["error"]) if "error" in line else dict(line["result"])
 
 
 def _key(method: str, params: Any) -> str:
     return json_text([method, params])
 
 
-def _read(path: str | PathLike[str]) -> list[dict[str, Any]]:
+def _outcome(line: dict[str, Any]) -> dict[str, Any] | MCPError:
+    return _read_error(line["error"]) if "error" in line else dict(line["result"])
+
+
+def _error_form(error: MCPError) -> dict[str, Any]:
+    """An `MCPError` as plain data."""
+    form: dict[str, Any] = {"kind": type(error).__name__, "text": str(error)}
+    for name in (*_FACTS, "code", "data"):
+        value = getattr(error, name, None)
+        if value is not None:
+            form[name] = jsonable(value)
+    return form
+
+
+def _read_error(form: dict[str, Any]) -> MCPError:
+    """The error of `_error_form`."""
+    kind: Any = getattr(errors, form["kind"], MCPError)
+    names = (*_FACTS, "code", "data") if kind is MCPProtocolError else _FACTS
+    return kind(form["text"], **{name: form[name] for name in names if name in form})
+
+
+def _read_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
+    name = Path(path).name
     try:
         lines = [parse_json(line) for line in Path(path).read_bytes().splitlines()]
     except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{name} is not a recording of an MCP server: {error}.") from error
+    are_objects = bool(lines) and all(isinstance(line, dict) for line in lines)
+    if not are_objects or lines[0].get("ferrule_mcp") != _VERSION:
         raise ConfigurationError(
-            f"{Path(path).name} is not a recording of an MCP server: {error}.",
-        ) from error
-    if (
-        not lines
-        or not all(isinstance(each, dict) for each in lines)
-        or lines[0].get("ferrule_mcp") != _VERSION
-    ):
-        raise ConfigurationError(
-            f"{Path(path).name} is not a recording of an MCP server of version {_VERSION}: found {shown(lines[:1])}.",
+            f"{name} is not a recording of an MCP server of version {_VERSION}: "
+            f"found {shown(lines[:1])}.",
         )
     return lines

@@ -1,4 +1,6 @@
-"""A call that the server carries out as a task: it answers with the task's id, and is asked for the state until there is a result.
+"""A call that the server carries out as a task.
+
+The server answers with the task's id, and is asked for the state until there is a result.
 
 From 2026-07-28 on (the extension `io.modelcontextprotocol/tasks`) the server decides which calls
 become tasks, its questions come with the state, and so does the result. In 2025-11-25 the client
@@ -24,7 +26,7 @@ from ferrule.mcp_bridge.errors import Attempt, error_answer, timeout_error
 from ferrule.tools.mcp.safety import scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from ferrule.mcp_bridge.client.options import ServerOptions
@@ -36,39 +38,55 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 TASK_STATE = "ferrule-task:"
-"""Begins the `requestState` of a task's questions, so that a call with their answers continues the task."""
+"""Begins the `requestState` of a task's questions.
+
+With it, a call with their answers continues the task.
+"""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 5.0
 """Between two requests for the state, if the server names no interval: longer each time."""
 _LEAST_WAIT_S = 0.02
 _CANCEL_WITHIN_S = 5.0
 _UNKNOWN_TASK = (-32602, -32002)  # both revisions name the first; servers send the second, too
 _SERVER_ERROR, _TOO_MANY = 500, 429
-_OPEN, _OVER = ("working", "input_required"), ("completed", "failed", "cancelled")
+_STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
 _leaving: set[asyncio.Task[None]] = set()
 """Requests and reports that no call waits for. The loop has only weak references to them."""
 
 
 def task_wish(handshake: Handshake, total_s: float | None) -> dict[str, Any]:
-    """The parameters that ask a server to make a task of a call. Empty if it has no tasks, or decides itself."""
-    found: Any = handshake.capabilities
+    """The parameters that ask a server to make a task of a call.
+
+    They are empty if the server has no tasks, or decides itself.
+    """
+    capability: Any = handshake.capabilities
     for name in ("tasks", "requests", "tools", "call"):
-        found = cast("dict[str, Any]", found).get(name) if isinstance(found, dict) else None
-    if handshake.is_modern or found is None:
+        if not isinstance(capability, dict):
+            return {}
+        capability = cast("dict[str, Any]", capability).get(name)
+    if handshake.is_modern or capability is None:
         return {}
     return {"task": {} if total_s is None else {"ttl": int(total_s * 1000)}}
 
 
 def task_in(result: Mapping[str, Any], attempt: Attempt) -> dict[str, Any] | None:
-    """The task in the result of a call; None for another result. Raises `MCPProtocolError` for a task without an id."""
-    is_task = result.get("resultType") == "task"
-    task: Any = result if is_task else result.get("task")
-    if task is None or ("content" in result and not is_task):
+    """The task in the result of a call; None for another result.
+
+    Raises `MCPProtocolError` for a task without an id.
+    """
+    task: Any
+    if result.get("resultType") == "task":
+        task = result
+    elif "content" in result:
         return None
-    found = cast("dict[str, Any]", task) if isinstance(task, dict) else {}
-    if not isinstance(found.get("taskId"), str) or not found["taskId"]:
-        msg = f"{attempt.subject} answered with a task without an id: {shown(result)}."
-        raise MCPProtocolError(msg, **attempt.facts())
-    return found
+    else:
+        task = result.get("task")
+    if task is None:
+        return None
+    task_id: Any = cast("dict[str, Any]", task).get("taskId") if isinstance(task, dict) else None
+    if not isinstance(task_id, str) or not task_id:
+        text = f"{attempt.subject} answered with a task without an id: {shown(result)}."
+        raise MCPProtocolError(text, **attempt.facts())
+    return cast("dict[str, Any]", task)
 
 
 class TaskCall:
@@ -86,27 +104,32 @@ class TaskCall:
     ) -> None:
         self.id: str = task["taskId"]
         self._state: Mapping[str, Any] = task if "status" in task else {}
-        """As the server last said; empty for a task of an earlier process."""
+        """The last one that the server sent; empty for a task of an earlier process."""
         self.is_over = False
         """Whether the server has ended or forgotten it."""
         self._attempt = attempt
         self._send = send
+        self._turn = turn
         self._timeout_s = options.timeout_for(attempt.tool)
         self._total_s = options.total_timeout_s
         self._ends = time.monotonic() + (float("inf") if self._total_s is None else self._total_s)
-        self._turn = turn
-        self._progress = progress
-        self._heard = time.monotonic()
+        self._heard_at = time.monotonic()
         self._wait_s = _FIRST_WAIT_S
         self._answered: set[str] = set()
-        self._said: tuple[int, Any] = (0, None)
+        """The keys of questions whose answers were sent."""
+        self._progress = progress
+        self._reports = 0
+        self._last_message: str | None = None
 
     async def outcome(
         self,
         answers: Mapping[str, Any] | None,
         handshake: Handshake,
     ) -> dict[str, Any]:
-        """The result of the call; or its questions, in the form of a call's result, with the state that continues the task."""
+        """The result of the call; or its questions, in the form of a call's result.
+
+        Questions come with the state that continues the task.
+        """
         while True:
             if self._state:
                 await self._pause()
@@ -118,24 +141,22 @@ class TaskCall:
                     raise self._error("the server cancelled the task", state)
                 case "completed" | "failed":
                     self.is_over = True
-                    return (
-                        self._result(state)
-                        if handshake.is_modern
-                        else await self._request("tasks/result", phase="call")
-                    )
+                    if handshake.is_modern:
+                        return self._result(state)
+                    return await self._request("tasks/result", phase="call")
                 case "input_required" if handshake.is_modern:
-                    asked = await self._answer(state, answers or {})
-                    if asked:
+                    questions = await self._answer(state, answers or {})
+                    if questions:
                         return {
                             "resultType": "input_required",
-                            "inputRequests": asked,
+                            "inputRequests": questions,
                             "requestState": f"{TASK_STATE}{self.id}",
                         }
                 case "input_required":
-                    found = await self._await_result(handshake)
-                    if found is not None:
+                    result = await self._await_result(handshake)
+                    if result is not None:
                         self.is_over = True
-                        return found
+                        return result
                 case _:
                     pass
 
@@ -143,7 +164,7 @@ class TaskCall:
         """Ask the server to cancel the task, without waiting for its answer."""
         if not self.is_over:
             self.is_over = True
-            run_beside(self._cancel())
+            _run_unattended(self._cancel())
 
     async def _cancel(self) -> None:
         try:
@@ -155,98 +176,108 @@ class TaskCall:
     # ------------------------------------------------------------------------------------------------
 
     async def _read_state(self) -> dict[str, Any]:
-        """The state. A server that is away or does not answer with one is asked again, for at most `timeout_s`."""
+        """The state.
+
+        A server that is away or does not answer with one is asked again, for at most `timeout_s`.
+        """
         while True:
             fault: MCPError
             try:
-                found = await self._request("tasks/get")
+                state = await self._request("tasks/get")
             except (MCPConnectionError, MCPTimeoutError) as error:
-                if (
-                    error.status is not None
-                    and error.status < _SERVER_ERROR
-                    and error.status != _TOO_MANY
-                ):
+                if _is_refusal(error):
                     raise
                 fault = error
             except MCPProtocolError as error:
                 if error.code not in _UNKNOWN_TASK:
                     raise
                 self.is_over = True
-                raise self._error(
-                    "the server no longer knows the task, and its result is lost",
-                    {},
-                ) from error
+                why = "the server no longer knows the task, and its result is lost"
+                raise self._error(why, {}) from error
             else:
-                if found.get("status") in (*_OPEN, *_OVER):
-                    self._heard = time.monotonic()
-                    return found
-                fault = self._wrong("a state of a task", found)
-            if time.monotonic() - self._heard >= self._timeout_s:
+                if state.get("status") in _STATUSES:
+                    self._heard_at = time.monotonic()
+                    return state
+                fault = self._wrong("a state of a task", state)
+            if time.monotonic() - self._heard_at >= self._timeout_s:
                 raise fault
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait as long as the server wants. Raises `MCPTimeoutError` when the total time is over."""
-        given: Any = self._state.get("pollIntervalMs", self._state.get("pollInterval"))
-        if isinstance(given, int | float) and not isinstance(given, bool) and given > 0:
-            wait_s = max(given / 1000, _LEAST_WAIT_S)
+        """Wait as long as the server wants. Raises `MCPTimeoutError` when the total time is over.
+
+        The two revisions spell the name of the interval differently.
+        """
+        interval_ms: Any = self._state.get("pollIntervalMs", self._state.get("pollInterval"))
+        is_number = isinstance(interval_ms, int | float) and not isinstance(interval_ms, bool)
+        if is_number and interval_ms > 0:
+            wait_s = max(interval_ms / 1000, _LEAST_WAIT_S)
         else:
-            wait_s, self._wait_s = self._wait_s, min(self._wait_s * 1.5, _LONGEST_WAIT_S)
+            wait_s = self._wait_s
+            self._wait_s = min(self._wait_s * 1.5, _LONGEST_WAIT_S)
         left_s = self._ends - time.monotonic()
         if left_s <= 0:
             raise timeout_error(self._attempt, self._total_s or 0)
         await asyncio.sleep(min(wait_s, left_s))
 
     def _report(self, message: Any) -> None:
-        number, last = self._said
-        if self._progress is None or not isinstance(message, str) or not message or message == last:
-            return
-        self._said = number + 1, message
         progress = self._progress
+        if progress is None or not isinstance(message, str) or not message:
+            return
+        if message == self._last_message:
+            return
+        self._last_message = message
+        self._reports += 1
+        number = self._reports
 
         async def report() -> None:
-            waiting = progress(number + 1, None, message)
+            waiting = progress(number, None, message)
             if waiting is not None:
                 await waiting
 
-        run_beside(report())
+        _run_unattended(report())
 
     # -- questions and the result
     # -----------------------------------------------------------------------------------
 
     async def _answer(self, state: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
         """Send the answers that there are; returns the questions that have none yet."""
-        asked: Any = state.get("inputRequests")
-        if not isinstance(asked, dict):
+        questions: Any = state.get("inputRequests")
+        if not isinstance(questions, dict):
             raise self._wrong("questions", state)
-        rest = {
-            key: each
-            for key, each in cast("dict[str, Any]", asked).items()
+        open_questions = {
+            key: question
+            for key, question in cast("dict[str, Any]", questions).items()
             if key not in self._answered
         }
-        ready = {key: answers[key] for key in rest if key in answers}
-        if ready:
-            await self._request("tasks/update", inputResponses=ready)
-            self._answered |= ready.keys()
-        return {} if ready else rest
+        ready = {key: answers[key] for key in open_questions if key in answers}
+        if not ready:
+            return open_questions
+        await self._request("tasks/update", inputResponses=ready)
+        self._answered |= ready.keys()
+        return {}
 
     def _result(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        found: Any = state.get("result" if state["status"] == "completed" else "error")
-        if not isinstance(found, dict):
+        has_failed = state["status"] == "failed"
+        outcome: Any = state.get("error" if has_failed else "result")
+        if not isinstance(outcome, dict):
             raise self._wrong("a result of a task", state)
-        found = cast("dict[str, Any]", found)
-        if state["status"] == "failed":
-            code = found.get("code")
-            raise error_answer(
-                self._attempt,
-                code if isinstance(code, int) else 0,
-                str(found.get("message", "")),
-                found.get("data"),
-            )
-        return {**found, "resultType": "complete"}
+        outcome = cast("dict[str, Any]", outcome)
+        if not has_failed:
+            return {**outcome, "resultType": "complete"}
+        code = outcome.get("code")
+        raise error_answer(
+            self._attempt,
+            code if isinstance(code, int) else 0,
+            str(outcome.get("message", "")),
+            outcome.get("data"),
+        )
 
     async def _await_result(self, handshake: Handshake) -> dict[str, Any] | None:
-        """The result, during the request for which the server asks its questions; None if it takes longer."""
+        """The result, during the request for which the server asks its questions.
+
+        None if it takes longer.
+        """
         async with self._turn(handshake):
             try:
                 return await self._request("tasks/result", phase="call")
@@ -264,38 +295,41 @@ class TaskCall:
         timeout_s: float | None = None,
         **more: Any,
     ) -> dict[str, Any]:
-        within_s = (
-            timeout_s
-            if timeout_s is not None
-            else max(min(self._timeout_s, self._ends - time.monotonic()), _LEAST_WAIT_S)
-        )
-        params = {"taskId": self.id, **more}
+        if timeout_s is None:
+            left_s = self._ends - time.monotonic()
+            timeout_s = max(min(self._timeout_s, left_s), _LEAST_WAIT_S)
         try:
             return await self._send(
                 method,
-                params,
+                {"taskId": self.id, **more},
                 phase=phase,
                 may_repeat=True,
-                timeout_s=within_s,
+                timeout_s=timeout_s,
                 tool=self._attempt.tool,
             )
         except MCPError as fault:
             fault.may_have_run = True  # the call, of which the server made the task
             raise
 
-    def _wrong(self, what: str, found: Mapping[str, Any]) -> MCPProtocolError:
-        return MCPProtocolError(
-            f"{self._attempt.subject} answered with what is not {what}: {shown(found)}.",
-            **self._attempt.facts(),
-        )
+    def _wrong(self, wanted: str, answer: Mapping[str, Any]) -> MCPProtocolError:
+        text = f"{self._attempt.subject} answered with what is not {wanted}: {shown(answer)}."
+        return MCPProtocolError(text, **self._attempt.facts())
 
     def _error(self, why: str, state: Mapping[str, Any]) -> MCPToolError:
-        said = state.get("statusMessage")
-        text = f"{self._attempt.subject}: {why}{f' ({said})' if isinstance(said, str) and said else ''}. It may have been executed."
+        message = state.get("statusMessage")
+        if isinstance(message, str) and message:
+            why = f"{why} ({message})"
+        text = f"{self._attempt.subject}: {why}. It may have been executed."
         return MCPToolError(scrub(text), **self._attempt.facts())
 
 
-def run_beside(work: Any) -> asyncio.Task[None]:
+def _is_refusal(error: MCPError) -> bool:
+    """Whether asking again will not help: an HTTP status that blames the request."""
+    status = error.status
+    return status is not None and status < _SERVER_ERROR and status != _TOO_MANY
+
+
+def _run_unattended(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine whose end changes no call. Its exception is logged."""
 
     def done(task: asyncio.Task[None]) -> None:
@@ -306,4 +340,3 @@ def run_beside(work: Any) -> asyncio.Task[None]:
     task = asyncio.get_running_loop().create_task(work)
     _leaving.add(task)
     task.add_done_callback(done)
-    return task

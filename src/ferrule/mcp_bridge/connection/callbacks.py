@@ -10,7 +10,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from ferrule.mcp_bridge.connection.handshake import client_info, wire_form
+from ferrule.mcp_bridge.connection.handshake import LEVELS, client_info, wire_form
 from ferrule.record import Record
 
 if TYPE_CHECKING:
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ferrule.mcp")
 
-_CHANGED = {
+ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+"""The capability of a client that answers a server's questions."""
+
+_LIST_OF_METHOD = {
     "notifications/tools/list_changed": "tools",
     "notifications/resources/list_changed": "resources",
     "notifications/prompts/list_changed": "prompts",
 }
-_KINDS = {
+_LIST_OF_EVENT = {
     "ToolsListChanged": "tools",
     "ResourcesListChanged": "resources",
     "PromptsListChanged": "prompts",
 }
-ELICITATION: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
-"""The capability of a client that answers a server's questions."""
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _UNKNOWN_METHOD = -32601
@@ -49,18 +50,25 @@ class Hooks(Record, kw_only=True):
 
     changed: Callable[[str], None]
     logged: Callable[[dict[str, Any]], Awaitable[None] | None] | None = None
-    log_level: str | None = None
     elicit: Hook | None = None
     sample: Hook | None = None
     roots: Callable[[], Awaitable[list[dict[str, Any]]]] | None = None
 
     def capabilities(self) -> dict[str, Any]:
         """The capabilities that the client declares."""
-        return {
-            **(ELICITATION if self.elicit is not None else {}),
-            **({"sampling": {}} if self.sample is not None else {}),
-            **({"roots": {"listChanged": True}} if self.roots is not None else {}),
-        }
+        declared: dict[str, Any] = {}
+        if self.elicit is not None:
+            declared.update(ELICITATION)
+        if self.sample is not None:
+            declared["sampling"] = {}
+        if self.roots is not None:
+            declared["roots"] = {"listChanged": True}
+        return declared
+
+    @property
+    def log_level(self) -> str | None:
+        """The lowest level of log messages to ask for: all of them, if a hook takes them."""
+        return LEVELS[0] if self.logged is not None else None
 
 
 def callbacks(hooks: Hooks) -> dict[str, Any]:
@@ -71,8 +79,8 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
 
     async def notified(message: Any) -> None:
         method = getattr(message, "method", "")
-        if method in _CHANGED:
-            hooks.changed(_CHANGED[method])
+        if method in _LIST_OF_METHOD:
+            hooks.changed(_LIST_OF_METHOD[method])
         elif method == "notifications/resources/updated":
             hooks.changed(f"resource:{message.params.uri}")
 
@@ -82,38 +90,45 @@ def callbacks(hooks: Hooks) -> dict[str, Any]:
             if waiting is not None:
                 await waiting
 
-    async def elicit(_: Any, params: Any) -> Any:
-        assert hooks.elicit is not None  # noqa: S101  declared only if the hook is set
-        return await elicited(hooks.elicit, wire_form(params))
-
-    async def sample(_: Any, params: Any) -> Any:
-        assert hooks.sample is not None  # noqa: S101  the same
-        return await _answer(
-            "sample",
-            hooks.sample(wire_form(params)),
-            types.CreateMessageResult,
-            no_answer,
-        )
-
-    async def listed_roots() -> dict[str, Any]:
-        assert hooks.roots is not None  # noqa: S101  the same
-        return {"roots": await hooks.roots()}
-
-    async def roots(_: Any) -> Any:
-        return await _answer("roots", listed_roots(), types.ListRootsResult, no_answer)
-
-    return {
+    arguments: dict[str, Any] = {
         "message_handler": notified,
         "logging_callback": logged,
-        "elicitation_callback": elicit if hooks.elicit is not None else None,
-        "sampling_callback": sample if hooks.sample is not None else None,
-        "list_roots_callback": roots if hooks.roots is not None else None,
         "client_info": types.Implementation.model_validate(client_info()),
     }
+    # The SDK declares a capability for each callback that it gets, so one without a hook stays out.
+    if hooks.elicit is not None:
+        elicit_hook = hooks.elicit
+
+        async def elicit(_: Any, params: Any) -> Any:
+            return await elicited(elicit_hook, wire_form(params))
+
+        arguments["elicitation_callback"] = elicit
+    if hooks.sample is not None:
+        sample_hook = hooks.sample
+
+        async def sample(_: Any, params: Any) -> Any:
+            answer = sample_hook(wire_form(params))
+            return await _answer("sample", answer, types.CreateMessageResult, no_answer)
+
+        arguments["sampling_callback"] = sample
+    if hooks.roots is not None:
+        roots_hook = hooks.roots
+
+        async def list_roots() -> dict[str, Any]:
+            return {"roots": await roots_hook()}
+
+        async def roots(_: Any) -> Any:
+            return await _answer("roots", list_roots(), types.ListRootsResult, no_answer)
+
+        arguments["list_roots_callback"] = roots
+    return arguments
 
 
 async def elicited(hook: Hook, params: dict[str, Any]) -> Any:
-    """The answer of an `elicit` hook, as a model of the SDK: `cancel` if the hook raises, or its answer is none."""
+    """The answer of an `elicit` hook, as a model of the SDK.
+
+    It is `cancel` if the hook raises, or returns something that is not an answer.
+    """
     import mcp_types as types
 
     async def ask() -> dict[str, Any]:
@@ -125,12 +140,12 @@ async def elicited(hook: Hook, params: dict[str, Any]) -> Any:
 async def _answer(name: str, answer: Awaitable[dict[str, Any]], kind: Any, otherwise: Any) -> Any:
     """A hook's answer, or `otherwise` if it raises: the server must not see the error's text."""
     try:
-        found = kind.model_validate(await answer)
-        json.dumps(wire_form(found), allow_nan=False, ensure_ascii=False).encode()
+        model = kind.model_validate(await answer)
+        json.dumps(wire_form(model), allow_nan=False, ensure_ascii=False).encode()
     except Exception:
         log.exception("The hook `%s` raised, or its answer cannot be sent.", name)
         return otherwise
-    return found
+    return model
 
 
 async def listen_for_changes(
@@ -138,7 +153,7 @@ async def listen_for_changes(
     handshake: Handshake,
     changed: Callable[[str], None],
 ) -> None:
-    """Read the stream on which a server of 2026-07-28 or later notifies of changed lists, until cancelled.
+    """Read the stream on which a modern server notifies of changed lists, until cancelled.
 
     A stream that drops is opened again after a growing wait. The server replays nothing, so every
     list then counts as changed. Returns if the server has no such stream.
@@ -146,9 +161,9 @@ async def listen_for_changes(
     from mcp.client.subscriptions import SubscriptionLost, listen
     from mcp.shared.exceptions import MCPError as SDKError
 
-    wanted = {kind for kind in _KINDS.values() if handshake.notifies_of(kind)}
+    wanted = {kind for kind in _LIST_OF_EVENT.values() if handshake.notifies_of(kind)}
     wait_s = _FIRST_WAIT_S
-    is_again = False
+    was_open = False
     while True:
         try:
             async with listen(
@@ -158,11 +173,11 @@ async def listen_for_changes(
                 prompts_list_changed="prompts" in wanted,
             ) as stream:
                 wait_s = _FIRST_WAIT_S
-                if is_again:
+                if was_open:
                     for kind in wanted:
                         changed(kind)
                 async for event in stream:
-                    kind = _KINDS.get(type(event).__name__)
+                    kind = _LIST_OF_EVENT.get(type(event).__name__)
                     if kind is not None:
                         changed(kind)
         except (SubscriptionLost, TimeoutError):
@@ -170,6 +185,6 @@ async def listen_for_changes(
         except SDKError as error:
             if error.code == _UNKNOWN_METHOD:
                 return
-        is_again = True
+        was_open = True
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)

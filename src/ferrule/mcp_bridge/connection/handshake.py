@@ -1,10 +1,18 @@
 """Agreeing with a server on a version of MCP, and what every request of that version carries.
 
-Up to 2025-11-25 there is a handshake (`initialize`); from 2026-07-28 on there is none: the client
-asks `server/discover`, and every request names its version. A server that does not know
-`server/discover` may never answer it. So the question has a short timeout, and its outcome is
-remembered for reconnects. A server that answers too late refuses the handshake with an error that
-lists the versions it speaks.
+Up to revision 2025-11-25 there is a handshake (`initialize`). From 2026-07-28 on there is none: the
+client asks `server/discover`, and every request names its version.
+
+The policy of `mode="auto"` is that of the SDK's own client: ask `server/discover` first; whatever
+answers with something other than a list of modern versions gets the older handshake. Three points
+differ, and are the reason why the SDK's private probe cannot be used:
+
+- A server that does not know `server/discover` may never answer it, so the question has a short
+  time limit. A server that was merely slow to start refuses the handshake with an error that lists
+  its versions, and is then asked again, with more time.
+- Where no server answers at all, or it rejects the client (401, 403, 429, 5xx), the handshake would
+  fail too, with a worse error. The first error is raised instead.
+- The outcome is remembered in `KnownEra`, so that a reconnect does not ask again.
 """
 
 from __future__ import annotations
@@ -22,21 +30,29 @@ if TYPE_CHECKING:
 
 ProtocolMode = Literal["auto", "2025-11-25", "2026-07-28"]
 PROTOCOL_MODES: tuple[ProtocolMode, ...] = get_args(ProtocolMode)
-_PROBE_S = 1.5
-"""How long a child process may take to answer `server/discover`. One that never does is still connected within 3 s."""
-_REMOTE_PROBE_S = 8.0
-_SECOND_PROBE_S = 10.0
-UNSUPPORTED_VERSION = -32022
-_REJECTED = (401, 403, 429)
-_SERVER_ERROR = 500
-_NAMED_BY = {
-    "tools/call": "name", "prompts/get": "name", "resources/read": "uri",
-    "tasks/get": "taskId", "tasks/update": "taskId", "tasks/cancel": "taskId",
-}  # fmt: skip
+
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Levels of log messages, in rising order (RFC 5424, section 6.2.1)."""
 TASKS = "io.modelcontextprotocol/tasks"
 """The extension by which a server may answer a call with a task."""
+UNSUPPORTED_VERSION = -32022
+
+_PROBE_S = 1.5
+"""How long a child process may take to answer `server/discover`. A server that never does is still
+connected within three seconds."""
+_REMOTE_PROBE_S = 8.0
+_SECOND_PROBE_S = 10.0
+_REJECTED = (401, 403, 429)
+_SERVER_ERROR = 500
+_NAMED_BY = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
+"""The parameter that the header `Mcp-Name` repeats, by method."""
 
 
 class KnownEra(MutableRecord):
@@ -50,7 +66,8 @@ class KnownEra(MutableRecord):
 
     def forget(self) -> None:
         """Ask again at the next connection: the server may have been replaced."""
-        self.discovered, self.is_legacy = None, False
+        self.discovered = None
+        self.is_legacy = False
 
 
 class Handshake(Record, kw_only=True):
@@ -64,19 +81,21 @@ class Handshake(Record, kw_only=True):
     client_capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
     log_level: str | None = None
     session_id: str | None = None
-    """Of a session over HTTP, before 2026-07-28."""
+    """The id of a session over HTTP, before 2026-07-28."""
 
     @property
     def listens(self) -> bool:
         """Whether the client must open a stream to be notified of changed lists."""
-        return self.is_modern and any(
-            self.notifies_of(kind) for kind in ("tools", "resources", "prompts")
-        )
+        if not self.is_modern:
+            return False
+        return any(self.notifies_of(kind) for kind in ("tools", "resources", "prompts"))
 
     def notifies_of(self, kind: str) -> bool:
         """Whether the server declares that it notifies of changes in this list."""
-        found = self.capabilities.get(kind)
-        return isinstance(found, dict) and bool(cast("dict[str, Any]", found).get("listChanged"))
+        capability = self.capabilities.get(kind)
+        if not isinstance(capability, dict):
+            return False
+        return bool(cast("dict[str, Any]", capability).get("listChanged"))
 
     def prepare_request(
         self,
@@ -85,7 +104,24 @@ class Handshake(Record, kw_only=True):
         meta: Mapping[str, Any] | None,
         headers: Mapping[str, str] | None,
     ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        """Parameters and options of a request in this version. Headers mirror the body (revision 2026-07-28, "Transports")."""
+        """The parameters of a request in this version, and the options for the SDK's dispatcher.
+
+        Headers mirror the body (revision 2026-07-28, "Transports").
+        """
+        body = dict(params or {})
+        sent_headers = {"mcp-protocol-version": self.version, **(headers or {})}
+        all_meta: dict[str, Any] = {}
+        if self.is_modern:
+            all_meta.update(self._request_meta())
+            sent_headers.update(_routing_headers(method, body))
+        all_meta.update(body.get("_meta") or {})
+        all_meta.update(meta or {})
+        if all_meta:
+            body["_meta"] = all_meta
+        return (body or None), {"headers": sent_headers}
+
+    def _request_meta(self) -> dict[str, Any]:
+        """What every modern request says of the client, as there is no handshake that did."""
         from mcp_types import (
             CLIENT_CAPABILITIES_META_KEY,
             CLIENT_INFO_META_KEY,
@@ -93,26 +129,24 @@ class Handshake(Record, kw_only=True):
             PROTOCOL_VERSION_META_KEY,
         )
 
-        body = dict(params) if params is not None else {}
-        own: dict[str, Any] = {}
-        sent = {"mcp-protocol-version": self.version, **(headers or {})}
-        if self.is_modern:
-            from mcp.shared.inbound import encode_header_value
+        meta = {
+            PROTOCOL_VERSION_META_KEY: self.version,
+            CLIENT_INFO_META_KEY: client_info(),
+            CLIENT_CAPABILITIES_META_KEY: self.client_capabilities,
+        }
+        if self.log_level:
+            meta[LOG_LEVEL_META_KEY] = self.log_level
+        return meta
 
-            own = {
-                PROTOCOL_VERSION_META_KEY: self.version,
-                CLIENT_INFO_META_KEY: client_info(),
-                CLIENT_CAPABILITIES_META_KEY: self.client_capabilities,
-                **({LOG_LEVEL_META_KEY: self.log_level} if self.log_level else {}),
-            }
-            sent["mcp-method"] = method
-            name = body.get(_NAMED_BY.get(method, ""))
-            if isinstance(name, str):
-                sent["mcp-name"] = encode_header_value(name)
-        all_meta: dict[str, Any] = {**own, **(body.get("_meta") or {}), **(meta or {})}
-        if all_meta:
-            body["_meta"] = all_meta
-        return (body or None), {"headers": sent}
+
+def _routing_headers(method: str, body: Mapping[str, Any]) -> dict[str, str]:
+    from mcp.shared.inbound import encode_header_value
+
+    headers = {"mcp-method": method}
+    name = body.get(_NAMED_BY.get(method, ""))
+    if isinstance(name, str):
+        headers["mcp-name"] = encode_header_value(name)
+    return headers
 
 
 def client_info() -> dict[str, Any]:
@@ -138,41 +172,62 @@ async def negotiate(
     *,
     remote: GuardedClient | None,
 ) -> Handshake:
-    """Agree with the server by the handshake that is known to work, or find out. Raises the SDK's error if there is no common version."""
+    """Agree with the server by the handshake that is known to work, or find out which one does.
+
+    Raises the SDK's error if there is no common version.
+    """
     if known.discovered is not None and remote is not None:
-        session.adopt(
-            known.discovered,
-        )  # stateless, so nothing to send; a child process that was started again is asked again
-    elif known.mode == "auto":
-        if not (known.is_legacy and await _is_legacy_still(session)):
-            await _discover(session, remote)
-    else:
+        # Without a handshake there is nothing to send. A child process that was started again may
+        # be another version, and is asked again.
+        session.adopt(known.discovered)
+    elif known.mode != "auto":
         await _speak(session, known.mode, remote)
-    known.is_legacy = session.discover_result is None
+    elif not (known.is_legacy and await _is_still_legacy(session)):
+        await _find_out(session, remote)
     known.discovered = session.discover_result
-    capabilities: dict[str, Any] = (
-        wire_form(session.server_capabilities) if session.server_capabilities is not None else {}
-    )
-    if session.discover_result is not None and TASKS in capabilities.get("extensions", {}):
+    known.is_legacy = session.discover_result is None
+
+    handshake = _handshake_of(session, client_capabilities, log_level, remote)
+    if log_level and not handshake.is_modern and "logging" in handshake.capabilities:
+        await _set_log_level(session, log_level)
+    return handshake
+
+
+def _handshake_of(
+    session: Any,
+    client_capabilities: dict[str, Any],
+    log_level: str | None,
+    remote: GuardedClient | None,
+) -> Handshake:
+    is_modern = session.discover_result is not None
+    capabilities: dict[str, Any] = {}
+    if session.server_capabilities is not None:
+        capabilities = wire_form(session.server_capabilities)
+    server: dict[str, Any] = {}
+    if session.server_info is not None:
+        server = wire_form(session.server_info)
+    if is_modern and TASKS in capabilities.get("extensions", {}):
         client_capabilities = {**client_capabilities, "extensions": {TASKS: {}}}
-    found = Handshake(
+    return Handshake(
         version=session.protocol_version,
-        is_modern=session.discover_result is not None,
-        server=wire_form(session.server_info) if session.server_info is not None else {},
+        is_modern=is_modern,
+        server=server,
         instructions=session.instructions,
         capabilities=capabilities,
         client_capabilities=client_capabilities,
         log_level=log_level,
         session_id=remote.session_id if remote is not None else None,
     )
-    if log_level and not found.is_modern and "logging" in found.capabilities:
-        import mcp_types as types
 
-        request = types.SetLevelRequest.model_validate(
-            {"method": "logging/setLevel", "params": {"level": log_level}},
-        )
-        await session.send_request(request, types.EmptyResult)
-    return found
+
+async def _set_log_level(session: Any, level: str) -> None:
+    # Not `set_logging_level`, which warns that logging is deprecated: servers still use it.
+    import mcp_types as types
+
+    request = types.SetLevelRequest.model_validate(
+        {"method": "logging/setLevel", "params": {"level": level}},
+    )
+    await session.send_request(request, types.EmptyResult)
 
 
 async def _speak(session: Any, mode: ProtocolMode, remote: GuardedClient | None) -> None:
@@ -185,21 +240,22 @@ async def _speak(session: Any, mode: ProtocolMode, remote: GuardedClient | None)
         if mode == "2025-11-25":
             await session.initialize()
             return
-        found = DiscoverResult.model_validate(await session.send_discover(mode))
-        if mode in found.supported_versions:
-            session.adopt(found)
+        discovered = DiscoverResult.model_validate(await session.send_discover(mode))
+        if mode in discovered.supported_versions:
+            session.adopt(discovered)
             return
-        said = f"it speaks {', '.join(found.supported_versions)}"
+        answer = f"it speaks {', '.join(discovered.supported_versions)}"
     except ValidationError:
-        said = "its answer is not a list of versions"
+        answer = "its answer is not a list of versions"
     except SDKError as error:
         if _is_final(error, remote):
             raise
-        said = f"it answered with error {error.code}: {error.message}"
-    raise UnspokenModeError(f"it does not speak {mode}, which `mode` requires: {said}")
+        answer = f"it answered with error {error.code}: {error.message}"
+    raise UnspokenModeError(f"it does not speak {mode}, which `mode` requires: {answer}")
 
 
-async def _is_legacy_still(session: Any) -> bool:
+async def _is_still_legacy(session: Any) -> bool:
+    """Whether the older handshake, which this server took before, works again."""
     from mcp.shared.exceptions import MCPError as SDKError
 
     try:
@@ -211,66 +267,66 @@ async def _is_legacy_still(session: Any) -> bool:
     return True
 
 
-async def _discover(session: Any, remote: GuardedClient | None) -> None:
+async def _find_out(session: Any, remote: GuardedClient | None) -> None:
+    """Ask for modern versions first, then try the older handshake."""
     from mcp.shared.exceptions import MCPError as SDKError
-    from mcp_types import DiscoverResult
-    from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
     from pydantic import ValidationError
 
-    version, within = LATEST_MODERN_VERSION, _PROBE_S if remote is None else _REMOTE_PROBE_S
-    for attempt in (1, 2):
-        raw: Any = None
-        try:
-            async with asyncio.timeout(within):
-                raw = await session.send_discover(version)
-        except TimeoutError:
-            pass
-        except SDKError as error:
-            if _is_final(error, remote):
-                raise
-            offered = _offered(error)
-            common = [each for each in MODERN_PROTOCOL_VERSIONS if each in offered]
-            if common and attempt == 1:
-                version, within = common[-1], _SECOND_PROBE_S
-                continue
-            if offered and not any(
-                each not in MODERN_PROTOCOL_VERSIONS and each < LATEST_MODERN_VERSION
-                for each in offered
-            ):
-                raise
-        if raw is not None:
-            try:
-                found = DiscoverResult.model_validate(raw)
-            except ValidationError:
-                found = None
-            if found is not None and any(
-                each in found.supported_versions for each in MODERN_PROTOCOL_VERSIONS
-            ):
-                session.adopt(found)
-                return
-        try:
-            await session.initialize()
-        except SDKError as error:
-            common = [each for each in MODERN_PROTOCOL_VERSIONS if each in _offered(error)]
-            if not common or attempt == 2:
-                raise
-            version, within = common[-1], _SECOND_PROBE_S
-            continue
+    within_s = _PROBE_S if remote is None else _REMOTE_PROBE_S
+    try:
+        async with asyncio.timeout(within_s):
+            await session.discover()  # asks once more if the server lists a common version
         return
+    except SDKError as error:
+        if _is_final(error, remote) or _is_too_new(error):
+            raise
+    except (TimeoutError, ValidationError, RuntimeError):
+        # No answer, one that is not a list of versions, or a list without a modern version.
+        pass
+
+    try:
+        await session.initialize()
+    except SDKError as error:
+        if not _modern_versions(error):
+            raise
+        # It knows `server/discover` after all, and was only too slow to answer it.
+        try:
+            async with asyncio.timeout(_SECOND_PROBE_S):
+                await session.discover()
+        except TimeoutError:
+            raise error from None
 
 
-def _offered(error: Any) -> list[str]:
+def _offered_versions(error: Any) -> list[str]:
     """The versions that a server lists when it refuses ours."""
     data: Any = error.error.data
-    found: Any = (
-        cast("dict[str, Any]", data).get("supported")
-        if error.code == UNSUPPORTED_VERSION and isinstance(data, dict)
-        else None
-    )
-    return (
-        [each for each in cast("list[Any]", found) if isinstance(each, str)]
-        if isinstance(found, list)
-        else []
+    if error.code != UNSUPPORTED_VERSION or not isinstance(data, dict):
+        return []
+    versions: Any = cast("dict[str, Any]", data).get("supported")
+    if not isinstance(versions, list):
+        return []
+    return [version for version in cast("list[Any]", versions) if isinstance(version, str)]
+
+
+def _modern_versions(error: Any) -> list[str]:
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    return [version for version in _offered_versions(error) if version in MODERN_PROTOCOL_VERSIONS]
+
+
+def _is_too_new(error: Any) -> bool:
+    """Whether a server speaks only versions that are newer than ours, so that no handshake helps.
+
+    Versions are dates, and compare as texts.
+    """
+    from mcp_types.version import LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+
+    offered = _offered_versions(error)
+    if not offered:
+        return False
+    return not any(
+        version < LATEST_MODERN_VERSION and version not in MODERN_PROTOCOL_VERSIONS
+        for version in offered
     )
 
 

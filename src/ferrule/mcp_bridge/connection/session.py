@@ -1,21 +1,24 @@
 """One live session with an MCP server, owned by one task of the background loop.
 
 The owner task alone enters and leaves the SDK's transport and session, no matter which task opens
-or closes the session. Requests are tasks beside it, so that cancelling one leaves the connection
-alone. Results are what stood on the wire, not models of the SDK, which reject a whole list for one
-bad tool and a whole result for one unknown block.
+or closes the session: their task groups must be left by the task that entered them. Requests are
+other tasks, so that cancelling one leaves the connection alone.
+
+Results are what came over the wire, not models of the SDK, which reject a whole list for one bad
+tool and a whole result for one unknown block.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+import json
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self
 
+from ferrule.errors import MCPError
 from ferrule.mcp_bridge.connection.callbacks import callbacks, listen_for_changes
 from ferrule.mcp_bridge.connection.channel import Channel
-from ferrule.mcp_bridge.connection.clocks import Clocks
 from ferrule.mcp_bridge.connection.handshake import Handshake, negotiate
 from ferrule.mcp_bridge.errors import (
     CONNECTION_CLOSED,
@@ -26,15 +29,14 @@ from ferrule.mcp_bridge.errors import (
     timeout_error,
     unsendable_error,
 )
-from ferrule.mcp_bridge.transport.messages import WatchedReader, WatchedWriter, as_plain_json
-from ferrule.mcp_bridge.transport.redact import redact_logs
+from ferrule.mcp_bridge.redact import redact_logs
 from ferrule.record import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from ferrule.errors import FerruleError
-    from ferrule.mcp_bridge.connection.callbacks import Hooks
+    from ferrule.mcp_bridge.connection.callbacks import Hook, Hooks
     from ferrule.mcp_bridge.connection.channel import Endpoint
     from ferrule.mcp_bridge.connection.handshake import KnownEra
     from ferrule.mcp_bridge.transport.http import GuardedClient
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
 
 _CLOSE_S = 6.0
 """How long a polite close may take before the owner is cancelled."""
-_FIRST_ID = 1000  # above the ids that the SDK's session uses while it negotiates
+_FIRST_ID = 1000
+"""The first id of our requests: above those that the SDK's session uses while it negotiates."""
 
 
 class Session:
@@ -50,67 +53,71 @@ class Session:
 
     def __init__(self, endpoint: Endpoint, hooks: Hooks, known: KnownEra) -> None:
         self._endpoint = endpoint
+        self._name = endpoint.spec.name
+        self.login = endpoint.login
         self._clocks = Clocks()
-        elicit = self._clocks.stopped_by(hooks.elicit, {"action": "cancel"})
-        self._hooks = replace(hooks, elicit=elicit, sample=self._clocks.stopped_by(hooks.sample))
+        self._hooks = replace(
+            hooks,
+            elicit=self._clocks.stopped_by(hooks.elicit, {"action": "cancel"}),
+            sample=self._clocks.stopped_by(hooks.sample),
+        )
         self._known = known
-        self._name, self.login = endpoint.spec.name, endpoint.login
-        self._ids = itertools.count(_FIRST_ID)
-        self._over = asyncio.Event()
-        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._under_way: dict[Any, bool] = {}
-        """Requests that wait for their answer, and whether they may have gone out."""
-        self._notes: dict[Any, Note] = {}
-        self._has_written = False
-        self._failed: dict[Any, asyncio.Future[None]] = {}
-        self._channel = Channel(endpoint)
-        self._dispatcher: Any = None
-        self._reader: WatchedReader | None = None
-        self._owner: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._phase = "start"
-        self.alive = False
         self.handshake = Handshake()
+        self.alive = False
+        self._phase = "start"
+
+        # What the owner task holds.
+        self._channel = Channel(endpoint)
+        self._owner: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._reader: WatchedReader | None = None
+        self._dispatcher: Any = None
+        self._listening: asyncio.Task[None] | None = None
+
+        # What requests leave and find, by their id.
+        self._ids = itertools.count(_FIRST_ID)
+        self._may_be_sent: dict[Any, bool] = {}
+        """Requests that wait for their answer, and whether they may have gone out."""
+        self._has_written = False
+        self._notes: dict[Any, Note] = {}
+        self._failed_posts: dict[Any, asyncio.Future[None]] = {}
 
     # -- opening and closing
     # ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Connect and agree on a version. Raises an `MCPError` that names the phase."""
-        loop = asyncio.get_running_loop()
-        self._owner = loop.create_task(self._own())
+        self._owner = asyncio.get_running_loop().create_task(self._own())
         self._owner.add_done_callback(self._ended)
-        within = self._endpoint.connect_timeout_s
+        within_s = self._endpoint.connect_timeout_s
         try:
             await asyncio.wait(
                 (self._ready, self._owner),
-                timeout=within,
+                timeout=within_s,
                 return_when=asyncio.FIRST_COMPLETED,
             )
         except asyncio.CancelledError:
             await self._abandon()
             raise
-        if not self._ready.done() and not self._owner.done():
-            attempt = Attempt(server=self._name, phase=self._phase)
+        attempt = Attempt(server=self._name, phase=self._phase)
+        if self._owner.done():
+            await self._channel.settle(self._owner)
+            raise self._channel.opening_error(attempt, self._owner)
+        if not self._ready.done():
             await self._abandon()
-            raise timeout_error(attempt, within, self._channel.last_words())
-        if self._ready.done() and not self._owner.done():
-            return
-        await self._channel.settle(self._owner)
-        raise self._channel.opening_error(
-            Attempt(server=self._name, phase=self._phase),
-            self._owner,
-        )
+            raise timeout_error(attempt, within_s, self._channel.last_words())
 
     async def close(self) -> None:
         """Close it, politely at first. Never raises for what the server does."""
         self._channel.is_given_up = True
         self._lost()
-        if self._owner is not None and not self._owner.done():
-            if self._ready.done():
-                await asyncio.wait((self._owner,), timeout=_CLOSE_S)
-            if not self._owner.done():
-                await self._abandon()
+        if self._owner is None or self._owner.done():
+            return
+        if self._ready.done():
+            await asyncio.wait((self._owner,), timeout=_CLOSE_S)
+        if not self._owner.done():
+            await self._abandon()
 
     def kill_now(self) -> None:
         """Kill a child process at once, from any thread."""
@@ -129,19 +136,15 @@ class Session:
             redact_logs()
             read, write = await self._channel.open(stack, self._note, self._guard_with)
             self._reader = WatchedReader(read, self._lost)
-            session = await self._enter_session(
-                stack,
-                self._reader,
-                WatchedWriter(write, self._writing, trace=self._endpoint.trace),
-            )
+            writer = WatchedWriter(write, self._writing)
+            session = await self._enter_session(stack, self._reader, writer)
             self._phase = "handshake"
-            hooks, remote = self._hooks, self._channel.guard
             self.handshake = await negotiate(
                 session,
                 self._known,
-                hooks.capabilities(),
-                hooks.log_level,
-                remote=remote,
+                self._hooks.capabilities(),
+                self._hooks.log_level,
+                remote=self._channel.guard,
             )
             self._phase = "use"
             self.alive = True
@@ -149,7 +152,7 @@ class Session:
                 self._ready.set_result(None)
             if self.handshake.listens:
                 self._listening = asyncio.get_running_loop().create_task(
-                    listen_for_changes(session, self.handshake, hooks.changed),
+                    listen_for_changes(session, self.handshake, self._hooks.changed),
                 )
                 stack.callback(self._listening.cancel)
             await self._over.wait()
@@ -158,11 +161,12 @@ class Session:
         from mcp.client.session import ClientSession
         from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
+        # Our own requests go to the dispatcher, which returns raw results. The SDK's session
+        # negotiates, and answers the server's requests.
         self._dispatcher = JSONRPCDispatcher(read, write)
-        within = self._endpoint.connect_timeout_s
         session = ClientSession(
             dispatcher=self._dispatcher,
-            read_timeout_seconds=within,
+            read_timeout_seconds=self._endpoint.connect_timeout_s,
             **callbacks(self._hooks),
         )
         return await stack.enter_async_context(session)
@@ -170,19 +174,19 @@ class Session:
     def _guard_with(self, guard: GuardedClient) -> None:
         self._notes = guard.notes
         guard.failed = self._post_failed
-        guard.waits_for = self._under_way.__contains__
+        guard.waits_for = self._may_be_sent.__contains__
 
-    def _note(self, number: Any, note: Note) -> None:
-        if number in self._under_way:
-            self._notes[number] = note
+    def _note(self, request_id: Any, note: Note) -> None:
+        if request_id in self._may_be_sent:
+            self._notes[request_id] = note
 
-    def _writing(self, number: Any) -> None:
+    def _writing(self, request_id: Any) -> None:
         self._has_written = True
-        if number in self._under_way:
-            self._under_way[number] = True
+        if request_id in self._may_be_sent:
+            self._may_be_sent[request_id] = True
 
-    def _post_failed(self, asked: Any) -> None:
-        waiting = self._failed.pop(asked, None)
+    def _post_failed(self, request_id: Any) -> None:
+        waiting = self._failed_posts.pop(request_id, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
@@ -194,7 +198,7 @@ class Session:
         self._lost()
         if not owner.cancelled():
             owner.exception()  # read it, or asyncio logs that it was never retrieved
-        for waiting in self._failed.values():
+        for waiting in self._failed_posts.values():
             if not waiting.done():
                 waiting.set_result(None)
 
@@ -211,23 +215,16 @@ class Session:
     @property
     def died_when_asked(self) -> bool:
         """Whether the server's process started, and ended when it was asked for its versions."""
-        return (
-            self._phase == "handshake"
-            and self._has_written
-            and not self.alive
-            and not self._channel.is_given_up
-        )
+        is_lost = not self.alive and not self._channel.is_given_up
+        return is_lost and self._phase == "handshake" and self._has_written
 
     # -- requests
     # -----------------------------------------------------------------------------------------------
 
     async def ping(self, within_s: float) -> None:
         """One round trip. From 2026-07-28 on there is no ping, so it sends `server/discover`."""
-        await self.request(
-            "server/discover" if self.handshake.is_modern else "ping",
-            phase="ping",
-            timeout_s=within_s,
-        )
+        method = "server/discover" if self.handshake.is_modern else "ping"
+        await self.request(method, phase="ping", timeout_s=within_s)
 
     async def request(
         self,
@@ -247,21 +244,26 @@ class Session:
         Gives up after `timeout_s` seconds without an answer or progress, and after `total_s` in any
         case. Giving up and being cancelled notify the server. Raises an `MCPError`.
         """
-        number = next(self._ids)
+        from mcp.shared.exceptions import MCPError as SDKError
+
         attempt = Attempt(server=self._name, phase=phase, tool=tool, was_sent=False)
         if not self.alive:
             await self._channel.settle(self._owner)
             raise connection_error(attempt, self._channel.why_lost(self._owner))
-        loop = asyncio.get_running_loop()
-        end = None if total_s is None else loop.time() + total_s
         try:
-            params, meta = as_plain_json(params), as_plain_json(meta)
+            params, meta = _as_plain_json(params), _as_plain_json(meta)
         except (ValueError, TypeError, RecursionError) as error:
             raise unsendable_error(attempt, error) from error
         body, options = self.handshake.prepare_request(method, params, meta, headers)
-        self._under_way[number] = False
+        request_id = next(self._ids)
+        options["request_id"] = request_id
+        loop = asyncio.get_running_loop()
+        end = None if total_s is None else loop.time() + total_s
+        is_call = phase == "call"
+
+        self._may_be_sent[request_id] = False
         try:
-            async with self._clocks.request(timeout_s, end, is_call=phase == "call") as prolong:
+            async with self._clocks.request(timeout_s, end, is_call=is_call) as prolong:
 
                 async def on_progress(done: float, of: float | None, message: str | None) -> None:
                     prolong()
@@ -270,48 +272,50 @@ class Session:
                         if waiting is not None:
                             await waiting
 
-                if phase == "call":
+                if is_call:
                     options["on_progress"] = on_progress
-                return await self._send(number, method, body, {**options, "request_id": number})
+                return await self._send(request_id, method, body, options)
         except TimeoutError as late:
-            spent = timeout_s if end is None or loop.time() < end else total_s or timeout_s
-            raise timeout_error(replace(attempt, was_sent=self._under_way[number]), spent) from late
-        except _sdk_error() as error:
-            raise await self._request_error(
-                replace(attempt, was_sent=self._under_way[number]),
-                number,
-                error,
-            ) from error
+            attempt = replace(attempt, was_sent=self._may_be_sent[request_id])
+            spent_s = timeout_s
+            if total_s is not None and end is not None and loop.time() >= end:
+                spent_s = total_s
+            raise timeout_error(attempt, spent_s) from late
+        except SDKError as error:
+            attempt = replace(attempt, was_sent=self._may_be_sent[request_id])
+            raise await self._request_error(attempt, request_id, error) from error
         finally:
-            del self._under_way[number]
-            self._failed.pop(number, None)
-            self._notes.pop(number, None)
+            del self._may_be_sent[request_id]
+            self._failed_posts.pop(request_id, None)
+            self._notes.pop(request_id, None)
 
     async def _send(
         self,
-        number: int,
+        request_id: int,
         method: str,
         body: dict[str, Any] | None,
         options: dict[str, Any],
     ) -> dict[str, Any]:
         if self._endpoint.spec.transport != "sse":
             return await self._dispatcher.send_raw_request(method, body, options)
+        from mcp.shared.exceptions import MCPError as SDKError
+
         # Answers come on another stream, so that a failed POST must end the wait for one.
         failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._failed[number] = failed
+        self._failed_posts[request_id] = failed
         sending = asyncio.ensure_future(self._dispatcher.send_raw_request(method, body, options))
         try:
             await asyncio.wait((sending, failed), return_when=asyncio.FIRST_COMPLETED)
             if not sending.done():
-                raise _sdk_error()(code=CONNECTION_CLOSED, message="")
+                raise SDKError(code=CONNECTION_CLOSED, message="")
             return await sending
         finally:
             if not sending.done():
                 sending.cancel()
                 await asyncio.wait((sending,))
 
-    async def _request_error(self, attempt: Attempt, number: int, error: Any) -> FerruleError:
-        note = self._notes.get(number)
+    async def _request_error(self, attempt: Attempt, request_id: int, error: Any) -> FerruleError:
+        note = self._notes.get(request_id)
         if note is not None:
             return error_of_note(attempt, note, error.code, error.message, error.data)
         if error.code == CONNECTION_CLOSED and not self.alive:
@@ -320,7 +324,186 @@ class Session:
         return error_answer(attempt, error.code, error.message, error.data)
 
 
-def _sdk_error() -> Any:
-    from mcp.shared.exceptions import MCPError as SDKError
+def _as_plain_json(value: Any) -> Any:
+    """A value as plain JSON.
 
-    return SDKError
+    Raises `ValueError`, `TypeError` or `RecursionError` for NaN, a lone surrogate, an object, or
+    deep nesting.
+    """
+    from pydantic_core import to_jsonable_python
+
+    plain = to_jsonable_python(value)
+    json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()
+    return plain
+
+
+# -- time limits
+# --------------------------------------------------------------------------------------------------
+
+
+class Clocks:
+    """The time limits of the requests under way, which stop while a question of the server is open.
+
+    Before 2026-07-28 a server asks during a call and does not say in which. So a question stops all
+    time limits, and the last answer restarts them. `total_timeout_s` runs on. If no call is left
+    that may have asked, the hook that answers is cancelled.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Timeout, tuple[float, float | None]] = {}
+        """The seconds of each, and the time at which it ends at the latest."""
+        self._open_calls = 0
+        self._open_questions = 0
+        self._answering: set[asyncio.Future[dict[str, Any]]] = set()
+        """Hooks that answer a question of a call under way."""
+
+    @asynccontextmanager
+    async def request(
+        self,
+        timeout_s: float,
+        end: float | None,
+        *,
+        is_call: bool,
+    ) -> AsyncGenerator[Callable[[], None]]:
+        """Time one request; `TimeoutError` ends it.
+
+        Yields a function that restarts the time on progress, up to `end`.
+        """
+        clock = asyncio.timeout(timeout_s)
+
+        def prolong() -> None:
+            if end is not None:
+                self._restart(clock)
+
+        if is_call:
+            self._open_calls += 1
+        try:
+            async with clock:
+                self._running[clock] = timeout_s, end
+                yield prolong
+        finally:
+            self._running.pop(clock, None)
+            if is_call:
+                self._end_call()
+
+    def _end_call(self) -> None:
+        self._open_calls -= 1
+        if not self._open_calls:
+            for answering in self._answering:
+                answering.cancel()
+
+    def _restart(self, clock: asyncio.Timeout) -> None:
+        if clock.expired() or clock not in self._running:
+            return
+        seconds, end = self._running[clock]
+        limits: list[float] = []
+        if not self._open_questions:
+            limits.append(asyncio.get_running_loop().time() + seconds)
+        if end is not None:
+            limits.append(end)
+        clock.reschedule(min(limits, default=None))
+
+    def _begin_question(self) -> None:
+        self._open_questions += 1
+        self._restart_all()
+
+    def _end_question(self) -> None:
+        self._open_questions -= 1
+        if not self._open_questions:
+            self._restart_all()
+
+    def _restart_all(self) -> None:
+        for clock in self._running:
+            self._restart(clock)
+
+    def stopped_by(self, hook: Hook | None, otherwise: dict[str, Any] | None = None) -> Hook | None:
+        """A hook that stops the clocks while it works.
+
+        If its call ends first, it answers `otherwise`; if that is None, it raises `MCPError`.
+        """
+        if hook is None:
+            return None
+
+        async def answer(params: dict[str, Any]) -> dict[str, Any]:
+            answering = asyncio.ensure_future(hook(params))
+            if self._open_calls:
+                self._answering.add(answering)
+            self._begin_question()
+            try:
+                await asyncio.wait((answering,))
+            finally:
+                self._end_question()
+                self._answering.discard(answering)
+                answering.cancel()
+            if not answering.cancelled():
+                return answering.result()
+            if otherwise is None:
+                raise MCPError("The call that asked was abandoned.")
+            return otherwise
+
+        return answer
+
+
+# -- the streams, watched
+# ----------------------------------------------------------------------------------------------
+
+
+class _Watched:
+    """A stream of the SDK. Attributes of the protocol are passed through one by one."""
+
+    def __init__(self, stream: Any, watch: Callable[..., None]) -> None:
+        self._stream = stream
+        self._watch = watch
+
+    async def aclose(self) -> None:
+        """Close it."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+class WatchedReader(_Watched):
+    """A stream to read from, which counts its messages and calls `watch()` once when it ends."""
+
+    count = 0
+
+    @property
+    def last_context(self) -> Any:
+        """The context variables of the last message."""
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        """The next message."""
+        message = await self._stream.receive()
+        self.count += 1
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            message = await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._watch()
+            raise
+        self.count += 1
+        return message
+
+
+class WatchedWriter(_Watched):
+    """A stream to write to, which calls `watch` with the id of each request."""
+
+    async def send(self, item: Any, /) -> None:
+        """Send one message."""
+        request_id = getattr(item.message, "id", None)
+        is_request = hasattr(item.message, "method")  # an answer has an id of the server's
+        if is_request and request_id is not None:
+            # Before the write: a write that is cancelled half way may have gone out.
+            self._watch(request_id)
+        await self._stream.send(item)

@@ -2,21 +2,27 @@
 
 The SDK's provider is a generator: it yields each request of discovery, registration, log-in and
 refresh, and is sent the response. It is driven here, and not inside the request that was refused: a
-person may take minutes, and no clock of a connection runs meanwhile. What servers answer is shown
-only in the fields that RFC 6749 means for people: any other text may hold a token.
+person may take minutes, and no clock of a connection runs meanwhile.
+
+What servers answer is shown only in the fields that RFC 6749 means for people (`error_of`): any
+other text may hold a token.
+
+The SDK knows no log-in by a device code (RFC 8628), in which the person types a code into a page on
+any device. It is done here, with the SDK's own context, where the SDK would open the browser.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
+import re
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from ferrule.mcp_bridge.login.credentials import Credentials
-from ferrule.mcp_bridge.login.device import DEVICE_GRANT, tokens_by_device_code
-from ferrule.mcp_bridge.login.errors import LoginError, error_of, json_of, public_text
 from ferrule.net.loopback import is_loopback
 from ferrule.record import Record
 
@@ -25,18 +31,27 @@ if TYPE_CHECKING:
 
     from ferrule.mcp_bridge.login.oauth import OAuth
 
-_CLIENT_ERROR, _SERVER_ERROR, _FORBIDDEN = 400, 500, 403
+_UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
+_CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _TIMEOUT_S = 30.0
 _EARLY_S = 10.0
 """A token is refreshed this long before it expires."""
 _STEP_UP = "insufficient_scope"
-_DEVICE_ENDPOINT = "device_authorization_endpoint"
-_NO_ADDRESS = "http://localhost/callback"
+_UNUSED_ADDRESS = "http://localhost/callback"
+"""Where no browser comes back to: the SDK wants a redirect address for a refresh, too."""
 _POST, _BASIC = "client_secret_post", "client_secret_basic"
+_DEVICE_ENDPOINT = "device_authorization_endpoint"
+_DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+_USUAL_WAIT_S, _SHORTEST_WAIT_S, _SLOWER_S = 5.0, 0.2, 5.0
+_LONGEST_TEXT = 200
+
+
+class LoginError(Exception):
+    """Why there is no log-in; the message has no subject."""
 
 
 class LoginTarget(Record, kw_only=True):
-    """What is logged in to, and how."""
+    """The server to log in to, and how."""
 
     url: str
     oauth: OAuth
@@ -44,7 +59,7 @@ class LoginTarget(Record, kw_only=True):
 
 
 class Person(Record, kw_only=True):
-    """How a person takes part in a log-in: in a browser on this machine, or with a code on any device."""
+    """How a person takes part in a log-in: in a browser here, or with a code on any device."""
 
     redirect_uri: str
     show: Callable[[str], Awaitable[None]]
@@ -65,11 +80,11 @@ class Authorization:
     def __init__(
         self,
         target: LoginTarget,
-        found: Credentials,
+        credentials: Credentials,
         person: Person | None = None,
     ) -> None:
         self._target = target
-        self._found = found
+        self._before = credentials
         self._person = person
         self._device_endpoint: str | None = None
         self._is_step_up = False
@@ -78,18 +93,22 @@ class Authorization:
     # ------------------------------------------------------------------------------------------
 
     async def refresh(self) -> Credentials:
-        """New tokens for the refresh token; credentials without tokens if the server does not take it any more."""
+        """New tokens for the refresh token.
+
+        Returns credentials without tokens if the server does not take it any more.
+        """
         provider = self._provider(expires_at=1.0)  # long ago; 0 stands for never
-        client = _http_client()
         flow = provider.async_auth_flow(self._request(None))
         try:
-            async with client:
+            async with _http_client() as client:
                 response = await self._send(client, await anext(flow))
-                if response.status_code >= _SERVER_ERROR or response.status_code == 429:
+                status = response.status_code
+                if status >= _SERVER_ERROR or status == _TOO_MANY:
                     raise LoginError(
-                        f"the log-in was not renewed: {_host(response)} answered with HTTP {response.status_code}",
+                        f"the log-in was not renewed: {_host(response)} answered with "
+                        f"HTTP {status}",
                     )
-                if response.status_code >= _CLIENT_ERROR:
+                if status >= _CLIENT_ERROR:
                     return Credentials()
                 await flow.asend(response)
         except _flow_errors() as error:
@@ -98,10 +117,14 @@ class Authorization:
             return self._credentials(provider)
         finally:
             await flow.aclose()
+        # Outside the handler: the SDK's error may quote a response, and must not be its context.
         raise LoginError(f"the log-in was not renewed: {why}")
 
     async def log_in(self, challenge: Any) -> Credentials:
-        """Credentials after a log-in. `challenge` is the response (401, or 403 for more scopes) that asks for it."""
+        """Credentials after a log-in.
+
+        `challenge` is the response (401, or 403 for more scopes) that asks for it.
+        """
         provider = self._provider(expires_at=None)
         self._is_step_up = challenge.status_code == _FORBIDDEN
         request = self._request(challenge)
@@ -128,6 +151,7 @@ class Authorization:
         client: Any,
         context: Any,
     ) -> None:
+        """Send what the flow yields, until it yields `request` after it got the challenge."""
         outgoing = await anext(flow)
         while outgoing is not request:
             outgoing = await flow.asend(await self._send(client, outgoing))
@@ -142,95 +166,77 @@ class Authorization:
 
     def _refusal(self, response: Any, sent: Any, context: Any) -> str:
         """Why the authorization server did not register the client, or gave no tokens."""
+        host, error = _host(response), error_of(response)
         if b"redirect_uris" not in sent.content:
-            return f"{_host(response)} gave no token: {error_of(response)}"
+            return f"{host} gave no token: {error}"
         if context.oauth_metadata is None and context.protected_resource_metadata is None:
             return "it requires credentials, and no log-in was found"
-        how = "Register one there, and pass auth=OAuth(client_id=...)"
-        return f"{_host(response)} does not let clients register themselves ({error_of(response)}). {how}"
-
-    def _read_metadata(self, found: dict[str, Any], context: Any) -> None:
-        """What the SDK does not read of the metadata of an authorization server."""
-        endpoint, methods = (
-            found.get(_DEVICE_ENDPOINT),
-            found.get("token_endpoint_auth_methods_supported"),
+        return (
+            f"{host} does not let clients register themselves ({error}). "
+            "Register one there, and pass auth=OAuth(client_id=...)"
         )
-        if (
-            isinstance(endpoint, str)
-            and self._person is not None
-            and self._person.enter_code is not None
-        ):
+
+    def _read_metadata(self, metadata: dict[str, Any], context: Any) -> None:
+        """What the SDK does not read of the metadata of an authorization server."""
+        endpoint = metadata.get(_DEVICE_ENDPOINT)
+        enters_code = self._person is not None and self._person.enter_code is not None
+        if isinstance(endpoint, str) and enters_code:
             self._device_endpoint = endpoint
-            context.client_metadata.grant_types.append(DEVICE_GRANT)
+            context.client_metadata.grant_types.append(_DEVICE_GRANT)
+        methods = metadata.get("token_endpoint_auth_methods_supported")
         client = context.client_info
         if client is not None and client.client_secret and isinstance(methods, list):
-            client.token_endpoint_auth_method = _POST if _BASIC not in methods else _BASIC
+            client.token_endpoint_auth_method = _BASIC if _BASIC in methods else _POST
 
-    async def _log_in_by_code(self, client: Any, context: Any) -> None:
-        assert self._person is not None  # noqa: S101  it wanted a code
-        assert self._person.enter_code is not None  # noqa: S101  the same
-        if self._device_endpoint is None:
-            raise LoginError(
-                "no browser can be opened here, and the server offers no device codes for a log-in with another device",
-            )
-        scope = self._scope(context.client_metadata.scope)
-        send = partial(self._send, client)
-        tokens = await tokens_by_device_code(
-            self._device_endpoint,
-            context,
-            scope,
-            send,
-            self._person.enter_code,
-        )
-        tokens.scope = tokens.scope or scope
-        context.current_tokens = tokens
-
-    # -- its parts
-    # ----------------------------------------------------------------------------------------------
+    # -- the SDK's provider, and what it calls
+    # -----------------------------------------------------------------
 
     def _request(self, challenge: Any) -> Any:
-        """Stands for the refused request. It is never sent."""
+        """A request in the place of the refused one. It is never sent."""
         import httpx2
 
-        name = "mcp-protocol-version"
-        version = challenge.request.headers.get(name) if challenge is not None else None
-        return httpx2.Request("POST", self._target.url, headers={name: version} if version else {})
+        headers: dict[str, str] = {}
+        if challenge is not None:
+            version = challenge.request.headers.get("mcp-protocol-version")
+            if version:
+                headers["mcp-protocol-version"] = version
+        return httpx2.Request("POST", self._target.url, headers=headers)
 
     def _provider(self, expires_at: float | None) -> Any:
         from mcp.client.auth import OAuthClientProvider
         from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
 
-        oauth, found = self._target.oauth, self._found
-        redirect_uri = self._person.redirect_uri if self._person is not None else _NO_ADDRESS
-        about = OAuthClientMetadata.model_validate(
+        oauth, before = self._target.oauth, self._before
+        redirect_uri = self._person.redirect_uri if self._person is not None else _UNUSED_ADDRESS
+        metadata = OAuthClientMetadata.model_validate(
             {
-                "client_name": "ferrule", "redirect_uris": [redirect_uri], "grant_types": ["authorization_code", "refresh_token"],
-                "response_types": ["code"], "scope": " ".join(oauth.scopes) or None,
+                "client_name": "ferrule",
+                "redirect_uris": [redirect_uri],
+                "grant_types": ["authorization_code", "refresh_token"],
+                "response_types": ["code"],
+                "scope": " ".join(oauth.scopes) or None,
             },
-        )  # fmt: skip
-        kept, document = _Kept(found, oauth, redirect_uri), oauth.client_metadata_url or None
+        )
         provider = OAuthClientProvider(
             self._target.url,
-            about,
-            kept,
-            self._shown,
-            self._answered,
-            client_metadata_url=document,
+            metadata,
+            _Storage(before, oauth, redirect_uri),
+            self._show,
+            self._await_code,
+            client_metadata_url=oauth.client_metadata_url or None,
         )
         context = provider.context
         context.token_expiry_time = expires_at
-        with contextlib.suppress(
-            ValueError,
-        ):  # stored by another version: found out again at the next log-in
-            if found.server is not None:
-                context.oauth_metadata = OAuthMetadata.model_validate(found.server)
-            if found.resource is not None:
-                context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(
-                    found.resource,
-                )
+        # What another version of the SDK stored is found out again at the next log-in.
+        with contextlib.suppress(ValueError):
+            if before.server is not None:
+                context.oauth_metadata = OAuthMetadata.model_validate(before.server)
+            if before.resource is not None:
+                resource = ProtectedResourceMetadata.model_validate(before.resource)
+                context.protected_resource_metadata = resource
         return provider
 
-    async def _shown(self, address: str) -> None:
+    async def _show(self, address: str) -> None:
         assert self._person is not None  # noqa: S101  a refresh never gets here
         if self._person.enter_code is not None:
             raise _DeviceCodeWantedError
@@ -238,29 +244,28 @@ class Authorization:
         parts = urlsplit(address)
         query = dict(parse_qsl(parts.query))
         scope = self._scope(query.get("scope"))
-        await self._person.show(
-            parts._replace(
-                query=urlencode({**query, **({"scope": scope} if scope else {})}),
-            ).geturl(),
-        )
+        if scope:
+            query["scope"] = scope
+        await self._person.show(parts._replace(query=urlencode(query)).geturl())
 
     def _scope(self, wanted: str | None) -> str | None:
-        """The scopes to ask for: the user's choice, unless the server asks for more during the use."""
-        return (
-            wanted
-            if self._is_step_up or not self._target.oauth.scopes
-            else " ".join(self._target.oauth.scopes)
-        )
+        """The scopes to ask for.
 
-    async def _answered(self) -> Any:
+        They are the user's choice, unless the server asks for more during the use.
+        """
+        if self._is_step_up or not self._target.oauth.scopes:
+            return wanted
+        return " ".join(self._target.oauth.scopes)
+
+    async def _await_code(self) -> Any:
         from mcp.client.auth import AuthorizationCodeResult
 
         assert self._person is not None  # noqa: S101  the same
-        found = await self._person.answer()
+        answer = await self._person.answer()
         return AuthorizationCodeResult(
-            code=found["code"],
-            state=found.get("state"),
-            iss=found.get("iss"),
+            code=answer["code"],
+            state=answer.get("state"),
+            iss=answer.get("iss"),
         )
 
     async def _send(self, client: Any, request: Any) -> Any:
@@ -270,40 +275,135 @@ class Authorization:
     def _refuse_plain_http(self, url: str) -> None:
         """Log in by https alone, unless the server itself is on this machine."""
         here, there = urlsplit(self._target.url), urlsplit(url)
-        is_allowed = self._target.allow_http or (
-            here.scheme == "http" and is_loopback(there.hostname or "")
+        if there.scheme == "https" or self._target.allow_http:
+            return
+        if here.scheme == "http" and is_loopback(there.hostname or ""):
+            return
+        raise LoginError(
+            f"the log-in would go over plain http to {there.hostname}, where others can read it",
         )
-        if there.scheme != "https" and not is_allowed:
-            raise LoginError(
-                f"the log-in would go over plain http to {there.hostname}, where others can read it",
-            )
 
     def _credentials(self, provider: Any) -> Credentials:
         context = provider.context
         tokens = _json(context.current_tokens)
-        lasts = (tokens or {}).get("expires_in")
+        expires_at: float | None = None
+        lasts_s = tokens.get("expires_in") if tokens else None
+        if lasts_s is not None:
+            expires_at = time.time() + max(0.0, lasts_s - _EARLY_S)
         return Credentials(
             tokens=tokens,
-            expires_at=time.time() + max(0.0, lasts - _EARLY_S) if lasts is not None else None,
+            expires_at=expires_at,
             client=_json(context.client_info),
             server=_json(context.oauth_metadata),
             resource=_json(context.protected_resource_metadata),
         )
 
+    # -- with a device code
+    # --------------------------------------------------------------------------------------
 
-class _Kept:
-    """The SDK's storage, in memory. A client that the user configured is known before the first log-in."""
+    async def _log_in_by_code(self, client: Any, context: Any) -> None:
+        assert self._person is not None  # noqa: S101  it wanted a code
+        assert self._person.enter_code is not None  # noqa: S101  the same
+        if self._device_endpoint is None:
+            raise LoginError(
+                "no browser can be opened here, and the server offers no device codes for a "
+                "log-in with another device",
+            )
+        scope = self._scope(context.client_metadata.scope)
+        tokens = await _tokens_by_device_code(
+            self._device_endpoint,
+            context,
+            scope,
+            partial(self._send, client),
+            self._person.enter_code,
+        )
+        tokens.scope = tokens.scope or scope
+        context.current_tokens = tokens
 
-    def __init__(self, found: Credentials, oauth: OAuth, redirect_uri: str) -> None:
-        self.tokens = found.tokens
-        self.client = found.client
+
+async def _tokens_by_device_code(
+    endpoint: str,
+    context: Any,
+    scope: str | None,
+    send: Callable[[Any], Awaitable[Any]],
+    enter_code: Callable[[str, str], Awaitable[None]],
+) -> Any:
+    """The SDK's `OAuthToken`, once the person has entered the code that `enter_code` shows."""
+    from mcp.shared.auth import OAuthToken
+
+    client_id = context.client_info.client_id
+    resource: str | None = None
+    if context.should_include_resource_param(context.protocol_version):
+        resource = context.get_resource_url()
+    wish = {"client_id": client_id, "scope": scope, "resource": resource}
+    response = await send(_form(context, endpoint, wish))
+    host, grant = _host(response), json_of(response)
+    device_code: Any = grant.get("device_code")
+    address: Any = grant.get("verification_uri")
+    user_code: Any = grant.get("user_code")
+    if not all(isinstance(text, str) for text in (address, user_code, device_code)):
+        raise LoginError(f"{host} gave no device code: {error_of(response)}")
+    if urlsplit(address).scheme not in {"http", "https"}:
+        raise LoginError(f"{host} gave no address of a page for the device code")
+    await enter_code(public_text(address), public_text(user_code))
+
+    wait_s = _USUAL_WAIT_S
+    interval_s: Any = grant.get("interval")
+    if isinstance(interval_s, int | float):
+        wait_s = max(_SHORTEST_WAIT_S, float(interval_s))
+    token_endpoint = str(context.oauth_metadata.token_endpoint)
+    question = {
+        "grant_type": _DEVICE_GRANT,
+        "device_code": device_code,
+        "client_id": client_id,
+        "resource": resource,
+    }
+    while True:
+        await asyncio.sleep(wait_s)
+        response = await send(_form(context, token_endpoint, question))
+        if response.is_success:
+            return OAuthToken.model_validate(json_of(response))
+        match json_of(response).get("error"):
+            case "authorization_pending":
+                continue
+            case "slow_down":
+                wait_s += _SLOWER_S
+            case "access_denied":
+                raise LoginError(f"the log-in was denied ({error_of(response)})")
+            case "expired_token":
+                raise LoginError("the device code expired before a person entered it")
+            case _:
+                raise LoginError(f"{_host(response)} gave no token: {error_of(response)}")
+
+
+def _form(context: Any, url: str, values: dict[str, Any]) -> Any:
+    import httpx2
+
+    data, headers = context.prepare_token_auth(
+        {key: value for key, value in values.items() if value},
+        {"content-type": "application/x-www-form-urlencoded"},
+    )
+    return httpx2.Request("POST", url, data=data, headers=headers)
+
+
+class _Storage:
+    """The SDK's storage, in memory.
+
+    A client that the user configured is known before the first log-in.
+    """
+
+    def __init__(self, credentials: Credentials, oauth: OAuth, redirect_uri: str) -> None:
+        self.tokens = credentials.tokens
+        self.client = credentials.client
         if oauth.client_id:
-            secret = {"client_secret": oauth.client_secret} if oauth.client_secret else {}
-            usual = {
+            self.client = {
                 "redirect_uris": [redirect_uri],
-                "token_endpoint_auth_method": _BASIC if secret else "none",
+                "token_endpoint_auth_method": _BASIC if oauth.client_secret else "none",
+                **(credentials.client or {}),
+                "client_id": oauth.client_id,
             }
-            self.client = {**usual, **(found.client or {}), "client_id": oauth.client_id, **secret}
+            if oauth.client_secret:
+                self.client["client_secret"] = oauth.client_secret
 
     async def get_tokens(self) -> Any:
         from mcp.shared.auth import OAuthToken
@@ -316,14 +416,47 @@ class _Kept:
     async def get_client_info(self) -> Any:
         from mcp.shared.auth import OAuthClientInformationFull
 
-        return (
-            OAuthClientInformationFull.model_validate(self.client)
-            if self.client is not None
-            else None
-        )
+        if self.client is None:
+            return None
+        return OAuthClientInformationFull.model_validate(self.client)
 
     async def set_client_info(self, client_info: Any) -> None:
         self.client = _json(client_info)
+
+
+def is_challenge(response: Any) -> bool:
+    """Whether a response asks for a log-in, or for a token with more scopes."""
+    if response.status_code == _FORBIDDEN:
+        from mcp.client.auth.utils import extract_field_from_www_auth
+
+        return extract_field_from_www_auth(response, "error") == _STEP_UP
+    return response.status_code == _UNAUTHORIZED
+
+
+def public_text(text: str) -> str:
+    """Another server's text on one line, shortened, without control characters."""
+    line = re.sub(r"[^\x20-\x7e\u00a0-\u1fff\u3000-\ufaff]+", " ", text)
+    return line.strip()[:_LONGEST_TEXT]
+
+
+def json_of(response: Any) -> dict[str, Any]:
+    """The JSON object of a response; empty if it holds none."""
+    try:
+        content = json.loads(response.content)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+
+
+def error_of(response: Any) -> str:
+    """The error of an authorization server's response, and nothing else from it.
+
+    RFC 6749, section 5.2, defines its two fields.
+    """
+    content = json_of(response)
+    fields = (content.get("error"), content.get("error_description"))
+    texts = [public_text(field) for field in fields if isinstance(field, str)]
+    return ": ".join(texts) or f"HTTP {response.status_code}"
 
 
 def _json(model: Any) -> dict[str, Any] | None:
@@ -340,15 +473,6 @@ def _host(response: Any) -> str:
     return str(response.request.url.host)
 
 
-def is_challenge(response: Any) -> bool:
-    """Whether a response asks for a log-in, or for a token with more scopes."""
-    if response.status_code == _FORBIDDEN:
-        from mcp.client.auth.utils import extract_field_from_www_auth
-
-        return extract_field_from_www_auth(response, "error") == _STEP_UP
-    return response.status_code == 401
-
-
 def _flow_errors() -> tuple[type[Exception], ...]:
     import httpx2
     from mcp.client.auth import OAuthFlowError
@@ -357,7 +481,10 @@ def _flow_errors() -> tuple[type[Exception], ...]:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong in the SDK's flow. Its errors about tokens and clients quote the response, and so are not shown."""
+    """What went wrong in the SDK's flow.
+
+    Its errors about tokens and clients quote the response, and so are not shown.
+    """
     name = type(error).__name__
     if name == "OAuthFlowError":
         return public_text(str(error))

@@ -1,8 +1,9 @@
-"""What a log-in produces: tokens and the registered client, kept in the system's keyring or in a file of this user alone.
+"""Tokens and the registered client of a log-in, and where they are kept.
 
-The file is there in both cases: it holds the credentials, or says that the keyring does. `keyring`
-is an optional package. A lock beside the file keeps two processes from refreshing at once: a
-refresh token often works only once.
+They are kept in the system's keyring, or in a file that only this user can read. `keyring` is an
+optional package. The file is there in both cases: it holds the credentials, or says that the
+keyring does. A second file, a lock, keeps two processes from refreshing at once: a refresh token
+often works only once.
 """
 
 from __future__ import annotations
@@ -49,6 +50,13 @@ class Credentials(Record, kw_only=True):
     """Metadata of the protected resource."""
 
     @property
+    def is_valid(self) -> bool:
+        """Whether its fields have the right types: a stored file may hold anything."""
+        parts = (self.tokens, self.client, self.server, self.resource)
+        has_time = isinstance(self.expires_at, int | float | None)
+        return has_time and all(isinstance(part, dict | None) for part in parts)
+
+    @property
     def access_token(self) -> str | None:
         """The access token."""
         return self.tokens.get("access_token") if self.tokens else None
@@ -65,19 +73,16 @@ class CredentialStore:
     def __init__(self, url: str) -> None:
         self._url = url.partition("#")[0]
         host = re.sub(r"[^a-z0-9.-]+", "-", (urlsplit(url).hostname or "server").lower())
-        self.path = (
-            data_folder()
-            / "mcp"
-            / f"{host}-{hashlib.sha256(self._url.encode()).hexdigest()[:16]}.json"
-        )
+        digest = hashlib.sha256(self._url.encode()).hexdigest()[:16]
+        self.path = data_folder() / "mcp" / f"{host}-{digest}.json"
 
     async def read(self) -> Credentials:
         """The stored credentials; empty ones if there are none that can be read."""
         return await in_worker_thread(self._read)
 
-    async def write(self, found: Credentials) -> None:
+    async def write(self, credentials: Credentials) -> None:
         """Store credentials. A failure is logged: then they last as long as the process."""
-        await in_worker_thread(lambda: self._write(found))
+        await in_worker_thread(lambda: self._write(credentials))
 
     async def delete(self) -> bool:
         """Forget them; returns whether there were any."""
@@ -102,27 +107,21 @@ class CredentialStore:
 
     def _read(self) -> Credentials:
         try:
-            text = self.path.read_text(encoding="utf-8")
-            found: Any = json.loads(text)
-            if found == _IN_KEYRING:
-                found = json.loads(_from_keyring(self._url) or "{}")
-            read = Credentials(**found)
-            time_fits = isinstance(read.expires_at, int | float | None)
-            parts = (read.tokens, read.client, read.server, read.resource)
-            return (
-                read
-                if time_fits and all(isinstance(each, dict | None) for each in parts)
-                else Credentials()
-            )
+            fields: Any = json.loads(self.path.read_text(encoding="utf-8"))
+            if fields == _IN_KEYRING:
+                fields = json.loads(_read_keyring(self._url) or "{}")
+            credentials = Credentials(**fields)
         except (OSError, ValueError, TypeError):
             return Credentials()
+        return credentials if credentials.is_valid else Credentials()
 
-    def _write(self, found: Credentials) -> None:
-        text = json.dumps(
-            {key: value for key, value in fields_of(found).items() if value is not None},
-        )
+    def _write(self, credentials: Credentials) -> None:
+        fields = fields_of(credentials)
+        text = json.dumps({key: value for key, value in fields.items() if value is not None})
+        if _write_keyring(self._url, text):
+            text = json.dumps(_IN_KEYRING)
         try:
-            _replace(self.path, json.dumps(_IN_KEYRING) if _to_keyring(self._url, text) else text)
+            _write_private(self.path, text)
         except OSError as error:
             log.warning(
                 "The log-in cannot be stored, and ends with this process: %s: %s",
@@ -131,13 +130,13 @@ class CredentialStore:
             )
 
     def _delete(self) -> bool:
-        there = self.path.exists()
-        if there:
-            with contextlib.suppress(OSError, ValueError):
-                if json.loads(self.path.read_text(encoding="utf-8")) == _IN_KEYRING:
-                    _from_keyring(self._url, delete=True)
-            self.path.unlink(missing_ok=True)
-        return there
+        if not self.path.exists():
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            if json.loads(self.path.read_text(encoding="utf-8")) == _IN_KEYRING:
+                _delete_from_keyring(self._url)
+        self.path.unlink(missing_ok=True)
+        return True
 
 
 def data_folder() -> Path:
@@ -147,24 +146,20 @@ def data_folder() -> Path:
         return Path(home) / "ferrule"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "ferrule"
-    return (
-        Path.home()
-        / ("Library/Application Support" if sys.platform == "darwin" else ".local/share")
-        / "ferrule"
-    )
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "ferrule"
+    return Path.home() / ".local" / "share" / "ferrule"
 
 
-def _replace(path: Path, text: str) -> None:
+def _write_private(path: Path, text: str) -> None:
     """Write a file that only this user can read; readers see the old content or the new."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = path.with_suffix(f".{os.getpid()}.new")
     draft.unlink(missing_ok=True)
     try:
-        with os.fdopen(
-            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600),
-            "w",
-            encoding="utf-8",
-        ) as file:
+        # Never open to others, not even for the moment between creating it and a `chmod`.
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -175,12 +170,12 @@ def _replace(path: Path, text: str) -> None:
 
 def move_over(draft: Path, path: Path) -> None:
     """Give a file the name of another one, which it replaces."""
-    for left in range(_TRIES, -1, -1):
+    for tries_left in range(_TRIES, -1, -1):
         try:
             draft.replace(path)
             break
         except PermissionError:  # on Windows while another process reads the file
-            if not left or sys.platform != "win32":
+            if not tries_left or sys.platform != "win32":
                 raise
             time.sleep(_POLL_S)
 
@@ -216,11 +211,12 @@ def _keyring() -> Any:
         import keyring  # pyright: ignore[reportMissingImports]  optional
     except ImportError:
         return None
-    found = cast("Any", keyring)
-    return found if found.get_keyring().priority >= 1 else None
+    package = cast("Any", keyring)
+    # Backends below 1 keep secrets in the clear, or only stand for a missing one.
+    return package if package.get_keyring().priority >= 1 else None
 
 
-def _to_keyring(url: str, text: str) -> bool:
+def _write_keyring(url: str, text: str) -> bool:
     keyring = _keyring()
     if keyring is None or (sys.platform == "win32" and len(text) > _LONGEST_OF_WINDOWS):
         return False
@@ -231,15 +227,18 @@ def _to_keyring(url: str, text: str) -> bool:
     return True
 
 
-def _from_keyring(url: str, *, delete: bool = False) -> str | None:
+def _read_keyring(url: str) -> str | None:
     keyring = _keyring()
     if keyring is None:
         return None
     try:
-        return (
-            keyring.delete_password(_SERVICE, url)
-            if delete
-            else keyring.get_password(_SERVICE, url)
-        )
+        return keyring.get_password(_SERVICE, url)
     except keyring.errors.KeyringError:
         return None
+
+
+def _delete_from_keyring(url: str) -> None:
+    keyring = _keyring()
+    if keyring is not None:
+        with contextlib.suppress(keyring.errors.KeyringError):
+            keyring.delete_password(_SERVICE, url)

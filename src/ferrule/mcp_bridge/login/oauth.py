@@ -11,30 +11,26 @@ from ferrule.record import Record, field, replace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.mcp_bridge.transport.redact import References
+    from ferrule.mcp_bridge.redact import References
 
-_CLIENT_ID, _CLIENT_SECRET = (
-    ("clientId", "client_id", "CLIENT_ID"),
-    ("clientSecret", "client_secret", "CLIENT_SECRET"),
-)
-_ABOUT = ("clientMetadataUrl", "client_metadata_url")
-_PORT = ("callbackPort", "callback_port")
 _HIGHEST_PORT = 65_535
 
 
 class OAuth(Record, kw_only=True):
-    """A log-in by OAuth: `mcp("https://...", auth=OAuth(client_id="..."))`. `auth="oauth"` is `OAuth()`.
+    """A log-in by OAuth: `mcp("https://...", auth=OAuth(client_id="..."))`.
 
-    Without `client_id`, the client registers itself with the authorization server when a person
-    logs in.
+    `auth="oauth"` is `OAuth()`. Without `client_id`, the client registers itself with the
+    authorization server when a person logs in.
     """
 
     client_id: str = ""
-    """The id of a client that is registered already, with the redirect address `http://localhost:PORT/callback`."""
+    """The id of a client that is registered already, with the redirect address
+    `http://localhost:PORT/callback`."""
     client_secret: str = field(default="", repr=False)
     """Its secret, if it has one."""
     client_metadata_url: str = ""
-    """The https address of a document about the client, for authorization servers that take it instead of a registration."""
+    """The https address of a document about the client, for authorization servers that take it
+    instead of a registration."""
     scopes: tuple[str, ...] = ()
     """What to ask for. Empty: what the server asks for."""
     callback_port: int = 0
@@ -42,26 +38,24 @@ class OAuth(Record, kw_only=True):
 
     def map(self, change: Callable[[str], str]) -> OAuth:
         """The same settings with their texts changed."""
-        scopes = tuple(change(each) for each in self.scopes)
         return replace(
             self,
             client_id=change(self.client_id),
             client_secret=change(self.client_secret),
-            scopes=scopes,
+            scopes=tuple(change(scope) for scope in self.scopes),
         )
 
     def dump_state(self, to: References) -> dict[str, Any]:
         """Plain JSON, with a variable instead of the secret."""
-        found = {
+        secret = to.hide(self.client_secret, "client_secret") if self.client_secret else ""
+        state = {
             "clientId": to.keep(self.client_id),
-            "clientSecret": to.hide(self.client_secret, "client_secret")
-            if self.client_secret
-            else "",
+            "clientSecret": secret,
             "clientMetadataUrl": to.keep(self.client_metadata_url),
-            "scopes": [to.keep(each) for each in self.scopes],
+            "scopes": [to.keep(scope) for scope in self.scopes],
             "callbackPort": self.callback_port,
         }
-        return {key: value for key, value in found.items() if value}
+        return {key: value for key, value in state.items() if value}
 
 
 def oauth_from_state(server: str, state: Mapping[str, Any]) -> OAuth | None:
@@ -69,43 +63,40 @@ def oauth_from_state(server: str, state: Mapping[str, Any]) -> OAuth | None:
 
     Claude Code, VS Code and Gemini CLI write `oauth`, Cursor `auth`, each with names of its own.
     """
-    given: Any = state.get("oauth", state.get("auth"))
-    if given is None or given is False:
+    entry: Any = state.get("oauth", state.get("auth"))
+    if entry is None or entry is False:
         return None
-    if given is True or given == "oauth":
+    if entry is True or entry == "oauth":
         return OAuth()
-    if not isinstance(given, Mapping):
+    if not isinstance(entry, Mapping):
         raise ConfigurationError(
-            f"`oauth` of MCP server `{server}` must be an object, found {type(given).__name__}.",
+            f"`oauth` of MCP server `{server}` must be an object, found {type(entry).__name__}.",
         )
-    found = cast("Mapping[str, Any]", given)
-    if found.get("enabled") is False:
+    settings = cast("Mapping[str, Any]", entry)
+    if settings.get("enabled") is False:
         return None
-    scopes = found.get("scopes") or ()
-    listed = (
-        scopes.split()
-        if isinstance(scopes, str)
-        else [str(each) for each in cast("Iterable[Any]", scopes)]
-    )
-    port = _first(found, _PORT) or 0
+    scopes: Any = settings.get("scopes") or ()
+    if isinstance(scopes, str):
+        scopes = scopes.split()
+    port = _first(settings, "callbackPort", "callback_port") or 0
     if type(port) is not int or not 0 <= port <= _HIGHEST_PORT:
         raise ConfigurationError(
             f"`callbackPort` of MCP server `{server}` must be a port, found {port!r}.",
         )
-    client_id, secret, about = (
-        str(_first(found, names) or "") for names in (_CLIENT_ID, _CLIENT_SECRET, _ABOUT)
-    )
+    client_id = _first(settings, "clientId", "client_id", "CLIENT_ID")
+    client_secret = _first(settings, "clientSecret", "client_secret", "CLIENT_SECRET")
+    metadata_url = _first(settings, "clientMetadataUrl", "client_metadata_url")
     return OAuth(
-        client_id=client_id,
-        client_secret=secret,
-        client_metadata_url=about,
-        scopes=tuple(listed),
+        client_id=str(client_id or ""),
+        client_secret=str(client_secret or ""),
+        client_metadata_url=str(metadata_url or ""),
+        scopes=tuple(str(scope) for scope in cast("Iterable[Any]", scopes)),
         callback_port=port,
     )
 
 
-def _first(found: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((found[each] for each in names if each in found), None)
+def _first(settings: Mapping[str, Any], *names: str) -> Any:
+    return next((settings[name] for name in names if name in settings), None)
 
 
 def split_auth(auth: Any) -> tuple[OAuth | None, Any]:
@@ -115,6 +106,8 @@ def split_auth(auth: Any) -> tuple[OAuth | None, Any]:
     if isinstance(auth, OAuth):
         return auth, None
     if isinstance(auth, str | Mapping):
-        msg = '`auth` of an MCP server is "oauth", an `OAuth(...)` or an `httpx2.Auth`. A token goes into `headers`: '
-        raise ConfigurationError(msg + '{"Authorization": "Bearer ..."}.')
+        raise ConfigurationError(
+            '`auth` of an MCP server is "oauth", an `OAuth(...)` or an `httpx2.Auth`. '
+            'A token goes into `headers`: {"Authorization": "Bearer ..."}.',
+        )
     return None, auth

@@ -48,7 +48,6 @@ class MCPApp:
         *,
         name: str = "ferrule",
         version: str = "",
-        title: str | None = None,
         instructions: str | None = None,
         timeout_s: float | None = None,
         max_concurrency: int | None = None,
@@ -56,7 +55,6 @@ class MCPApp:
         confirm: Callable[[str, dict[str, Any]], Any] | None = None,
         state_keys: Sequence[str | bytes] | None = None,
         state_ttl_s: float = 600,
-        list_ttl_s: float = 0,
         tasks: Mapping[str, TaskSupport] | None = None,
         task_ttl_s: float = 3600,
         store: Any = None,
@@ -73,18 +71,11 @@ class MCPApp:
         about = {
             "name": name,
             "version": version or client_info()["version"],
-            "title": title,
             "instructions": instructions,
         }
         self.name = name
         self._tasks = Tasks(CallRunner(rules), self._served, tasks, task_ttl_s)
-        self.server: Any = _build_server(
-            about,
-            self._served,
-            self._tasks,
-            self._changes,
-            list_ttl_s=list_ttl_s,
-        )
+        self.server: Any = _build_server(about, self._served, self._tasks, self._changes)
         """The SDK's low-level server, for resources, prompts and everything else it offers."""
         self.server.middleware.append(_sealing_of_states(state_keys, state_ttl_s, audience=name))
 
@@ -230,14 +221,10 @@ def _build_server(
     offered: Mapping[str, ServedTool],
     tasks: Tasks,
     changes: ChangeNotifier,
-    *,
-    list_ttl_s: float,
 ) -> Any:
-    """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `title`, `instructions`; `offered` may change."""
+    """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `instructions`; `offered` may change."""
     changing_server = _changing_server()
     import mcp_types as types
-    from mcp.server import CacheHint
-    from mcp.server.caching import CACHEABLE_METHODS
     from mcp.server.subscriptions import ListenHandler
     from mcp.shared.exceptions import MCPError
 
@@ -271,10 +258,8 @@ def _build_server(
     def schema_of(tool: str) -> dict[str, Any] | None:
         return offered[tool].entry["inputSchema"] if tool in offered else None
 
-    hints: Any = dict.fromkeys(CACHEABLE_METHODS, CacheHint(ttl_ms=int(list_ttl_s * 1000)))
     server = changing_server(
         **about,
-        cache_hints=hints,
         get_tool_input_schema=schema_of,
         on_list_tools=list_tools,
         on_call_tool=call_tool,

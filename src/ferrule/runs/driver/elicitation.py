@@ -3,7 +3,7 @@
 In: the questions of one call, in the protocol's form. Out: people's answers, or a waiting run. A
 waiting call has no result: its questions and the server's state are journalled at the slot of the
 call plus `?i1`, a person's answer at `?i1.0`. When the run resumes, the call is made again with the
-answers. `mcp_bridge/client/asking.py` makes the call and answers the server; this module imports
+answers. `mcp_bridge/client/client.py` makes the call and answers the server; this module imports
 nothing of MCP.
 """
 

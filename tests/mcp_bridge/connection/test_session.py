@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ferrule.errors import MCPError
-from ferrule.mcp_bridge.connection.clocks import Clocks
+from ferrule.mcp_bridge.connection.session import Clocks
 
 
 def ends(clocks: Clocks) -> list[float | None]:
@@ -121,6 +121,6 @@ def test_a_question_outside_any_call_is_not_ended_by_one_and_ends_when_it_is_tak
         with pytest.raises(asyncio.CancelledError):
             await task
         assert person.gone == ["one"]
-        assert clocks._questions == 1
+        assert clocks._open_questions == 1
 
     asyncio.run(main())

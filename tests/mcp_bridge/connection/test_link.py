@@ -15,7 +15,7 @@ from mcp_leaks import nothing_left
 import ferrule
 from ferrule import MCPServer, ReAct, ScriptedLM
 from ferrule.errors import MCPTimeoutError
-from ferrule.mcp_bridge.connection import silence
+from ferrule.mcp_bridge.connection import link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,7 +117,7 @@ def test_a_question_that_timed_out_is_asked_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(silence, "_PING_S", 0.1)
+    monkeypatch.setattr(link, "_PING_S", 0.1)
     server.connect()
     stop(server, tmp_path)
     for _ in range(2):

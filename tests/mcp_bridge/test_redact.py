@@ -7,7 +7,7 @@ import logging
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.mcp_bridge.transport.redact import (
+from ferrule.mcp_bridge.redact import (
     References,
     expand,
     hidden_url,
