@@ -26,8 +26,8 @@ from ferrule import (
     lower_schema,
 )
 from ferrule.encoding.repair import objects_in, read_json
-from ferrule.mcp_bridge.transport.messages import read_message
 from ferrule.mcp_bridge.redact import redact
+from ferrule.mcp_bridge.transport.messages import read_message
 from ferrule.models.wires.wire import WIRES, wire
 from ferrule.net.sse import Events
 from ferrule.schema.lowering.rules import Target

@@ -9,9 +9,14 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
-from ferrule.mcp_bridge.login.authorization import Authorization, LoginTarget, Person
+from ferrule.mcp_bridge.login.authorization import (
+    Authorization,
+    LoginError,
+    LoginTarget,
+    Person,
+    error_of,
+)
 from ferrule.mcp_bridge.login.credentials import Credentials
-from ferrule.mcp_bridge.login.authorization import LoginError, error_of
 from ferrule.mcp_bridge.login.oauth import OAuth
 
 PLAIN, LOCAL, SAFE = (

@@ -316,8 +316,8 @@ class MCPServer:
             return False
         if self.spec != other.spec or self.options != other.options:
             return False
-        names = {*self._live, *other._live}
-        return all(self._live.get(name) is other._live.get(name) for name in names)
+        live = other._live
+        return all(self._live.get(name) is live.get(name) for name in {*self._live, *live})
 
     def __copy__(self) -> Self:
         return self  # copies share one connection
@@ -444,8 +444,7 @@ class MCPServer:
         `meta` is sent as `_meta`. `answers` and `state` continue a call that came back with
         questions (`resultType: input_required`).
 
-        Returns:
-            The raw result: `content`, `structuredContent`, `isError`, ...
+        Returns the raw result: `content`, `structuredContent`, `isError`, ...
         """
         if timeout_s is not None:
             check_option("timeout_s", timeout_s)

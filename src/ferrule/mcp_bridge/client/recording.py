@@ -121,10 +121,8 @@ class ReplayLink:
                 phase=options.get("phase"),
                 may_have_run=False,
             )
-        if method in _REPEATED and len(answers) == 1:
-            line = answers[0]
-        else:
-            line = answers.popleft()
+        repeats = method in _REPEATED and len(answers) == 1
+        line = answers[0] if repeats else answers.popleft()
         outcome = _outcome(line)
         if isinstance(outcome, MCPError):
             raise outcome

@@ -373,7 +373,7 @@ class Callback:
 
     def _take(self, request_line: list[str]) -> tuple[str, str]:
         """Take an answer; returns the status and the text for the person."""
-        if request_line[0] != "GET" or len(request_line) < 2:  # noqa: PLR2004  method and target
+        if request_line[0] != "GET" or len(request_line) < 2:
             return "404 Not Found", "There is nothing here."
         parts = urlsplit(request_line[1])
         if parts.path != _PATH:
