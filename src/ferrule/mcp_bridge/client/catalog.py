@@ -14,28 +14,22 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import (
-    ConfigurationError,
-    MCPConnectionError,
-    MCPError,
-    MCPProtocolError,
-    ToolDefinitionError,
-)
+from ferrule.errors import ConfigurationError, MCPConnectionError, MCPError
+from ferrule.mcp_bridge.client.listing import ToolChanges, all_pages, read_listing
 from ferrule.mcp_bridge.errors import MissingExtraError
-from ferrule.record import Record
-from ferrule.tools.definition.mcp import MCPDefinition, read_definition
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
+    from ferrule.mcp_bridge.client.listing import Listing
     from ferrule.mcp_bridge.client.options import ServerOptions
     from ferrule.mcp_bridge.client.pinning import Guard
     from ferrule.mcp_bridge.client.recording import RecordingLink, ReplayLink
     from ferrule.mcp_bridge.connection.link import Link
+    from ferrule.tools.definition.mcp import MCPDefinition
 
 log = logging.getLogger("ferrule.mcp")
 
-_MOST_PAGES = 1000
 _LEAST_TTL_S = 5.0
 """A list is kept at least this long. Many servers send `ttlMs: 0` by default, which would be a
 request before every turn."""
@@ -45,44 +39,6 @@ _AGAIN_WITHIN_S = 10.0
 """How long such a listing waits for an answer: the server has answered before."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 15.0, 300.0
 """How long a server is left alone after a failed listing; twice as long after each further one."""
-
-
-class Dropped(Record):
-    """A listed tool that cannot be used."""
-
-    name: str
-    reason: str
-
-
-class ToolChanges(Record):
-    """How a server's tools changed since the last listing: names on the server."""
-
-    added: tuple[str, ...] = ()
-    removed: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.removed or self.changed)
-
-
-class Listing(Record):
-    """The usable tools of a server, from one listing."""
-
-    definitions: dict[str, MCPDefinition]
-    """By their name on the server, in its order. The first of two with one name counts."""
-    dropped: tuple[Dropped, ...] = ()
-    ttl_s: float | None = None
-    """How long the list is valid according to the server; None if it does not say."""
-
-    def since(self, before: Listing | None) -> ToolChanges:
-        """The differences from an earlier listing."""
-        was = before.definitions if before is not None else {}
-        now = self.definitions
-        return ToolChanges(
-            added=tuple(name for name in now if name not in was),
-            removed=tuple(name for name in was if name not in now),
-            changed=tuple(name for name in now if name in was and now[name] != was[name]),
-        )
 
 
 class Catalog:
@@ -335,83 +291,3 @@ class Catalog:
         if not self._failures or self._link.starts != self._paused_over:
             return False
         return time.monotonic() < self._paused_until
-
-
-# -- reading a list
-# ----------------------------------------------------------------------------------------------
-
-
-async def all_pages(
-    ask: Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]],
-    key: str,
-    server: str,
-) -> tuple[list[Any], float | None]:
-    """The entries of all pages, and the shortest `ttlMs` of a page, in seconds.
-
-    Raises `MCPProtocolError` if a cursor repeats, for more than 1,000 pages, and for a page without
-    a list.
-    """
-    all_entries: list[Any] = []
-    seen_cursors: set[str] = set()
-    ttls_s: list[float] = []
-    cursor: str | None = None
-    for _ in range(_MOST_PAGES):
-        page = await ask(None if cursor is None else {"cursor": cursor})
-        entries = page.get(key)
-        if not isinstance(entries, list):
-            raise _broken(server, f"a page without a list of {key}")
-        all_entries.extend(cast("list[Any]", entries))
-        ttl_ms = page.get("ttlMs")
-        if isinstance(ttl_ms, int | float) and not isinstance(ttl_ms, bool):
-            ttls_s.append(max(0.0, ttl_ms / 1000))
-        cursor = page.get("nextCursor")
-        if not isinstance(cursor, str):
-            return all_entries, min(ttls_s, default=None)
-        if cursor in seen_cursors:
-            what = f"the page {cursor!r} a second time: its list of {key} never ends"
-            raise _broken(server, what)
-        seen_cursors.add(cursor)
-    raise _broken(server, f"more than {_MOST_PAGES} pages of {key}")
-
-
-def _broken(server: str, what: str) -> MCPProtocolError:
-    return MCPProtocolError(f"MCP server `{server}` sent {what}.", server=server, phase="list")
-
-
-def read_listing(
-    server: str,
-    entries: list[Any],
-    ttl_s: float | None,
-    invalid_header: Callable[[Any], str | None] | None = None,
-) -> Listing:
-    """The listing of raw entries. An unusable entry is left out, with a warning in the log.
-
-    `invalid_header` checks annotations that become HTTP headers. From 2026-07-28 on a client must
-    leave out tools that break that rule.
-    """
-    definitions: dict[str, MCPDefinition] = {}
-    dropped: list[Dropped] = []
-    for entry in entries:
-        try:
-            definition = read_definition(entry)
-        except ToolDefinitionError as error:
-            name, reason = _name_of(entry), str(error)
-        else:
-            name, reason = definition.name, None
-            if invalid_header is not None:
-                reason = invalid_header(definition.input_schema)
-            if reason is None and name in definitions:
-                reason = "the server lists another tool of this name before it"
-            if reason is None:
-                definitions[name] = definition
-                continue
-        dropped.append(Dropped(name, reason))
-        log.warning("MCP server `%s`: tool `%s` is left out: %s", server, name, reason)
-    return Listing(definitions, tuple(dropped), ttl_s)
-
-
-def _name_of(entry: Any) -> str:
-    if not isinstance(entry, dict):
-        return "?"
-    name: Any = cast("dict[str, Any]", entry).get("name")
-    return name if isinstance(name, str) else "?"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError, UnknownToolError
-from ferrule.mcp_bridge.client.catalog import ToolChanges
 from ferrule.mcp_bridge.client.client import Client
+from ferrule.mcp_bridge.client.listing import ToolChanges
 from ferrule.mcp_bridge.client.options import ServerOptions, check_option, options_from
 from ferrule.mcp_bridge.client.pinning import Pins
 from ferrule.mcp_bridge.client.recording import ReplayLink
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ferrule.errors import MCPError
-    from ferrule.mcp_bridge.client.catalog import Dropped
+    from ferrule.mcp_bridge.client.listing import Dropped
     from ferrule.mcp_bridge.server_files import Inputs
     from ferrule.tools.definition.mcp import MCPDefinition
     from ferrule.tools.mcp.safety import MCPFinding

@@ -20,7 +20,7 @@ from ferrule.concurrency.forking import renew_in_child
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json
 from ferrule.errors import ConfigurationError, MCPConnectionError, shown
-from ferrule.mcp_bridge.client.catalog import Dropped, Listing
+from ferrule.mcp_bridge.client.listing import Dropped, Listing
 from ferrule.record import Record, replace
 from ferrule.tools.mcp.safety import MCPFinding, scan_mcp_definition, scrub
 

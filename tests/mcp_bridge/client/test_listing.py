@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import MCPProtocolError
-from ferrule.mcp_bridge.client.catalog import Listing, ToolChanges, all_pages, read_listing
+from ferrule.mcp_bridge.client.listing import Listing, ToolChanges, all_pages, read_listing
 
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 JSON = st.recursive(
