@@ -343,7 +343,7 @@ async def _tokens_by_device_code(
     user_code: Any = grant.get("user_code")
     if not all(isinstance(text, str) for text in (address, user_code, device_code)):
         raise LoginError(f"{host} gave no device code: {error_of(response)}")
-    if urlsplit(address).scheme not in {"http", "https"}:
+    if urlsplit(str(address)).scheme not in {"http", "https"}:
         raise LoginError(f"{host} gave no address of a page for the device code")
     await enter_code(public_text(address), public_text(user_code))
 

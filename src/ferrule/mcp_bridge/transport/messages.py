@@ -1,36 +1,33 @@
-"""JSON-RPC messages on their way between the SDK and a server.
+"""JSON-RPC messages from a server, from bytes to the SDK's messages.
 
-`read_message` turns bytes into the SDK's message. The SDK drops an answer that it cannot read, and
-the request would wait for its timeout; such an answer becomes an error under the same id.
-`WatchedReader` and `WatchedWriter` report the end of a stream and each request sent.
+The SDK drops an answer that it cannot read, and the request would wait for its timeout. Here such
+an answer becomes an error under the same id: `read_message` first repairs the characters, and if
+that does not help, looks for the id in the broken text.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from ferrule.record import Record
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+LARGEST = 64 * 1024 * 1024
+"""The most bytes that one message may have. Results of 20 MB occur."""
 
 _ESCAPE = re.compile(
-    rb"\\(?:u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)",
+    rb"\\(?:u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # a pair of surrogates
+    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|.)",
     re.DOTALL,
 )
-_PAIR = 12  # bytes of a surrogate pair of escapes
 # A string without an end is one token, or each quotation mark in it would be tried as a beginning.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[{}\[\]:,]|[^\s{}\[\]:,"]++', re.DOTALL)
 _ID_WITHIN = 1 << 20
 """Bytes of an unreadable message that are searched for its id."""
 _EXCERPT = 200
-_TRACE = ("traceparent", "tracestate", "baggage")
-"""What the SDK adds to `_meta` (SEP-414)."""
 _PARSE_ERROR = -32700
-LARGEST = 64 * 1024 * 1024
-"""The most bytes that one message may have. Results of 20 MB occur."""
 
 
 class Note(Record, kw_only=True):
@@ -49,7 +46,7 @@ class Note(Record, kw_only=True):
     status: int | None = None
     retry_after_s: float | None = None
     text: str = ""
-    """What the server or the network said, shortened."""
+    """A message of the server or the network, shortened."""
     cause: BaseException | None = None
 
 
@@ -57,7 +54,7 @@ class ServerMessage(Record):
     """One message of a server."""
 
     message: Any = None
-    """The SDK's message, or None for bytes that are no message and answer no request."""
+    """The SDK's message, or None for bytes that are not a message and answer no request."""
     broken: str = ""
     """Why an answer could not be read; `message` is then an error of ours under its id."""
 
@@ -65,56 +62,79 @@ class ServerMessage(Record):
 def read_message(text: bytes) -> ServerMessage:
     """Read one message; repair its characters if that makes it readable."""
     from mcp.shared.dispatcher import coerce_request_id
-    from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+    from mcp_types import ErrorData, JSONRPCError
 
-    for each in (lambda: text, lambda: repair_characters(text)):
-        try:
-            return ServerMessage(jsonrpc_message_adapter.validate_json(each(), by_name=False))
-        except ValueError:
-            continue
-    number = answered_id(text)
-    if number is None:
+    message = _parse(text)
+    if message is None:
+        message = _parse(repair_characters(text))
+    if message is not None:
+        return ServerMessage(message)
+    request_id = answered_id(text)
+    if request_id is None:
         return ServerMessage()
     broken = f"an answer that cannot be read: {excerpt(text)}"
     error = ErrorData(code=_PARSE_ERROR, message=broken)
-    return ServerMessage(
-        JSONRPCError(jsonrpc="2.0", id=coerce_request_id(number), error=error),
-        broken,
-    )
+    answer = JSONRPCError(jsonrpc="2.0", id=coerce_request_id(request_id), error=error)
+    return ServerMessage(answer, broken)
+
+
+def _parse(text: bytes) -> Any:
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValueError:
+        return None
 
 
 def repair_characters(text: bytes) -> bytes:
     """Replace lone surrogates and bytes that are not UTF-8 by U+FFFD."""
     text = text.decode("utf-8", "replace").encode()
-    return (
-        _ESCAPE.sub(lambda found: rb"\ufffd" if len(found[0]) not in {2, _PAIR} else found[0], text)
-        if b"\\u" in text
-        else text
-    )
+    return _ESCAPE.sub(_replace_lone_surrogate, text)
+
+
+def _replace_lone_surrogate(escape: re.Match[bytes]) -> bytes:
+    return rb"\ufffd" if escape["lone"] else escape[0]
 
 
 def answered_id(text: bytes) -> int | str | None:
-    """The id of the request that a message answers, even if the rest cannot be read; None if it is no answer."""
-    members: dict[str, Any] = {}
-    depth, key, is_value = 0, "", False
-    for found in _TOKEN.finditer(text, 0, _ID_WITHIN):
-        token = found[0]
-        depth -= token in b"}]"
-        if depth == 1 and token == b":":
-            is_value = True
-        elif depth == 1 and token == b",":
-            is_value = False
-        elif depth == 1 and is_value:
-            members.setdefault(key, _scalar(token))
-        elif depth == 1:
-            key = str(_scalar(token))
-        depth += token in b"{["
-    found = members.get("id")
-    if "method" in members or not members.keys() & {"result", "error"} or isinstance(found, bool):
+    """The id of the request that a message answers, even if the rest cannot be read.
+
+    None if it is not an answer.
+    """
+    members = _outer_members(text)
+    if "method" in members or not members.keys() & {"result", "error"}:
         return None
-    if isinstance(found, float) and found.is_integer():
-        return int(found)
-    return found if isinstance(found, int | str) else None
+    request_id = members.get("id")
+    if isinstance(request_id, bool):
+        return None
+    if isinstance(request_id, float) and request_id.is_integer():
+        return int(request_id)
+    return request_id if isinstance(request_id, int | str) else None
+
+
+def _outer_members(text: bytes) -> dict[str, Any]:
+    """The members of the outermost object that are scalars; the first token of the others."""
+    members: dict[str, Any] = {}
+    depth = 0
+    key = ""
+    is_value = False
+    for match in _TOKEN.finditer(text, 0, _ID_WITHIN):
+        token = match[0]
+        if token in b"}]":
+            depth -= 1
+        if depth == 1:
+            if token == b":":
+                is_value = True
+            elif token == b",":
+                is_value = False
+            elif is_value:
+                members.setdefault(key, _scalar(token))
+            else:
+                key = str(_scalar(token))
+        if token in b"{[":
+            depth += 1
+    return members
 
 
 def _scalar(token: bytes) -> Any:
@@ -127,85 +147,3 @@ def _scalar(token: bytes) -> Any:
 def excerpt(text: bytes) -> str:
     """The beginning of a message, for an error."""
     return text[:_EXCERPT].decode("utf-8", "replace").strip() or "nothing"
-
-
-def as_plain_json(value: Any) -> Any:
-    """A value as plain JSON. Raises `ValueError`, `TypeError` or `RecursionError` for NaN, a lone surrogate, an object, deep nesting."""
-    from pydantic_core import to_jsonable_python
-
-    plain = to_jsonable_python(value)
-    json.dumps(plain, allow_nan=False, ensure_ascii=False).encode()
-    return plain
-
-
-# -- watched streams
-# ----------------------------------------------------------------------------------------------
-
-
-class _Watched:
-    def __init__(self, stream: Any, watch: Callable[..., None]) -> None:
-        self._stream, self._watch = stream, watch
-
-    async def aclose(self) -> None:
-        """Close it."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> Any:
-        return await self._stream.__aexit__(*error)
-
-
-class WatchedReader(_Watched):
-    """A stream to read from, which counts its messages and calls `watch()` once when it ends."""
-
-    count = 0
-
-    @property
-    def last_context(self) -> Any:
-        """The context variables of the last message."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        """The next message."""
-        found = await self._stream.receive()
-        self.count += 1
-        return found
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            found = await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._watch()
-            raise
-        self.count += 1
-        return found
-
-
-class WatchedWriter(_Watched):
-    """A stream to write to, which calls `watch` with the id of each request. Without `trace` it sends no trace context."""
-
-    def __init__(self, stream: Any, watch: Callable[..., None], *, trace: bool = True) -> None:
-        super().__init__(stream, watch)
-        self._sends_trace = trace
-
-    async def send(self, item: Any, /) -> None:
-        """Send one message."""
-        params: Any = None if self._sends_trace else getattr(item.message, "params", None)
-        meta: Any = params.get("_meta") if params else None
-        for name in _TRACE if meta else ():  # the SDK adds it to each request, without an option
-            meta.pop(name, None)
-        request_id = getattr(item.message, "id", None)
-        if request_id is not None and hasattr(
-            item.message,
-            "method",
-        ):  # a request: an answer has an id of the server's
-            self._watch(
-                request_id,
-            )  # before the write: one that is cancelled half way may have gone out
-        await self._stream.send(item)
