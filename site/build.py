@@ -45,7 +45,7 @@ API = {
     "models": ("Models", "models.", "values.conversation.exchange"),
     "adapters": ("Adapters", "adapters."),
     "conversations": ("Conversations and content", "values.conversation.", "values.content."),
-    "approval": ("Approval", "approval.", "runs.confirmation."),
+    "approval": ("Approval", "approval.", "runs.decisions"),
     "runs": ("Runs", "runs.", "web.", "programs.lifecycle.advance", "runs.store.dbos"),
     "events": ("Events and observers", "events", "observers", "telemetry.", "front_ends."),
     "acts": ("Acts", "acts"),

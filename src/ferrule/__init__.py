@@ -70,7 +70,7 @@ _HOMES = {
     "ferrule.testing.offline.model": ("AutoLM", "OfflineLM"),
     "ferrule.testing.replay": ("RecordLM", "ReplayLM"),
     "ferrule.testing.scripted": ("ScriptedLM",),
-    "ferrule.runs.confirmation.decisions": ("get_confirmation_status", "respond_to_confirmation"),
+    "ferrule.runs.decisions": ("get_confirmation_status", "respond_to_confirmation"),
     "ferrule.runs.forward": ("aask_person", "aonce", "ask_person", "gather", "once"),
     "ferrule.runs.limits": ("Limits",),
     "ferrule.runs.observers": ("emit_event", "inspect_history", "is_cancelled", "progress"),

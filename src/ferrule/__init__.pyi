@@ -130,8 +130,8 @@ from ferrule.programs.predict import Predict as Predict
 from ferrule.programs.react import ReAct as ReAct
 from ferrule.programs.tool_use.dynamic import ModuleContext as ModuleContext
 from ferrule.programs.tool_use.dynamic import ModuleView as ModuleView
-from ferrule.runs.confirmation.decisions import get_confirmation_status as get_confirmation_status
-from ferrule.runs.confirmation.decisions import respond_to_confirmation as respond_to_confirmation
+from ferrule.runs.decisions import get_confirmation_status as get_confirmation_status
+from ferrule.runs.decisions import respond_to_confirmation as respond_to_confirmation
 from ferrule.runs.forward import aask_person as aask_person
 from ferrule.runs.forward import aonce as aonce
 from ferrule.runs.forward import ask_person as ask_person

@@ -546,13 +546,15 @@ class ReplayMismatchError(RunError):
 
     def __init__(self, at: str, recorded: str, found: str, *, is_done: bool = False) -> None:
         self.at, self.recorded, self.found = at, recorded, found
-        text = f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. The program, its tools or its settings"
-        text += " changed, or its choices depend on a clock or on chance. "
         if is_done:
-            cure = "To read what it returned, load the run with the version of the program that ended it."
+            remedy = "To read what it returned, load the run with the version that ended it."
         else:
-            cure = 'To continue from here with a new version, load the run with `migrate="restart_turn"`.'
-        super().__init__(text + cure)
+            remedy = "Continue the run with the version of the program that it began with."
+        super().__init__(
+            f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. "
+            "The program, its tools or its settings changed, or its choices depend on a clock or "
+            f"on chance. {remedy}",
+        )
 
 
 class DecisionError(RunError, ValueError):

@@ -33,7 +33,7 @@ from ferrule import (
     respond_to_confirmation,
     tool,
 )
-from ferrule.runs.confirmation import decisions as confirm
+from ferrule.runs import decisions as confirm
 from ferrule.runs.store.sqlite.store import SQLiteStore
 
 PEOPLE = ("ada", "bob", "cleo", "dan", "eve")

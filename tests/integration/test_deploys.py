@@ -295,41 +295,5 @@ def test_another_order_of_acts_is_a_mismatch_that_shows_both_sides(tmp_path: Pat
     assert "ReplayMismatchError" in refused.stderr
     assert "recorded model" in refused.stderr
     assert "now once clock" in refused.stderr
-    assert "add `--migrate restart-turn`" in refused.stderr
     assert desk.shown()["status"] == "waiting"
-    assert desk.did == ["look A1"]
-
-
-def test_restart_turn_drops_the_journal_from_the_difference_on_and_keeps_what_happened(
-    tmp_path: Path,
-) -> None:
-    """The model is asked again; the call that it makes again has its result already. What was approved is asked about anew."""
-    desk = Desk(tmp_path)
-    desk.deploy(FIRST)
-    assert desk.start() == "waiting"
-    desk.approve()
-    desk.deploy(SECOND)
-    assert (done := desk.resume("--migrate", "restart-turn")).returncode == 3, done.stderr
-    assert desk.did == ["look A1"]
-    assert desk.requests == 4
-    desk.approve()
-    done = desk.resume()
-    assert done.returncode == 0, done.stderr + done.stdout
-    assert desk.did == ["look A1", "refund A1"]
-    assert any(what.startswith("act 0") for what in desk.notes)
-    journal = desk.shown()["journal"]
-    assert [entry["slot"] for entry in journal if entry["kind"] == "result"].count("2.0") == 1
-
-
-def test_restart_turn_treats_a_call_that_had_begun_as_after_a_crash(tmp_path: Path) -> None:
-    """Of an equal call nobody knows whether it ran, so it does not run again without a person."""
-    desk = Desk(tmp_path)
-    desk.deploy(FIRST, ('did(f"look {order}")', 'did(f"look {order}"); os._exit(9)'))
-    assert desk.run("desk.py").returncode == 9
-    desk.deploy(SECOND)
-    assert (done := desk.resume("--migrate", "restart-turn")).returncode == 3, done.stderr
-    [question] = desk.shown()["questions"]
-    assert (question["kind"], desk.did) == ("unknown", ["look A1"])
-    assert desk.ferrule("reply", "r1", "A1 is paid").returncode == 0
-    assert desk.resume().returncode == 3  # the refund asks
     assert desk.did == ["look A1"]

@@ -213,7 +213,7 @@ def test_one_that_nobody_answers_in_time_is_cancelled(
     """A deadline for questions."""
     run = started(tmp_path, era, BOOK, input_expires_s=60)
     ends = run.pending[0].expires_at
-    monkeypatch.setattr("ferrule.runs.driver.questions.time", lambda: ends + 1)
+    monkeypatch.setattr("ferrule.runs.driver.approval.time", lambda: ends + 1)
     assert resumed(run).status == "done"
     assert run.trajectory["observation_0"] == "not booked: {'action': 'cancel'}"
 

@@ -43,7 +43,7 @@ from ferrule import (
     context,
 )
 from ferrule.runs import state
-from ferrule.runs.driver import questions
+from ferrule.runs.driver import approval
 from ferrule.runs.driver.execution import aexecute
 
 
@@ -105,7 +105,7 @@ def test_a_run_is_loaded_with_its_program(program: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize(
     "lock",
-    [(state, "_BEGINNING"), (questions, "_GRANTING")],
+    [(state, "_BEGINNING"), (approval, "_GRANTING")],
     ids=["begins", "grants"],
 )
 def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs_programs(
@@ -243,7 +243,7 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
         text = program.start().to_json()
     changed.append(True)
     lm = model(3)
-    for migrate in (False, "restart_turn"):
+    for migrate in (False, True):
         with (
             context(lm=lm),
             pytest.raises(
@@ -252,8 +252,7 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
             ) as caught,
         ):
             _ = Run.from_json(text, program, migrate=migrate).prediction
-        assert "restart_turn" not in str(caught.value)  # a run that is done does not continue
-        assert "load the run with the version of the program that ended it" in str(caught.value)
+        assert "load the run with the version that ended it" in str(caught.value)
     assert lm.requests == []
 
 

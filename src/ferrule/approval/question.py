@@ -7,7 +7,6 @@ it never applies to another call.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -15,6 +14,7 @@ from ferrule.approval.input_form import agree_to_form, fill_form, json_or_none, 
 from ferrule.encoding.encode import digest_of, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import Record, field, replace
+from ferrule.values.slot import programs_in
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Grant
@@ -30,17 +30,6 @@ DECIDED = {
 }
 """The person's decision in words, by its kind."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
-_NUMBERED = r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+"
-"""The parts of a path that name a place instead of a program."""
-
-
-def names_of_programs(path: str) -> list[str]:
-    """The names of the nested programs in a path, outermost first."""
-    return [
-        each.partition(":")[0]
-        for each in path.split("/")
-        if each and not re.fullmatch(_NUMBERED, each)
-    ]
 
 
 class Question(Record):
@@ -86,7 +75,7 @@ class Question(Record):
     @property
     def inside(self) -> str:
         """The names of the nested programs that ask, outermost first: the path without its numbers. Empty for the outermost program."""
-        return "/".join(names_of_programs(self.path))
+        return "/".join(programs_in(self.path))
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:

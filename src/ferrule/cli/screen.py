@@ -51,7 +51,6 @@ _OPTIONS = {
     r"Call `ferrule\.configure\([^`]*`, or give the program one: `[^`]*`\.": "Add `--lm provider/model`.",
     r", or give `api_key=\.\.\.`| and `wire=`": "",
     r"; `migrate=True` tries anyway": "; name the program that started the run with --program",
-    r"load the run with `migrate=\"restart_turn\"`": "add `--migrate restart-turn`",
     r"`base_url=[^`]*`": "`--base-url`",
     r"To serve by itself it takes `transport=\"http\"`": "To serve by itself, add `--http`",
     r"`login_timeout_s` of an MCP server": "`--timeout`",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import InputError, shown
+from ferrule.values.slot import innermost_call, is_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Question
     from ferrule.values.calls.call import ToolCall, ToolResult
 
-_CALL = re.compile(r"[0-9]+\.[0-9]+")
-_NO_NAME = re.compile(r"[0-9]+(\.[0-9]+)?|gather#[0-9.]+|once:[^/#]+#[0-9]+")
 UNUSED = "The model's answer could not be used, and this call did not run."
 
 
@@ -76,13 +74,14 @@ def run_of(shown_id: str) -> str:
 
 def agent_path(path: str) -> str:
     """The path of the innermost program around `path` that a tool call started; empty if there is none."""
-    places = path.split("/")
-    last = max(
-        (k for k, place in enumerate(places) if _CALL.fullmatch(place) and k + 1 < len(places)),
-        default=len(places),
-    )
-    at = next((k for k in range(last + 1, len(places)) if not _NO_NAME.fullmatch(places[k])), None)
-    return "/".join(places[: at + 1]) if at is not None else ""
+    call = innermost_call(path)
+    if not call:
+        return ""
+    segments = path[len(call) + 1 :].split("/")
+    for number, segment in enumerate(segments):
+        if is_program(segment) and not segment.isdigit():
+            return "/".join([call, *segments[: number + 1]])
+    return ""
 
 
 class Page:

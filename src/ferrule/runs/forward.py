@@ -46,7 +46,7 @@ def once(make: Callable[[], T], name: str = "once") -> T:
         ReplayMismatchError: A replay ended or went on without asking for a recorded value.
 
     """
-    from ferrule.runs.driver.subprogram import record  # late, as in `drive.py`
+    from ferrule.runs.driver.once import record  # late, as in `drive.py`
 
     return offload.run_blocking(record(make, name, blocks=True))
 
@@ -57,7 +57,7 @@ async def aonce(make: Callable[[], Awaitable[T]], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], T], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
     """`once` on an event loop. `make` may be async."""
-    from ferrule.runs.driver.subprogram import record
+    from ferrule.runs.driver.once import record
 
     return await record(make, name, blocks=False)
 
@@ -112,8 +112,8 @@ def _frame_that_waits() -> Frame:
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     from ferrule.approval.policy import check_expiry
     from ferrule.approval.question import Question
-    from ferrule.runs.driver.questions import decide  # late, as in `drive.py`
-    from ferrule.runs.driver.subprogram import keep_caught
+    from ferrule.runs.driver.approval import answer_questions  # late, as in `drive.py`
+    from ferrule.runs.driver.inner_programs import keep_caught
     from ferrule.values.calls.call import ToolCall
 
     check_expiry(expires_s)
@@ -126,7 +126,7 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
         {"question": question},
         f"ask_person_{frame.path}{frame.acts}",
     )
-    [decision] = await decide(
+    [decision] = await answer_questions(
         frame,
         AskPerson((Question("clarify", question, call, expires_s=expires_s),)),
     )
@@ -167,7 +167,7 @@ async def gather(*branches: Awaitable[Any]) -> Any:
     """
     import asyncio
 
-    from ferrule.runs.driver.subprogram import hand_up
+    from ferrule.runs.driver.inner_programs import hand_up
 
     here = settings.scope()
     frame: Frame | None = here.frame

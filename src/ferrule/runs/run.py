@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, ConfirmationRequired, InputError, RunError, shown
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program, Store, Stored, Summary
     from ferrule.values.conversation.exchange import Usage
     from ferrule.values.outcome import Prediction
-
-Migrate = Literal["restart_turn"] | bool
 
 
 class Run(Displayed, RunState, Typed[S]):
@@ -88,10 +86,10 @@ class Run(Displayed, RunState, Typed[S]):
 
         For clients that reconnect to a run loaded from a store: see docs/reference/events.md.
         """
-        from ferrule.approval.question import names_of_programs
         from ferrule.events import QuestionAsked, RunFinished
         from ferrule.runs.journal.recall import recalled_events
         from ferrule.runs.observers import started
+        from ferrule.values.slot import programs_in
 
         told: list[Event] = [
             started(self.program, self.args, self.inputs),
@@ -101,7 +99,7 @@ class Run(Displayed, RunState, Typed[S]):
             QuestionAsked(
                 each,
                 path=each.path.removesuffix("/"),
-                depth=len(names_of_programs(each.path)),
+                depth=len(programs_in(each.path)),
             )
             for each in self.pending
         ]
@@ -138,14 +136,14 @@ class Run(Displayed, RunState, Typed[S]):
         Raises `DecisionError` if the question does not exist, has another decision, or has expired,
         or if the decision is invalid.
         """
-        from ferrule.runs.confirmation.decisions import put_decision  # late, as below: few runs ask
+        from ferrule.runs.decisions import put_decision  # late, as below: few runs ask
 
         put_decision(self, decision)
 
     @property
     def grants(self) -> dict[str, Grant]:
         """The valid grants (see `Grant`), by the id of the question that each was given with; `calls` is how many calls remain."""
-        from ferrule.runs.confirmation.decisions import open_grants
+        from ferrule.runs.decisions import open_grants
 
         return open_grants(self)
 
@@ -154,7 +152,7 @@ class Run(Displayed, RunState, Typed[S]):
 
         Takes effect here at once; a store is updated when the run next waits or ends.
         """
-        from ferrule.runs.confirmation.decisions import revoke_grant
+        from ferrule.runs.decisions import revoke_grant
 
         revoke_grant(self, grant_id, by=by)
 
@@ -186,15 +184,14 @@ class Run(Displayed, RunState, Typed[S]):
 
     @classmethod
     def load(
-        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None,
+        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None,
     ) -> Self:  # fmt: skip
         """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
 
         `program` may be a newer version of the program that started the run. A program of another
         class, or one that no longer takes the inputs, raises `ReplayMismatchError`; `migrate=True`
         loads the run anyway. If the program then takes other steps than the journal has, the run
-        fails with `ReplayMismatchError`; `migrate="restart_turn"` drops the journal from that step
-        on instead, except calls that had begun. `tools` are the tools that the run got as inputs or
+        fails with `ReplayMismatchError`. `tools` are the tools that the run got as inputs or
         loaded. Raises `StoreError` if there is no such run.
         """
         check_store(store)
@@ -202,7 +199,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     @classmethod
     def _of(
-        cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: Migrate = False, deps: Any = None,
+        cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None,
     ) -> Self:  # fmt: skip
         from ferrule.runs.store.listing import decisions_of, head_of
         from ferrule.runs.store.stored_run import StoredRun
@@ -251,7 +248,7 @@ class Run(Displayed, RunState, Typed[S]):
         program: Program,
         *,
         tools: Iterable[Any] = (),
-        migrate: Migrate = False,
+        migrate: bool = False,
         deps: Any = None,
     ) -> Self:
         """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
@@ -275,16 +272,16 @@ class Run(Displayed, RunState, Typed[S]):
         program: Program,
         tools: Iterable[Any],
         *,
-        migrate: Migrate,
+        migrate: bool,
         deps: Any,
     ) -> Self:
         from ferrule.encoding.stored import reading
-        from ferrule.runs.confirmation.decisions import register
+        from ferrule.runs.decisions import register
         from ferrule.runs.journal.encode import read_entry
         from ferrule.runs.store.document import check_head, check_inputs, read_inputs, restore
 
-        if migrate not in {False, True, "restart_turn"}:
-            raise InputError(f"`migrate` is False, True or 'restart_turn'; found {shown(migrate)}.")
+        if not isinstance(migrate, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InputError(f"`migrate` is True or False; found {shown(migrate)}.")
         if isinstance(program, type) or not hasattr(program, "is_flow"):
             raise ConfigurationError(
                 f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}.",
@@ -296,7 +293,6 @@ class Run(Displayed, RunState, Typed[S]):
             check_inputs(program, args, inputs)
         run = cls(program, args, inputs, run_id=head["id"], deps=deps)
         run.extra_tools, run.changed = tools, changed
-        run.journal.restarts = migrate == "restart_turn"
         with reading("The journal of a run"):
             run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
@@ -320,7 +316,7 @@ class Run(Displayed, RunState, Typed[S]):
                 self._rebuild_outcome()
 
     def _rebuild_outcome(self) -> None:
-        from ferrule.runs.journal.done import DoneJournal  # late: few runs are done when loaded
+        from ferrule.runs.journal.journal import DoneJournal  # late: few runs are done when loaded
 
         again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
         again.key, again.extra_tools = self.key, self.extra_tools

@@ -23,6 +23,7 @@ from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.runs.protocols import check_run_id
 from ferrule.values.content.type import Type
 from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.values.slot import Slot, child_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -102,9 +103,9 @@ class Frame(MutableRecord):
         self.check_alive()
         return self.run.journal.write(entry, blocks=self.blocks)
 
-    def slot(self) -> str:
+    def slot(self) -> Slot:
         """The slot of the next act: its position in the run."""
-        slot = self.path + str(self.acts)
+        slot = Slot.of_act(self.path, self.acts)
         self.acts += 1
         if self.tell is not None:
             self.tell.enter(slot)
@@ -130,7 +131,7 @@ class Frame(MutableRecord):
     def numbered(self, key: str) -> str:
         """The path of the next item with this key in this frame: `key#0`, then `key#1`, and so on."""
         self.children[key] = which = self.children.get(key, -1) + 1
-        return f"{self.path}{key}#{which}"
+        return child_path(self.path, key, which)
 
     def inner(self, path: str, *, depth: int = 0) -> Frame:
         """A frame inside this one, of the same program or (`depth=1`) of another."""
@@ -139,18 +140,17 @@ class Frame(MutableRecord):
         life, budget, deps, blocks = self.life, self.budget, self.deps, self.blocks
         return Frame(self.run, path, life, tell, budget, deps, live=live, outer=self, blocks=blocks)
 
-    def tool_frame(self, slot: str, name: str, place: CallPlace) -> Frame:
+    def tool_frame(self, slot: Slot, name: str, place: CallPlace) -> Frame:
         """A frame for a program called as the tool `name`: its slots are below the call's slot."""
-        tell = (
-            self.tell.inside(f"{slot}/{name}/", depth=1, call_id=place.call_id)
-            if self.tell is not None
-            else None
-        )
+        path = slot.inside(name)
+        tell = None
+        if self.tell is not None:
+            tell = self.tell.inside(path, depth=1, call_id=place.call_id)
         live = not self.run.journal.has_begun(slot)
         budget = Budget(outer=self.budget)
         return Frame(
             self.run,
-            f"{slot}/{name}/",
+            path,
             place,
             tell,
             budget,
@@ -264,8 +264,10 @@ class RunState:
         """An unguessable id for the question at a slot, the same in every replay. After a decision on it is dropped, there is a new id."""
         import hmac  # late: it loads OpenSSL
 
-        made = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
-        return made if made not in self.journal.kept else self.question_id(f"{slot} {made}")
+        question_id = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
+        if question_id in self.journal.void_questions:
+            return self.question_id(f"{slot} {question_id}")
+        return question_id
 
     @property
     def tally(self) -> Tally:

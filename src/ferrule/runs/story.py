@@ -7,14 +7,13 @@ as a tool are inside that call. Adding an entry takes constant time.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-from ferrule.approval.question import names_of_programs
 from ferrule.errors import LimitReachedError
 from ferrule.record import MutableRecord, field
 from ferrule.runs.journal.recall import named_call
 from ferrule.values.conversation.exchange import Usage
+from ferrule.values.slot import Slot, innermost_call, programs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from ferrule.runs.journal.entry import Entry
     from ferrule.values.calls.call import ToolCall, ToolResult
 
-_CALL = re.compile(r"[0-9]+\.[0-9]+")
 _ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
 
 
@@ -200,7 +198,7 @@ class Story:
     def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
         kind, _, rest = entry.digest.partition(" ")
         name, args = self._named(rest if kind in _ABOUT else entry.digest)
-        beat, call = self._calls.get(entry.slot.partition("?")[0]) or self._match(
+        beat, call = self._calls.get(Slot(entry.slot).call) or self._match(
             entry,
             path,
             (name, args),
@@ -215,13 +213,13 @@ class Story:
     # ------------------------------------------------------------------------------------------------------
 
     def _new(self, slot: str, path: str, at: float | None) -> Beat:
-        owner = self._calls.get(around := _owner(path))
+        owner = self._calls.get(around := innermost_call(path))
         beats = owner[1].inside if owner is not None else self.beats
         before = self._open.get(path)
         for call in before.calls if before is not None else ():
             call.is_past = True
             self.past = before if call.args is None else self.past
-        names = names_of_programs(path[len(around) :])
+        names = programs_in(path[len(around) :])
         number = len(beats) + (self.before if owner is None else 0)
         beat = Beat(
             slot=slot,
@@ -299,15 +297,6 @@ def _written(call: ToolCall, key: str) -> CallBeat:
         written=call.args,
         problem=problem,
     )
-
-
-def _owner(path: str) -> str:
-    """The slot of the innermost call around a frame: `1.0` for `1.0/sub/`. Empty if none is around it."""
-    parts = path.split("/")
-    for k in range(len(parts) - 2, -1, -1):
-        if _CALL.fullmatch(parts[k]):
-            return "/".join(parts[: k + 1])
-    return ""
 
 
 def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:

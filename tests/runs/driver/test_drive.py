@@ -142,7 +142,7 @@ def test_a_flow_that_is_no_generator_fails_with_what_it_returned(driver: str) ->
     error = started(lambda: Prediction(a=1), driver).error  # type: ignore[arg-type, return-value]
     assert isinstance(error, RunError)
     assert (
-        "returned Prediction(a=1), which is no generator: write it as a generator that yields acts"
+        "returned Prediction(a=1), which is not a generator: write it as a generator that yields acts"
         in str(error)
     )
 

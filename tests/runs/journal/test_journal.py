@@ -11,13 +11,13 @@ from ferrule.approval.policy import Policy, deny
 from ferrule.concurrency.completion import Completion, completed
 from ferrule.errors import ReplayMismatchError
 from ferrule.programs.react import ReAct
-from ferrule.runs.journal import journal as module
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.run import Run
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.tool import Tool
+from ferrule.values.slot import Slot
 
 
 def test_a_live_journal_has_nothing_to_hand_back() -> None:
@@ -248,13 +248,13 @@ def test_a_look_at_what_is_left_is_not_disturbed_by_a_branch_in_another_thread(
     begun = [Entry(f"b/{k}.0", "begun", "add {}") for k in range(3)]
     journal = Journal([*begun, *(Entry(f"b/{k}", "once", "clock", k) for k in range(3, 6))])
     journal.rewind()
-    number_of = module._act_of
+    act_in = Slot.act_in
 
-    def in_between(slot: str, path: str) -> int:
-        monkeypatch.setattr(module, "_act_of", number_of)  # once
+    def in_between(slot: Slot, path: str) -> int:
+        monkeypatch.setattr(Slot, "act_in", act_in)  # once
         journal.take_begun("b/2.0", "add")
         journal.take("b/3", "once", "clock")
-        return number_of(slot, path)
+        return act_in(slot, path)
 
-    monkeypatch.setattr(module, "_act_of", in_between)
+    monkeypatch.setattr(Slot, "act_in", in_between)
     look(journal)

@@ -243,7 +243,7 @@ def test_a_forward_that_no_longer_takes_an_input_of_the_run_is_refused() -> None
 
 
 def test_an_unknown_word_for_migrate_is_refused() -> None:
-    with pytest.raises(InputError, match="`migrate` is False, True or 'restart_turn'; found 'yes'"):
+    with pytest.raises(InputError, match="`migrate` is True or False; found 'yes'"):
         Run.from_json(waiting().to_json(), agent(), migrate="yes")  # type: ignore[arg-type]
 
 

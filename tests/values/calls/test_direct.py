@@ -28,7 +28,7 @@ from ferrule.errors import (
     ToolStop,
     UnknownToolError,
 )
-from ferrule.runs.confirmation.decisions import respond_to_confirmation
+from ferrule.runs.decisions import respond_to_confirmation
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox

@@ -184,12 +184,6 @@ def resume_run(
         ),
     ] = None,
     deps: DEPS = None,
-    migrate: Annotated[
-        str | None,
-        typer.Option(
-            help="restart-turn: if the program takes other steps than the run recorded, continue from the first difference.",
-        ),
-    ] = None,
     max_recoveries: Annotated[
         int | None,
         typer.Option(
@@ -201,8 +195,6 @@ def resume_run(
     """Resume a run until it ends or waits. Exit code: 0 if it is done, 1 if it failed, 3 if a person must decide."""
     from ferrule.runs.run import Run
 
-    if migrate not in {None, "restart-turn"}:
-        raise ConfigurationError(f"`--migrate` is restart-turn; found {migrate!r}.")
     with open_store(store) as opened:
         opened.max_recoveries = opened.max_recoveries if max_recoveries is None else max_recoveries
         found, loads = _find_run(opened, run).id, find_program(program)
@@ -210,7 +202,6 @@ def resume_run(
             opened,
             found,
             loads,
-            migrate="restart_turn" if migrate else False,
             deps=make_deps(deps),
         )
         with settings.context(**model_setting(lm)):

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import ferrule
 from ferrule.approval.direct_calls import forget_direct
 from ferrule.record import replace
-from ferrule.runs.confirmation import decisions
+from ferrule.runs import decisions
 
 ConfirmationStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 ApprovalData = dict[str, Any]

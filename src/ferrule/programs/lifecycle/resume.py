@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.approval.direct_calls import asked_directly
 from ferrule.approval.question import Question
 from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
-from ferrule.runs.confirmation.decisions import decided_ids
+from ferrule.runs.decisions import decided_ids
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_fingerprint

@@ -32,8 +32,9 @@ from ferrule.acts import (
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.record import MutableRecord
+from ferrule.runs.driver.inner_programs import hand_up, keep_caught
 from ferrule.runs.driver.model_call import call_model
-from ferrule.runs.driver.subprogram import call_code, hand_up, keep_caught
+from ferrule.runs.driver.once import answer_once
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.spending import spent_below
@@ -49,41 +50,63 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import Frame
     from ferrule.values.conversation.exchange import Response
+    from ferrule.values.slot import Slot
 
 
-_NONE_DUE: frozenset[str] = frozenset()
-_LOOKS_AGAIN_S = 0.01
-_OVER: Any = object()
-"""In place of an act: the flow returned."""
+_POLL_S = 0.01
 _LAST_CALLS = 4
-"""Model calls that a program may make after a limit: an extraction, two repairs of its answer, and one with the fallback adapter."""
+"""Model calls that a program may make after a limit: an extraction, two repairs of its answer, and
+one with the fallback adapter."""
 
 
-class _Failure(MutableRecord):
-    """A failed model call, to raise in the flow. Journalled only if the flow handles it: otherwise a resumed run calls the model again."""
-
-    entry: Entry
-    recorded: bool
-
-    @property
-    def error(self) -> Exception:
-        return (
-            self.entry.value
-            if self.entry.kind == "failure"
-            else LimitReachedError(**self.entry.value)
-        )
+# -- executing a program
 
 
 def perform(
-    frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], *, blocks: bool,
-) -> Coroutine[Any, Any, Any]:  # fmt: skip
-    """Execute a program in a frame of a run. `blocks` says how it waits: in this thread, or on this event loop.
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    blocks: bool,
+) -> Coroutine[Any, Any, Any]:
+    """Execute a program in a frame of a run.
 
-    On an event loop, a program with only a `forward` runs in a worker thread. A program inside a
-    run reports its start and its end.
+    `blocks` says how it waits: in this thread, or on this event loop. On an event loop, a program
+    with only a `forward` runs in a worker thread. A program inside a run reports its start and its
+    end; that of the run itself is reported by `execution.py`.
     """
-    work = _perform_program if frame.tell is None or frame.outer is None else _perform_observed
-    return work(frame, program, args, inputs, blocks=blocks)
+    if frame.tell is None or frame.outer is None:
+        return _perform_program(frame, program, args, inputs, blocks=blocks)
+    return _perform_observed(frame, program, args, inputs, blocks=blocks)
+
+
+def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
+    """Execute a program called as a tool.
+
+    In the frame that the driver made for this call, otherwise as a direct call.
+    """
+    inside = _scope_inside_call()
+    if inside is None:
+        return program(**inputs)
+    with entered(inside):
+        return offload.run_blocking(perform(inside.frame, program, (), inputs, blocks=True))
+
+
+async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
+    """`perform_as_tool` on this event loop."""
+    inside = _scope_inside_call()
+    if inside is None:
+        return await program.acall(**inputs)
+    with entered(inside):
+        return await perform(inside.frame, program, (), inputs, blocks=False)
+
+
+def _scope_inside_call() -> Scope | None:
+    here = scope()
+    if here.call is None or here.frame is None:
+        return None
+    return Scope(here.overrides, here.frame)
 
 
 async def _perform_observed(
@@ -97,18 +120,18 @@ async def _perform_observed(
     tell, journal = cast("Observers", frame.tell).inside(frame.path), frame.run.journal
     if frame.live:
         tell(started(program, args, inputs))
-    found, failed = None, None
+    outcome, failure = None, None
     try:
-        found = await _perform_program(frame, program, args, inputs, blocks=blocks)
+        outcome = await _perform_program(frame, program, args, inputs, blocks=blocks)
     except BaseException as error:
-        failed = error
+        failure = error
         raise
     else:
-        return found
+        return outcome
     finally:
         if frame.live or not journal.replaying:
-            error = failed if not isinstance(failed, Suspended) else None
-            tell(events.RunFinished(prediction=found, error=error, status=status_after(failed)))
+            error = None if isinstance(failure, Suspended) else failure
+            tell(events.RunFinished(prediction=outcome, error=error, status=status_after(failure)))
 
 
 async def _perform_program(
@@ -120,32 +143,43 @@ async def _perform_program(
     blocks: bool,
 ) -> Any:
     outer, journal = frame.outer, frame.run.journal
-    if outer is not None and outer.failures:
+    if outer is not None:
         await keep_caught(outer, blocks=blocks)
-    since = (
-        0 if journal.replaying else len(journal.entries)
-    )  # the entries that a replay has yet to read may be anywhere
+    # In a replay, the entries of this program may be anywhere in the journal.
+    first = 0 if journal.replaying else len(journal.entries)
     if program.is_flow:
         frame.blocks = blocks
-        found = await drive(frame, _flow(program, args, inputs))
+        outcome = await drive(frame, _flow(program, args, inputs))
     else:
         frame.check()
         frame.blocks = not (program.is_only_async if blocks else program.is_async)
         frame.failures = []
         try:
-            found = await _perform_forward(frame, program, args, inputs, blocks=blocks)
+            outcome = await _perform_forward(frame, program, args, inputs, blocks=blocks)
             await keep_caught(frame, blocks=blocks, has_returned=True)
         finally:
             hand_up(frame)
-    return found if outer is None else _counted(found, frame, since)
+    if outer is None or not isinstance(outcome, Prediction):
+        return outcome
+    # A prediction has the spending of its program. It is summed when it is read.
+    entries = journal.entries
+    span = slice(first, len(entries))
+    return outcome.counted(partial(spent_below, entries, frame.path, span))
 
 
-def _counted(found: Any, frame: Frame, since: int) -> Any:
-    """The result of a program inside a run. If it is a prediction, add the spending of this program to it."""
-    if not isinstance(cast("object", found), Prediction):
-        return found
-    entries = frame.run.journal.entries
-    return found.counted(partial(spent_below, entries, frame.path, slice(since, len(entries))))
+def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
+    if args:
+        raise InputError(
+            f"`{program.name}` takes its inputs by name, found {shown(args)}: "
+            f"write {program.name}(...)(name=value).",
+        )
+    flow = program.flow(**inputs)
+    if not hasattr(flow, "throw"):
+        raise RunError(
+            f"`flow` of `{program.name}` returned {shown(flow)}, which is not a generator: write "
+            "it as a generator that yields acts, or as a `forward` in plain Python.",
+        )
+    return flow
 
 
 async def _perform_forward(
@@ -158,20 +192,12 @@ async def _perform_forward(
 ) -> Any:
     from ferrule.runs.driver.deps import for_forward  # late: few programs have a `forward`
 
-    args, inputs = for_forward(
-        frame,
-        program,
-        "forward" if frame.blocks else "aforward",
-        args,
-        inputs,
-    )
+    method = "forward" if frame.blocks else "aforward"
+    args, inputs = for_forward(frame, program, method, args, inputs)
     if not blocks:
-        forward = partial(program.forward, *args, **inputs)
-        return await (
-            _aforward(frame, program, args, inputs)
-            if program.is_async
-            else offload.in_worker_thread(forward)
-        )
+        if program.is_async:
+            return await _aforward(frame, program, args, inputs)
+        return await offload.in_worker_thread(partial(program.forward, *args, **inputs))
     if program.is_only_async:
         return offload.run_async(cancellable(frame.life, _aforward(frame, program, args, inputs)))
     return program.forward(*args, **inputs)
@@ -183,187 +209,170 @@ async def _aforward(
     args: tuple[Any, ...],
     inputs: Mapping[str, Any],
 ) -> Any:
-    """Call `aforward`. If it must wait for a person, programs running beside it without `gather` end first, or they would be cut off."""
+    """Call `aforward`.
+
+    If it must wait for a person, programs that run at the same time without `gather` end first, or
+    they would be cut off.
+    """
     try:
         return await program.aforward(*args, **inputs)
     except Suspended:
         import asyncio  # late: sync tools do not need it
 
         while frame.active:  # noqa: ASYNC110  a program may end in another thread
-            await asyncio.sleep(_LOOKS_AGAIN_S)
+            await asyncio.sleep(_POLL_S)
         raise
 
 
-def perform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
-    """Execute a program called as a tool: in the frame that the driver made for this call, otherwise as a direct call."""
-    inside = _inside_call()
-    if inside is None:
-        return program(**inputs)
-    with entered(inside):
-        return offload.run_blocking(perform(inside.frame, program, (), inputs, blocks=True))
+# -- driving a flow
 
 
-async def aperform_as_tool(program: Any, inputs: Mapping[str, Any]) -> Any:
-    """`perform_as_tool` on this event loop."""
-    inside = _inside_call()
-    if inside is None:
-        return await program.acall(**inputs)
-    with entered(inside):
-        return await perform(inside.frame, program, (), inputs, blocks=False)
+class _Failure(MutableRecord):
+    """A failed model call, to raise in the flow.
 
+    It is journalled only if the flow handles it: otherwise a resumed run calls the model again.
+    """
 
-def _inside_call() -> Scope | None:
-    here = scope()
-    return (
-        Scope(here.overrides, here.frame)
-        if here.call is not None and here.frame is not None
-        else None
-    )
+    entry: Entry
+    is_recorded: bool
 
-
-def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:
-    if args:
-        raise InputError(
-            f"`{program.name}` takes its inputs by name, found {shown(args)}: write {program.name}(...)(name=value).",
-        )
-    flow = program.flow(**inputs)
-    if not hasattr(flow, "throw"):
-        cure = "write it as a generator that yields acts, or as a `forward` in plain Python"
-        raise RunError(
-            f"`flow` of `{program.name}` returned {shown(flow)}, which is no generator: {cure}.",
-        )
-    return flow
+    @property
+    def error(self) -> Exception:
+        if self.entry.kind == "limit":
+            return LimitReachedError(**self.entry.value)
+        return self.entry.value
 
 
 async def drive(frame: Frame, flow: Flow) -> Any:
     """Run a flow to its end; raises `Suspended` if a question has no answer."""
     answer: Any = None
     act: Act | None = None
-    found: Any = None
     failure: _Failure | None = None
     try:
         while True:
             frame.check()
+            is_over, outcome = False, None
             try:
                 act = flow.send(answer) if failure is None else flow.throw(failure.error)
             except StopIteration as end:
-                act, found = _OVER, end.value
-            if failure is not None:
-                if not failure.recorded:
-                    await frame.write(failure.entry)
-                answer = failure = None
-            if type(act) is CallModel:
-                slot, answer, failure = _recorded(frame, act)
-                if answer is None and failure is None:
-                    try:
-                        answer = await call_model(frame, slot, act)
-                    except LMError as error:
-                        failure = _Failure(
-                            Entry(slot, "failure", act.request, error),
-                            recorded=False,
-                        )
-            elif type(act) is CallTools:
-                answer = await call_tools(frame, act)
-            elif type(act) is Tell:
-                answer = _tell(frame, act.event)
-            elif type(act) is Once:
-                answer = await _once(frame, act)
-            elif act is _OVER:
-                return found
+                is_over, outcome = True, end.value
+            if failure is not None and not failure.is_recorded:  # the flow handled it
+                await frame.write(failure.entry)
+            answer = failure = None
+            if is_over:
+                return outcome
+            if isinstance(act, CallModel):
+                answer, failure = await _call_model(frame, act)
             else:
-                answer = await _answer(frame, act)  # pyright: ignore[reportArgumentType]  the others are handled above
+                answer = await _answer(frame, cast("Act", act))
     except (AttributeError, TypeError) as error:
         refuse_misuse(act, error)  # only now, so that valid acts cost no time
         raise
     finally:
         flow.close()
-        if failure is not None and not failure.recorded:
+        if failure is not None and not failure.is_recorded:
             frame.failures = [(None, failure.entry)]
             hand_up(frame)
 
 
-def _recorded(frame: Frame, act: CallModel) -> tuple[str, Response | None, _Failure | None]:
-    """The act's slot, and the recorded answer or failure, if any."""
+async def _answer(frame: Frame, act: Act) -> Any:
+    """The answer to any act but `CallModel`."""
+    match act:
+        case CallTools():
+            return await call_tools(frame, act)
+        case Tell(event):
+            _tell(frame, event)
+            return None
+        case Once():
+            return await answer_once(frame, act)
+        case Within(limits, lm):
+            if limits is not None:
+                frame.budget = Budget(limits, frame.budget)
+            if lm is not ...:
+                frame.lm = lm
+            return _conditions(frame)
+        case AskPerson():
+            from ferrule.runs.driver.approval import answer_questions  # late: few programs ask
+
+            decisions = await answer_questions(frame, act)
+            frame.live = not frame.run.journal.replaying
+            return decisions
+        case RuleCalls():
+            from ferrule.runs.driver.approval import rule_calls
+
+            return await rule_calls(frame, act)
+        case RecallCalls():
+            from ferrule.runs.resume import recall_calls
+
+            return recall_calls(frame, act)
+        case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
+            is_generator = isinstance(act, GeneratorType)
+            hint = ": write `yield from` before a generator" if is_generator else ""
+            raise RunError(
+                f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.",
+            )
+
+
+async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _Failure | None]:
+    """The recorded or live answer of a model, or the failure of the call."""
     slot = frame.slot()
     if not frame.path:
         frame.run.latest_messages = act.request.messages
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
-    if entry is None:
-        return slot, None, None if frame.budget is None else _over_limit(frame, slot, act)
-    if entry.kind == "failure":
-        return slot, None, _Failure(entry, recorded=True)
+    if entry is not None:
+        return _recorded_answer(frame, act, entry)
+    failure = _refuse_over_limit(frame, slot, act)
+    if failure is not None:
+        return None, failure
+    try:
+        return await call_model(frame, slot, act), None
+    except LMError as error:
+        return None, _Failure(Entry(slot, "failure", act.request, error), is_recorded=False)
+
+
+def _recorded_answer(
+    frame: Frame,
+    act: CallModel,
+    entry: Entry,
+) -> tuple[Response | None, _Failure | None]:
     if entry.kind == "limit":
         _allow_last_calls(frame)
-        return slot, None, _Failure(entry, recorded=True)
+    if entry.kind in {"failure", "limit"}:
+        return None, _Failure(entry, is_recorded=True)
     if frame.last_calls > 0:
         frame.last_calls -= 1
     if frame.budget is not None:
         frame.budget.count_response(entry.value, act.lm)
-    return slot, entry.value, None
+    return entry.value, None
 
 
-def _over_limit(frame: Frame, slot: str, act: CallModel) -> _Failure | None:
-    """The failure for a reached limit, in place of a live answer. A program that handles it has a few calls left to finish."""
+def _refuse_over_limit(frame: Frame, slot: Slot, act: CallModel) -> _Failure | None:
+    """The failure for a reached limit, in place of a live answer.
+
+    A program that handles it has a few calls left to finish.
+    """
+    if frame.budget is None:
+        return None
     if frame.last_calls > 0:
         frame.last_calls -= 1
         return None
-    error = frame.budget.reached() if frame.budget is not None else None
+    error = frame.budget.reached()
     if error is None:
         return None
     _allow_last_calls(frame)
-    return _Failure(
-        Entry(slot, "limit", act.request, {"name": error.name, "limit": error.limit}),
-        recorded=False,
-    )
+    value = {"name": error.name, "limit": error.limit}
+    return _Failure(Entry(slot, "limit", act.request, value), is_recorded=False)
 
 
 def _allow_last_calls(frame: Frame) -> None:
-    if (
-        frame.last_calls < 0
-    ):  # only once: if the program does not finish then, every further call fails with the limit
+    # Only once: if the program does not finish then, every further call fails with the limit.
+    if frame.last_calls < 0:
         frame.last_calls = _LAST_CALLS
 
 
-async def _once(frame: Frame, act: Once) -> Any:
-    if act.runs_code:
-        return await call_code(frame, act.make, act.name)
-    if act.only_if_true:
-        return await _once_if_true(frame, act)
-    slot = frame.slot()
-    entry = frame.run.journal.take(slot, "once", act.name)
-    frame.live = entry is None
-    if entry is None:
-        entry = Entry(slot, "once", act.name, act.make())
-        await frame.write(entry)
-    return entry.value
-
-
-async def _once_if_true(frame: Frame, act: Once) -> Any:
-    """Answer a `Once` whose value is recorded only if it is true.
-
-    Its slot names the next act's position, but is not among the acts, whose slots it must not
-    shift: whether such a value is asked for at all may depend on the state of a server, say.
-    """
-    journal, slot = frame.run.journal, f"{frame.path}{frame.acts}~{act.name}"
-    if journal.replaying:
-        if journal.has(slot):
-            entry = journal.take(slot, "once", act.name)
-            return entry is not None and entry.value
-        if journal.ahead(frame.path, frame.acts) is not None:
-            return False
-    if act.waits and not frame.blocks:
-        value = await offload.in_worker_thread(act.make)
-    else:
-        value = act.make()
-    if value:
-        frame.live = True
-        await frame.write(Entry(slot, "once", act.name, value))
-    return value
-
-
 def _tell(frame: Frame, event: events.Event) -> None:
-    if type(event) is events.StepFinished:
+    if isinstance(event, events.StepFinished):
         if frame.budget is not None:
             frame.budget.spend(steps=1)
         if not frame.path:
@@ -373,57 +382,18 @@ def _tell(frame: Frame, event: events.Event) -> None:
         frame.tell(event)
 
 
-async def _answer(
-    frame: Frame,
-    act: RecallCalls | RuleCalls | AskPerson | Within,
-) -> Any:
-    match act:  # acts that few programs use are imported late
-        case RecallCalls():
-            from ferrule.runs.driver.migration import recall_calls
-
-            return recall_calls(frame, act)
-        case RuleCalls():
-            from ferrule.runs.confirmation.policy import rule_calls
-
-            return await rule_calls(frame, act)
-        case AskPerson():
-            from ferrule.runs.driver.questions import decide
-
-            found = await decide(frame, act)
-            frame.live = not frame.run.journal.replaying
-            return found
-        case Within(limits, lm):
-            if limits is not None:
-                frame.budget = Budget(limits, frame.budget)
-            if lm is not ...:
-                frame.lm = lm
-            return _conditions(frame)
-        case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
-            hint = (
-                ": write `yield from` before a generator" if isinstance(act, GeneratorType) else ""
-            )
-            raise RunError(
-                f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.",
-            )
-
-
 def _conditions(frame: Frame) -> Conditions:
     run = frame.run
-    is_observed, is_resumed = run.tell is not None and run.tell.has_details, run.journal.replaying
-    due = (
-        frozenset([entry.digest for entry in run.journal.entries if entry.kind == "once"])
-        if is_resumed
-        else _NONE_DUE
-    )
-    place = (run.key, frame.path)  # the key, because runs in two stores may have the same id
-    here = scope().overrides  # inside a run, these are all settings
+    overrides = scope().overrides  # inside a run, these are all settings
+    is_resumed = run.journal.replaying
     return Conditions(
-        here["lm"],
-        here["adapter"],
-        here["policy"],
-        is_observed,
-        is_resumed,
-        place,
-        run.extra_tools,
-        due,
+        lm=overrides["lm"],
+        adapter=overrides["adapter"],
+        policy=overrides["policy"],
+        is_observed=run.tell is not None and run.tell.has_details,
+        is_resumed=is_resumed,
+        # With the run's key, because runs in two stores may have the same id.
+        place=(run.key, frame.path),
+        extra_tools=run.extra_tools,
+        due=run.journal.once_names if is_resumed else frozenset(),
     )

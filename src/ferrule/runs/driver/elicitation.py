@@ -10,7 +10,6 @@ nothing of MCP.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import time
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
@@ -23,14 +22,15 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import MCPProtocolError
 from ferrule.record import MutableRecord, field, replace
-from ferrule.runs.confirmation.decisions import register
-from ferrule.runs.driver.questions import is_void, now
+from ferrule.runs.decisions import register
+from ferrule.runs.driver.approval import decision_in_time, is_void, now
 from ferrule.runs.journal.entry import Entry
 from ferrule.tools.mcp.safety import scrub
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.slot import Slot
 
 MOST_ROUNDS = 10
 """The maximum number of times that one call may return with questions."""
@@ -54,14 +54,19 @@ class _Round(MutableRecord):
 
     def form(self) -> dict[str, Any]:
         """The round as the journal holds it."""
-        kept = ("questions", "goes_on", "state", "answered", "expires_at")
-        return {name: getattr(self, name) for name in kept}
+        return {
+            "questions": self.questions,
+            "goes_on": self.goes_on,
+            "state": self.state,
+            "answered": self.answered,
+            "expires_at": self.expires_at,
+        }
 
 
 class Inputs:
     """The questions of one call and their answers."""
 
-    def __init__(self, frame: Frame, slot: str, digest: str, checked: CheckedCall) -> None:
+    def __init__(self, frame: Frame, slot: Slot, digest: str, checked: CheckedCall) -> None:
         self._frame = frame
         self._slot = slot
         self._digest = digest
@@ -74,31 +79,29 @@ class Inputs:
         """The questions with which this execution of the call returned, if any."""
 
     # -- for the client that makes the call
-    # ---------------------------------------------------------------------
 
     def continuation(self) -> tuple[dict[str, Any] | None, Any]:
         """The answers by the server's keys, and its state, to continue the call with; `(None, None)` for a new call."""
         last = self._rounds[-1] if self._rounds else None
         if last is None or not last.goes_on:
             return None, None
-        return {
-            **last.answered,
-            **{
-                key: _response(params, last.decisions[key])
-                for key, params in last.questions.items()
-            },
-        }, last.state
+        answers = dict(last.answered)
+        for key, params in last.questions.items():
+            answers[key] = _response(params, last.decisions[key])
+        return answers, last.state
 
     def pushed(self, params: Mapping[str, Any], expires_s: float | None = None) -> dict[str, Any]:
         """A person's earlier answer to a question that the server asks while the call runs.
 
         Without an earlier answer it returns `cancel`, and the caller must end the call with `wait`.
         """
-        asked = _identity(params)
-        for at, each in enumerate(self._rounds):
-            if at not in self._used and not each.goes_on and _identity(each.questions[""]) == asked:
-                self._used.add(at)
-                return _response(params, each.decisions[""])
+        identity = _identity(params)
+        for number, earlier in enumerate(self._rounds):
+            if number in self._used or earlier.goes_on:
+                continue
+            if _identity(earlier.questions[""]) == identity:
+                self._used.add(number)
+                return _response(params, earlier.decisions[""])
         if self.wanted is None:
             self.wanted = _Round({"": dict(params)}, expires_s=expires_s)
         return {"action": "cancel"}
@@ -125,10 +128,10 @@ class Inputs:
         """Suspend the run until the questions (see `record`) are answered. Raises `MCPProtocolError` if the server asked too often."""
         server, original = mcp_origin(self._checked.tool)
         if len(self._rounds) >= MOST_ROUNDS:
-            msg = f"`{original}` of the MCP server `{server}` came back with questions {MOST_ROUNDS} times."
             self.wanted = None
             raise MCPProtocolError(
-                msg,
+                f"`{original}` of the MCP server `{server}` came back with questions "
+                f"{MOST_ROUNDS} times.",
                 server=server,
                 tool=original,
                 phase="input",
@@ -144,13 +147,12 @@ class Inputs:
         )
         self.task = task_id
 
-    def _task_slot(self) -> str:
+    def _task_slot(self) -> Slot:
         # A question in the middle of a call ends the call, and the next execution starts another
         # task.
-        return f"{self._slot}?t{sum(not each.goes_on for each in self._rounds)}"
+        return self._slot.task(sum(not earlier.goes_on for earlier in self._rounds))
 
     # -- for the driver
-    # -----------------------------------------------------------------------------------------
 
     async def record(self) -> list[Question]:
         """Journal the wanted questions before the run waits; observers see each question once, when it is first asked."""
@@ -159,7 +161,7 @@ class Inputs:
             wanted.expires_at = await now(self._frame) + wanted.expires_s
         number = len(self._rounds) + 1
         await self._frame.write(
-            Entry(f"{self._slot}?i{number}", "once", self._digest, wanted.form()),
+            Entry(self._slot.inputs(number), "once", self._digest, wanted.form()),
         )
         questions = list(self._questions(number, wanted).values())
         register(run, questions)
@@ -172,24 +174,24 @@ class Inputs:
         """Read the questions of earlier executions of the call and their decisions; raises `Suspended` with the undecided ones."""
         journal, number = self._frame.run.journal, 1
         self._take_task()
-        while journal.has(slot := f"{self._slot}?i{number}"):
+        while journal.has(slot := self._slot.inputs(number)):
             entry = journal.take(slot, "once", self._digest)
             with reading(f"The questions at {slot} of the journal"):
-                found: _Round = check_fields(_Round(**cast("Entry", entry).value))
-                asked = self._questions(number, found)
+                earlier: _Round = check_fields(_Round(**cast("Entry", entry).value))
+                questions = self._questions(number, earlier)
             waiting: list[Question] = []
-            for k, (key, question) in enumerate(asked.items()):
-                decision = await self._decision(f"{slot}.{k}", question)
+            for position, (key, question) in enumerate(questions.items()):
+                decision = await self._decision(slot.item(position), question)
                 if decision is None:
                     waiting.append(question)
                 else:
-                    found.decisions[key] = decision
+                    earlier.decisions[key] = decision
             if waiting:
                 register(self._frame.run, waiting)
                 raise Suspended(waiting)
-            self._rounds.append(found)
+            self._rounds.append(earlier)
             number += 1
-            if not found.goes_on:
+            if not earlier.goes_on:
                 self._take_task()
 
     def _take_task(self) -> None:
@@ -198,28 +200,14 @@ class Inputs:
         with reading(f"The task at {slot} of the journal"):
             self.task = None if entry is None else str(entry.value["task"])
 
-    async def _decision(self, slot: str, question: Question) -> Decision | None:
+    async def _decision(self, slot: Slot, question: Question) -> Decision | None:
         run = self._frame.run
         entry = run.journal.take_decision(slot)
         if entry is not None and not is_void(run, entry, question):
-            run.tally.note(
-                run.decisions,
-                entry.value,
-            )  # after a crash, when only the journal is left
+            # The list of decisions lacks it after a crash, when only the journal is left.
+            run.tally.note(run.decisions, entry.value)
             return entry.value
-        decision, ends = run.decision(question.id), question.expires_at
-        if (
-            ends is not None
-            and ((decision.at if decision is not None else None) or await now(self._frame)) > ends
-        ):
-            decision = Decision(
-                question.id,
-                "deny",
-                "Nobody answered in time.",
-                shown=question.digest,
-                via="expiry",
-                at=time(),
-            )
+        decision = await decision_in_time(self._frame, question, "Nobody answered in time.")
         if decision is None:
             return None
         await self._frame.write(Entry(slot, "decision", question.digest, decision))
@@ -228,23 +216,25 @@ class Inputs:
             self._frame.tell.inside(self._slot)(events.Decided(question, decision))
         return decision
 
-    def _questions(self, number: int, found: _Round) -> dict[str, Question]:
+    def _questions(self, number: int, asked: _Round) -> dict[str, Question]:
+        slot = self._slot.inputs(number)
         return {
-            key: self._question(f"{self._slot}?i{number}.{k}", params, found.expires_at)
-            for k, (key, params) in enumerate(found.questions.items())
+            key: self._question(slot.item(position), params, asked.expires_at)
+            for position, (key, params) in enumerate(asked.questions.items())
         }
 
-    def _question(self, slot: str, params: Mapping[str, Any], expires_at: float | None) -> Question:
+    def _question(self, slot: Slot, params: Mapping[str, Any], expires_at: float | None) -> Question:
         tool = self._checked.tool
         server, original = mcp_origin(tool)
         url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
-        form: Any = params.get("requestedSchema") if not url else None
         message = scrub(str(params.get("message", "")))
-        wants = (
-            f"asks you to open a page on {urlsplit(url).hostname or '?'}: {scrub(url)}"
-            if url
-            else f"asks for {describe_form(form)}"
-        )
+        form: Any = None
+        if url:
+            host = urlsplit(url).hostname or "?"
+            wants = f"asks you to open a page on {host}: {scrub(url)}"
+        else:
+            form = params.get("requestedSchema")
+            wants = f"asks for {describe_form(form)}"
         bare = Question(
             "input",
             f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
@@ -260,21 +250,19 @@ class Inputs:
         return replace(bare, id=self._frame.run.question_id(f"{slot} {bare.digest}"))
 
 
-async def open_inputs(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> Inputs:
+async def open_inputs(frame: Frame, slot: Slot, digest: str, checked: CheckedCall) -> Inputs:
     """The questions and answers at a slot so far, before the call is made (again).
 
     Raises `Suspended` if a person has not answered yet.
     """
-    found = Inputs(frame, slot, digest, checked)
-    if frame.run.journal.is_paused(slot):
-        begun = sum(
-            entry.kind == "begun" and entry.slot == slot for entry in frame.run.journal.entries
-        )
-        for number in range(1, begun + 1):  # earlier crashes in this call, already decided
-            if frame.run.journal.has(f"{slot}?{number}"):
-                frame.run.journal.take(f"{slot}?{number}", "decision", f"unknown {digest}")
-    await found.replay()
-    return found
+    inputs, journal = Inputs(frame, slot, digest, checked), frame.run.journal
+    if journal.is_paused(slot):
+        starts = sum(entry.kind == "begun" and entry.slot == slot for entry in journal.entries)
+        for number in range(1, starts + 1):  # earlier crashes in this call, already decided
+            if journal.has(slot.decision(number)):
+                journal.take(slot.decision(number), "decision", f"unknown {digest}")
+    await inputs.replay()
+    return inputs
 
 
 def _identity(params: Mapping[str, Any]) -> str:

@@ -152,7 +152,7 @@ async def _run_to_rest(
         except BaseException as error:  # noqa: BLE001  recorded on the run; `prediction` raises it again
             found: BaseException = error
             if isinstance(error, Suspended) and run.journal.replaying:
-                from ferrule.runs.driver.migration import lost_answers  # late, as in `drive.py`
+                from ferrule.runs.resume import lost_answers  # late, as in `drive.py`
 
                 found = lost_answers(run.journal, error)
             elif (

@@ -1,484 +1,257 @@
-"""Run a batch of checked calls: start and result of each are journalled; results are in call order.
+"""Answer `CallTools`: a batch of checked calls, with the results in call order.
 
-One call runs in place. Several run at once: async tools as tasks, sync tools in the bounded pool,
-tools with `concurrent=False` one by one. Inside a pool worker everything runs in place, so that the
-pool cannot wait for itself.
+Each call of the batch is in one of four states: its result is recorded; an earlier execution left
+it without a result (`runs/resume.py`); it is refused, by a limit or by its tool's provider; or it
+is live, and runs (`tool_call.py`).
+
+One live call runs in place. Several run at once: async tools as tasks, sync tools in the bounded
+pool, tools with `concurrent=False` one by one. Inside a worker of the pool everything runs in place,
+so that the pool cannot wait for itself.
 """
 
 from __future__ import annotations
 
-from contextvars import copy_context
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
-from ferrule.encoding.encode import is_masked
-from ferrule.errors import ConfirmationRequired, ToolError
-from ferrule.record import replace
-from ferrule.runs.driver.subprogram import (
-    cannot_wait,
-    close_frame,
-    recount,
-    refuse,
-    refuse_over_limit,
+from ferrule.record import MutableRecord, field
+from ferrule.runs.driver.inner_programs import recount
+from ferrule.runs.driver.tool_call import (
+    PlacedCall,
+    invoke_reconcile,
+    report_cancelled,
+    report_result,
+    run_tool_call,
 )
 from ferrule.runs.journal.entry import Entry
-from ferrule.runs.observers import CallPlace, without_traces
-from ferrule.settings import Scope, run_in, scope
-from ferrule.tools.execution.run import arun_call, awaited_in, run_call
-from ferrule.values.calls.call import ToolResult, failure
-from ferrule.values.calls.context import key_of
+from ferrule.runs.resume import InterruptedCall, as_begun, reconcile_call, settle
+from ferrule.values.calls.call import CheckedCall, ToolResult
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ferrule.acts import CallTools
-    from ferrule.observers import Observers
-    from ferrule.runs.driver.recovery import CutOff
     from ferrule.runs.state import Frame
-    from ferrule.values.calls.call import CallQuestion, CheckedCall, ToolCall
+    from ferrule.values.slot import Slot
 
-    Live = tuple[int, str, str, CheckedCall]
-    """A call to run: its index in the batch, its slot, its digest, and the call itself."""
+_OVER_LIMIT = (
+    "Call to `{name}` was not run: the limit of tool calls is reached. Answer with what you know."
+)
 
 
-def call_tools(frame: Frame, act: CallTools) -> Awaitable[list[ToolResult]]:
+_Live = tuple[int, PlacedCall]
+"""A call to run, with its position in the batch."""
+
+
+class _Batch(MutableRecord):
+    """The calls of one act, by what is left to do with each."""
+
+    results: list[ToolResult | None]
+    """The results by position; None for a call that has none yet."""
+    live: list[_Live] = field(default_factory=list[_Live])
+    interrupted: list[tuple[int, InterruptedCall]] = field(
+        default_factory=list[tuple[int, InterruptedCall]],
+    )
+    refusals: list[Entry] = field(default_factory=list[Entry])
+    """Results of calls that do not run, to be journalled."""
+    waiting: dict[int, Suspended] = field(default_factory=dict[int, Suspended])
+    """The calls that wait for a person, by position."""
+
+
+async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     """Run a batch; the results are in the order of the calls."""
-    if len(act.calls) == 1 and frame.budget is None and frame.run.journal.is_first:
-        checked = act.calls[0]
-        if (
-            checked.refused is None and not checked.misfit
-        ):  # the usual turn, without the bookkeeping
-            frame.live = True
-            is_read = (
-                frame.tell is not None or frame.run.journal.sink is not None
-            )  # else few runs need the digest
-            return _run(
-                frame,
-                frame.slot() + ".0",
-                checked.digest if is_read else checked.question,
-                checked,
-            )
-    return _run_batch(frame, act)
+    batch = _sort(frame, act)
+    for refusal in batch.refusals:
+        await frame.write(refusal)
+    if batch.interrupted:
+        await _settle_interrupted(frame, batch)
+    if len(batch.live) == 1 and not batch.waiting:
+        [(number, call)] = batch.live
+        batch.results[number] = await run_tool_call(frame, call)
+    elif batch.live or batch.waiting:
+        await _run_together(frame, batch)
+    return batch.results  # pyright: ignore[reportReturnType]  every result is set by now
 
 
-async def _run_batch(frame: Frame, act: CallTools) -> list[ToolResult]:
-    results, live, left, refused = _sort(frame, act)
-    for entry in refused:
-        await frame.write(entry)
-    waiting = await _settle(frame, left, results, live) if left else {}
-    if len(live) == 1 and not waiting:
-        at, slot, digest, checked = live[0]
-        [results[at]] = await _run(frame, slot, digest, checked)
-    elif live or waiting:
-        await _run_together(frame, live, results, waiting)
-    return results  # pyright: ignore[reportReturnType]  every result is set by now
+# -- sorting
 
 
-async def _run_together(
-    frame: Frame,
-    live: list[Live],
-    results: list[ToolResult | None],
-    waiting: dict[int, Suspended],
-) -> None:
-    async def fill(at: int, slot: str, digest: str, checked: CheckedCall) -> None:
+def _sort(frame: Frame, act: CallTools) -> _Batch:
+    journal, act_slot, count = frame.run.journal, frame.slot(), len(act.calls)
+    allowed = count if frame.budget is None else frame.budget.take_calls(count)
+    batch = _Batch([None] * count)
+    refused_before = 0
+    for number, checked in enumerate(act.calls):
+        call = PlacedCall(act_slot.item(number), checked.digest, checked)
+        slot = call.slot
+        entry = journal.take(slot, "result", call.digest, checked.call.id)
+        if entry is not None:
+            batch.results[number] = entry.value
+            recount(frame, slot)
+            refused_before += entry.value == _refusal_over_limit(call).value
+            continue
+        has_begun = journal.has_begun(slot)
+        refusal = None
+        if not has_begun and number >= allowed:
+            refusal = _refusal_over_limit(call)
+        elif not has_begun and checked.refused is not None:
+            refusal = _refusal(call, checked.refused)
+        # A call that has begun is not refused: it may have run.
+        if refusal is not None:
+            batch.results[number] = refusal.value
+            batch.refusals.append(refusal)
+            continue
+        starts = _interrupted_starts(frame, slot, checked) if has_begun else ()
+        if starts or checked.misfit:
+            same = as_begun(checked, starts[-1]) if starts else checked
+            batch.interrupted.append((number, InterruptedCall(slot, same.digest, same, starts)))
+        else:
+            batch.live.append((number, call))
+    if frame.budget is not None and refused_before > count - allowed:
+        # An earlier execution refused more calls, under a lower limit. They did not run, so give
+        # back what was counted for them.
+        frame.budget.spend(tool_calls=count - allowed - refused_before)
+    frame.live = bool(batch.live or batch.interrupted)
+    return batch
+
+
+def _interrupted_starts(frame: Frame, slot: Slot, checked: CheckedCall) -> tuple[Entry, ...]:
+    """The starts of a call that an earlier execution left; empty for one that continues."""
+    if checked.tool.is_program and not checked.misfit:
+        return ()  # the program inside continues where it stopped
+    journal = frame.run.journal
+    starts = journal.take_begun(slot, checked.tool.name)
+    if journal.is_paused(slot) and not checked.misfit:
+        return ()
+    return starts
+
+
+def _refusal_over_limit(call: PlacedCall) -> Entry:
+    """The result of a call over the limit of tool calls.
+
+    It is journalled, because another execution may count in another order.
+    """
+    return _refusal(call, _OVER_LIMIT.format(name=call.checked.call.name))
+
+
+def _refusal(call: PlacedCall, text: str) -> Entry:
+    """The result of a call that is not run: an error with this text."""
+    asked = call.checked.call
+    result = ToolResult(asked.name, text, asked.id, is_error=True)
+    return Entry(call.slot, "result", call.digest, result)
+
+
+# -- calls that an earlier execution left
+
+
+async def _settle_interrupted(frame: Frame, batch: _Batch) -> None:
+    """Settle interrupted calls: each then has a result, is live, or waits for a person."""
+    for number, interrupted in batch.interrupted:
+        call = PlacedCall(interrupted.slot, interrupted.digest, interrupted.checked)
+        reconciled: ToolResult | None = None
+        reconciling = reconcile_call(frame.run.id, interrupted)
+        if reconciling is not None:
+            reconciled = await invoke_reconcile(frame, call, reconciling)
+        outcome = await settle(frame, interrupted, reconciled)
+        if outcome is None:
+            batch.live.append((number, call))
+        elif isinstance(outcome, ToolResult):
+            # Acts of a program inside, and questions of an MCP server, are not replayed.
+            for below in ("/", "?"):
+                frame.run.journal.close_frame(f"{call.slot}{below}", unfinished=True)
+            await frame.write(Entry(call.slot, "result", call.digest, outcome))
+            batch.results[number] = report_result(frame, call, outcome)
+        else:
+            batch.waiting[number] = Suspended([outcome])
+    batch.live.sort(key=itemgetter(0))
+
+
+# -- running at once
+
+
+async def _run_together(frame: Frame, batch: _Batch) -> None:
+    async def run(live: _Live) -> None:
+        number, call = live
         try:
-            [results[at]] = await _run(frame, slot, digest, checked)
+            batch.results[number] = await run_tool_call(frame, call)
         except Suspended as asking:  # the others continue: only this one waits
-            waiting[at] = asking
+            batch.waiting[number] = asking
 
     if frame.blocks:
-        _fill_in_threads(live, lambda each: offload.run_blocking(fill(*each)))
+        _run_in_threads(batch.live, lambda live: offload.run_blocking(run(live)))
     else:
-        await _fill_in_tasks(frame, live, results, fill)
-    if waiting:
-        raise Suspended([question for at in sorted(waiting) for question in waiting[at].questions])
+        await _run_in_tasks(frame, batch, run)
+    if batch.waiting:
+        raise Suspended(
+            [
+                question
+                for number in sorted(batch.waiting)
+                for question in batch.waiting[number].questions
+            ],
+        )
 
 
-def _fill_in_threads(live: list[Live], fill: Callable[[Live], None]) -> None:
+def _run_in_threads(calls: list[_Live], run: Callable[[_Live], None]) -> None:
     if offload.in_worker():
-        for each in live:
-            fill(each)
+        for live in calls:
+            run(live)
         return
-    futures = {
-        offload.submit(work): work
-        for work in [partial(fill, each) for each in live if each[3].tool.concurrent]
-    }
+    futures: dict[Any, Callable[[], None]] = {}
+    for live in calls:
+        if _is_concurrent(live):
+            work = partial(run, live)
+            futures[offload.submit(work)] = work
     try:
-        for each in live:
-            if not each[3].tool.concurrent:
-                fill(each)
+        for live in calls:
+            if not _is_concurrent(live):
+                run(live)
         for future, work in futures.items():
             offload.result_or_run(future, work)
     except BaseException as error:
         begun = [future for future in futures if not future.cancel()]
-        for future in (
-            begun if isinstance(error, Exception) else ()
-        ):  # an interrupt (Ctrl-C) does not wait
-            future.exception()
+        if isinstance(error, Exception):  # an interrupt (Ctrl-C) does not wait
+            for future in begun:
+                future.exception()
         raise
 
 
-async def _fill_in_tasks(
+async def _run_in_tasks(
     frame: Frame,
-    live: list[Live],
-    results: list[ToolResult | None],
-    fill: Callable[[int, str, str, CheckedCall], Awaitable[None]],
+    batch: _Batch,
+    run: Callable[[_Live], Awaitable[None]],
 ) -> None:
-    import asyncio
+    import asyncio  # late: sync programs do not need it
 
-    async def task(at: int, slot: str, digest: str, checked: CheckedCall) -> None:
+    async def task(live: _Live) -> None:
         try:
-            await fill(at, slot, digest, checked)
+            await run(live)
         except asyncio.CancelledError as error:
-            own = asyncio.current_task()
-            if own is not None and own.cancelling():
+            this_task = asyncio.current_task()
+            if this_task is not None and this_task.cancelling():
                 raise
-            # Raised by the tool itself: this call was not cancelled, but a task group would treat
+            # The tool itself raised it: this call was not cancelled, but a task group would treat
             # it as done.
-            result = failure(checked.call, error)
-            await frame.write(Entry(slot, "result", digest, result))
-            results[at] = _report(frame.tell and frame.tell.inside(slot), checked, digest, result)
+            number, call = live
+            batch.results[number] = await report_cancelled(frame, call, error)
 
     async def one_by_one() -> None:
-        for each in live:
-            if not each[3].tool.concurrent:
-                await task(*each)
+        for live in batch.live:
+            if not _is_concurrent(live):
+                await task(live)
 
     # A `ToolStop` in one call ends the run: the group cancels the other calls and waits for them.
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(one_by_one())
-            for each in live:
-                if each[3].tool.concurrent:
-                    group.create_task(task(*each))
+            for live in batch.live:
+                if _is_concurrent(live):
+                    group.create_task(task(live))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
 
 
-def _sort(
-    frame: Frame,
-    act: CallTools,
-) -> tuple[list[ToolResult | None], list[Live], list[tuple[int, CutOff]], list[Entry]]:
-    """Sort a batch: recorded results (None for others), calls to run, calls that a crash interrupted, and refusals to journal."""
-    journal, slot = frame.run.journal, frame.slot()
-    results: list[ToolResult | None] = []
-    live: list[Live] = []
-    left: list[tuple[int, CutOff]] = []
-    refused: list[Entry] = []
-    over = 0
-    """How many calls an earlier execution refused. If the limit is higher now, `take_calls` counted them all the same."""
-    allowed = len(act.calls) if frame.budget is None else frame.budget.take_calls(len(act.calls))
-    for k, checked in enumerate(act.calls):
-        at, digest = f"{slot}.{k}", checked.digest
-        entry, cut_off = journal.take(at, "result", digest, checked.call.id), ()
-        if entry is None:
-            has_begun = journal.has_begun(at)
-            if has_begun or journal.kept:
-                cut_off = _begun_before(frame, at, digest, checked)
-            if (
-                cut_off and cut_off[-1].kind == "result"
-            ):  # the result of an equal call, before the program changed
-                refused.append(
-                    entry := Entry(
-                        at,
-                        "result",
-                        digest,
-                        replace(cut_off[-1].value, call_id=checked.call.id),
-                    ),
-                )
-            elif (
-                k >= allowed and not cut_off and not has_begun
-            ):  # a call that has begun is not refused: it may have run
-                refused.append(entry := refuse_over_limit(at, digest, checked))
-            elif checked.refused is not None and not cut_off and not has_begun:
-                refused.append(entry := refuse(at, digest, checked, checked.refused))
-        results.append(entry.value if entry is not None else None)
-        if entry is not None:
-            if checked.tool.is_program or journal.has(f"{at}.spent"):
-                recount(frame, at)
-            over += (
-                frame.budget is not None
-                and entry not in refused
-                and entry.value == refuse_over_limit(at, digest, checked).value
-            )
-        elif checked.misfit or cut_off:
-            from ferrule.runs.driver.recovery import (
-                CutOff,
-                as_begun,
-            )  # late: few calls were cut off
-
-            begun = as_begun(checked, cut_off[-1]) if cut_off else checked
-            left.append((k, CutOff(at, begun.digest, begun, cut_off)))
-        else:
-            live.append((k, at, digest, checked))
-    if frame.budget is not None and over > len(act.calls) - allowed:
-        frame.budget.spend(tool_calls=len(act.calls) - allowed - over)
-    frame.live = bool(live or left)
-    return results, live, left, refused
-
-
-def _begun_before(frame: Frame, slot: str, digest: str, checked: CheckedCall) -> tuple[Entry, ...]:
-    """The starts of a call that an earlier execution left; or its result or start that a restart dropped; empty for a new call."""
-    journal = frame.run.journal
-    if checked.tool.is_program and not checked.misfit:
-        found = journal.take_kept(digest)
-        return (found,) if found is not None and found.kind == "result" else ()
-    if (starts := journal.take_begun(slot, checked.tool.name)) and (
-        checked.misfit or not journal.is_paused(slot)
-    ):
-        return starts
-    found = journal.take_kept(digest)
-    return (found,) if found is not None else ()
-
-
-async def _settle(
-    frame: Frame,
-    left: list[tuple[int, CutOff]],
-    results: list[ToolResult | None],
-    live: list[Live],
-) -> dict[int, Suspended]:
-    """Settle the calls that an earlier execution left unfinished: each has a result now, joins `live`, or (returned) waits for a person."""
-    from ferrule.runs.driver.recovery import reconcile_call, settle
-
-    waiting: dict[int, Suspended] = {}
-    for at, each in left:
-        found: ToolResult | None = None
-        call = reconcile_call(frame.run.id, each)
-        if call is not None:
-            place = CallPlace(
-                frame.tell and frame.tell.inside(each.slot),
-                each.checked.call.id or each.slot,
-                frame.run.id,
-                frame,
-            )
-            try:
-                found = (
-                    _invoke(place, None, call)
-                    if frame.blocks
-                    else await _ainvoke(place, None, call)
-                )
-            finally:
-                place.over = True
-        answer = await settle(frame, each, found)
-        if isinstance(answer, ToolResult):
-            for below in (
-                "/",
-                "?",
-            ):  # acts of a program inside, and questions of an MCP server, are not replayed
-                frame.run.journal.close_frame(f"{each.slot}{below}", unfinished=True)
-            await frame.write(Entry(each.slot, "result", each.digest, answer))
-            results[at] = _report(
-                frame.tell and frame.tell.inside(each.slot),
-                each.checked,
-                each.digest,
-                answer,
-            )
-        elif answer is None:
-            live.append((at, each.slot, each.digest, each.checked))
-        else:
-            waiting[at] = Suspended([answer])
-    live.sort(key=itemgetter(0))
-    return waiting
-
-
-async def _run(
-    frame: Frame,
-    slot: str,
-    digest: str | CallQuestion,
-    checked: CheckedCall,
-) -> list[ToolResult]:
-    """Run one call. Returns its result in a list, which is the answer to a turn of one call: wrapping it later would cost a coroutine."""
-    if checked.tool.effect == "transactional":
-        work = partial(_transact, frame, slot, digest, checked)
-        return [
-            work() if frame.blocks else await offload.run_or_cancel(work),
-        ]  # it holds the database, so wait for it
-    inputs = None
-    if getattr(checked.tool, "mcp", None) is not None:
-        from ferrule.runs.driver.elicitation import (
-            open_inputs,
-        )  # imported late, like `Database` below: few tools need it
-
-        inputs = await open_inputs(frame, slot, checked.digest, checked)
-    journal, entry, tell = (
-        frame.run.journal,
-        _claim(frame, slot, digest, checked),
-        frame.tell and frame.tell.inside(slot),
-    )
-    if entry is not None:
-        if (
-            inputs is None or inputs.task is None
-        ):  # a server's task began in an earlier execution, and continues
-            journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(
-                entry,
-            )
-        if tell is not None:
-            tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
-    place = CallPlace(
-        tell,
-        checked.call.id or slot,
-        frame.run.id,
-        frame,
-        slot,
-        checked,
-        None,
-        inputs,
-    )
-    result = await _perform(frame, checked, place)
-    frame.check_alive()  # in the thread of an abandoned call: its result is discarded
-    entry = Entry(slot, "result", digest, result)
-    journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
-    return [_report(tell, checked, digest, result)]
-
-
-async def _perform(frame: Frame, checked: CheckedCall, place: CallPlace) -> ToolResult:
-    slot, database, inputs = place.slot, place.db, place.inputs
-    inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
-    blocks = frame.blocks or database is not None  # a transaction has its own thread
-    try:
-        call = (
-            checked
-            if frame.budget is None or checked.tool.is_program
-            else frame.budget.with_timeout(checked)
-        )
-        result = _invoke(place, inside, call) if blocks else await _ainvoke(place, inside, call)
-        spent = (
-            close_frame(frame, slot, inside, failed=result.is_error) if inside is not None else None
-        )
-        if spent is not None:
-            await frame.run.journal.write(spent, blocks=blocks)
-    except Suspended:
-        if inputs is None or inputs.wanted is None:
-            raise
-        raise Suspended(await inputs.record()) from None
-    except ConfirmationRequired as error:
-        if error.run is None:
-            raise
-        raise cannot_wait(checked, error) from error
-    finally:
-        place.over = True
-        if database is not None:
-            database.end()
-    return result
-
-
-def _invoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> ToolResult:
-    # A copy of the caller's context: variables that the tool sets are discarded after the call.
-    return copy_context().run(run_in, _scope_of_call(place, inside), run_call, checked)
-
-
-def _ainvoke(place: CallPlace, inside: Frame | None, checked: CheckedCall) -> Awaitable[ToolResult]:
-    context = copy_context()
-    return awaited_in(
-        context,
-        context.run(run_in, _scope_of_call(place, inside), arun_call, checked),
-    )
-
-
-def _scope_of_call(place: CallPlace, inside: Frame | None) -> Scope:
-    overrides, lm = scope().overrides, place.frame.lm
-    return Scope(overrides if lm is None else {**overrides, "lm": lm}, inside, place)
-
-
-def _transact(
-    frame: Frame,
-    slot: str,
-    digest: str | CallQuestion,
-    checked: CheckedCall,
-) -> ToolResult:
-    """Commit the tool's writes together with its result; if the tool fails, roll its writes back."""
-    from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
-
-    where = transactions(frame.run, checked.tool)
-    entry, tell = _claim(frame, slot, digest, checked), frame.tell and frame.tell.inside(slot)
-    if entry is not None:
-        frame.run.journal.add(entry)
-        if tell is not None:
-            tell(events.CallStarted(_as_observed(checked, digest), checked.tool))
-
-    def work(connection: Any) -> Entry:
-        database = Database(connection)
-        place = CallPlace(
-            tell,
-            checked.call.id or slot,
-            frame.run.id,
-            frame,
-            slot,
-            checked,
-            database,
-        )
-        result = offload.run_blocking(_perform(frame, checked, place))
-        if database.undone and not result.is_error:
-            result = failure(checked.call, ToolError(UNDONE))
-        if result.is_error:
-            raise _Undone(result)
-        if not database.is_used:
-            warn_unused(checked.tool.name, frame.run.id)
-        frame.check_alive()
-        ended = Entry(slot, "result", digest, result)
-        where(ended)
-        return ended
-
-    try:
-        ended = where.transact(work)
-    except _Undone as undone:
-        result = undone.result
-        frame.run.journal.add(Entry(slot, "result", digest, result))
-    else:
-        frame.run.journal.entries.append(ended)
-        result = ended.value
-    return _report(tell, checked, digest, result)
-
-
-class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches the caller
-    """The tool failed: its transaction must be rolled back."""
-
-    def __init__(self, result: ToolResult) -> None:
-        self.result = result
-
-
-def _claim(
-    frame: Frame,
-    slot: str,
-    digest: str | CallQuestion,
-    checked: CheckedCall,
-) -> Entry | None:
-    """Claim a call, once per execution. Returns the entry that records its start, to be written before it runs.
-
-    The entry holds the effect, unless it is `once`, and the key, if the tool receives one.
-    """
-    frame.check()
-    tool, journal = checked.tool, frame.run.journal
-    if not journal.is_first and tool.is_program and journal.has_begun(slot):
-        return None  # the program inside continues where it stopped
-    journal.dispatch(slot)
-    if tool.takes_context or tool.reconcile is not None:
-        key = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
-        return Entry(slot, "begun", digest, {"key": key, "effect": tool.effect})
-    return Entry(slot, "begun", digest, {"effect": tool.effect} if tool.effect != "once" else None)
-
-
-def _as_observed(checked: CheckedCall, digest: str | CallQuestion) -> ToolCall:
-    """The call as observers see it: secrets masked, as in the journal. The digest, which exists already, tells whether there are any."""
-    return (
-        checked.call.changed(args=checked.arguments.shown)
-        if is_masked(digest) and checked.arguments.secrets
-        else checked.call
-    )
-
-
-def _report(
-    tell: Observers | None,
-    checked: CheckedCall,
-    digest: str | CallQuestion,
-    result: ToolResult,
-) -> ToolResult:
-    if tell is not None:
-        tell(events.CallFinished(_as_observed(checked, digest), result))
-    if result.error is not None:
-        without_traces(result.error)
-    return result
+def _is_concurrent(live: _Live) -> bool:
+    return live[1].checked.tool.concurrent

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule import events
-from ferrule.approval.question import names_of_programs
 from ferrule.encoding.stored import parse_json
+from ferrule.values.slot import Slot, programs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
         event = _event(entry, ids.get(entry.slot))
         if event is not None:
             event.path = entry.slot
-            event.depth = len(names_of_programs(entry.slot.rpartition("/")[0]))
+            event.depth = len(programs_in(Slot(entry.slot).path))
             yield event
 
 

@@ -98,7 +98,7 @@ def check_head(
     head: Mapping[str, Any],
     program: Program,
     *,
-    migrate: bool | str,
+    migrate: bool,
 ) -> dict[str, tuple[str, str]]:
     """Check a head; returns how the program differs from the stored one.
 

@@ -357,7 +357,7 @@ class SQLStore:
         """See `Store`."""
         # Imported here, because it loads pydantic: few programs decide.
         from ferrule.approval.decisions import plain_decision
-        from ferrule.runs.confirmation.decisions import caller_notes
+        from ferrule.runs.decisions import caller_notes
 
         return self._decide(run_id, plain_decision(decision), caller_notes())
 

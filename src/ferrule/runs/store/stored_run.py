@@ -16,7 +16,7 @@ from ferrule.approval.decisions import read_decision
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import RunCancelledError, RunError, StoreError
-from ferrule.runs.confirmation.decisions import caller_notes
+from ferrule.runs.decisions import caller_notes
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.store.document import head_form, inputs_form
 

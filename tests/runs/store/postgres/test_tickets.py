@@ -368,7 +368,7 @@ def test_a_wrong_clock_neither_saves_nor_loses_a_question(
 ) -> None:
     """Its time begins and ends by Postgres's clock, wherever it is asked and looked at."""
     real = time.time
-    for place in ("time.time", "ferrule.runs.driver.questions.time"):
+    for place in ("time.time", "ferrule.runs.driver.approval.time"):
         monkeypatch.setattr(place, lambda: real() + 3600 * hours)
     with context(lm=ScriptedLM([ASKED, DONE])):
         run = agent.start(store=store, task="x", run_id="r")

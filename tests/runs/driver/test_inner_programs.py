@@ -20,12 +20,13 @@ from ferrule import (
     Tool,
     context,
 )
-from ferrule.runs.driver.subprogram import recount
+from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
 from ferrule.values.conversation.exchange import Usage
+from ferrule.values.slot import Slot
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -89,15 +90,15 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
             "1.0.spent",
             "once",
             "spent",
-            {"usage": [5, 1, 0, 2], "steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5},
+            {"steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5},
         ),
     )
     frame = run.begin(Execution(), None, wants_deltas=False)
     from ferrule.runs.limits import Budget
 
     frame.budget = Budget(Limits(steps=2))
-    recount(frame, "1.0")
-    recount(frame, "1.1")
+    recount(frame, Slot("1.0"))
+    recount(frame, Slot("1.1"))
     assert frame.budget.spent() == {"steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5}
 
 

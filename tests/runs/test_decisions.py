@@ -43,8 +43,8 @@ from ferrule import (
 from ferrule.approval.question import Question
 from ferrule.programs.module import Module
 from ferrule.record import replace
-from ferrule.runs.confirmation import decisions as confirm
-from ferrule.runs.driver import questions as ask_person
+from ferrule.runs import decisions as confirm
+from ferrule.runs.driver import approval as ask_person
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution

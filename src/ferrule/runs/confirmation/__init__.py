@@ -1,1 +1,0 @@
-"""Questions of a run and the decisions on them."""

@@ -1,0 +1,212 @@
+"""Decisions on the questions of runs, and the grants given with them.
+
+A decision arrives by the id of its question: from this process, or through a store. Here it is
+checked (`approval/decisions.py`) and recorded on its run; the run uses it when it is resumed.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import time
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakValueDictionary
+
+from ferrule import settings
+from ferrule.approval.decisions import (
+    accept,
+    check_second,
+    plain_decision,
+    read_decision,
+    read_response,
+)
+from ferrule.approval.direct_calls import asked_directly, decide_directly
+from ferrule.approval.question import Decision, DecisionStatus, Question
+from ferrule.concurrency.forking import renew_in_child
+from ferrule.encoding.stored import parse_object
+from ferrule.errors import DecisionError
+from ferrule.observers import note_caller
+from ferrule.record import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.approval.policy import Grant
+    from ferrule.runs.protocols import Store
+    from ferrule.runs.state import RunState
+
+_waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
+"""The runs of this process, by the ids of their questions. Weak: this keeps no waiting run alive."""
+
+_deciding = threading.Lock()
+"""Held while a decision is recorded: if two people decide at once, the second gets an error."""
+renew_in_child(globals(), _deciding=threading.Lock)
+
+
+def respond_to_confirmation(
+    confirmation_id: str,
+    approved: bool = True,
+    data: Any = None,
+    status: Literal["approved", "rejected", "edited", "feedback"] | None = None,
+    *,
+    store: Store | None = None,
+    by: str = "",
+    via: str = "api",
+) -> None:
+    """Decide on a question by its id.
+
+    The question may be of a run of this process, of a direct tool call, or (with `store`) of any
+    stored run. Without a `status`, a mapping as `data` edits the arguments, and `approved=False`
+    denies with `data` as the reason. Nothing runs here: continue the run with `run.resume()` or
+    `agent.resume(...)`; repeat a direct call.
+
+    Raises:
+        DecisionError: The id is unknown, the arguments contradict each other, or this is a second
+            decision that differs from the first.
+
+    """
+    response = read_response(approved, data, status)
+    if store is not None:
+        run_id, question = _stored_question(store, confirmation_id)
+        store.decide(run_id, response.on(question).signed(by, via))
+        return
+    direct = asked_directly(confirmation_id)
+    if direct is not None:
+        decide_directly(replace(response.on(direct.question), by=by, via=via, at=time()))
+        return
+    run: Any = _waiting.get(confirmation_id)
+    if run is None:
+        raise DecisionError(
+            f"No question {confirmation_id!r} is known in this process. If its run is in a store, "
+            "pass `store=`. Otherwise keep the run, or its `ConfirmationRequired`, until the "
+            "question is decided: nothing else holds it.",
+        )
+    question = _pending_question(run, confirmation_id)
+    # Without a question the run went on: the decision must equal the one that was made.
+    decision = response.on_id(confirmation_id) if question is None else response.on(question)
+    run.answer(decision.signed(by, via))
+
+
+def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
+    """The status of a question of this process, or None for an unknown id.
+
+    It is "pending", "approved", "rejected", "edited" or "feedback".
+    """
+    direct = asked_directly(confirmation_id)
+    if direct is not None:
+        return direct.decision.status if direct.decision is not None else "pending"
+    run = _waiting.get(confirmation_id)
+    if run is None:
+        return None
+    decision = run.tally.first(run.decisions, confirmation_id)
+    return decision.status if decision is not None else "pending"
+
+
+def is_open(question_id: str) -> bool:
+    """Whether a question of this process waits: for a decision, or for the call that uses it."""
+    direct = asked_directly(question_id)
+    if direct is not None:
+        return not direct.is_used
+    run = _waiting.get(question_id)
+    return run is not None and _pending_question(run, question_id) is not None
+
+
+def put_decision(run: RunState, decision: Decision) -> None:
+    """Record a decision on a pending question of a run; see `Run.answer`."""
+    decision = plain_decision(decision)
+    question_id = decision.question_id
+    with _deciding:
+        first = run.tally.first(run.decisions, question_id)
+        if first is not None:
+            check_second(first, decision)
+            return
+        question = _pending_question(run, question_id) if run.status == "waiting" else None
+        if question is None:
+            waiting = ", ".join(question.id for question in run.pending)
+            raise DecisionError(
+                f"No question {question_id!r} waits in this run; waiting are: {waiting or 'none'}.",
+            )
+        if run.persistence is not None:
+            accepted = run.persistence.store.decide(run.id, decision)  # which checks it, too
+        else:
+            accepted = accept(question, decision, now=time())
+        run.answers[question_id] = accepted
+        run.decisions.append(accepted)
+
+
+def register(run: RunState, questions: Iterable[Question]) -> None:
+    """Register a run under the ids of its questions, for `respond_to_confirmation`."""
+    for question in questions:
+        _waiting[question.id] = run
+
+
+def caller_notes() -> dict[str, str]:
+    """The observers' notes about the caller who submits a run or decides a question.
+
+    They are for the execution, which may be in another process.
+    """
+    return note_caller(settings.current().callbacks)
+
+
+def decided_ids(run: RunState) -> frozenset[str]:
+    """The ids of a run's questions whose decision, here or in its store, it has not yet used."""
+    ids = {key for key, decision in run.answers.items() if decision.kind != "revoke"}
+    if run.persistence is not None:
+        for text in run.persistence.store.load(run.id).decisions:
+            ids.add(read_decision(parse_object(text, "a decision")).question_id)
+    return frozenset(ids)
+
+
+def _pending_question(run: RunState, question_id: str) -> Question | None:
+    for question in run.pending:
+        if question.id == question_id:
+            return question
+    return None
+
+
+def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
+    for summary in store.list(status="waiting", limit=None):
+        for question in summary.questions:
+            if question.id == question_id:
+                return summary.id, question
+    raise DecisionError(f"No run in this store waits with a question {question_id!r}.")
+
+
+# -- grants
+
+
+def open_grants(run: RunState) -> dict[str, Grant]:
+    """The valid grants of a run, by the id of the question that each was given with.
+
+    The `calls` of a grant is how many calls remain.
+    """
+    now = time()
+    return {
+        key: grant
+        for key, grant in run.tally.grants(run.decisions).items()
+        if grant.until is None or now < grant.until
+    }
+
+
+def decide_by_grant(run: RunState, question: Question) -> Decision | None:
+    """The approval by a grant; None if none covers the call."""
+    if question.kind != "confirm":
+        return None
+    call = question.call
+    for key, grant in open_grants(run).items():
+        if grant.covers(call.name, question.fingerprint, call.args, inside=question.inside):
+            via = f"grant:{key}"
+            return Decision(question.id, "approve", shown=question.digest, via=via, at=time())
+    return None
+
+
+def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
+    """End a grant; raises `DecisionError` if no valid grant has this id."""
+    grants: Mapping[str, Grant] = open_grants(run)
+    if grant_id not in grants:
+        raise DecisionError(
+            f"There is no grant {grant_id!r} in this run; there are: {', '.join(grants) or 'none'}.",
+        )
+    revocation = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
+    run.decisions.append(revocation)
+    # No question uses it: it is put here so that it is stored with the run.
+    run.answers[revocation.question_id] = revocation

@@ -1,0 +1,306 @@
+"""Approval inside a run: rulings on calls before they run, and questions to a person.
+
+`approval/` decides; this module asks, waits and records.
+
+**Rulings** (`RuleCalls`). Policies rule on each call of a turn, and the rulings are recorded. So a
+resumed run takes the same path: a question stays a question, even if the policy or the tool has
+changed.
+
+**Questions** (`AskPerson`). A decision is used if there is one; otherwise the run is suspended. A
+decision applies to the question as it was shown: the question's id is made from its slot in the run
+and its digest (the tool's definition, the arguments), so a decision on another question is not
+found here. Each decision is used once.
+
+A resumed run checks its calls again, and a default made by a factory (an id, a time) then differs.
+The question stays as it was shown, and the decision carries the arguments that were shown.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from time import time
+from typing import TYPE_CHECKING, Any
+
+from ferrule import events
+from ferrule.acts import Suspended
+from ferrule.approval.policy import rule_for
+from ferrule.approval.question import Decision
+from ferrule.approval.rulings import read_ruling, ruling_form, stricter_ruling
+from ferrule.concurrency import offload
+from ferrule.concurrency.forking import renew_in_child
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import check_fields, reading
+from ferrule.record import Record, field, replace
+from ferrule.runs.decisions import decide_by_grant, register
+from ferrule.runs.journal.entry import Entry
+from ferrule.values.slot import Slot
+
+if TYPE_CHECKING:
+    from ferrule.acts import AskPerson, RuleCalls
+    from ferrule.approval.question import Question
+    from ferrule.approval.rulings import Ruling
+    from ferrule.runs.state import Frame, RunState
+
+_GRANTING = threading.Lock()
+"""Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
+renew_in_child(globals(), _GRANTING=threading.Lock)
+
+
+# -- rulings
+
+
+async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
+    """Rule on calls: apply the policies, and record their rulings.
+
+    The recorded rulings are final once a question was asked, a call began, or a later act of the
+    program was answered. If there is no record then, settled calls go on without a ruling: one
+    could hide that they may have run. In all other cases a resumed run rules again, and the
+    stricter of the two rulings applies.
+    """
+    journal = frame.run.journal
+    # Without a number among the acts: a policy added or removed while a run waits must not shift
+    # their slots.
+    slot = Slot.of_value(frame.path, frame.acts, "policy")
+    shown = [[checked.tool.name, checked.arguments.shown] for checked in act.calls]
+    digest = f"policy {json_text(shown)}"
+    recorded = _recorded_rulings(frame, slot, digest, len(act.calls))
+    is_underway = journal.has_begun_from(frame.path, frame.acts) or (
+        journal.replaying and journal.ahead(frame.path, frame.acts) is not None
+    )
+    if recorded is not None and (is_underway or any(map(_asks, recorded))):
+        return recorded
+    rules = [rule_for(act.policies, checked.tool, checked.arguments.shown) for checked in act.calls]
+    rulings: list[Ruling] = []
+    for number, checked in enumerate(act.calls):
+        ruling = rules[number]
+        if ruling is None:
+            ruling = act.wish(checked)
+        if recorded is not None:
+            ruling = stricter_ruling(ruling, recorded[number])
+        if is_underway and (act.settled is None or act.settled[number]):
+            ruling = None
+        rulings.append(ruling)
+    forms = list(map(ruling_form, rulings))
+    if any(forms) and (recorded is None or forms != list(map(ruling_form, recorded))):
+        await frame.write(Entry(slot, "once", digest, forms))
+    if frame.tell is not None:
+        for rule, checked in zip(rules, act.calls, strict=True):
+            if rule is not None:
+                frame.tell(events.RuleUsed(checked.call, rule.verdict, str(rule)))
+    return rulings
+
+
+def _recorded_rulings(frame: Frame, slot: Slot, digest: str, count: int) -> list[Ruling] | None:
+    journal = frame.run.journal
+    entry = journal.take(slot, "once", digest) if journal.has(slot) else None
+    if entry is None:
+        return None
+    with reading(f"The rulings at {slot} of the journal"):
+        if len(entry.value) != count:
+            return None
+        return [read_ruling(form) for form in entry.value]
+
+
+def _asks(ruling: Ruling) -> bool:
+    return ruling is not None and ruling.verdict == "ask"
+
+
+# -- questions
+
+
+class _Shown(Record):
+    """What a question showed when it was asked, where checking its call again made other values."""
+
+    text: str = ""
+    args: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def on(self, question: Question) -> Question:
+        """The question as it was shown."""
+        if not self.args:
+            return question
+        call = question.call.changed(args={**question.call.args, **self.args})
+        return replace(question, text=self.text, call=call)
+
+    def with_args(self, decision: Decision) -> Decision:
+        """A decision with the arguments as shown; those of an edit take precedence."""
+        if not self.args or decision.kind not in {"approve", "edit"}:
+            return decision
+        return replace(decision, args={**self.args, **decision.args})
+
+
+async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:
+    """One decision per question, in order.
+
+    Raises `Suspended` with the undecided questions.
+    """
+    act_slot = frame.slot()
+    decisions: list[Decision] = []
+    waiting: list[Question] = []
+    for number, question in enumerate(act.questions):
+        denial = act.denials[number] if act.denials else None
+        answer = await _answer(frame, act_slot.item(number), question, denial)
+        if isinstance(answer, Decision):
+            decisions.append(answer)
+        else:
+            waiting.append(answer)
+    if waiting:
+        register(frame.run, waiting)
+        raise Suspended(waiting)
+    return decisions
+
+
+async def _answer(
+    frame: Frame,
+    slot: Slot,
+    bare: Question,
+    denial: str | None,
+) -> Decision | Question:
+    """The decision on a question, or the question with its id if it waits."""
+    run = frame.run
+    shown = await _shown_before(frame, slot, bare)
+    bare = shown.on(bare)
+    digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
+    asked_at = (
+        run.journal.take(slot.asked_at, "once", digest) if run.journal.has(slot.asked_at) else None
+    )
+    entry = run.journal.take(slot, "decision", digest)
+    if entry is not None:
+        if not is_void(run, entry, bare):
+            run.tally.note(run.decisions, entry.value)
+            return shown.with_args(entry.value)
+        run.journal.drop_from(frame.path, frame.acts, because=f"decision at {slot}")
+    question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"), path=frame.path)
+    if bare.expires_s is not None or asked_at is not None:
+        if asked_at is None:
+            ends = await now(frame) + (bare.expires_s or 0)
+            asked_at = Entry(slot.asked_at, "once", digest, ends)
+            await frame.write(asked_at)
+        with reading(f"The time at {slot} of the journal"):
+            question = check_fields(replace(question, expires_at=asked_at.value))
+    decision = await _decide(frame, question, slot, digest, denial)
+    tell = frame.tell.inside(slot) if frame.tell is not None else None
+    if decision is None:
+        if tell is not None:
+            tell(events.QuestionAsked(question))
+        return question
+    if tell is not None:
+        tell(events.Decided(question, decision))
+    return shown.with_args(decision)
+
+
+async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
+    """What this question showed, if checking its call again made other arguments."""
+    run = frame.run
+    if run.journal.has(slot.shown_values):
+        entry = run.journal.take(slot.shown_values, "once", bare.call.name)
+        return _Shown(**entry.value) if entry is not None else _Shown()
+    for asked in run.asked:
+        if asked.id == run.question_id(f"{slot} {asked.digest}"):
+            break
+    else:
+        return _Shown()
+    if asked.kind != "confirm" or asked.call.args == bare.call.args:
+        return _Shown()
+    if _written(asked) != _written(bare):
+        return _Shown()
+    args = {name: value for name, value in asked.call.args.items() if bare.call.args[name] != value}
+    form = {"text": asked.text, "args": args}
+    await frame.write(Entry(slot.shown_values, "once", bare.call.name, form))
+    return _Shown(**form)
+
+
+def _written(question: Question) -> tuple[Any, ...]:
+    """The parts of a question that come from the model's call and the tool, not from checking it."""
+    return (
+        question.kind,
+        question.call.name,
+        question.fingerprint,
+        question.raw,
+        question.call.args.keys(),
+    )
+
+
+async def _decide(
+    frame: Frame,
+    question: Question,
+    slot: Slot,
+    digest: str,
+    denial: str | None,
+) -> Decision | None:
+    """Use and journal the decision on a question; None if there is none.
+
+    `denial` is the reason if a rule denies the call now, whatever a person decided.
+    """
+    run = frame.run
+    decision = await decision_in_time(frame, question, "Nobody decided in time.")
+    if decision is not None and decision.shown and decision.shown != question.digest:
+        run.answers.pop(question.id, None)  # made on another question
+        decision = None
+    if denial is not None:
+        decision = _made_by("policy", question, denial)
+    if decision is not None:
+        await frame.write(Entry(slot, "decision", digest, decision))
+        run.decided(decision)
+        return decision
+    if not run.decisions:
+        return None
+    use = partial(_use_grant, run, question, slot, digest)
+    return use() if frame.blocks else await offload.run_or_cancel(use)
+
+
+async def decision_in_time(frame: Frame, question: Question, expired: str) -> Decision | None:
+    """The decision on a question that the journal does not have yet, or None.
+
+    A question that expired before it was decided is denied, with `expired` as the reason.
+    """
+    decision = frame.run.decision(question.id)
+    if question.expires_at is None:
+        return decision
+    decided_at = decision.at if decision is not None else None
+    if not decided_at:
+        decided_at = await now(frame)
+    if decided_at <= question.expires_at:
+        return decision
+    return _made_by("expiry", question, expired)
+
+
+def _made_by(via: str, question: Question, reason: str) -> Decision:
+    return Decision(question.id, "deny", reason, shown=question.digest, via=via, at=time())
+
+
+async def now(frame: Frame) -> float:
+    """The time by the clock of the run's store, which all machines share.
+
+    By this machine's clock if the run is not stored.
+    """
+    if frame.run.persistence is None:
+        return time()
+    clock = frame.run.persistence.store.now
+    return clock() if frame.blocks else await offload.run_or_cancel(clock)
+
+
+def _use_grant(run: RunState, question: Question, slot: Slot, digest: str) -> Decision | None:
+    # In a thread that may block: concurrent branches must not use the last call of a grant twice.
+    with _GRANTING:
+        decision = decide_by_grant(run, question)
+        if decision is not None:
+            run.journal.add(Entry(slot, "decision", digest, decision))
+            run.tally.note(run.decisions, decision)
+    return decision
+
+
+def is_void(run: RunState, entry: Entry, bare: Question) -> bool:
+    """Whether a recorded decision was made on another tool definition, and not acted on yet.
+
+    Then the question is asked again.
+    """
+    shown = entry.value.shown
+    if not shown or shown == bare.digest:
+        return False
+    for later in reversed(run.journal.entries):
+        if later is entry:
+            return True
+        if later.kind in {"begun", "result", "model"}:
+            return False
+    return True

@@ -1,0 +1,85 @@
+"""Programs inside a run: what they spend, and the model failures that they leave to others.
+
+A program that is called as a tool, or by a function of `once`, gets a frame of the same run below
+that place, so that it can wait, be resumed and be counted. When it ends, its spending is recorded
+at the slot of the call plus `.spent`: a replay uses only the result, and does not execute the
+program again.
+
+A failed model call is journalled only if the program handles it; otherwise a resumed run calls the
+model again. A `forward` is plain Python, so nobody sees whether it caught the error: it has if it
+goes on. `keep_caught` then journals the failure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.encoding.stored import reading
+from ferrule.runs.journal.entry import Entry
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame
+    from ferrule.values.slot import Slot
+
+
+def close_frame(frame: Frame, slot: Slot, inside: Frame, *, failed: bool) -> Entry | None:
+    """Close the frame of a program that returned.
+
+    Returns its spending, to be journalled before the result; None if that is done already.
+    """
+    journal = frame.run.journal
+    journal.close_frame(inside.path, unfinished=failed)
+    if journal.take(slot.spent, "once", "spent") is not None:
+        return None
+    counted = inside.budget.spent() if inside.budget is not None else {}
+    return Entry(slot.spent, "once", "spent", counted)
+
+
+def recount(frame: Frame, slot: Slot) -> None:
+    """Count, in a replay, the spending of a program whose result came from the journal."""
+    journal = frame.run.journal
+    if not journal.has(slot.spent):  # not a program, or it was refused and did not run
+        return
+    entry = journal.take(slot.spent, "once", "spent")
+    if entry is not None and frame.budget is not None:
+        with reading(f"The spending at {slot} of the journal"):
+            frame.budget.spend(**entry.value)
+
+
+async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:
+    """Journal the model failures that plain Python caught here, so that a replay fails there, too.
+
+    The code has caught a failure when it goes on in the task or thread that saw it. Code in another
+    one may not know of it yet.
+    """
+    if not frame.failures:
+        return
+    here, failures = _task_or_thread(), frame.failures
+    caught: list[Entry] = []
+    frame.failures = []
+    for place, entry in failures:
+        if has_returned or place is here:
+            caught.append(entry)
+        else:
+            frame.failures.append((place, entry))
+    for entry in caught:
+        frame.check_alive()
+        await frame.run.journal.write(entry, blocks=blocks)
+
+
+def hand_up(frame: Frame) -> None:
+    """Pass the failures that a frame did not catch to the frame around it."""
+    failures, frame.failures, outer = frame.failures, None, frame.outer
+    if failures and outer is not None and outer.failures is not None:
+        here = _task_or_thread()
+        outer.failures += [(here, entry) for _, entry in failures]
+
+
+def _task_or_thread() -> Any:
+    import asyncio  # late: sync programs do not need it
+    import threading
+
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return threading.current_thread()

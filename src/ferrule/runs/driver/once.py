@@ -1,0 +1,196 @@
+"""Values that a run records once: the act `Once`, and `ferrule.once` in a `forward`.
+
+There are three forms, which differ in where the value is found in a replay:
+
+- A numbered act of a flow: at its position.
+- A value that is recorded only if it is true (`only_if_true`): by its name at the position of the
+  next act. It does not shift the numbers of the acts, as whether it is asked for at all may depend
+  on something outside the run, such as whether a server has changed.
+- A value that user code computes (`ferrule.once`, `runs_code`): by its name and its number. A new
+  version of a `forward` may compute one value more, in any place, without moving the others. Programs
+  that the code calls have a frame below this place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ferrule import settings
+from ferrule.concurrency import offload
+from ferrule.encoding.encode import is_exact
+from ferrule.errors import InputError, RunError, shown
+from ferrule.runs.driver.inner_programs import close_frame, hand_up, keep_caught, recount
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.limits import Budget
+from ferrule.runs.observers import cancellable
+from ferrule.runs.state import snapshot
+from ferrule.settings import Scope
+from ferrule.values.slot import Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+
+    from ferrule.acts import Once
+    from ferrule.runs.state import Frame
+    from ferrule.tools.definition.deps import ContextParameter
+
+T = TypeVar("T")
+
+
+async def answer_once(frame: Frame, act: Once) -> Any:
+    """Answer the act."""
+    if act.runs_code:
+        return await _run_code(frame, act.make, act.name)
+    if act.only_if_true:
+        return await _answer_if_true(frame, act)
+    slot = frame.slot()
+    entry = frame.run.journal.take(slot, "once", act.name)
+    frame.live = entry is None
+    if entry is None:
+        entry = Entry(slot, "once", act.name, act.make())
+        await frame.write(entry)
+    return entry.value
+
+
+async def _answer_if_true(frame: Frame, act: Once) -> Any:
+    journal, slot = frame.run.journal, Slot.of_value(frame.path, frame.acts, act.name)
+    if journal.replaying:
+        if journal.has(slot):
+            entry = journal.take(slot, "once", act.name)
+            return entry is not None and entry.value
+        if journal.ahead(frame.path, frame.acts) is not None:
+            return False
+    if act.waits and not frame.blocks:
+        value = await offload.in_worker_thread(act.make)
+    else:
+        value = act.make()
+    if value:
+        frame.live = True
+        await frame.write(Entry(slot, "once", act.name, value))
+    return value
+
+
+async def _run_code(
+    frame: Frame,
+    code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]],
+    name: str,
+) -> T:
+    """Call functions of the user in a frame of the run, and record the result."""
+    from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
+
+    blocks = frame.blocks
+
+    async def call(
+        function: Callable[..., Any],
+        *args: Any,
+        context: ContextParameter | None,
+        is_async: bool,
+        what: str,
+    ) -> Any:
+        settings.scope().frame.blocks = not is_async  # how the function itself waits
+        named: Mapping[str, Any] = {}
+        if context is not None:
+            args, named = with_context(frame, context, what, args, named)
+        work = partial(function, *args, **named)
+        if is_async:
+            return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
+        return work() if blocks else await offload.in_worker_thread(work)
+
+    def make() -> Any:
+        return offload.run_blocking(code(call)) if blocks else code(call)
+
+    here = settings.scope()
+    overrides = here.overrides
+    if frame.lm is not None:  # the model of this call, as for the program's tools
+        overrides = {**overrides, "lm": frame.lm}
+    frame.failures = []
+    try:
+        with settings.entered(Scope(overrides, here.frame, here.call)):
+            return await record(make, name, blocks=blocks, is_needed=True)
+    finally:
+        hand_up(frame)  # a `forward` around this program may catch them
+
+
+async def record(
+    make: Callable[[], Any],
+    name: str,
+    *,
+    blocks: bool,
+    is_needed: bool = False,
+) -> Any:
+    """Compute a value once in a run and record it: see `once`.
+
+    Args:
+        make: Computes the value.
+        name: Finds it in a replay, with its number among the values of this name.
+        blocks: Wait by blocking this thread, not on this event loop.
+        is_needed: The program cannot go on without the value, so a journal that goes on without
+            it belongs to another program.
+
+    """
+    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(
+            "The name of a value of `once` is a word of letters, digits, `_` and `-`; "
+            f"found {shown(name)}.",
+        )
+    frame: Frame | None = settings.scope().frame
+    if frame is None:
+        return await _made(make, blocks=blocks)
+    frame.check()
+    journal, slot = frame.run.journal, Slot(frame.numbered(f"once:{name}"))
+    entry = journal.take(slot, "once", name) if is_needed or journal.has(slot) else None
+    if entry is None:
+        entry = await _compute(frame, slot, make, name, blocks=blocks)
+    else:
+        recount(frame, slot)
+    return snapshot(entry.value)  # a copy, so that the program cannot change the record
+
+
+async def _compute(
+    frame: Frame,
+    slot: Slot,
+    make: Callable[[], Any],
+    name: str,
+    *,
+    blocks: bool,
+) -> Entry:
+    await keep_caught(frame, blocks=blocks)
+    # Until there is a value, programs that the function calls are replayed, as in a tool.
+    inside = frame.inner(slot.inside())
+    inside.budget, inside.failures = Budget(outer=frame.budget), []
+    here = settings.scope()
+    try:
+        with settings.entered(Scope(here.overrides, inside, here.call)):
+            value = await _made(make, blocks=blocks)
+        inside.failures = None  # the value replaces them
+    finally:
+        hand_up(inside)
+    # `failed`: it need not call the same programs again.
+    spent = close_frame(frame, slot, inside, failed=True)
+    if not is_exact(value):
+        raise RunError(
+            f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; "
+            f"found {shown(value)}.",
+        )
+    entry = Entry(slot, "once", name, snapshot(value))
+    frame.live = True
+    frame.check_alive()
+    if spent is not None and inside.children:
+        await frame.run.journal.write(spent, blocks=blocks)
+    await frame.run.journal.write(entry, blocks=blocks)
+    return entry
+
+
+async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
+    value = make()
+    if not hasattr(value, "__await__"):
+        return value
+    if blocks:
+        if hasattr(value, "close"):
+            value.close()  # else Python warns that it was never awaited
+        raise RunError(
+            f"`once` does not await what its function returned, {shown(value)}. "
+            "In an `aforward`, write `await ferrule.aonce(...)`.",
+        )
+    return await value

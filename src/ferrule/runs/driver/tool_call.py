@@ -1,0 +1,263 @@
+"""Execute one tool call: write down that it begins, run it, and write down its result.
+
+The start is durable before the tool runs, and the result before the program sees it. So if the
+process dies in between, the next execution knows that the call may have taken effect.
+
+A transactional tool gets a transaction of the run's store instead: its writes and its result are
+committed together, or not at all.
+"""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ferrule import events
+from ferrule.acts import Suspended
+from ferrule.concurrency import offload
+from ferrule.encoding.encode import is_masked
+from ferrule.errors import ConfirmationRequired, RunError, ToolError
+from ferrule.record import Record
+from ferrule.runs.driver.inner_programs import close_frame
+from ferrule.runs.journal.entry import Entry
+from ferrule.runs.observers import CallPlace, without_traces
+from ferrule.settings import Scope, run_in, scope
+from ferrule.tools.execution.run import arun_call, awaited_in, run_call
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
+from ferrule.values.calls.context import key_of
+
+if TYPE_CHECKING:
+    from ferrule.runs.state import Frame
+    from ferrule.values.slot import Slot
+
+
+class PlacedCall(Record):
+    """A checked call with its place in the run."""
+
+    slot: Slot
+    digest: str
+    """The digest of the call, made once: the tool and its arguments as text."""
+    checked: CheckedCall
+
+
+async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
+    """Run one call, and journal its start and its result."""
+    tool, journal = call.checked.tool, frame.run.journal
+    if tool.effect == "transactional":
+        work = partial(_transact, frame, call)
+        # The call holds the database, so a cancelled task waits for it.
+        return work() if frame.blocks else await offload.run_or_cancel(work)
+    inputs = None
+    if getattr(tool, "mcp", None) is not None:
+        from ferrule.runs.driver.elicitation import open_inputs  # late: few tools need it
+
+        inputs = await open_inputs(frame, call.slot, call.digest, call.checked)
+    start = _claim(frame, call)
+    if start is not None:
+        if inputs is None or inputs.task is None:
+            # Otherwise a server's task began in an earlier execution, and continues.
+            await journal.write(start, blocks=frame.blocks)
+        _report_start(frame, call)
+    result = await _perform(frame, _place_of(frame, call, inputs=inputs))
+    frame.check_alive()  # in the thread of an abandoned call: its result is discarded
+    await journal.write(Entry(call.slot, "result", call.digest, result), blocks=frame.blocks)
+    return report_result(frame, call, result)
+
+
+async def report_cancelled(
+    frame: Frame,
+    call: PlacedCall,
+    error: BaseException,
+) -> ToolResult:
+    """The result of a call whose tool raised `CancelledError` without being cancelled."""
+    result = failure(call.checked.call, error)
+    await frame.write(Entry(call.slot, "result", call.digest, result))
+    return report_result(frame, call, result)
+
+
+def report_result(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolResult:
+    """Send the result of a call to the observers, and return it."""
+    if frame.tell is not None:
+        frame.tell.inside(call.slot)(events.CallFinished(_as_observed(call), result))
+    if result.error is not None:
+        without_traces(result.error)
+    return result
+
+
+async def invoke_reconcile(
+    frame: Frame,
+    call: PlacedCall,
+    reconciling: CheckedCall,
+) -> ToolResult:
+    """Call the `reconcile=` of an interrupted call's tool."""
+    tell = None if frame.tell is None else frame.tell.inside(call.slot)
+    place = CallPlace(tell, call.checked.call.id or call.slot, frame.run.id, frame)
+    try:
+        return await _invoke(place, None, reconciling, blocks=frame.blocks)
+    finally:
+        place.over = True
+
+
+# -- one call
+
+
+def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
+    """Claim a call, once per execution. Returns its start, to be journalled before it runs.
+
+    The entry holds the effect, unless it is `once`, and the key, if the tool receives one. None for
+    a program that an earlier execution began: it continues where it stopped.
+    """
+    frame.check()
+    slot, checked, journal = call.slot, call.checked, frame.run.journal
+    tool = checked.tool
+    if tool.is_program and journal.has_begun(slot):
+        return None
+    journal.dispatch(slot)
+    value: dict[str, Any] | None = None
+    if tool.takes_context or tool.reconcile is not None:
+        key = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
+        value = {"key": key, "effect": tool.effect}
+    elif tool.effect != "once":
+        value = {"effect": tool.effect}
+    return Entry(slot, "begun", call.digest, value)
+
+
+async def _perform(frame: Frame, place: CallPlace) -> ToolResult:
+    """Run the tool at its place. If the tool is a program, it gets a frame below the call."""
+    slot, checked, database, inputs = place.slot, place.checked, place.db, place.inputs
+    inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
+    try:
+        if frame.budget is not None and inside is None:
+            checked = frame.budget.with_timeout(checked)
+        # A transaction has its own thread.
+        blocks = frame.blocks or database is not None
+        result = await _invoke(place, inside, checked, blocks=blocks)
+        if inside is not None:
+            spent = close_frame(frame, slot, inside, failed=result.is_error)
+            if spent is not None:
+                await frame.run.journal.write(spent, blocks=blocks)
+    except Suspended:
+        if inputs is None or inputs.wanted is None:
+            raise
+        raise Suspended(await inputs.record()) from None
+    except ConfirmationRequired as error:
+        if error.run is None:
+            raise
+        raise _cannot_wait(checked, error) from error
+    finally:
+        place.over = True
+        if database is not None:
+            database.end()
+    return result
+
+
+async def _invoke(
+    place: CallPlace,
+    inside: Frame | None,
+    checked: CheckedCall,
+    *,
+    blocks: bool,
+) -> ToolResult:
+    overrides, lm = scope().overrides, place.frame.lm
+    if lm is not None:
+        overrides = {**overrides, "lm": lm}
+    inner_scope = Scope(overrides, inside, place)
+    # A copy of the caller's context: variables that the tool sets are discarded after the call.
+    context = copy_context()
+    if blocks:
+        return context.run(run_in, inner_scope, run_call, checked)
+    return await awaited_in(context, context.run(run_in, inner_scope, arun_call, checked))
+
+
+def _place_of(
+    frame: Frame,
+    call: PlacedCall,
+    *,
+    db: Any = None,
+    inputs: Any = None,
+) -> CallPlace:
+    tell = None if frame.tell is None else frame.tell.inside(call.slot)
+    call_id = call.checked.call.id or call.slot
+    return CallPlace(
+        tell, call_id, frame.run.id, frame, call.slot, call.checked, db, inputs
+    )
+
+
+def _cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
+    """The error if a function called a program that waits.
+
+    To resume it, the function would have to run a second time.
+    """
+    name = checked.tool.name
+    return RunError(
+        f"`{name}` called the program `{error.run.program.name}`, which waits for a person "
+        f"({error.question!r}). A function cannot wait in its middle: its own code would run a "
+        "second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`.",
+    )
+
+
+# -- transactions
+
+
+class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches the caller
+    """The tool failed: its transaction must be rolled back."""
+
+    def __init__(self, result: ToolResult) -> None:
+        self.result = result
+
+
+def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
+    """Commit the tool's writes together with its result; if the tool fails, roll them back."""
+    from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
+
+    checked, journal = call.checked, frame.run.journal
+    sink = transactions(frame.run, checked.tool)
+    start = _claim(frame, call)
+    if start is not None:
+        journal.add(start)
+        _report_start(frame, call)
+
+    def work(connection: Any) -> Entry:
+        database = Database(connection)
+        place = _place_of(frame, call, db=database)
+        result = offload.run_blocking(_perform(frame, place))
+        if database.undone and not result.is_error:
+            result = failure(checked.call, ToolError(UNDONE))
+        if result.is_error:
+            raise _Undone(result)
+        if not database.is_used:
+            warn_unused(checked.tool.name, frame.run.id)
+        frame.check_alive()
+        entry = Entry(call.slot, "result", call.digest, result)
+        sink(entry)
+        return entry
+
+    try:
+        entry = sink.transact(work)
+    except _Undone as undone:
+        entry = Entry(call.slot, "result", call.digest, undone.result)
+        journal.add(entry)
+    else:
+        journal.entries.append(entry)  # the transaction has stored it
+    return report_result(frame, call, entry.value)
+
+
+# -- observers
+
+
+def _report_start(frame: Frame, call: PlacedCall) -> None:
+    if frame.tell is not None:
+        started = events.CallStarted(_as_observed(call), call.checked.tool)
+        frame.tell.inside(call.slot)(started)
+
+
+def _as_observed(call: PlacedCall) -> ToolCall:
+    """The call as observers see it: secrets masked, as in the journal."""
+    # The digest, which exists already, tells whether there are any.
+    checked = call.checked
+    if checked.arguments.secrets and is_masked(call.digest):
+        return checked.call.changed(args=checked.arguments.shown)
+    return checked.call
+
+

@@ -1,0 +1,182 @@
+"""`Slot`: the name of a place in a run, which is also its text in the journal.
+
+A run is a tree of frames: the program, the programs that it calls, the branches of a `gather`. A
+frame has a *path*, which is empty or ends in `/`; the acts of the frame are numbered from 0. So the
+same program with the same journal uses the same slots, in any process, at any time.
+
+========================  =======================================================================
+text                      place
+========================  =======================================================================
+`3`                       act 3 of the run's program
+`3.0`                     the first call, or the first question, of this act
+`3~compaction`            a value recorded before act 3, found by its name (`Once.only_if_true`)
+`once:now#0`              the first value that `ferrule.once` recorded as `now`
+`3.0.spent`               what the program inside the call `3.0` spent
+`3.0?`                    when the question `3.0` was asked
+`3.0??`                   the values with which it was shown
+`3.0?1`                   a person's decision on the call `3.0`, which a crash interrupted once
+`3.0?i1`, `3.0?i1.0`      the first questions of an MCP server during the call; one decision
+`3.0?t0`                  the task that an MCP server made of the call
+`qa:1f2e#0/3`             act 3 of the program `qa`, called with inputs of this digest
+`gather#0.1/3`            act 3 of the second branch of the first `gather`
+`3.0/qa/1`                act 1 of the program `qa`, called as a tool by the call `3.0`
+`migrated#0`              the first note on a changed program; not a place in it
+========================  =======================================================================
+"""
+
+from __future__ import annotations
+
+import re
+
+_LEADING_NUMBER = re.compile(r"[0-9]+")
+_CALL = re.compile(r"[0-9]+\.[0-9]+")
+_NOT_A_PROGRAM = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+")
+"""The segments of a path that name a call, a branch or a value, not a program."""
+_PAUSE = re.compile(r"\?[it][0-9]+")
+
+
+class Slot(str):
+    """A place in a run. See the table above."""
+
+    __slots__ = ()
+
+    # -- making
+
+    @classmethod
+    def of_act(cls, path: str, number: int) -> Slot:
+        """The slot of an act of the frame at `path`."""
+        return cls(f"{path}{number}")
+
+    @classmethod
+    def of_value(cls, path: str, number: int, name: str) -> Slot:
+        """The slot of a value that is recorded before this act, without a number of its own."""
+        return cls(f"{path}{number}~{name}")
+
+    @classmethod
+    def of_note(cls, number: int) -> Slot:
+        """The slot of a note on a changed program."""
+        return cls(f"migrated#{number}")
+
+    def item(self, number: int) -> Slot:
+        """The slot of one call of a batch, or of one of several questions."""
+        return Slot(f"{self}.{number}")
+
+    @property
+    def spent(self) -> Slot:
+        """The slot of what the program inside this call, or this value, spent."""
+        return Slot(f"{self}.spent")
+
+    @property
+    def asked_at(self) -> Slot:
+        """The slot of the time at which this question was asked."""
+        return Slot(f"{self}?")
+
+    @property
+    def shown_values(self) -> Slot:
+        """The slot of the values with which this question was shown."""
+        return Slot(f"{self}??")
+
+    def decision(self, starts: int) -> Slot:
+        """The slot of a decision on this call after `starts` interrupted starts."""
+        return Slot(f"{self}?{starts}")
+
+    def inputs(self, number: int) -> Slot:
+        """The slot of the questions with which an MCP server paused this call, counted from 1."""
+        return Slot(f"{self}?i{number}")
+
+    def task(self, number: int) -> Slot:
+        """The slot of the task that an MCP server made of this call."""
+        return Slot(f"{self}?t{number}")
+
+    def inside(self, program: str = "") -> str:
+        """The path of the frame below this place: of a program called as a tool, or of a value's function."""
+        return f"{self}/{program}/" if program else f"{self}/"
+
+    # -- reading
+
+    @property
+    def path(self) -> str:
+        """The path of the frame."""
+        return self[: self.rfind("/") + 1]
+
+    @property
+    def name(self) -> str:
+        """The last segment: the place inside its frame."""
+        return self[self.rfind("/") + 1 :]
+
+    def act_in(self, path: str) -> int:
+        """The number of the act that this belongs to in the frame at `path`; -1 if it is elsewhere."""
+        if not self.startswith(path) or "/" in self[len(path) :]:
+            return -1
+        number = _LEADING_NUMBER.match(self, len(path))
+        return int(number[0]) if number is not None else -1
+
+    @property
+    def act(self) -> int:
+        """The number of its act in its own frame; -1 for a value of `once` and for a note."""
+        return self.act_in(self.path)
+
+    @property
+    def is_question_time(self) -> bool:
+        """Whether this holds facts about a question, which no act asks for."""
+        return self.endswith("?")
+
+    @property
+    def call(self) -> Slot:
+        """The call or the question that this is about: `3.0` for `3.0?1`. Itself for any other."""
+        return Slot(self.partition("?")[0])
+
+    @property
+    def paused_call(self) -> Slot | None:
+        """The call that stopped here to ask a person, or that is a server's task; None for any other place."""
+        call, mark, number = self.rpartition("?")
+        return Slot(call) if mark and _PAUSE.fullmatch(mark + number) else None
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The numbers of the act and of the call: `3.10` comes after `3.9`, and `3.9?1` has the order of `3.9`."""
+        numbers = self.name.partition("?")[0].split(".")
+        return tuple(int(number) if number.isdigit() else -1 for number in numbers)
+
+    def is_below(self, slots: set[str]) -> bool:
+        """Whether this is inside one of these calls or values, or about one of these calls."""
+        if "?" in self and self.partition("?")[0] in slots:
+            return True
+        end = self.find("/")
+        while end >= 0:
+            if self[:end] in slots:
+                return True
+            end = self.find("/", end + 1)
+        return False
+
+
+# -- paths
+
+
+def child_path(path: str, key: str, number: int) -> str:
+    """The path of the item with this number of those with one key: a program and its inputs, a `gather`."""
+    return f"{path}{key}#{number}"
+
+
+def programs_in(path: str) -> list[str]:
+    """The names of the nested programs in a path, outermost first."""
+    return [segment.partition(":")[0] for segment in path.split("/") if is_program(segment)]
+
+
+def is_program(segment: str) -> bool:
+    """Whether a segment of a path names a program, not a call, a branch or a value."""
+    return bool(segment) and not _NOT_A_PROGRAM.fullmatch(segment)
+
+
+def is_call(segment: str) -> bool:
+    """Whether a segment of a path names a call: `3.0`."""
+    return _CALL.fullmatch(segment) is not None
+
+
+def innermost_call(path: str) -> str:
+    """The slot of the innermost call around a frame: `1.0` for `1.0/sub/`. Empty if none is around it."""
+    segments = path.split("/")
+    for last in range(len(segments) - 2, -1, -1):
+        if is_call(segments[last]):
+            return "/".join(segments[: last + 1])
+    return ""
