@@ -686,7 +686,7 @@ def test_a_journal_is_shown_in_words_with_a_legend(here: Path, capsys: Any) -> N
     waiting("r")
     said(capsys, "deny", "r", "--why", "too dear")
     shown = said(capsys, "show", "r")
-    assert re.search(r"^  1p +policy   ask pay$", shown, re.MULTILINE)
+    assert re.search(r"^  1~policy +policy   ask pay$", shown, re.MULTILINE)
     assert "4.0 is the first call of act 4" in shown
 
 
