@@ -322,9 +322,7 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
 def _asked_calls(frame: Frame) -> set[str | None]:
     """The ids of the calls in this frame that a person was asked about, without a decision yet."""
     run = frame.run
-    decided = {
-        entry.value.question_id for entry in run.journal.entries if entry.kind == "decision"
-    }
+    decided = {entry.value.question_id for entry in run.journal.entries if entry.kind == "decision"}
     return {
         question.call.id
         for question in run.asked

@@ -223,7 +223,9 @@ class Inputs:
             for position, (key, params) in enumerate(asked.questions.items())
         }
 
-    def _question(self, slot: Slot, params: Mapping[str, Any], expires_at: float | None) -> Question:
+    def _question(
+        self, slot: Slot, params: Mapping[str, Any], expires_at: float | None
+    ) -> Question:
         tool = self._checked.tool
         server, original = mcp_origin(tool)
         url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""

@@ -179,9 +179,7 @@ def _place_of(
 ) -> CallPlace:
     tell = None if frame.tell is None else frame.tell.inside(call.slot)
     call_id = call.checked.call.id or call.slot
-    return CallPlace(
-        tell, call_id, frame.run.id, frame, call.slot, call.checked, db, inputs
-    )
+    return CallPlace(tell, call_id, frame.run.id, frame, call.slot, call.checked, db, inputs)
 
 
 def _cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
@@ -259,5 +257,3 @@ def _as_observed(call: PlacedCall) -> ToolCall:
     if checked.arguments.secrets and is_masked(call.digest):
         return checked.call.changed(args=checked.arguments.shown)
     return checked.call
-
-

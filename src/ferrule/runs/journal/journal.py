@@ -127,9 +127,7 @@ class Journal:
         self.void_questions, self._index = set(), None
         for entry in self.entries:
             self._reread(entry)
-        self.once_names = frozenset(
-            entry.digest for entry in self.entries if entry.kind == "once"
-        )
+        self.once_names = frozenset(entry.digest for entry in self.entries if entry.kind == "once")
         self._leave_out_inner_answers()
         return self.replaying
 
@@ -190,9 +188,7 @@ class Journal:
             return entry
         result_id = entry.value.call_id if entry.kind == "result" else None
         is_same_call = call_id is not None and result_id == call_id
-        if not answers_act(
-            entry.kind, entry.digest, kind, digest, is_same_call=is_same_call
-        ):
+        if not answers_act(entry.kind, entry.digest, kind, digest, is_same_call=is_same_call):
             self._unread[slot] = entry
             self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
         if entry.digest != digest:
@@ -333,9 +329,7 @@ class Journal:
         return [
             (slot, starts[-1])
             for slot, starts in list(self._begun.items())
-            if slot not in done
-            and slot not in self._dispatched
-            and not Slot(slot).is_below(done)
+            if slot not in done and slot not in self._dispatched and not Slot(slot).is_below(done)
         ]
 
     # -- differences
