@@ -1,4 +1,7 @@
-"""`log_to`: events of runs as records of Python's `logging`. Names and numbers only: no message, argument, result or reason is logged."""
+"""`log_to`: events of runs as records of Python's `logging`.
+
+Records hold names and numbers only: no message, argument, result or reason is logged.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,17 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
     """
 
     def __init__(self, name: str = "ferrule", *, level: int | str = "INFO") -> None:
-        number = (
-            logging.getLevelNamesMapping().get(level.upper()) if isinstance(level, str) else level
-        )
+        number: Any = level
+        if isinstance(level, str):
+            number = logging.getLevelNamesMapping().get(level.upper())
         if not isinstance(number, int) or isinstance(number, bool):
             raise ConfigurationError(
                 f"`level` is a level of Python's logging, such as 'INFO'; found {shown(level)}.",
             )
         self._level = number
-        self._runs, self._models, self._tools = (
-            logging.getLogger(f"{name}.{part}") for part in ("runs", "models", "tools")
-        )
+        self._runs = logging.getLogger(f"{name}.runs")
+        self._models = logging.getLogger(f"{name}.models")
+        self._tools = logging.getLogger(f"{name}.tools")
         self._known: dict[str, _Segment] = {}
         self._logs: dict[type[events.Event], Callable[[Any], None]] = {
             events.RunStarted: self._run_started,
@@ -76,155 +79,105 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
         *values: Any,
         **fields: Any,
     ) -> None:
-        if level >= self._level and logger.isEnabledFor(level):
-            about = {"run_id": event.run_id, "path": event.path, **fields}
-            logger.log(
-                level,
-                text,
-                *values,
-                extra={name: value for name, value in about.items() if value is not None},
-            )
+        if level < self._level or not logger.isEnabledFor(level):
+            return
+        fields = {"run_id": event.run_id, "path": event.path, **fields}
+        extra = {name: value for name, value in fields.items() if value is not None}
+        logger.log(level, text, *values, extra=extra)
+
+    def _debug(
+        self, event: events.Event, logger: logging.Logger, text: str, *values: Any, **fields: Any
+    ) -> None:
+        self._log(event, logger, logging.DEBUG, text, *values, **fields)
+
+    def _info(self, event: events.Event, text: str, *values: Any, **fields: Any) -> None:
+        self._log(event, self._runs, logging.INFO, text, *values, **fields)
 
     # -- runs
-    # ----------------------------------------------------------------------------------------------------
 
     def _run_started(self, event: events.RunStarted) -> None:
         name = _name(event.program)
-        if event.run_id in self._known:
-            self._log(
-                event,
-                self._runs,
-                logging.DEBUG,
-                "%s begins in the run %s",
-                name,
-                event.run_id,
-                program=name,
-            )
+        if event.run_id in self._known:  # a program inside the run
+            text = "%s begins in the run %s"
+            self._debug(event, self._runs, text, name, event.run_id, program=name)
             return
         self._known[event.run_id] = _Segment(name, event.at, event.depth)
-        self._log(
-            event,
-            self._runs,
-            logging.INFO,
-            "The run %s of %s begins",
-            event.run_id,
-            name,
-            program=name,
-        )
+        self._info(event, "The run %s of %s begins", event.run_id, name, program=name)
 
     def _resumed(self, event: events.Resumed) -> None:
         name, steps = _name(event.program), len(event.trajectory.steps)
         self._known[event.run_id] = _Segment(name, event.at, event.depth, steps)
         text = "The run %s of %s resumes after %d steps"
-        self._log(
-            event,
-            self._runs,
-            logging.INFO,
-            text,
-            event.run_id,
-            name,
-            steps,
-            program=name,
-            steps=steps,
-        )
+        self._info(event, text, event.run_id, name, steps, program=name, steps=steps)
 
     def _run_finished(self, event: events.RunFinished) -> None:
         segment = self._known.get(event.run_id) or _Segment("", event.at, 0)
         if event.depth > segment.depth:
-            self._log(
-                event,
-                self._runs,
-                logging.DEBUG,
-                "A program in the run %s is %s",
-                event.run_id,
-                event.status,
-            )
+            text = "A program in the run %s is %s"
+            self._debug(event, self._runs, text, event.run_id, event.status)
             return
         self._known.pop(event.run_id, None)
-        seconds, tokens, cost = event.at - segment.began, segment.tokens, None
+        seconds = event.at - segment.began
+        tokens, cost = segment.tokens, None
         if isinstance(event.prediction, Prediction):
             usage = event.prediction.get_lm_usage()
             tokens, cost = usage.total_tokens, usage.cost
-        fields: dict[str, Any] = {
-            "status": event.status,
-            "steps": segment.steps,
-            "tokens": tokens,
-            "cost": cost,
-            "seconds": seconds,
-        }
-        fields |= {"program": segment.program, "error_type": _kind_of(event.error)}
-        status = (
-            event.status if event.error is None else f"{event.status} ({_kind_of(event.error)})"
-        )
-        text = "The run %s of %s is %s: %d steps, %d tokens, %.3f s"
-        self._log(
+        error_type = _kind_of(event.error)
+        status: str = event.status
+        if error_type is not None:
+            status = f"{status} ({error_type})"
+        self._info(
             event,
-            self._runs,
-            logging.INFO,
-            text,
+            "The run %s of %s is %s: %d steps, %d tokens, %.3f s",
             event.run_id,
             segment.program,
             status,
             segment.steps,
             tokens,
             seconds,
-            **fields,
+            status=event.status,
+            steps=segment.steps,
+            tokens=tokens,
+            cost=cost,
+            seconds=seconds,
+            program=segment.program,
+            error_type=error_type,
         )
 
     def _step_finished(self, event: events.StepFinished) -> None:
-        if (segment := self._known.get(event.run_id)) is not None:
+        segment = self._known.get(event.run_id)
+        if segment is not None:
             segment.steps += 1
 
     def _migrated(self, event: events.Migrated) -> None:
-        text = "The run %s continues with another version of its program"
-        self._log(event, self._runs, logging.INFO, text, event.run_id)
+        self._info(event, "The run %s continues with another version of its program", event.run_id)
 
     # -- models
-    # --------------------------------------------------------------------------------------------------
 
     def _model_called(self, event: events.ModelCalled) -> None:
         name = _name(event.lm)
-        self._log(
-            event,
-            self._models,
-            logging.DEBUG,
-            "%s is called",
-            name,
-            model=name,
-            attempt=event.attempt,
-        )
+        self._debug(event, self._models, "%s is called", name, model=name, attempt=event.attempt)
 
     def _model_answered(self, event: events.ModelAnswered) -> None:
         response = event.response
         if response is None:
             kind = _kind_of(event.error)
-            self._log(
-                event,
-                self._models,
-                logging.DEBUG,
-                "A model failed (%s)",
-                kind,
-                error_type=kind,
-            )
+            self._debug(event, self._models, "A model failed (%s)", kind, error_type=kind)
             return
         tokens = response.usage.total_tokens
-        if (segment := self._known.get(event.run_id)) is not None:
+        segment = self._known.get(event.run_id)
+        if segment is not None:
             segment.tokens += tokens
-        name = response.model or "A model"
-        fields: dict[str, Any] = {
-            "model": response.model,
-            "tokens": tokens,
-            "cost": response.cost,
-            "finish_reason": response.finish_reason,
-        }
-        self._log(
+        self._debug(
             event,
             self._models,
-            logging.DEBUG,
             "%s answered with %d tokens",
-            name,
+            response.model or "A model",
             tokens,
-            **fields,
+            model=response.model,
+            tokens=tokens,
+            cost=response.cost,
+            finish_reason=response.finish_reason,
         )
 
     def _attempt_failed(self, event: events.AttemptFailed) -> None:
@@ -232,30 +185,23 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
         self._log(event, self._models, logging.WARNING, text, event.attempt, attempt=event.attempt)
 
     # -- tools
-    # ---------------------------------------------------------------------------------------------------
 
     def _call_started(self, event: events.CallStarted) -> None:
-        name = event.call.name
-        self._log(
-            event,
-            self._tools,
-            logging.DEBUG,
-            "%s is called",
-            name,
-            tool=name,
-            call_id=event.call.id,
-        )
+        call = event.call
+        self._debug(event, self._tools, "%s is called", call.name, tool=call.name, call_id=call.id)
 
     def _call_finished(self, event: events.CallFinished) -> None:
-        name, failed = event.call.name, event.result.is_error
-        text = "%s failed" if failed else "%s returned"
-        fields: dict[str, Any] = {
-            "tool": name,
-            "call_id": event.call.id,
-            "is_error": failed,
-            "error_type": _kind_of(event.result.error),
-        }
-        self._log(event, self._tools, logging.DEBUG, text, name, **fields)
+        call, is_error = event.call, event.result.is_error
+        self._debug(
+            event,
+            self._tools,
+            "%s failed" if is_error else "%s returned",
+            call.name,
+            tool=call.name,
+            call_id=call.id,
+            is_error=is_error,
+            error_type=_kind_of(event.result.error),
+        )
 
 
 def _name(value: Any) -> str:
@@ -263,4 +209,6 @@ def _name(value: Any) -> str:
 
 
 def _kind_of(error: BaseException | None) -> str | None:
-    return type(error).__name__ if error is not None else None
+    if error is None:
+        return None
+    return type(error).__name__

@@ -26,16 +26,16 @@ _LITELLM = "litellm"
 
 
 class Prices:
-    """Prices of models that do not report their cost: `configure(prices=Prices())`. Needs `pip install 'ferrule[prices]'`.
+    """Prices of models that do not report their cost. Needs `pip install 'ferrule[prices]'`.
 
     ```python
     configure(prices=Prices())
-    configure(prices=Prices(extra={"my-model": (0.5, 2.0)}))  # US dollars per million tokens: input, output
+    configure(prices=Prices(extra={"my-model": (0.5, 2.0)}))
     ```
-    `extra` has prices of your own, by the name of the model with or without its provider; they come
-    first. The others are those of the installed genai-prices; `update=True` downloads newer ones
-    now and each hour, an address does so from there. An answer of an unknown model has no cost,
-    which is logged once for each model.
+    `extra` has prices of your own, by the name of the model with or without its provider, as
+    (input, output) in US dollars per million tokens; they come first. The others are those of the
+    installed genai-prices; `update=True` downloads newer ones now and each hour, an address does so
+    from there. An answer of an unknown model has no cost, which is logged once for each model.
     """
 
     @checks_keywords
@@ -53,7 +53,8 @@ class Prices:
         self._lock = threading.Lock()
         if not self._has_tables and (update or not self._extra):
             raise ConfigurationError(
-                "`Prices` needs genai-prices: pip install 'ferrule[prices]'. Without it, give all prices: `extra={...}`.",
+                "`Prices` needs genai-prices: pip install 'ferrule[prices]'. "
+                "Without it, give all prices: `extra={...}`."
             )
 
     def waits(self, response: Response, name: str) -> bool:
@@ -66,57 +67,53 @@ class Prices:
         )
 
     def cost_of(self, response: Response, name: str) -> float | None:
-        """The cost in US dollars of an answer of the model `name` that came now; None if it is unknown."""
-        own = self._own(response, name)
-        if own is not None:
-            return _own_cost(response.usage, own)
-        is_known = _is_listed(name)
-        cost = (
-            self._listed_cost(response, name) if is_known and response.usage.total_tokens else None
-        )
+        """The cost in US dollars of an answer of the model `name` that came now.
+
+        None if it is unknown.
+        """
+        prices = self._own(response, name)
+        if prices is not None:
+            return _own_cost(response.usage, prices)
+        is_listed = _is_listed(name)
+        cost = None
+        if is_listed and response.usage.total_tokens:
+            cost = self._listed_cost(response, name)
         if cost is None and name not in self._unknown:
             self._unknown.add(name)
-            _log.warning(
-                "The cost of %s is unknown: %s",
-                name,
-                _reason(response, is_listed=is_known),
-                extra={"model": name},
-            )
+            reason = _reason(response, is_listed=is_listed)
+            _log.warning("The cost of %s is unknown: %s", name, reason, extra={"model": name})
         return cost
 
     def _own(self, response: Response, name: str) -> tuple[float, float] | None:
-        names = (name, name.partition("/")[2], response.model)
-        return next((self._extra[each] for each in names if each in self._extra), None)
+        """The prices in `extra` of the model that was asked, or of the one that answered."""
+        without_provider = name.partition("/")[2]
+        for model in (name, without_provider, response.model):
+            if model in self._extra:
+                return self._extra[model]
+        return None
 
     def _listed_cost(self, response: Response, name: str) -> float | None:
-        tables, (provider, _, model) = self._load(), name.partition("/")
+        tables = self._load()
         if tables is None:
             return None
+        provider, _, model = name.partition("/")
         counts = tables.Usage(**_counts(response.usage))
-        context = _service_tier(response.raw)
-        for each in dict.fromkeys(
-            filter(None, (response.model, model)),
-        ):  # the name that was asked for may be an alias
+        # The name that was asked for may be an alias, so the one that answered comes first.
+        for candidate in dict.fromkeys(filter(None, (response.model, model))):
             try:
-                found = tables.calc_price(
+                priced = tables.calc_price(
                     counts,
-                    each,
+                    candidate,
                     provider_id=provider,
                     genai_request_timestamp=datetime.now(UTC),
-                    price_context=context,
+                    price_context=_service_tier(response.raw),
                 )
-            except (
-                LookupError,
-                ValueError,
-                TypeError,
-                ArithmeticError,
-            ):  # no such model; counts that do not fit its prices
-                continue
-            if (
-                found.model_price.input_mtok is not None
-                or found.model_price.output_mtok is not None
-            ):  # a subscription has neither
-                return float(found.total_price)
+            except (LookupError, ValueError, TypeError, ArithmeticError):
+                continue  # the model is unknown, or the counts do not fit its prices
+            prices = priced.model_price
+            is_subscription = prices.input_mtok is None and prices.output_mtok is None
+            if not is_subscription:
+                return float(priced.total_price)
         return None
 
     def _load(self) -> Any:
@@ -131,14 +128,18 @@ class Prices:
         return self._tables
 
     def _begin_updates(self, tables: Any) -> None:
-        updates = tables.UpdatePrices(
-            **({"url": self._update} if isinstance(self._update, str) else {}),
-        )
-        updates.start()
+        options: dict[str, str] = {}
+        if isinstance(self._update, str):
+            options["url"] = self._update
+        tables.UpdatePrices(**options).start()
 
     def __repr__(self) -> str:
-        update = f"update={self._update!r}" if self._update else ""
-        return f"Prices({', '.join(filter(None, (update, f'extra={self._extra!r}' if self._extra else '')))})"
+        options: list[str] = []
+        if self._update:
+            options.append(f"update={self._update!r}")
+        if self._extra:
+            options.append(f"extra={self._extra!r}")
+        return f"Prices({', '.join(options)})"
 
 
 def _checked(extra: Any) -> dict[str, tuple[float, float]]:
@@ -146,15 +147,22 @@ def _checked(extra: Any) -> dict[str, tuple[float, float]]:
         raise ConfigurationError(
             f"`extra` takes prices by the name of the model, found {shown(extra)}.",
         )
-    found = cast("Mapping[str, Any]", extra)
-    for name, prices in found.items():
-        pair = cast("tuple[Any, ...]", prices) if isinstance(prices, (tuple, list)) else ()
-        if len(pair) != 2 or not all(map(_is_price, pair)):
-            given = shown(cast("object", prices))
+    checked: dict[str, tuple[float, float]] = {}
+    for name, prices in cast("Mapping[str, Any]", extra).items():
+        if not _is_pair_of_prices(prices):
             raise ConfigurationError(
-                f"`extra[{name!r}]` takes US dollars a million tokens, as (input, output); found {given}.",
+                f"`extra[{name!r}]` takes US dollars per million tokens, as (input, output); "
+                f"found {shown(prices)}."
             )
-    return {name: (prices[0], prices[1]) for name, prices in found.items()}
+        checked[name] = (prices[0], prices[1])
+    return checked
+
+
+def _is_pair_of_prices(value: Any) -> bool:
+    if not isinstance(value, (tuple, list)):
+        return False
+    pair = cast("tuple[Any, ...]", value)
+    return len(pair) == 2 and all(map(_is_price, pair))
 
 
 def _is_price(value: Any) -> bool:
@@ -162,19 +170,22 @@ def _is_price(value: Any) -> bool:
 
 
 def _is_listed(name: str) -> bool:
-    """Whether a model is of a provider that the tables may know; an address is none, whatever its models are called."""
+    """Whether a model belongs to a provider that the tables may know.
+
+    The address of a server does not, whatever its models are called.
+    """
     provider, slash, _ = name.partition("/")
     return bool(slash) and (provider in PROVIDERS or provider == _LITELLM)
 
 
 def _own_cost(usage: Usage, prices: tuple[float, float]) -> float | None:
-    if not usage.total_tokens and any(prices):  # the provider told no tokens
+    if not usage.total_tokens and any(prices):  # the provider sent no counts
         return None
     return (usage.input_tokens * prices[0] + usage.output_tokens * prices[1]) / 1e6
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    """The counts by genai-prices' names, without those of 0; parts are no larger than their whole."""
+    """The counts by genai-prices' names, without zeros; no part is larger than its whole."""
     cached = min(usage.cached_tokens, usage.input_tokens)
     further = {
         "cache_read_tokens": cached,
@@ -187,8 +198,12 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 def _service_tier(raw: Any) -> dict[str, str] | None:
     """How fast the provider answered, which has its price (OpenAI's `service_tier`)."""
-    tier = cast("dict[str, Any]", raw).get("service_tier") if isinstance(raw, dict) else None
-    return {"service_tier": tier} if isinstance(tier, str) else None
+    if not isinstance(raw, dict):
+        return None
+    tier = cast("dict[str, Any]", raw).get("service_tier")
+    if not isinstance(tier, str):
+        return None
+    return {"service_tier": tier}
 
 
 def _reason(response: Response, *, is_listed: bool) -> str:
@@ -196,4 +211,7 @@ def _reason(response: Response, *, is_listed: bool) -> str:
         return "its answers come without counts of tokens."
     if not is_listed:
         return "it is not a model of a known provider. Set `Prices(extra={name: (input, output)})`."
-    return "genai-prices has no price for it. Set `Prices(extra={name: (input, output)})`, or `update=True`."
+    return (
+        "genai-prices has no price for it. "
+        "Set `Prices(extra={name: (input, output)})`, or `update=True`."
+    )

@@ -1,4 +1,4 @@
-"""What is used of `opentelemetry-api`. It is imported here alone, when an `OTel` is made."""
+"""The parts of `opentelemetry-api` that we use. Only this module imports it, for an `OTel`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def load_api() -> Any:
         from opentelemetry import _logs, baggage, context, metrics, trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
     except ImportError as error:
-        msg = "`OTel()` needs the OpenTelemetry API, which is not installed. Install it: `pip install 'ferrule[otel]'`."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(
+            "`OTel()` needs the OpenTelemetry API, which is not installed. Install it: "
+            "`pip install 'ferrule[otel]'`."
+        ) from error
     # The classes of the global providers before there is an SDK: the API has a public name for that
     # of spans only.
     proxy_meters = getattr(

@@ -21,141 +21,153 @@ _PORTS = {"http": 80, "https": 443}
 
 def about_model(lm: Any) -> dict[str, Any]:
     """What a sampler may look at: the operation, the provider, the model, the server."""
-    found: dict[str, Any] = {
-        names.OPERATION: "chat",
-        **about_name(str(getattr(lm, "name", type(lm).__name__))),
-    }
+    name = str(getattr(lm, "name", type(lm).__name__))
+    attributes: dict[str, Any] = {names.OPERATION: "chat", **about_name(name)}
     url = getattr(lm, "url", None)
     if isinstance(url, str):
         parts = urlsplit(url)
         if parts.hostname:
-            found[names.SERVER_ADDRESS] = parts.hostname
-            found[names.SERVER_PORT] = parts.port or _PORTS.get(parts.scheme, 443)
-    return found
+            attributes[names.SERVER_ADDRESS] = parts.hostname
+            attributes[names.SERVER_PORT] = parts.port or _PORTS.get(parts.scheme, 443)
+    return attributes
 
 
 def about_name(name: str) -> dict[str, Any]:
     """The provider and the model of a name such as `openai/gpt-5`."""
     provider, slash, model = name.partition("/")
+    if not slash:
+        model = name
     return {
         names.PROVIDER: names.PROVIDER_NAMES.get(provider, provider),
-        names.REQUEST_MODEL: model if slash else name,
+        names.REQUEST_MODEL: model,
     }
 
 
 def about_request(lm: Any, request: Request) -> dict[str, Any]:
     """The settings of a request: those of the call over those of the model."""
-    own: Any = getattr(lm, "settings", None)
-    settings: Mapping[str, Any] = (
-        {**own, **request.settings} if own and isinstance(own, Mapping) else request.settings
-    )
-    found: dict[str, Any] = {names.OUTPUT_TYPE: "json"} if request.shape is not None else {}
-    if settings:
-        for key, (name, kind) in names.SETTINGS.items():
-            value = settings.get(key)
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                found[name] = kind(value)
-        if isinstance(n := settings.get("n"), int) and n != 1:
-            found[names.CHOICE_COUNT] = n
-        stop = settings.get("stop")
-        if isinstance(stop, (str, list, tuple)):
-            found[names.STOP_SEQUENCES] = (
-                [stop]
-                if isinstance(stop, str)
-                else [str(each) for each in cast("Sequence[object]", stop)]
-            )
-    return found
+    attributes: dict[str, Any] = {}
+    if request.shape is not None:
+        attributes[names.OUTPUT_TYPE] = "json"
+    settings: Mapping[str, Any] = request.settings
+    model_settings: Any = getattr(lm, "settings", None)
+    if model_settings and isinstance(model_settings, Mapping):
+        settings = {**model_settings, **request.settings}
+    if not settings:
+        return attributes
+    for key, (name, kind) in names.SETTINGS.items():
+        value = settings.get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            attributes[name] = kind(value)
+    count = settings.get("n")
+    if isinstance(count, int) and count != 1:
+        attributes[names.CHOICE_COUNT] = count
+    stop = settings.get("stop")
+    if isinstance(stop, str):
+        attributes[names.STOP_SEQUENCES] = [stop]
+    elif isinstance(stop, (list, tuple)):
+        attributes[names.STOP_SEQUENCES] = [
+            str(sequence) for sequence in cast("Sequence[object]", stop)
+        ]
+    return attributes
 
 
 def about_answer(response: Response) -> dict[str, Any]:
-    """What an answer says of itself."""
+    """What an answer says about itself."""
+    attributes: dict[str, Any] = {}
+    if response.answered_by is not None:  # one of several models
+        attributes |= about_name(response.answered_by)
     usage = response.usage
-    found: dict[str, Any] = (
-        {} if response.answered_by is None else about_name(response.answered_by)
-    )  # one of several models
     if usage.total_tokens:
-        found[names.INPUT_TOKENS], found[names.OUTPUT_TOKENS] = (
-            usage.input_tokens,
-            usage.output_tokens,
-        )
+        attributes[names.INPUT_TOKENS] = usage.input_tokens
+        attributes[names.OUTPUT_TOKENS] = usage.output_tokens
         if usage.cached_tokens:
-            found[names.CACHE_READ_TOKENS] = usage.cached_tokens
+            attributes[names.CACHE_READ_TOKENS] = usage.cached_tokens
         if usage.cache_write_tokens:
-            found[names.CACHE_WRITE_TOKENS] = usage.cache_write_tokens
+            attributes[names.CACHE_WRITE_TOKENS] = usage.cache_write_tokens
         if usage.reasoning_tokens:
-            found[names.REASONING_TOKENS] = usage.reasoning_tokens
+            attributes[names.REASONING_TOKENS] = usage.reasoning_tokens
     if response.finish_reason is not None:
-        found[names.FINISH_REASONS] = [
-            response.finish_reason,
-            *(each.finish_reason or "" for each in response.others),
-        ]
+        other_reasons = [other.finish_reason or "" for other in response.others]
+        attributes[names.FINISH_REASONS] = [response.finish_reason, *other_reasons]
     if response.model is not None:
-        found[names.RESPONSE_MODEL] = response.model
+        attributes[names.RESPONSE_MODEL] = response.model
     if response.cost is not None:
-        found[names.COST] = response.cost
-    raw = response.raw
-    if raw is None:
-        return found
-    own_id: Any = (
-        cast("Any", raw).get("id", cast("Any", raw).get("responseId"))
-        if isinstance(raw, Mapping)
-        else getattr(raw, "id", None)
-    )  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if isinstance(own_id, str):
-        found[names.RESPONSE_ID] = own_id
-    return found
+        attributes[names.COST] = response.cost
+    response_id = _id_of(response.raw)
+    if isinstance(response_id, str):
+        attributes[names.RESPONSE_ID] = response_id
+    return attributes
+
+
+def _id_of(raw: Any) -> Any:
+    """The id that a provider gave its answer: decoded JSON of ours, or an object of a client."""
+    if isinstance(raw, Mapping):
+        answer = cast("Mapping[str, Any]", raw)
+        return answer.get("id", answer.get("responseId"))  # the latter is Gemini's
+    return getattr(raw, "id", None)
 
 
 def about_usage(spent: Sequence[float]) -> dict[str, Any]:
     """What a program spent; no cost if that of one answer is unknown, which is NaN."""
     if not spent:
         return {}
-    found: dict[str, Any] = {}
-    if spent[0] or spent[1]:
-        found[names.INPUT_TOKENS], found[names.OUTPUT_TOKENS] = int(spent[0]), int(spent[1])
-    if spent[2]:
-        found[names.CACHE_READ_TOKENS] = int(spent[2])
-    if not isnan(spent[3]):
-        found[names.COST] = spent[3]
-    return found
+    input_tokens, output_tokens, cached_tokens, cost = spent
+    attributes: dict[str, Any] = {}
+    if input_tokens or output_tokens:
+        attributes[names.INPUT_TOKENS] = int(input_tokens)
+        attributes[names.OUTPUT_TOKENS] = int(output_tokens)
+    if cached_tokens:
+        attributes[names.CACHE_READ_TOKENS] = int(cached_tokens)
+    if not isnan(cost):
+        attributes[names.COST] = cost
+    return attributes
 
 
 def about_tool(name: str, tool: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is the same for all calls of a tool; the method, too, by which an MCP server is called. First what metrics have as well."""
+    """What is the same for all calls of a tool: the attributes of metrics, and those of spans.
+
+    The latter include the former, and for a tool of an MCP server the method that calls it.
+    """
     is_remote = getattr(tool, "mcp", None) is not None
-    facts = {
+    on_metrics = {
         names.OPERATION: "execute_tool",
         names.TOOL_NAME: name,
         names.TOOL_TYPE: "extension" if is_remote else "function",
     }
-    found: dict[str, Any] = {**facts}
+    on_spans: dict[str, Any] = {**on_metrics}
     if is_remote:
-        found[names.MCP_METHOD] = "tools/call"
+        on_spans[names.MCP_METHOD] = "tools/call"
     if tool is not None:
-        found[names.TOOL_DESCRIPTION], found[names.EFFECT] = (
-            tool.declaration["function"].get("description", ""),
-            tool.effect,
-        )
-    return facts, found
+        on_spans[names.TOOL_DESCRIPTION] = tool.declaration["function"].get("description", "")
+        on_spans[names.EFFECT] = tool.effect
+    return on_metrics, on_spans
 
 
 def about_session(tool: Any) -> dict[str, Any]:
-    """The connection to the MCP server of a tool, read after each call: a call may have reconnected."""
+    """The connection to the MCP server of a tool, read after each call, which may reconnect."""
     caller = getattr(getattr(tool, "func", None), "caller", None)
-    found = {
+    session = {
         names.MCP_VERSION: getattr(caller, "protocol_version", None),
         names.MCP_SESSION: getattr(caller, "session_id", None),
     }
-    return {name: value for name, value in found.items() if isinstance(value, str) and value}
+    return {name: value for name, value in session.items() if isinstance(value, str) and value}
 
 
 def error_type(error: BaseException) -> str:
     """The class of an error; `timeout` for a tool's time limit."""
-    return "timeout" if isinstance(error, ToolTimeoutError) else type(error).__name__
+    if isinstance(error, ToolTimeoutError):
+        return "timeout"
+    return type(error).__name__
 
 
 def error_of_result(result: ToolResult) -> str | None:
-    """Why a call failed: the class of what its tool raised, `timeout`, or `tool_error` where the result is an error."""
+    """Why a call failed; None if it did not.
+
+    That is the class of what its tool raised, `timeout`, or `tool_error` if the tool returned an
+    error, as MCP servers do.
+    """
     if not result.is_error:
         return None
-    return "tool_error" if result.error is None else error_type(result.error)
+    if result.error is None:
+        return "tool_error"
+    return error_type(result.error)

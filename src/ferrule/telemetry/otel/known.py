@@ -1,4 +1,4 @@
-"""What is known of models, tools and programs: found once for each, as long as it lives."""
+"""`Known`: facts about models, tools and programs, worked out once for each of them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,40 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 V = TypeVar("V")
+_NOTHING = object()
 _MOST = 1000
-"""At most this many values are kept, since those of objects that are gone stay too. Then all are dropped, and found again when needed."""
+"""The most values that are kept: those of objects that are gone stay, too. Then all are dropped,
+and made again when they are needed."""
 
 
 class Known(Generic[V]):
-    """Values by objects, which may be unhashable or equal to others, and are not kept alive."""
+    """Values by the identity of objects, which may be unhashable or equal to others.
+
+    The objects are not kept alive. An id may be given to another object later, so that a weak
+    reference says whose value it is.
+    """
 
     def __init__(self) -> None:
         self._values: dict[int, tuple[Any, V]] = {}
 
     def get(self, of: Any) -> V | None:
-        """The value of this very object."""
-        found = self._values.get(id(of))
-        return found[1] if found is not None and found[0]() is of else None
+        """The value of this very object; None if there is none."""
+        reference, value = self._values.get(id(of), (_no_object, None))
+        if reference() is of:
+            return value
+        return None
 
     def put(self, of: Any, value: V) -> V:
-        """Set the value of an object, if it can be known again; returns the value."""
+        """Keep the value of an object, unless it takes no weak references; returns the value."""
         try:
-            found = ref(of)
-        except TypeError:  # without weak references
+            reference = ref(of)
+        except TypeError:
             return value
         if len(self._values) >= _MOST:
             self._values.clear()
-        self._values[id(of)] = found, value
+        self._values[id(of)] = reference, value
         return value
+
+
+def _no_object() -> object:
+    return _NOTHING

@@ -14,7 +14,6 @@ LATEST = "066d4a7f356f8600de6f10c42874626ab88692fb"
 """The commit of `semantic-conventions-genai` that `names="latest"` follows."""
 
 # -- spans
-# -----------------------------------------------------------------------------------------------------------
 
 OPERATION = "gen_ai.operation.name"
 AGENT_NAME = "gen_ai.agent.name"
@@ -63,7 +62,6 @@ SETTINGS = {
 STOP_SEQUENCES = "gen_ai.request.stop_sequences"
 
 # -- content
-# ---------------------------------------------------------------------------------------------------------
 
 INPUT_MESSAGES = "gen_ai.input.messages"
 OUTPUT_MESSAGES = "gen_ai.output.messages"
@@ -76,7 +74,6 @@ OPERATION_DETAILS = "gen_ai.client.inference.operation.details"
 """The event of a model call. It holds the content if spans must not."""
 
 # -- metrics
-# ---------------------------------------------------------------------------------------------------------
 
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105  a count of tokens
 TOKEN_MODALITY = "gen_ai.token.modality"  # noqa: S105
@@ -145,7 +142,6 @@ WAIT_BUCKETS = (1, 10, 60, 600, 3600, 21600, 86400, 604800)
 """Ours: a person may take a week."""
 
 # -- ferrule's own
-# ---------------------------------------------------------------------------------------------------
 
 RUN_ID = "ferrule.run.id"
 RUN_SEGMENT = "ferrule.run.segment"

@@ -1,4 +1,4 @@
-"""Questions, decisions, rules and answers that could not be used, as span events of the program around them."""
+"""Questions, decisions, rules and unusable answers, as span events of the program around them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,64 @@ if TYPE_CHECKING:
     from ferrule.telemetry.otel.spans import Spans
 
 ASKED = "asked_at"
-"""What is kept with a run: when each of its open questions was asked."""
+"""The note of a run that says when each of its open questions was asked."""
 WAITS = "waits"
-"""Kept with a run from its questions until it goes on: it is counted as one that waits."""
+"""The note of a run that waits for a person: it is in the count of those that wait."""
 
 
 class PersonEvents:
-    """Makes the span events. What was said, and by whom, is content."""
+    """Makes the span events. What people said, and who they are, is content."""
 
     def __init__(self, content: ContentAttributes | None) -> None:
         self._content = content
         self.metrics: Metrics | None = None
         self.receives: dict[type[Event], Callable[[Spans, Any], None]] = {
-            events.QuestionAsked: self._question_asked, events.Decided: self._decided,
-            events.RuleUsed: self._rule_used, events.AttemptFailed: self._attempt_failed,
-        }  # fmt: skip
+            events.QuestionAsked: self._question_asked,
+            events.Decided: self._decided,
+            events.RuleUsed: self._rule_used,
+            events.AttemptFailed: self._attempt_failed,
+        }
+
+    def _question_asked(self, spans: Spans, event: events.QuestionAsked) -> None:
+        question = event.question
+        run = spans.programs.get((event.run_id, event.root_id))
+        if run is not None:
+            run.asked.setdefault(question.id, event.at)
+            run.notes[ASKED] = json_text(run.asked)
+            run.notes[WAITS] = "1"
+        attributes = {
+            "ferrule.question.id": question.id,
+            "ferrule.question.kind": question.kind,
+            names.TOOL_NAME: question.call.name,
+        }
+        self._add_event(spans, event, "ferrule.question", attributes, text=question.text)
+
+    def _decided(self, spans: Spans, event: events.Decided) -> None:
+        decision = event.decision
+        attributes: dict[str, Any] = {
+            "ferrule.question.id": event.question.id,
+            "ferrule.decision.kind": decision.kind,
+            "ferrule.decision.via": decision.via.partition(":")[0],
+        }
+        run = spans.programs.get((event.run_id, event.root_id))
+        if run is not None and event.question.id in run.asked:
+            asked_at = run.asked.pop(event.question.id)
+            run.notes[ASKED] = json_text(run.asked)
+            waited_s = max(0.0, (decision.at or event.at) - asked_at)
+            attributes["ferrule.decision.waited_s"] = waited_s
+            if self.metrics is not None:
+                self.metrics.decided(event.question.kind, waited_s)
+        self._add_event(
+            spans, event, "ferrule.decision", attributes, by=decision.by, text=decision.text
+        )
+
+    def _rule_used(self, spans: Spans, event: events.RuleUsed) -> None:
+        attributes = {"ferrule.rule.verdict": event.verdict, names.TOOL_NAME: event.call.name}
+        self._add_event(spans, event, "ferrule.rule", attributes, text=event.rule)
+
+    def _attempt_failed(self, spans: Spans, event: events.AttemptFailed) -> None:
+        attributes = {names.ATTEMPT: event.attempt}
+        self._add_event(spans, event, "ferrule.attempt_failed", attributes, reason=event.reason)
 
     def _add_event(
         self,
@@ -42,60 +85,12 @@ class PersonEvents:
         **content: str,
     ) -> None:
         opened = spans.around(event)
-        if opened is not None and opened.span.is_recording():
-            texts = (
-                {}
-                if self._content is None
-                else {
-                    f"{name}.{key}": self._content.text(f"{name}.{key}", text)
-                    for key, text in content.items()
-                }
-            )
-            opened.span.add_event(
-                name,
-                {**attributes, **{key: text for key, text in texts.items() if text}},
-            )
-
-    def _question_asked(self, spans: Spans, event: events.QuestionAsked) -> None:
-        question = event.question
-        run = spans.programs.get((event.run_id, event.root_id))
-        if run is not None:
-            run.asked.setdefault(question.id, event.at)
-            run.notes[ASKED], run.notes[WAITS] = json_text(run.asked), "1"
-        about = {
-            "ferrule.question.id": question.id,
-            "ferrule.question.kind": question.kind,
-            names.TOOL_NAME: question.call.name,
-        }
-        self._add_event(spans, event, "ferrule.question", about, text=question.text)
-
-    def _decided(self, spans: Spans, event: events.Decided) -> None:
-        decision = event.decision
-        run = spans.programs.get((event.run_id, event.root_id))
-        about: dict[str, Any] = {
-            "ferrule.question.id": event.question.id, "ferrule.decision.kind": decision.kind,
-            "ferrule.decision.via": decision.via.partition(":")[0],
-        }  # fmt: skip
-        asked_at = run.asked.pop(event.question.id, None) if run is not None else None
-        if run is not None and asked_at is not None:
-            run.notes[ASKED] = json_text(run.asked)
-            about["ferrule.decision.waited_s"] = waited_s = max(
-                0.0,
-                (decision.at or event.at) - asked_at,
-            )
-            if self.metrics is not None:
-                self.metrics.decided(event.question.kind, waited_s)
-        self._add_event(spans, event, "ferrule.decision", about, by=decision.by, text=decision.text)
-
-    def _rule_used(self, spans: Spans, event: events.RuleUsed) -> None:
-        about = {"ferrule.rule.verdict": event.verdict, names.TOOL_NAME: event.call.name}
-        self._add_event(spans, event, "ferrule.rule", about, text=event.rule)
-
-    def _attempt_failed(self, spans: Spans, event: events.AttemptFailed) -> None:
-        self._add_event(
-            spans,
-            event,
-            "ferrule.attempt_failed",
-            {names.ATTEMPT: event.attempt},
-            reason=event.reason,
-        )
+        if opened is None or not opened.span.is_recording():
+            return
+        texts: dict[str, str] = {}
+        if self._content is not None:
+            for key, value in content.items():
+                text = self._content.text(f"{name}.{key}", value)
+                if text:
+                    texts[f"{name}.{key}"] = text
+        opened.span.add_event(name, {**attributes, **texts})
