@@ -1,1 +1,1 @@
-"""The protocols of chat front ends: encode a run's events for AG-UI and for Vercel's AI SDK, and read their requests."""
+"""A run's events for chat pages: AG-UI, and Vercel's AI SDK; and what their pages send."""

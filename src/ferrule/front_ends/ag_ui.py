@@ -38,7 +38,7 @@ _CANCELLED = "The person did not decide."
 
 
 class AGUI(FrontEnd):
-    """One request of an AG-UI client (a `RunAgentInput`, as JSON data), and the encoder of its response.
+    """One request of an AG-UI client, a `RunAgentInput` as JSON data; encodes its response.
 
     Without a request, it only encodes. Raises `InputError` for an invalid request.
     """
@@ -54,12 +54,11 @@ class AGUI(FrontEnd):
         self._messages = read_list(body, "messages", is_required=True)
         self.content, self.history = read_ag_ui(self._messages)
         for index, entry in enumerate(read_list(body, "resume")):
-            if str(entry.get("status")) not in {"resolved", "cancelled"} or not isinstance(
-                entry.get("interruptId"),
-                str,
-            ):
+            has_status = str(entry.get("status")) in {"resolved", "cancelled"}
+            if not has_status or not isinstance(entry.get("interruptId"), str):
                 raise InputError(
-                    f"`resume[{index}]` of an AG-UI request needs an `interruptId` and a `status`; found {shown(entry)}.",
+                    f"`resume[{index}]` of an AG-UI request needs an `interruptId` and a `status`; "
+                    f"found {shown(entry)}."
                 )
             self._put_answer(entry["interruptId"], entry)
             self.run_id = self.run_id or run_of(entry["interruptId"])
@@ -69,31 +68,30 @@ class AGUI(FrontEnd):
         if answer["status"] == "cancelled":
             return question.deny(_CANCELLED)
         if question.kind == "clarify":
-            said = (
-                cast("dict[str, Any]", payload).get("answer")
-                if isinstance(payload, dict)
-                else payload
-            )
-            return question.reply(
-                said if isinstance(said, str) else json_text(cast("object", payload)),
-            )
+            reply: Any = payload
+            if isinstance(payload, dict):
+                reply = cast("dict[str, Any]", payload).get("answer")
+            if not isinstance(reply, str):
+                reply = json_text(cast("object", payload))
+            return question.reply(reply)
         if question.kind == "input":
             return question.decide(payload)  # pyright: ignore[reportArgumentType]  it checks
         if isinstance(payload, bool):
             payload = {"approved": payload}
-        fields = cast("dict[str, Any]", payload) if isinstance(payload, dict) else {}
+        fields: dict[str, Any] = {}
+        if isinstance(payload, dict):
+            fields = cast("dict[str, Any]", payload)
         approved, edited = fields.get("approved"), fields.get("editedArgs")
         if not isinstance(approved, bool) or not isinstance(edited, dict | None):
             raise DecisionError(
-                f'The answer to an approval is {{"approved": true or false}}; found {shown(cast("object", payload))}.',
+                'The answer to an approval is {"approved": true or false}; '
+                f"found {shown(cast('object', payload))}."
             )
         if not approved:
             return question.deny(str(fields.get("reason") or ""))
-        return (
-            _edit(question, cast("dict[str, Any]", edited))
-            if edited is not None
-            else question.approve()
-        )
+        if edited is None:
+            return question.approve()
+        return _edit(question, cast("dict[str, Any]", edited))
 
     def _page(self) -> Page:
         return _Events(self.thread_id, self._request_id, self._messages)
@@ -105,36 +103,49 @@ class AGUI(FrontEnd):
 
 
 def _edit(question: Question, edited: dict[str, Any]) -> Decision:
-    """Decide with `editedArgs`, which replace all arguments; ones that the model omitted may stay omitted."""
+    """Decide with `editedArgs`, which replace all arguments.
+
+    Arguments that the model omitted may stay omitted.
+    """
     args = question.call.args
-    written = question.raw if question.raw is not None else args
+    written = args
+    if question.raw is not None:
+        written = question.raw
     missing = [name for name in args if name in written and name not in edited]
     if missing:
         raise DecisionError(
-            f"`editedArgs` replace all arguments of `{question.call.name}`; missing: {', '.join(missing)}.",
+            f"`editedArgs` replace all arguments of `{question.call.name}`; "
+            f"missing: {', '.join(missing)}."
         )
     changed = {
         name: value for name, value in edited.items() if name not in args or args[name] != value
     }
-    return question.edit(changed) if changed else question.approve()
+    if not changed:
+        return question.approve()
+    return question.edit(changed)
 
 
 class _Events(Page):
     """The events of one AG-UI run, and the messages of its conversation."""
 
-    def __init__(self, thread_id: str, request_id: str, given: list[dict[str, Any]]) -> None:
+    def __init__(
+        self, thread_id: str, request_id: str, client_messages: list[dict[str, Any]]
+    ) -> None:
         super().__init__()
         self._thread_id, self._request_id = thread_id, request_id
-        self._known_ids = {str(message.get("id")) for message in given} | {
-            f"{m.get('toolCallId')}/result" for m in given if m.get("role") == "tool"
-        }
-        """The ids of messages and results that the client already has. They are not sent again, but restated if they grew."""
-        self._messages: dict[str, tuple[dict[str, Any], list[str] | None]] = {
-            str(message.get("id")): (message, None)
-            for message in given
-            if message.get("role") != "activity"
-        }
-        """The messages of the conversation; those of this run come with the pieces of their text or of their call's arguments."""
+        self._known_ids: set[str] = set()
+        """The ids of messages and results that the client already has. They are not sent again, but
+        restated if they grew."""
+        self._messages: dict[str, tuple[dict[str, Any], list[str] | None]] = {}
+        """The messages of the conversation; those of this run come with the pieces of their text or
+        of their call's arguments."""
+        for message in client_messages:
+            key = str(message.get("id"))
+            self._known_ids.add(key)
+            if message.get("role") == "tool":
+                self._known_ids.add(f"{message.get('toolCallId')}/result")
+            if message.get("role") != "activity":
+                self._messages[key] = (message, None)
         self._is_stale = False
         """Whether the client's messages are out of date, and must be sent again as a whole."""
         self._at: float = 0.0
@@ -144,13 +155,14 @@ class _Events(Page):
         self._at = seconds
 
     def say(self, kind: str, /, **fields: Any) -> None:
-        super().say(kind, timestamp=int(self._at * 1000) if self._at else None, **fields)
+        timestamp_ms = None
+        if self._at:
+            timestamp_ms = int(self._at * 1000)
+        super().say(kind, timestamp=timestamp_ms, **fields)
 
     def begin(self) -> None:
-        self._thread_id, self._request_id = (
-            self._thread_id or self.run_id,
-            self._request_id or self.run_id,
-        )
+        self._thread_id = self._thread_id or self.run_id
+        self._request_id = self._request_id or self.run_id
         self.say(
             "RUN_STARTED",
             threadId=self._thread_id,
@@ -164,7 +176,9 @@ class _Events(Page):
             self._usage[model] = self._usage.get(model, Usage()) + event.response.usage
 
     def _agent(self, agent: str) -> str | None:
-        return f"{self.run_id}/{agent}" if agent else None
+        if not agent:
+            return None
+        return f"{self.run_id}/{agent}"
 
     def enter(self, agent: str, outer: str, call_id: str | None) -> None:
         ids = {
@@ -181,56 +195,45 @@ class _Events(Page):
         prediction: Any,
         questions: Iterable[Question],
     ) -> None:
-        own = self._agent(agent)
+        agent_id = self._agent(agent)
         if status == "waiting":
-            ids = [question_id(self.run_id, each) for each in questions]
-            self.say(
-                "SUBAGENT_FINISHED",
-                subagentRunId=own,
-                outcome={"type": "suspended", **({"interruptIds": ids} if ids else {})},
-            )
+            outcome: dict[str, Any] = {"type": "suspended"}
+            ids = [question_id(self.run_id, question) for question in questions]
+            if ids:
+                outcome["interruptIds"] = ids
+            self.say("SUBAGENT_FINISHED", subagentRunId=agent_id, outcome=outcome)
         elif status == "done":
-            self.say("SUBAGENT_FINISHED", subagentRunId=own, result=_outputs(prediction))
+            self.say("SUBAGENT_FINISHED", subagentRunId=agent_id, result=_outputs(prediction))
+        elif status == "failed":
+            self.say("SUBAGENT_ERROR", subagentRunId=agent_id, message="The agent has failed.")
         else:
-            self.say(
-                "SUBAGENT_ERROR",
-                subagentRunId=own,
-                message=f"The agent has {'failed' if status == 'failed' else 'been cancelled'}.",
-            )
+            message = "The agent has been cancelled."
+            self.say("SUBAGENT_ERROR", subagentRunId=agent_id, message=message)
 
     # -- messages
-    # -------------------------------------------------------------------------------------------------
 
     def _restate(self) -> None:
         if self._is_stale:
             self._is_stale = False
-            self.say(
-                "MESSAGES_SNAPSHOT",
-                messages=[_joined(*each) for each in self._messages.values()],
-            )
+            messages = [_joined(message, pieces) for message, pieces in self._messages.values()]
+            self.say("MESSAGES_SNAPSHOT", messages=messages)
 
     def open_text(self, text: ShownText) -> None:
         agent = self._agent(text.agent)
-        metadata = {"ferrule": {"field": text.name}} if text.name else None
+        metadata = None
+        if text.name:
+            metadata = {"ferrule": {"field": text.name}}
+        role = "assistant"
+        if text.name is None:
+            role = "reasoning"
         if text.id not in self._known_ids:
             self._restate()
+            ids = {"messageId": text.id, "subagentRunId": agent}
             if text.name is None:
-                self.say("REASONING_START", messageId=text.id, subagentRunId=agent)
-                self.say(
-                    "REASONING_MESSAGE_START",
-                    messageId=text.id,
-                    role="reasoning",
-                    subagentRunId=agent,
-                )
+                self.say("REASONING_START", **ids)
+                self.say("REASONING_MESSAGE_START", role=role, **ids)
             else:
-                self.say(
-                    "TEXT_MESSAGE_START",
-                    messageId=text.id,
-                    role="assistant",
-                    metadata=metadata,
-                    subagentRunId=agent,
-                )
-        role = "assistant" if text.name is not None else "reasoning"
+                self.say("TEXT_MESSAGE_START", role=role, metadata=metadata, **ids)
         self._keep(text.id, {"role": role, "metadata": metadata}, text.agent, text.pieces)
 
     def _keep(
@@ -241,15 +244,15 @@ class _Events(Page):
         pieces: list[str] | None = None,
     ) -> None:
         fields = {"id": key, **message, "subagentRunId": self._agent(agent)}
-        self._messages[key] = (
-            {name: value for name, value in fields.items() if value is not None},
-            pieces,
-        )
+        self._messages[key] = (_present(fields), pieces)
 
     def add_text(self, text: ShownText, piece: str) -> None:
-        if text.id not in self._known_ids:
-            kind = "REASONING_MESSAGE_CONTENT" if text.name is None else "TEXT_MESSAGE_CONTENT"
-            self.say(kind, messageId=text.id, delta=piece, subagentRunId=self._agent(text.agent))
+        if text.id in self._known_ids:
+            return
+        kind = "TEXT_MESSAGE_CONTENT"
+        if text.name is None:
+            kind = "REASONING_MESSAGE_CONTENT"
+        self.say(kind, messageId=text.id, delta=piece, subagentRunId=self._agent(text.agent))
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
         agent = self._agent(text.agent)
@@ -268,8 +271,8 @@ class _Events(Page):
             self._is_stale = True
 
     def _keep_call(self, call: ShownCall, arguments: list[str]) -> None:
-        made = {"id": call.id, "type": "function", "function": {"name": call.name}}
-        self._keep(call.id, {"role": "assistant", "toolCalls": [made]}, call.agent, arguments)
+        entry = {"id": call.id, "type": "function", "function": {"name": call.name}}
+        self._keep(call.id, {"role": "assistant", "toolCalls": [entry]}, call.agent, arguments)
 
     def open_call(self, call: ShownCall) -> None:
         self._restate()
@@ -292,9 +295,11 @@ class _Events(Page):
         self.say("TOOL_CALL_END", toolCallId=call.id, subagentRunId=self._agent(call.agent))
 
     def ready(self, call: ShownCall, checked: ToolCall) -> None:
-        if call.is_known and _is_cut_off(
-            *self._messages.get(call.id, ({}, [])),
-        ):  # the client lost its connection while they streamed
+        if not call.is_known:
+            return
+        message, pieces = self._messages.get(call.id, ({}, []))
+        # The arguments are cut off if the client lost its connection while they streamed.
+        if pieces is None and _is_cut_off(message):
             self._keep_call(call, [json_text(checked.args)])
             self._is_stale = True
 
@@ -303,32 +308,24 @@ class _Events(Page):
         if key in self._known_ids:
             return
         self._restate()
-        text = (
-            content
-            if isinstance(content, str)
-            else "".join(part.get("text", "") for part in content)
-        )
-        fields = {
-            "toolCallId": call.id,
-            "content": text,
-            "role": "tool",
-            "metadata": {"ferrule": {"isError": True}} if is_error else None,
-        }
+        text = content
+        if not isinstance(text, str):
+            text = "".join(part.get("text", "") for part in content)
+        metadata = None
+        if is_error:
+            metadata = {"ferrule": {"isError": True}}
+        fields = {"toolCallId": call.id, "content": text, "role": "tool", "metadata": metadata}
         self._keep(key, fields, call.agent)
         self.say("TOOL_CALL_RESULT", messageId=key, subagentRunId=self._agent(call.agent), **fields)
 
     def custom(self, name: str, value: Any, agent: str) -> None:
-        self.out.append(
-            {
-                "type": "CUSTOM",
-                "name": name,
-                "value": value,
-                **({"subagentRunId": self._agent(agent)} if agent else {}),
-            },
-        )
+        # `value` may be None, which `say` would leave out.
+        message: dict[str, Any] = {"type": "CUSTOM", "name": name, "value": value}
+        if agent:
+            message["subagentRunId"] = self._agent(agent)
+        self.out.append(message)
 
     # -- the end
-    # --------------------------------------------------------------------------------------------------
 
     def finish(
         self,
@@ -337,21 +334,18 @@ class _Events(Page):
         unsettled: list[str],
     ) -> None:
         self._restate()
+        outcome: dict[str, Any]
         result = None
-        match ending.status:
-            case "waiting":
-                outcome: dict[str, Any] = {
-                    "type": "interrupt",
-                    "interrupts": [self._interrupt(*each) for each in questions],
-                }
-            case "cancelled":
-                outcome = {"type": "cancelled"}
-            case _:
-                outcome = {
-                    "type": "success",
-                    **({"pendingToolCallIds": unsettled} if unsettled else {}),
-                }
-                result = _outputs(ending.prediction)
+        if ending.status == "waiting":
+            interrupts = [self._interrupt(question, call) for question, call in questions]
+            outcome = {"type": "interrupt", "interrupts": interrupts}
+        elif ending.status == "cancelled":
+            outcome = {"type": "cancelled"}
+        else:
+            outcome = {"type": "success"}
+            if unsettled:
+                outcome["pendingToolCallIds"] = unsettled
+            result = _outputs(ending.prediction)
         self.say(
             "RUN_FINISHED",
             threadId=self._thread_id,
@@ -365,12 +359,10 @@ class _Events(Page):
         self.say("RUN_ERROR", message=text, code=kind, usage=self._tokens())
 
     def _interrupt(self, question: Question, call: ShownCall) -> dict[str, Any]:
-        ends = question.expires_at
-        expires = (
-            datetime.fromtimestamp(min(ends, LAST_TIME), UTC).isoformat()
-            if ends is not None
-            else None
-        )
+        expires_at = None
+        if question.expires_at is not None:
+            ends = min(question.expires_at, LAST_TIME)
+            expires_at = datetime.fromtimestamp(ends, UTC).isoformat()
         facts = {
             "kind": question.kind,
             "tool": question.call.name,
@@ -378,55 +370,68 @@ class _Events(Page):
             "url": question.url or None,
         }
         interrupt = {
-            "id": question_id(self.run_id, question), "reason": _REASONS.get(question.kind, "tool_call"), "message": question.text,
-            "toolCallId": call.id, "responseSchema": _answer_schema(question), "expiresAt": expires,
+            "id": question_id(self.run_id, question),
+            "reason": _REASONS.get(question.kind, "tool_call"),
+            "message": question.text,
+            "toolCallId": call.id,
+            "responseSchema": _answer_schema(question),
+            "expiresAt": expires_at,
             "subagentRunId": self._agent(call.agent),
-            "metadata": {"ferrule": {name: fact for name, fact in facts.items() if fact is not None}},
-        }  # fmt: skip
-        return {name: value for name, value in interrupt.items() if value is not None}
+            "metadata": {"ferrule": _present(facts)},
+        }
+        return _present(interrupt)
 
     def _tokens(self) -> list[dict[str, Any]] | None:
-        return [
-            {
-                **({"model": model} if model else {}),
-                "inputTokens": usage.input_tokens, "outputTokens": usage.output_tokens, "totalTokens": usage.total_tokens,
-                **{name: count for name, count in (
-                    ("cachedInputTokens", usage.cached_tokens), ("cacheWriteInputTokens", usage.cache_write_tokens),
-                    ("reasoningTokens", usage.reasoning_tokens),
-                ) if count},
-            }
-            for model, usage in self._usage.items() if usage.total_tokens
-        ] or None  # fmt: skip
+        """What each model used; None if nothing is known."""
+        rows = [
+            _usage_row(model, usage) for model, usage in self._usage.items() if usage.total_tokens
+        ]
+        return rows or None
+
+
+def _usage_row(model: str, usage: Usage) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    if model:
+        row["model"] = model
+    row |= {
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": usage.total_tokens,
+    }
+    parts = {
+        "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+    }
+    return row | {name: count for name, count in parts.items() if count}
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _answer_schema(question: Question) -> Mapping[str, Any] | None:
-    if question.kind in {"clarify", "input"}:
-        return _CLARIFY if question.kind == "clarify" else question.form
-    edited = {
-        "editedArgs": {
+    if question.kind == "clarify":
+        return _CLARIFY
+    if question.kind == "input":
+        return question.form
+    properties: dict[str, Any] = {**_APPROVED}
+    if question.kind != "unknown":  # a call that may have run cannot be edited
+        properties["editedArgs"] = {
             "description": "Replaces all arguments of the call.",
             **(question.schema or {"type": "object"}),
-        },
-    }
-    properties = {
-        **_APPROVED,
-        **(edited if question.kind != "unknown" else {}),
-    }  # a call that may have run cannot be edited
+        }
     return {"type": "object", "properties": properties, "required": ["approved"]}
 
 
 def _outputs(prediction: Any) -> Any:
-    return (
-        form_of(prediction)["outputs"]
-        if isinstance(prediction, Prediction)
-        else prediction and form_of(prediction)
-    )
+    if isinstance(prediction, Prediction):
+        return form_of(prediction)["outputs"]
+    return prediction and form_of(prediction)
 
 
-def _is_cut_off(message: dict[str, Any], pieces: list[str] | None) -> bool:
+def _is_cut_off(message: dict[str, Any]) -> bool:
     """Whether the arguments of the call in a client's message are not valid JSON."""
-    if pieces is not None:
-        return False
     try:
         json.loads(message["toolCalls"][0]["function"]["arguments"])
     except (LookupError, TypeError, ValueError, RecursionError):

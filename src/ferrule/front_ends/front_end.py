@@ -1,4 +1,7 @@
-"""`FrontEnd`: reads one request of a chat page, and encodes its response. Each protocol is a subclass."""
+"""`FrontEnd`: reads one request of a chat page, and encodes its response.
+
+Each protocol is a subclass.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.errors import DecisionError, InputError, shown
+from ferrule.front_ends.messages import objects
 from ferrule.front_ends.narrator import Narrator
 from ferrule.front_ends.page import question_id, tool_call_id
 from ferrule.values.content.convert import content_text, read_content
@@ -20,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class FrontEnd:
-    """One request of a chat page. Call it with the events of a run to encode the response; see docs/how-to/running/front-ends.md."""
+    """One request of a chat page. Call it with the events of a run to encode the response.
+
+    docs/how-to/running/front-ends.md shows how a service uses it.
+    """
 
     via: ClassVar[str]
     """The name of the front end in the signatures of decisions."""
@@ -38,9 +45,9 @@ class FrontEnd:
         """Read a request.
 
         Args:
-            body: The request, as JSON data. With None, the object only encodes. error_text: Returns
-            the text for a run's error. By default it has only the class's name: an error's text may
-            be private.
+            body: The request, as JSON data. With None, the object only encodes.
+            error_text: Returns the text for a run's error. By default it has only the class's name:
+                an error's text may be private.
 
         """
         self.thread_id = ""
@@ -57,7 +64,7 @@ class FrontEnd:
         self._answers: dict[str, Any] = {}
         """The answers in the request, by the id of the question, or of its call on the page."""
         if body is not None:
-            if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]  from an unknown client
+            if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(f"A request is a JSON object; found {shown(body)}.")
             self._read(body)
 
@@ -72,27 +79,28 @@ class FrontEnd:
         Answers to other questions are left out, because a page may resend earlier ones. Raises
         `DecisionError` if none is left, and for an answer that does not fit its question.
         """
-        found: list[Decision] = []
+        decisions: list[Decision] = []
         for question in run.pending:
-            for key in (
+            program = question.path.strip("/")
+            keys = (
                 question_id(run.id, question),
-                tool_call_id(run.id, question.path.strip("/"), question.call.id),
-            ):
-                if key in self._answers:
-                    found.append(self._answer(question, self._answers[key]).signed(by, self.via))
-                    break
-        if self._answers and not found:
-            msg = f"The run {run.id} is not waiting for the questions that the request answers: they were decided, or are of another run."
-            raise DecisionError(msg)
-        return found
+                tool_call_id(run.id, program, question.call.id),
+            )
+            answers = [self._answers[key] for key in keys if key in self._answers]
+            if answers:
+                decision = self._answer(question, answers[0])
+                decisions.append(decision.signed(by, self.via))
+        if self._answers and not decisions:
+            raise DecisionError(
+                f"The run {run.id} is not waiting for the questions that the request answers: "
+                "they were decided, or belong to another run."
+            )
+        return decisions
 
     def __call__(self, events: AsyncIterable[Event] | Iterable[Event]) -> Chunks:
-        """Encode the response in chunks of text, for `async for`, or for `for` if the events support it."""
-        return Chunks(
-            events,
-            Narrator(self._page(), self._known_calls(), self._error_text),
-            self._last,
-        )
+        """Encode the response in chunks of text, for `async for`, or `for` if events allow it."""
+        narrator = Narrator(self._page(), self._known_calls(), self._error_text)
+        return Chunks(events, narrator, self._last)
 
     def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
         if self._answers.setdefault(key, answer) != answer:
@@ -101,7 +109,6 @@ class FrontEnd:
             )
 
     # -- what a protocol implements
-    # -----------------------------------------------------------------------------------
 
     def _read(self, body: Mapping[str, Any]) -> None:
         raise NotImplementedError
@@ -118,7 +125,10 @@ class FrontEnd:
 
 
 class Chunks:
-    """The encoded events, as an iterable. Stopping early closes the events, which cancels the run if they are its stream."""
+    """The encoded events, as an iterable.
+
+    Stopping early closes the events, which cancels the run if they are its stream.
+    """
 
     def __init__(
         self,
@@ -143,14 +153,14 @@ class Chunks:
             close = getattr(events, "close", None)
             if close is not None:
                 close()
-        yield from filter(None, [self._last])
+        if self._last:
+            yield self._last
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        events = (
-            aiter(self._events)
-            if isinstance(self._events, AsyncIterable)
-            else _stepped(self._events)
-        )
+        if isinstance(self._events, AsyncIterable):
+            events = aiter(self._events)
+        else:
+            events = _stepped(self._events)
         narrator = self._narrator
         try:
             async for event in events:
@@ -183,11 +193,10 @@ def _json(message: dict[str, Any]) -> str:
     text = json_text(message)
     if "\\ud" not in text:
         return text
-    plain = json.dumps(json.loads(text), ensure_ascii=False)  # joins surrogate pairs
-    return plain.encode("utf-16-le", "surrogatepass").decode(
-        "utf-16-le",
-        "replace",
-    )  # UTF-8 has no lone surrogates, and many readers refuse their escapes
+    # UTF-8 has no lone surrogates, and many readers refuse their escapes: pairs are joined, others
+    # replaced.
+    plain = json.dumps(json.loads(text), ensure_ascii=False)
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _kind_of(error: BaseException) -> str:
@@ -196,10 +205,10 @@ def _kind_of(error: BaseException) -> str:
 
 def read_text(body: Mapping[str, Any], name: str) -> str:
     """A field of a request that must be a non-empty text. Raises `InputError` otherwise."""
-    found = body.get(name)
-    if not isinstance(found, str) or not found:
-        raise InputError(f"`{name}` of a request is a text; found {shown(found)}.")
-    return found
+    text = body.get(name)
+    if not isinstance(text, str) or not text:
+        raise InputError(f"`{name}` of a request is a text; found {shown(text)}.")
+    return text
 
 
 def read_list(
@@ -209,13 +218,11 @@ def read_list(
     is_required: bool = False,
 ) -> list[dict[str, Any]]:
     """A field of a request that must be a list of objects. Raises `InputError` otherwise."""
-    found = body.get(name)
-    if found is None and not is_required:
+    value: Any = body.get(name)
+    if value is None and not is_required:
         return []
-    if not isinstance(found, list) or not all(
-        isinstance(each, dict) for each in cast("list[Any]", found)
-    ):
+    if not isinstance(value, list) or len(objects(value)) < len(cast("list[Any]", value)):
         raise InputError(
-            f"`{name}` of a request is a list of objects; found {shown(cast('object', found))}.",
+            f"`{name}` of a request is a list of objects; found {shown(cast('object', value))}."
         )
-    return cast("list[dict[str, Any]]", found)
+    return cast("list[dict[str, Any]]", value)

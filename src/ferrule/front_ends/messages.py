@@ -1,4 +1,4 @@
-"""Converts the messages of a page to a `History`: texts of the person and the model, calls, and their results.
+"""Converts the messages of a page to a `History`: texts, calls, and their results.
 
 System messages are left out: a page must not change the program's prompt. So are thoughts, texts of
 nested agents, calls without a result, and parts that do not exist in OpenAI's form.
@@ -22,70 +22,75 @@ MessageForm = dict[str, Any]
 def read_ag_ui(messages: list[MessageForm]) -> tuple[Any, History]:
     """The content of the last user message, and the history before it, from AG-UI messages."""
     results = {
-        each["toolCallId"]: each
-        for each in messages
-        if each.get("role") == "tool" and isinstance(each.get("toolCallId"), str)
+        message["toolCallId"]: message
+        for message in messages
+        if message.get("role") == "tool" and isinstance(message.get("toolCallId"), str)
     }
 
-    def spoken(message: MessageForm) -> Iterable[MessageForm]:
-        content = _content(message.get("content"), _ag_ui_part)
-        calls = [
-            each for each in objects(message.get("toolCalls")) if str(each.get("id")) in results
-        ]
-        if content or calls:
-            yield {
-                "role": "assistant",
-                "content": content,
-                **({"tool_calls": [_call(each) for each in calls]} if calls else {}),
-            }
-        for each in calls:
-            yield _result(
-                str(each["id"]),
-                _content(results[str(each["id"])].get("content"), _ag_ui_part),
-            )
+    def content_of(message: MessageForm) -> Any:
+        return _content(message.get("content"), _ag_ui_part)
 
-    own = [each for each in messages if not each.get("subagentRunId")]
-    return _split(own, lambda message: _content(message.get("content"), _ag_ui_part), spoken)
+    def spoken(message: MessageForm) -> Iterable[MessageForm]:
+        calls = [
+            call for call in objects(message.get("toolCalls")) if str(call.get("id")) in results
+        ]
+        yield from _assistant(content_of(message), [_call(call) for call in calls])
+        for call in calls:
+            call_id = str(call["id"])
+            yield _result(call_id, content_of(results[call_id]))
+
+    of_the_agent = [message for message in messages if not message.get("subagentRunId")]
+    return _split(of_the_agent, content_of, spoken)
 
 
 def read_ui_messages(messages: list[MessageForm]) -> tuple[Any, History]:
-    """The content of the last user message, and the history before it, from messages of Vercel's AI SDK."""
-    return _split(
-        messages,
-        lambda message: _content(message.get("parts"), _ui_part),
-        _spoken_in_steps,
-    )
+    """The content of the last user message, and the history before it, from Vercel's messages."""
+
+    def content_of(message: MessageForm) -> Any:
+        return _content(message.get("parts"), _ui_part)
+
+    return _split(messages, content_of, _spoken_in_steps)
 
 
 def _spoken_in_steps(message: MessageForm) -> Iterable[MessageForm]:
-    """Split an assistant message of the AI SDK, which holds all steps of a run, into the messages of each step."""
+    """Split an assistant message of the AI SDK into the messages of each step.
+
+    One such message holds all steps of a run.
+    """
     parts: list[MessageForm] = []
     calls: list[tuple[MessageForm, MessageForm]] = []
     for part in [*objects(message.get("parts")), {"type": "step-start"}]:
         if part.get("type") != "step-start":
             parts.append(part)
-            calls += [] if (made := _ui_call(part)) is None else [made]
+            call = _ui_call(part)
+            if call is not None:
+                calls.append(call)
             continue
-        content = _content(
-            [each for each in parts if not _facts(each, "providerMetadata").get("void")],
-            _ui_part,
-        )
-        if content or calls:
-            yield {
-                "role": "assistant",
-                "content": content,
-                **({"tool_calls": [call for call, _ in calls]} if calls else {}),
-            }
+        valid = [part for part in parts if not _facts(part, "providerMetadata").get("void")]
+        yield from _assistant(_content(valid, _ui_part), [call for call, _ in calls])
         yield from (result for _, result in calls)
         parts, calls = [], []
+
+
+def _assistant(content: Any, calls: list[MessageForm]) -> Iterable[MessageForm]:
+    """What the model said and called, unless it is nothing."""
+    message: MessageForm = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = calls
+    if content or calls:
+        yield message
 
 
 def _ui_call(part: MessageForm) -> tuple[MessageForm, MessageForm] | None:
     """A call and its result as messages; None for other parts, and for calls without a result."""
     kind, call_id = str(part.get("type")), part.get("toolCallId")
-    name = str(part.get("toolName")) if kind == "dynamic-tool" else kind.removeprefix("tool-")
-    is_call = kind == "dynamic-tool" or kind.startswith("tool-")
-    if not is_call or not isinstance(call_id, str) or _facts(part, "toolMetadata").get("agent"):
+    if kind == "dynamic-tool":
+        name = str(part.get("toolName"))
+    elif kind.startswith("tool-"):
+        name = kind.removeprefix("tool-")
+    else:
+        return None
+    if not isinstance(call_id, str) or _facts(part, "toolMetadata").get("agent"):
         return None
     match part.get("state"):
         case "output-available":
@@ -102,9 +107,8 @@ def _ui_call(part: MessageForm) -> tuple[MessageForm, MessageForm] | None:
 
 def _facts(part: MessageForm, name: str) -> MessageForm:
     """The metadata that ferrule wrote into a part."""
-    found = part.get(name)
-    own = cast("MessageForm", found).get("ferrule") if isinstance(found, dict) else None
-    return cast("MessageForm", own) if isinstance(own, dict) else {}
+    metadata = _object(part.get(name))
+    return _object(metadata.get("ferrule"))
 
 
 def _ui_part(part: MessageForm) -> MessageForm | None:
@@ -123,39 +127,42 @@ def _ui_part(part: MessageForm) -> MessageForm | None:
 
 def _split(
     messages: list[MessageForm],
-    said: Callable[[MessageForm], Any],
+    content_of: Callable[[MessageForm], Any],
     spoken: Callable[[MessageForm], Iterable[MessageForm]],
 ) -> tuple[Any, History]:
-    last = max(
-        (k for k, each in enumerate(messages) if each.get("role") == "user"),
-        default=len(messages),
-    )
+    """The content of the last message of the user, and what was said before it."""
+    last = len(messages)
+    for index, message in enumerate(messages):
+        if message.get("role") == "user":
+            last = index
     entries: list[MessageForm] = []
     for message in messages[:last]:
         if message.get("role") == "user":
-            entries.append({"role": "user", "content": said(message)})
+            entries.append({"role": "user", "content": content_of(message)})
         elif message.get("role") == "assistant":
             entries += spoken(message)
-    return (said(messages[last]) if last < len(messages) else ""), History(messages=entries)
+    content: Any = ""
+    if last < len(messages):
+        content = content_of(messages[last])
+    return content, History(messages=entries)
 
 
 def _call(call: MessageForm) -> MessageForm:
-    function = call.get("function")
-    made = cast("MessageForm", function) if isinstance(function, dict) else {}
-    return _tool_call(str(call["id"]), str(made.get("name")), made.get("arguments"))
+    function = _object(call.get("function"))
+    return _tool_call(str(call["id"]), str(function.get("name")), function.get("arguments"))
 
 
 def _tool_call(call_id: str, name: str, arguments: Any) -> MessageForm:
-    text = arguments if isinstance(arguments, str) else json_text(arguments or {})
+    text = arguments
+    if not isinstance(text, str):
+        text = json_text(arguments or {})
     try:
         is_object = isinstance(json.loads(text), dict)
     except (ValueError, RecursionError):
         is_object = False
-    return {
-        "id": call_id,
-        "type": "function",
-        "function": {"name": name, "arguments": text if is_object else "{}"},
-    }
+    if not is_object:
+        text = "{}"
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def _result(call_id: str, content: Any) -> MessageForm:
@@ -164,11 +171,15 @@ def _result(call_id: str, content: Any) -> MessageForm:
 
 def objects(value: Any) -> list[MessageForm]:
     """The objects in a list; none for any other value."""
-    return (
-        [each for each in cast("list[Any]", value) if isinstance(each, dict)]
-        if isinstance(value, list)
-        else []
-    )
+    if not isinstance(value, list):
+        return []
+    return [item for item in cast("list[Any]", value) if isinstance(item, dict)]
+
+
+def _object(value: Any) -> MessageForm:
+    if not isinstance(value, dict):
+        return {}
+    return cast("MessageForm", value)
 
 
 def _content(value: Any, read: Callable[[MessageForm], MessageForm | None]) -> Any:
@@ -179,35 +190,34 @@ def _content(value: Any, read: Callable[[MessageForm], MessageForm | None]) -> A
         raise InputError(
             f"The content of a message is a text or a list of parts; found {shown(value)}.",
         )
-    parts = [made for part in objects(cast("object", value)) if (made := read(part)) is not None]
-    return (
-        "".join(part["text"] for part in parts)
-        if all(part["type"] == "text" for part in parts)
-        else parts
-    )
+    parts = [part for part in map(read, objects(cast("object", value))) if part is not None]
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts
 
 
 def _ag_ui_part(part: MessageForm) -> MessageForm | None:
     if part.get("type") == "text":
         return {"type": "text", "text": str(part.get("text", ""))}
-    source = part.get("source")
-    found = cast("MessageForm", source) if isinstance(source, dict) else {}
-    address, kind = str(found.get("value", "")), str(found.get("mimeType", ""))
-    match found.get("type"):
-        case "data":
-            return _media(f"data:{kind};base64,{address}", kind)
-        case "url":
-            return _media(address, kind or {"image": "image/*"}.get(str(part.get("type")), ""))
-        case _:
-            return None
+    source = _object(part.get("source"))
+    address, kind = str(source.get("value", "")), str(source.get("mimeType", ""))
+    if source.get("type") == "data":
+        return _media(f"data:{kind};base64,{address}", kind)
+    if source.get("type") == "url":
+        if not kind and part.get("type") == "image":
+            kind = "image/*"
+        return _media(address, kind)
+    return None
 
 
 def _media(address: str, kind: str, name: str = "") -> MessageForm | None:
-    """An image, a sound or a document in OpenAI's form. None for other media, and for addresses outside the web."""
+    """An image, a sound or a document in OpenAI's form.
+
+    None for other media, and for addresses outside the web.
+    """
     head, _, inline = address.partition(";base64,")
-    if not address.startswith(("https://", "http://")) and not (
-        head.startswith("data:") and inline
-    ):
+    is_inline = head.startswith("data:") and bool(inline)
+    if not is_inline and not address.startswith(("https://", "http://")):
         return None
     if kind.startswith("audio") and inline:
         return {

@@ -1,4 +1,4 @@
-"""`Narrator`: turns the events of a run into the texts, thoughts, tool calls and questions that a chat page shows.
+"""`Narrator`: turns the events of a run into the texts, calls and questions that a page shows.
 
 A narrator serves one response, and is not thread-safe.
 """
@@ -49,7 +49,7 @@ class Narrator:
         error_text: Callable[[BaseException], str],
     ) -> None:
         self.raised: tuple[type[BaseException], ...] = (FerruleError,)
-        """Errors that iterating over the events may raise because the run failed: the page shows them."""
+        """Errors that the events may raise because the run failed: the page shows them."""
         self._page = page
         self._error_text = error_text
         self._known = set(known_calls)
@@ -59,11 +59,12 @@ class Narrator:
         self._outputs: dict[str, ShownText] = {}
         """The latest text of each output."""
         self._unshown: set[tuple[str, str | None]] = set()
-        """Texts that the page does not show, by model call and output: another program was already writing an output of this name."""
+        """Texts that the page does not show, by model call and output: another program was already
+        writing an output of this name."""
         self._calls: dict[str, ShownCall] = {}
         """Calls without a result, by id."""
         self._settled: dict[str, int] = {}
-        """How many calls with this id have had a result: some servers give every call the same id."""
+        """How many calls with this id have a result: some servers give every call the same id."""
         self._places: dict[str, str] = {}
         """The ids of calls on the page, by the path of the call."""
         self._agents: dict[str, None] = {}
@@ -89,39 +90,44 @@ class Narrator:
                 self.raised += (type(event.error),)
         else:
             self._ending = None  # a waiting run has resumed
-            agent = agent_path(event.path) if event.depth else ""
+            agent = ""
+            if event.depth:
+                agent = agent_path(event.path)
             if agent:
                 self._enter(agent, event.parent_id)
             self._tell(event, agent)
         return self._said()
 
     def end(self, error: BaseException | None = None) -> list[dict[str, Any]]:
-        """Return the messages that end the response; `error` is the exception that the events raised."""
-        if not self._is_over:
-            self._is_over = True
-            ending = self._ending
-            if ending is None or ending.status == "failed":
-                failure = (
-                    (ending.error if ending is not None else None)
-                    or error
-                    or FerruleError("The events ended before the run did.")
-                )
-                self._page.fail(self._error_text(failure), type(failure).__name__)
-            else:
-                if ending.status == "done":
-                    self._tell_outputs(ending.prediction)
-                self._close([*self._texts.values()])
-                self._end_calls(self._calls.values())
-                self._leave(reversed([*self._agents]), ending.status)
-                self._page.finish(ending, self._questions.values(), [*self._calls])
+        """Return the messages that end the response.
+
+        `error` is the exception that the events raised.
+        """
+        if self._is_over:
+            return self._said()
+        self._is_over = True
+        ending = self._ending
+        if ending is None:
+            self._fail(error or FerruleError("The events ended before the run did."))
+        elif ending.status == "failed":
+            self._fail(ending.error or error or FerruleError("The run failed."))
+        else:
+            if ending.status == "done":
+                self._tell_outputs(ending.prediction)
+            self._close([*self._texts.values()])
+            self._end_calls(self._calls.values())
+            self._leave(reversed([*self._agents]), ending.status)
+            self._page.finish(ending, self._questions.values(), [*self._calls])
         return self._said()
 
+    def _fail(self, error: BaseException) -> None:
+        self._page.fail(self._error_text(error), type(error).__name__)
+
     def _said(self) -> list[dict[str, Any]]:
-        said, self._page.out = self._page.out, []
-        return said
+        messages, self._page.out = self._page.out, []
+        return messages
 
     # -- events
-    # ---------------------------------------------------------------------------------------------------
 
     def _tell(self, event: Event, agent: str) -> None:
         program = event.path.rpartition("/")[0]
@@ -138,25 +144,18 @@ class Narrator:
                 self._close(self._texts_of(program))
                 self._page.step(agent)
             case events.ModelAnswered(response=response):
-                if (
-                    response is not None and response.reasoning and event.path not in self._asked
-                ):  # from a journal: no pieces came
+                is_replayed = event.path not in self._asked  # from a journal: no pieces came
+                if is_replayed and response is not None and response.reasoning:
                     self._add(event.path, program, None, response.reasoning, agent)
                 self._end_calls(self._calls_of(program))
                 self._page.answered(event)
             case events.AttemptFailed():
-                self._close(self._texts_of(program), is_void=True)
-                for call in self._calls_of(program):
-                    if not call.is_ready:
-                        self._end_calls([call])
-                        self._settle(call, UNUSED, is_error=True)
+                self._discard_attempt(program)
             case events.StepFinished(step=step):
-                self._close(
-                    self._texts_of(program),
-                    is_void=any(result.is_fault for result in step.results),
-                )
-                for made, result in zip(step.calls, step.results, strict=False):
-                    call = self._calls.get(self._shown_id(program, made.id))
+                is_void = any(result.is_fault for result in step.results)
+                self._close(self._texts_of(program), is_void=is_void)
+                for tool_call, result in zip(step.calls, step.results, strict=False):
+                    call = self._calls.get(self._shown_id(program, tool_call.id))
                     if call is not None:
                         self._settle(call, result_content(result), is_error=result.is_error)
             case events.Custom(name=name, payload=payload):
@@ -168,42 +167,38 @@ class Narrator:
                     self._leave([event.path], event.status, event.prediction)
             case events.RunStarted(program=root) | events.Resumed(program=root) if not event.depth:
                 plan = plan_of(root)
-                self._fields = plan.outputs if plan is not None else None
+                self._fields = None
+                if plan is not None:
+                    self._fields = plan.outputs
             case _:
                 self._tell_call(event, program, agent)
 
+    def _discard_attempt(self, program: str) -> None:
+        """The answer could not be used: another one follows."""
+        self._close(self._texts_of(program), is_void=True)
+        for call in self._calls_of(program):
+            if not call.is_ready:
+                self._end_calls([call])
+                self._settle(call, UNUSED, is_error=True)
+
     def _tell_call(self, event: Event, program: str, agent: str) -> None:
         match event:
-            case events.CallRefused(call=made, result=result) if made.name not in _HIDDEN_CALLS:
-                self._settle(
-                    self._ready(program, made, agent),
-                    result_content(result),
-                    is_error=result.is_error,
-                )
-            case events.CallStarted(call=made):
+            case events.CallRefused(call=tool_call, result=result):
+                if tool_call.name not in _HIDDEN_CALLS:
+                    call = self._ready(program, tool_call, agent)
+                    self._settle(call, result_content(result), is_error=result.is_error)
+            case events.CallStarted(call=tool_call):
                 self._close(self._texts_of(program))
-                self._places[event.path] = self._ready(program, made, agent).id
-            case events.CallFinished(call=made, result=result):
-                self._leave(
-                    [
-                        agent
-                        for agent in reversed([*self._agents])
-                        if agent.startswith(f"{event.path}/")
-                    ],
-                    "done",
-                )
-                self._settle(
-                    self._ready(program, made, agent),
-                    result_content(result),
-                    is_error=result.is_error,
-                )
+                self._places[event.path] = self._ready(program, tool_call, agent).id
+            case events.CallFinished(call=tool_call, result=result):
+                inside = [agent for agent in self._agents if agent.startswith(f"{event.path}/")]
+                self._leave(reversed(inside), "done")
+                call = self._ready(program, tool_call, agent)
+                self._settle(call, result_content(result), is_error=result.is_error)
             case events.CallProgress(call_id=call_id, message=message, done=done, total=total):
                 shown_id = self._places.get(event.path) or self._shown_id(program, call_id)
-                self._page.custom(
-                    "progress",
-                    {"toolCallId": shown_id, "message": message, "done": done, "total": total},
-                    agent,
-                )
+                value = {"toolCallId": shown_id, "message": message, "done": done, "total": total}
+                self._page.custom("progress", value, agent)
             case events.QuestionAsked(question=question):
                 program = question.path.strip("/")
                 self._close(self._texts_of(program))
@@ -220,71 +215,61 @@ class Narrator:
             case events.TextDelta(text=text):
                 self._add(event.path, program, "", text, agent)
             case events.FieldDelta(field=name, text=text):
-                if name not in _HIDDEN_FIELDS and (
-                    agent or self._fields is None or name in self._fields
-                ):
+                is_output = bool(agent) or self._fields is None or name in self._fields
+                if is_output and name not in _HIDDEN_FIELDS:
                     self._add(event.path, program, name, text, agent)
             case events.ThoughtDelta(text=text):
                 self._add(event.path, program, None, text, agent)
-            case events.CallDelta(name=name, tool_call_id=call_id):
-                if (
-                    call_id and name and name not in _HIDDEN_CALLS
-                ):  # otherwise it is shown when the call starts
-                    self._close_thoughts(program)
-                    shown_id = self._shown_id(program, call_id)
-                    call = self._calls.get(shown_id) or self._open(
-                        shown_id,
-                        program,
-                        call_id,
-                        name,
-                        agent,
-                        number=event.index,
-                    )
-                    if (
-                        call.streams
-                        and call.number == event.index
-                        and event.text
-                        and not call.is_known
-                    ):
-                        self._page.add_arguments(call, event.text)
+            case events.CallDelta():
+                self._tell_call_piece(event, program, agent)
+
+    def _tell_call_piece(self, event: events.CallDelta, program: str, agent: str) -> None:
+        name, call_id = event.name, event.tool_call_id
+        if not call_id or not name or name in _HIDDEN_CALLS:
+            return  # a call without an id is shown when it starts
+        self._close_thoughts(program)
+        shown_id = self._shown_id(program, call_id)
+        call = self._calls.get(shown_id)
+        if call is None:
+            call = self._open(shown_id, program, call_id, name, agent, number=event.index)
+        is_next = call.streams and call.number == event.index
+        if is_next and event.text and not call.is_known:
+            self._page.add_arguments(call, event.text)
 
     # -- texts
-    # ----------------------------------------------------------------------------------------------------
 
     def _add(self, path: str, program: str, name: str | None, text: str, agent: str) -> None:
-        is_output = bool(name) and not agent  # its id is the same, streamed or read from a journal
-        key = (
-            f"{self._run_id}#{name}"
-            if is_output
-            else f"{self._run_id}/{path}#{'thoughts' if name is None else name or 'text'}"
-        )
-        found = self._texts.get(key)
-        if (path, name) in self._unshown or (found is not None and found.program != program):
+        is_output = bool(name) and not agent
+        key = self._text_id(path, name, is_output=is_output)
+        shown_text = self._texts.get(key)
+        is_of_another = shown_text is not None and shown_text.program != program
+        if is_of_another or (path, name) in self._unshown:
             self._unshown.add((path, name))
             return
-        if found is None:
+        if shown_text is None:
             if name is not None:
                 self._close_thoughts(program)
-            found = ShownText(key, program, agent, name)
+            shown_text = ShownText(key, program, agent, name)
             if name and is_output:
                 self._replace(name)
-                self._outputs[name] = found
-            self._texts[key] = found
-            self._page.open_text(found)
-        found.pieces.append(text)
-        self._page.add_text(found, text)
+                self._outputs[name] = shown_text
+            self._texts[key] = shown_text
+            self._page.open_text(shown_text)
+        shown_text.pieces.append(text)
+        self._page.add_text(shown_text, text)
+
+    def _text_id(self, path: str, name: str | None, *, is_output: bool) -> str:
+        if is_output:  # the same id, whether it is streamed or read from a journal
+            return f"{self._run_id}#{name}"
+        if name is None:
+            return f"{self._run_id}/{path}#thoughts"
+        return f"{self._run_id}/{path}#{name or 'text'}"
 
     def _texts_of(self, program: str) -> list[ShownText]:
         return [text for text in self._texts.values() if text.program == program]
 
     def _close_thoughts(self, program: str) -> None:
-        self._close(
-            [
-                text
-                for text in self._texts.values()
-                if text.program == program and text.name is None
-            ],
-        )
+        self._close([text for text in self._texts_of(program) if text.name is None])
 
     def _close(self, texts: Iterable[ShownText], *, is_void: bool = False) -> None:
         for text in texts:
@@ -301,24 +286,22 @@ class Narrator:
 
     def _tell_outputs(self, prediction: Any) -> None:
         """Show outputs that were not streamed, or whose value differs from the streamed text."""
-        for name, value in prediction.items() if isinstance(prediction, Prediction) else ():
-            latest = self._outputs.get(name)
-            is_shown = latest is not None and (
-                not isinstance(value, str) or "".join(latest.pieces).strip() == value.strip()
-            )
-            text = value if isinstance(value, str) else json_text(form_of(value))
-            if (
-                is_shown or not text or isinstance(value, Type)
-            ):  # an image, for example, is in the result
+        if not isinstance(prediction, Prediction):
+            return
+        for name, value in prediction.items():
+            if isinstance(value, Type):  # an image, for example, is in the result
                 continue
-            self._close(
-                [each for each in (latest,) if each is not None and each.id in self._texts],
-                is_void=True,
-            )
+            text = value
+            if not isinstance(text, str):
+                text = json_text(form_of(value))
+            latest = self._outputs.get(name)
+            if not text or (latest is not None and _is_shown(latest, value)):
+                continue
+            if latest is not None and latest.id in self._texts:
+                self._close([latest], is_void=True)
             self._add("", "", name, text, "")
 
     # -- calls and questions
-    # ----------------------------------------------------------------------------------------
 
     def _open(
         self,
@@ -331,18 +314,11 @@ class Narrator:
         number: int | None = None,
     ) -> ShownCall:
         is_known = shown_id in self._known
-        made = self._calls[shown_id] = ShownCall(
-            shown_id,
-            program,
-            agent,
-            name,
-            call_id,
-            number,
-            is_known=is_known,
-        )
-        if not made.is_known:
-            self._page.open_call(made)
-        return made
+        call = ShownCall(shown_id, program, agent, name, call_id, number, is_known=is_known)
+        self._calls[shown_id] = call
+        if not call.is_known:
+            self._page.open_call(call)
+        return call
 
     def _calls_of(self, program: str) -> list[ShownCall]:
         return [call for call in self._calls.values() if call.program == program]
@@ -354,18 +330,18 @@ class Narrator:
                 if not call.is_known:
                     self._page.end_arguments(call)
 
-    def _ready(self, program: str, made: ToolCall, agent: str) -> ShownCall:
-        """Show a call with its arguments. If the page has it from an earlier response, it is not sent again."""
-        shown_id = self._shown_id(program, made.id)
+    def _ready(self, program: str, tool_call: ToolCall, agent: str) -> ShownCall:
+        """Show a call with its arguments, unless the page has it from an earlier response."""
+        shown_id = self._shown_id(program, tool_call.id)
         call = self._calls.get(shown_id)
         if call is None:
-            call = self._open(shown_id, program, made.id, made.name, agent)
+            call = self._open(shown_id, program, tool_call.id, tool_call.name, agent)
             if not call.is_known:
-                self._page.add_arguments(call, json_text(made.args))
+                self._page.add_arguments(call, json_text(tool_call.args))
         self._end_calls([call])
         if not call.is_ready:
             call.is_ready = True
-            self._page.ready(call, made)
+            self._page.ready(call, tool_call)
         return call
 
     def _settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
@@ -380,23 +356,23 @@ class Narrator:
     def _shown_id(self, program: str, call_id: str | None) -> str:
         base = tool_call_id(self._run_id, program, call_id)
         count = self._settled.get(base, 0)
-        return f"{base}~{count + 1}" if count else base
+        if not count:
+            return base
+        return f"{base}~{count + 1}"
 
     def _decide(self, question: Question, decision: Decision, agent: str) -> None:
         self._questions.pop(question.id, None)
         if decision.via.startswith(("grant:", "policy")):
             return  # the page did not get the question
         program = question.path.strip("/")
-        self._known.add(
-            self._shown_id(program, question.call.id),
-        )  # the page got the question, here or in an earlier response
+        # The page has the question, from this response or an earlier one.
+        self._known.add(self._shown_id(program, question.call.id))
         call = self._ready(program, question.call, agent)
         if decision.kind == "deny":
             self._forget(call)
             self._page.deny(call, decision.text)
 
     # -- agents
-    # -----------------------------------------------------------------------------------------------------
 
     def _enter(self, agent: str, parent_id: str) -> None:
         if agent in self._agents:
@@ -406,21 +382,23 @@ class Narrator:
         if outer:
             self._enter(outer, "")
         self._agents[agent] = None
-        call_id = self._places.get(place) or (
-            tool_call_id(self._run_id, place.rpartition("/")[0], parent_id) if parent_id else None
-        )
+        call_id = self._places.get(place)
+        if call_id is None and parent_id:
+            call_id = tool_call_id(self._run_id, place.rpartition("/")[0], parent_id)
         self._page.enter(agent, outer, call_id)
 
     def _leave(self, agents: Iterable[str], status: str, prediction: Any = None) -> None:
         for agent in agents:
-            self._close(
-                [text for text in self._texts.values() if text.agent == agent],
-            )  # events from a journal do not end them
+            # Events from a journal do not end texts and calls.
+            self._close([text for text in self._texts.values() if text.agent == agent])
             self._end_calls([call for call in self._calls.values() if call.agent == agent])
             del self._agents[agent]
-            self._page.leave(
-                agent,
-                status,
-                prediction,
-                [question for question, call in self._questions.values() if call.agent == agent],
-            )
+            questions = [
+                question for question, call in self._questions.values() if call.agent == agent
+            ]
+            self._page.leave(agent, status, prediction, questions)
+
+
+def _is_shown(text: ShownText, value: Any) -> bool:
+    """Whether the streamed text of an output is its value. Values that are not text are trusted."""
+    return not isinstance(value, str) or "".join(text.pieces).strip() == value.strip()

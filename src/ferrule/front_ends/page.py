@@ -1,4 +1,7 @@
-"""`Page`: the parts of a run that a chat page can show. Each protocol is a subclass, which writes them as its own messages."""
+"""`Page`: the parts of a run that a chat page can show.
+
+Each protocol is a subclass, which writes them as its own messages.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ferrule.errors import InputError, shown
+from ferrule.forms import form_of
 from ferrule.values.slot import innermost_call, is_program
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ class ShownText:
     program: str
     """The path of the program."""
     agent: str
-    """The path of the innermost agent that a tool call started, if the program is inside one."""
+    """The path of the innermost agent that a tool call started; empty outside all."""
     name: str | None
     """The output field; empty for text outside any field; None for a thought."""
     pieces: list[str] = field(default_factory=list[str])
@@ -43,7 +47,8 @@ class ShownCall:
     made_id: str | None
     """The id that the model gave the call."""
     number: int | None = None
-    """If the call streams, its position among the calls of the answer: some servers give all of them the same id."""
+    """If the call streams, its position among the calls of the answer: some servers give all of
+    them the same id."""
     is_known: bool = False
     """Whether the page has the call from an earlier response."""
     streams: bool = True
@@ -53,27 +58,34 @@ class ShownCall:
 
 
 def tool_call_id(run_id: str, program: str, call_id: str | None) -> str:
-    """The id of a call on a page, unique in a conversation: the model's id may be repeated in another run or agent."""
+    """The id of a call on a page, unique in a conversation.
+
+    The model's id may be repeated in another run or agent.
+    """
     return "/".join(filter(None, (run_id, program, call_id or "call")))
 
 
 def question_id(run_id: str, question: Question) -> str:
-    """The id of a question on a page. It names the run, which must be found when the decision arrives."""
+    """The id of a question on a page. It names the run, to find it when the decision arrives."""
     return f"{run_id}:{question.id}"
 
 
 def run_of(shown_id: str) -> str:
-    """The id of the run that asked the question with this id. Raises `InputError` for an id that `question_id` did not make."""
+    """The id of the run that asked the question with this id.
+
+    Raises `InputError` for an id that `question_id` did not make.
+    """
     run_id, _, own = shown_id.rpartition(":")
     if not run_id or not own:
         raise InputError(
-            f"The id of a question names its run, as in the response that asked it; found {shown(shown_id)}.",
+            "The id of a question names its run, as in the response that asked it; "
+            f"found {shown(shown_id)}."
         )
     return run_id
 
 
 def agent_path(path: str) -> str:
-    """The path of the innermost program around `path` that a tool call started; empty if there is none."""
+    """The path of the innermost program around `path` that a tool call started; empty for none."""
     call = innermost_call(path)
     if not call:
         return ""
@@ -93,9 +105,8 @@ class Page:
 
     def say(self, kind: str, /, **fields: Any) -> None:
         """Add a message. Fields that are None are omitted."""
-        self.out.append(
-            {"type": kind, **{name: value for name, value in fields.items() if value is not None}},
-        )
+        present = {name: value for name, value in fields.items() if value is not None}
+        self.out.append({"type": kind, **present})
 
     def at(self, seconds: float) -> None:
         """Set the time of the next event."""
@@ -120,7 +131,7 @@ class Page:
         prediction: Any,
         questions: Iterable[Question],
     ) -> None:
-        """A program that a tool call started has ended, or waits for decisions on these questions."""
+        """A program that a tool call started has ended, or waits for these decisions."""
 
     def open_text(self, text: ShownText) -> None:
         """A text or a thought begins."""
@@ -191,6 +202,4 @@ class Waiting(Protocol):
 
 def result_content(result: ToolResult) -> Any:
     """The result of a call: a text, or parts in OpenAI's form."""
-    from ferrule.forms import form_of
-
     return form_of(result)["content"]

@@ -1,6 +1,7 @@
-"""The UI message stream of Vercel's AI SDK (`ai`, versions 6 and 7): encodes a run's events as chunks, and reads requests of `useChat`.
+"""The UI message stream of Vercel's AI SDK (`ai`, versions 6 and 7).
 
-Chunks and messages follow the packages' own schemas, read in November 2026.
+Encodes a run's events as chunks, and reads requests of `useChat`. Chunks and messages follow the
+packages' own schemas, read in November 2026.
 """
 
 from __future__ import annotations
@@ -36,17 +37,18 @@ class VercelAI(FrontEnd):
 
     via = "vercel"
     headers = {  # noqa: RUF012  the same for all
-        "cache-control": "no-cache", "x-accel-buffering": "no", "x-vercel-ai-ui-message-stream": "v1",
-    }  # fmt: skip
+        "cache-control": "no-cache",
+        "x-accel-buffering": "no",
+        "x-vercel-ai-ui-message-stream": "v1",
+    }
     _last = "data: [DONE]\n\n"
 
     def _read(self, body: Mapping[str, Any]) -> None:
         self.thread_id = read_text(body, "id")
-        self._messages = (
-            [body["message"]]
-            if isinstance(body.get("message"), dict)
-            else read_list(body, "messages", is_required=True)
-        )
+        if isinstance(body.get("message"), dict):
+            self._messages = [body["message"]]
+        else:
+            self._messages = read_list(body, "messages", is_required=True)
         for message in self._messages:
             if not isinstance(message.get("parts"), list):
                 raise InputError(f"A message of `useChat` has `parts`; found {shown(message)}.")
@@ -57,32 +59,24 @@ class VercelAI(FrontEnd):
     def _read_answers(self, message: Mapping[str, Any]) -> None:
         self.run_id = str(message.get("id") or "")
         for part in objects(message["parts"]):
-            approval, state = part.get("approval"), part.get("state")
-            if state == "approval-responded":
-                answer = cast("dict[str, Any]", approval) if isinstance(approval, dict) else {}
-                if not isinstance(answer.get("id"), str) or not isinstance(
-                    answer.get("approved"),
-                    bool,
-                ):
-                    raise InputError(
-                        f"A decision of `useChat` has an `id` and `approved`; found {shown(cast('object', approval))}.",
-                    )
+            if part.get("state") == "approval-responded":
+                answer = _decision_of(part.get("approval"))
                 self._put_answer(answer["id"], answer)
                 self.run_id = run_of(answer["id"])
-            elif state == "output-available" and isinstance(part.get("toolCallId"), str):
+            elif part.get("state") == "output-available" and isinstance(
+                part.get("toolCallId"), str
+            ):
                 self._put_answer(part["toolCallId"], {"output": part.get("output")})
 
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
         if "output" not in answer:
-            return (
-                question.approve()
-                if answer["approved"]
-                else question.deny(str(answer.get("reason") or ""))
-            )
+            if answer["approved"]:
+                return question.approve()
+            return question.deny(str(answer.get("reason") or ""))
         output = answer["output"]
         match question.kind:
             case "clarify":
-                return question.reply(output if isinstance(output, str) else json_text(output))
+                return question.reply(_as_text(output))
             case "input":
                 return question.decide(output)
             case _:
@@ -107,7 +101,8 @@ class _Chunks(Page):
         super().__init__()
         self._is_in_step = False
         self._open: set[str] = set()
-        """The open texts and thoughts. A step ends only when there is none, because the SDK drops open ones at the end of a step."""
+        """The open texts and thoughts. A step ends only when there is none, because the SDK drops
+        open ones at the end of a step."""
         self._usage = Usage()
         self._written: dict[str, list[str]] = {}
         """The arguments of calls, as they stream."""
@@ -133,34 +128,26 @@ class _Chunks(Page):
             self._usage += event.response.usage
 
     # -- parts: the texts of a nested agent are in the result of its call
-    # ---------------------------------------------
 
     def open_text(self, text: ShownText) -> None:
-        if not text.agent:
-            self._open.add(text.id)
-            self.say(
-                "text-start" if text.name is not None else "reasoning-start",
-                id=text.id,
-                providerMetadata=_facts(field=text.name),
-            )
+        if text.agent:
+            return
+        self._open.add(text.id)
+        facts = _facts(field=text.name)
+        self.say(f"{_kind(text)}-start", id=text.id, providerMetadata=facts)
 
     def add_text(self, text: ShownText, piece: str) -> None:
         if not text.agent:
-            self.say(
-                "text-delta" if text.name is not None else "reasoning-delta",
-                id=text.id,
-                delta=piece,
-            )
+            self.say(f"{_kind(text)}-delta", id=text.id, delta=piece)
 
     def close_text(self, text: ShownText, *, is_void: bool) -> None:
-        if not text.agent:
-            self._open.discard(text.id)
-            facts = _facts(field=text.name, void=True) if is_void else None
-            self.say(
-                "text-end" if text.name is not None else "reasoning-end",
-                id=text.id,
-                providerMetadata=facts,
-            )
+        if text.agent:
+            return
+        self._open.discard(text.id)
+        facts = None
+        if is_void:
+            facts = _facts(field=text.name, void=True)
+        self.say(f"{_kind(text)}-end", id=text.id, providerMetadata=facts)
 
     def open_call(self, call: ShownCall) -> None:
         # `agent` marks the calls of a nested agent: a page can tell them apart, and the history
@@ -201,11 +188,7 @@ class _Chunks(Page):
 
     def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
         if is_error:
-            self.say(
-                "tool-output-error",
-                toolCallId=call.id,
-                errorText=content if isinstance(content, str) else json_text(content),
-            )
+            self.say("tool-output-error", toolCallId=call.id, errorText=_as_text(content))
         else:
             self.say("tool-output-available", toolCallId=call.id, output=content)
 
@@ -214,39 +197,32 @@ class _Chunks(Page):
 
     def ask(self, question: Question, call: ShownCall) -> None:
         shown_id = question_id(self.run_id, question)
-        facts = {"kind": question.kind, "text": question.text, "expiresAt": question.expires_at}
-        if question.kind in {
-            "clarify",
-            "input",
-        }:  # the person's answer will be the output of the call
-            more = {"toolCallId": call.id, "form": question.form, "url": question.url or None}
-            self.say(
-                "data-question",
-                id=shown_id,
-                data={name: each for name, each in {**facts, **more}.items() if each is not None},
-            )
-        else:
-            self._show_input(call, form_of(question.call.args))
-            descriptor = {name: each for name, each in facts.items() if each is not None}
-            self.say(
-                "tool-approval-request",
-                approvalId=shown_id,
-                toolCallId=call.id,
-                reason=question.text,
-                approvalDescriptor=descriptor,
-            )
-
-    def custom(self, name: str, value: Any, agent: str) -> None:  # noqa: ARG002  data parts have no owner
-        self.out.append(
-            {
-                "type": f"data-{name}",
-                "data": value,
-                **({"transient": True} if name == "progress" else {}),
-            },
+        facts: dict[str, Any] = {
+            "kind": question.kind,
+            "text": question.text,
+            "expiresAt": question.expires_at,
+        }
+        if question.kind in {"clarify", "input"}:  # the answer will be the output of the call
+            facts |= {"toolCallId": call.id, "form": question.form, "url": question.url or None}
+            self.say("data-question", id=shown_id, data=_present(facts))
+            return
+        self._show_input(call, form_of(question.call.args))
+        self.say(
+            "tool-approval-request",
+            approvalId=shown_id,
+            toolCallId=call.id,
+            reason=question.text,
+            approvalDescriptor=_present(facts),
         )
 
+    def custom(self, name: str, value: Any, agent: str) -> None:  # noqa: ARG002  data parts have no owner
+        # `value` may be None, which `say` would leave out.
+        chunk = {"type": f"data-{name}", "data": value}
+        if name == "progress":
+            chunk["transient"] = True
+        self.out.append(chunk)
+
     # -- the end
-    # --------------------------------------------------------------------------------------------------
 
     def finish(
         self,
@@ -260,25 +236,54 @@ class _Chunks(Page):
         self._end_step()
         prediction = ending.prediction
         if isinstance(prediction, Prediction):
-            self.say(
-                "data-outputs",
-                id=f"{self.run_id}#outputs",
-                data=form_of(prediction)["outputs"],
-            )
+            outputs = form_of(prediction)["outputs"]
+            self.say("data-outputs", id=f"{self.run_id}#outputs", data=outputs)
         counts = {
             name: count for name, count in fields_of(self._usage).items() if isinstance(count, int)
         }
-        metadata = {"usage": counts} if self._usage.calls else None
-        self.say(
-            "finish",
-            finishReason="tool-calls" if ending.status == "waiting" or unsettled else "stop",
-            messageMetadata=metadata,
-        )
+        metadata = None
+        if self._usage.calls:
+            metadata = {"usage": counts}
+        reason = "stop"
+        if ending.status == "waiting" or unsettled:
+            reason = "tool-calls"
+        self.say("finish", finishReason=reason, messageMetadata=metadata)
 
     def fail(self, text: str, kind: str) -> None:  # noqa: ARG002
         self.say("error", errorText=text)
 
 
+def _decision_of(approval: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = {}
+    if isinstance(approval, dict):
+        answer = cast("dict[str, Any]", approval)
+    if isinstance(answer.get("id"), str) and isinstance(answer.get("approved"), bool):
+        return answer
+    raise InputError(
+        f"A decision of `useChat` has an `id` and `approved`; found {shown(cast('object', approval))}."
+    )
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json_text(value)
+
+
+def _kind(text: ShownText) -> str:
+    """What the protocol calls a text, or a thought."""
+    if text.name is None:
+        return "reasoning"
+    return "text"
+
+
+def _present(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: fact for name, fact in facts.items() if fact is not None}
+
+
 def _facts(**facts: Any) -> dict[str, Any] | None:
-    told = {name: fact for name, fact in facts.items() if fact}
-    return {"ferrule": told} if told else None
+    """Metadata of ours, without what is empty; None if nothing is left."""
+    present = {name: fact for name, fact in facts.items() if fact}
+    if not present:
+        return None
+    return {"ferrule": present}
