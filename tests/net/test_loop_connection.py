@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 import zlib
+from contextlib import nullcontext
 
 import pytest
 from raw_server import OK, begin, end, raw_server, reply, say_nothing
@@ -13,6 +14,7 @@ from raw_server import OK, begin, end, raw_server, reply, say_nothing
 from ferrule import LM
 from ferrule.errors import UnavailableError
 from ferrule.net import loop_connection
+from ferrule.net import transport as http
 from ferrule.net.connections import Timeouts
 from ferrule.net.transport import HTTPTransport
 from ferrule.values.conversation.exchange import Request
@@ -108,8 +110,7 @@ def test_a_stream_that_nobody_reads_makes_its_server_wait_and_loses_nothing():
         assert asyncio.run(main()) == size
 
 
-def test_a_shorter_limit_holds_on_a_connection_whose_timer_runs_for_longer():
-    """One timer serves all waits of a connection: it was set for an earlier one."""
+def test_a_shorter_limit_holds_on_a_connection_that_had_a_longer_one():
     may_answer = threading.Event()
 
     def late_answer(connection):
@@ -133,17 +134,23 @@ def test_a_shorter_limit_holds_on_a_connection_whose_timer_runs_for_longer():
         asyncio.run(main(HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)))
 
 
-def test_a_stream_that_falls_silent_ends_with_the_total():
-    """It was ended by the limit of its last read, up to twice the total after it began."""
+def test_a_stream_that_falls_silent_ends_with_the_total(monkeypatch):
+    """All of its waits have the same deadline: the limit of a read does not begin again."""
+    deadlines = set()
+    ends_by = http._ends_by
 
-    async def main(transport: HTTPTransport) -> float:
+    def noted(deadline):
+        deadlines.add(deadline)
+        return ends_by(deadline)
+
+    async def main(transport: HTTPTransport) -> None:
         async with transport.astream(b"{}", {}, None) as (_, pieces):
-            wire = next(iter(transport._clients._of_loops[asyncio.get_running_loop()][0].all))._wire
+            deadlines.clear()  # that of the wait for a connection
             await anext(pieces)
             with pytest.raises(UnavailableError, match="no answer in time"):
                 await anext(pieces)
-            return wire._looks_at - wire._deadline
 
+    monkeypatch.setattr(http, "_ends_by", noted)
     with raw_server(begin(b"a", say_nothing)) as server:
         transport = HTTPTransport(
             f"{server.base_url}/x",
@@ -151,12 +158,13 @@ def test_a_stream_that_falls_silent_ends_with_the_total():
             timeouts=Timeouts(total_s=0.6),
             max_retries=0,
         )
-        assert asyncio.run(main(transport)) == 0
+        asyncio.run(main(transport))
+    assert len(deadlines) == 1
 
 
 def test_a_server_that_sends_without_end_does_not_outlast_the_total(monkeypatch):
-    """Nor if bytes are there whenever the timer looks, so that it finds no wait."""
-    monkeypatch.setattr(loop_connection._Wire, "_look_at_the_clock", lambda _: None)
+    """Nor if bytes are always there, so that no wait ever takes long enough to be ended."""
+    monkeypatch.setattr(http, "_ends_by", lambda _: nullcontext())
 
     def flood(connection):
         for _ in range(2000):
@@ -174,6 +182,48 @@ def test_a_server_that_sends_without_end_does_not_outlast_the_total(monkeypatch)
         )
         with pytest.raises(UnavailableError, match="no answer in time"):
             asyncio.run(transport.apost(b"{}", {}, None))
+
+
+def post(act) -> tuple[bytes, dict[str, str]]:
+    """What a transport reads from a server that acts like this."""
+    with raw_server(act) as server:
+        transport = HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)
+        return asyncio.run(transport.apost(b"{}", {}, None))
+
+
+def send(answer: bytes):
+    return lambda connection: connection.send(answer)
+
+
+def test_headers_have_names_in_lower_case_and_are_joined_after_any_early_hints():
+    answer = (
+        b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nContent-Length: 2\r\n\r\nok"
+    )
+    assert post(send(answer)) == (b"ok", {"x-a": "1, 2", "content-length": "2"})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\nupgrade: h2c\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\na: " + b"x" * 200_000,
+    ],
+)
+def test_an_answer_that_is_not_http_is_a_broken_connection(answer):
+    with pytest.raises(UnavailableError, match="the connection failed"):
+        post(send(answer))
+
+
+def test_a_body_without_a_length_lasts_until_the_connection_closes():
+    def act(connection):
+        connection.send(b"HTTP/1.1 200 OK\r\n\r\nhalf of")
+        connection.close()
+
+    assert post(act)[0] == b"half of"
 
 
 @pytest.mark.parametrize(

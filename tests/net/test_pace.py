@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import os
+import asyncio
 import pickle
 import threading
 
@@ -250,9 +250,9 @@ def test_the_limits_are_pickled_and_the_places_are_not():
 def test_a_fork_has_places_of_its_own():
     slots = Slots(1)
     with slots.held():
-        slots._process = -1  # as a child finds it
+        slots._fork._pid = -1  # as a child finds it
         with slots.held():
-            assert slots._process == os.getpid()
+            assert not slots._fork.has_forked()
 
 
 @pytest.mark.parametrize(

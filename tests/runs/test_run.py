@@ -116,7 +116,7 @@ def test_a_child_that_is_forked_while_a_thread_begins_a_run_or_uses_a_grant_runs
     held, forked = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with getattr(module, name):
+        with getattr(module, name).lock:
             held.set()
             forked.wait(60)
 

@@ -9,7 +9,6 @@ there is one.
 from __future__ import annotations
 
 import secrets
-import threading
 from operator import eq
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from ferrule.approval.decisions import check_second
 from ferrule.approval.policy import arguments_digest
 from ferrule.approval.question import Question
 from ferrule.approval.rulings import needs_person
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import has_json_form
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
 from ferrule.record import MutableRecord, Record, replace
@@ -85,8 +84,7 @@ def _is_object(value: Any) -> bool:
     return not hasattr(value, "__next__") and not has_json_form(value)
 
 
-_lock = threading.Lock()
-renew_in_child(globals(), _lock=threading.Lock)
+_guard = ForkLock()
 _table: dict[str, Asked] = {}
 
 
@@ -112,7 +110,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     )
     given = _Given.of(checked)
     call = ToolCall(name=tool.name, args=checked.shown)
-    with _lock:
+    with _guard.lock:
         decided = [
             each
             for each in _table.values()
@@ -167,7 +165,7 @@ def asked_directly(question_id: str) -> Asked | None:
 
 def forget_direct(question_id: str) -> None:
     """Forget a direct call's question, with the decision on it: the next such call asks again."""
-    with _lock:
+    with _guard.lock:
         _table.pop(question_id, None)
 
 
@@ -184,7 +182,7 @@ def decide_directly(decision: Decision) -> None:
         raise DecisionError(
             "A grant applies to a run, and this call was made outside any run: approve each call.",
         )
-    with _lock:
+    with _guard.lock:
         if asked.decision is not None:
             check_second(asked.decision, decision)
         asked.decision = asked.decision or replace(decision, args=dict(decision.args))

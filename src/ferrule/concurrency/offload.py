@@ -10,7 +10,6 @@ gets a separate loop.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, ThreadPool, Timed, here
 from ferrule.errors import ToolTimeoutError
 
@@ -60,7 +60,7 @@ class Aside:
 
 _pool = ThreadPool(POOL_SIZE)
 _loop: asyncio.AbstractEventLoop | None = None
-_loop_lock = threading.Lock()
+_loop_starting = ForkLock()
 
 
 def in_worker() -> bool:
@@ -356,7 +356,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
     """The process's background event loop, started on first use in a daemon thread."""
     global _loop
     if _loop is None or _loop.is_closed():
-        with _loop_lock:
+        with _loop_starting.lock:
             if _loop is None or _loop.is_closed():
                 import asyncio
 
@@ -386,11 +386,11 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
             continue
 
 
-def _after_fork() -> None:  # threads do not survive a fork: the child starts its own
-    global _loop, _pool, _loop_lock
+def _forget_threads() -> None:
+    """Give the child of a fork a pool of its own, and a loop when it needs one."""
+    global _loop, _pool
     _pool.is_forked = True
-    _loop, _pool, _loop_lock = None, ThreadPool(POOL_SIZE), threading.Lock()
+    _loop, _pool = None, ThreadPool(POOL_SIZE)
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    os.register_at_fork(after_in_child=_after_fork)
+run_in_child(_forget_threads)

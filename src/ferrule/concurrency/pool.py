@@ -5,13 +5,14 @@ Threads are daemons: a tool that hangs never keeps the process from ending.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from ferrule.concurrency.forking import run_in_child
 
 if TYPE_CHECKING:
     import asyncio
@@ -280,11 +281,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def _after_fork() -> (
-    None
-):  # the child's only thread is not a pool thread, even if it was one in the parent
+def _forget_thread() -> None:
+    """The child's only thread is not a pool thread, even if it was one in the parent."""
     here.__dict__.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
-    os.register_at_fork(after_in_child=_after_fork)
+run_in_child(_forget_thread)

@@ -1,7 +1,8 @@
-"""The requests that a server on this machine accepts: they name it in `Host` and, if a web page sends them, in `Origin`.
+"""The requests that a server on this machine accepts.
 
-Otherwise a web page could reach the server under its own host name (DNS rebinding; MCP
-specification, "Streamable HTTP", security warning).
+They name this machine in `Host` and, if a web page sends them, in `Origin`. Otherwise a web page
+could reach the server under its own host name (DNS rebinding; MCP specification, "Streamable HTTP",
+security warning).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
-ORIGINS = tuple(f"http://{each}" for each in HOSTS)
+ORIGINS = tuple(f"http://{host}" for host in HOSTS)
 
 
 def is_loopback(address: str) -> bool:
@@ -22,14 +23,17 @@ def is_loopback(address: str) -> bool:
 
 def with_ports(names: Iterable[str]) -> list[str]:
     """The names, and each with `:*` for any port, as the MCP SDK takes them."""
-    return [form for each in names for form in (each, f"{each}:*")]
+    forms: list[str] = []
+    for name in names:
+        forms += [name, f"{name}:*"]
+    return forms
 
 
 def refusal(host: str | None, origin: str | None) -> tuple[int, str] | None:
-    """The status and the reason for a request that names another host or comes from another page; None for any other request.
+    """The status and the reason to refuse a request; None to accept it.
 
-    A request without `Origin` does not come from a web page. The statuses are those of the MCP
-    SDK's servers.
+    Refused is a request that names another host, or comes from a page of another host. A request
+    without `Origin` does not come from a web page. The statuses are those of the MCP SDK's servers.
     """
     if not _is_one_of(host or "", HOSTS):
         return 421, "`Host` names another machine"
@@ -38,6 +42,9 @@ def refusal(host: str | None, origin: str | None) -> tuple[int, str] | None:
     return None
 
 
-def _is_one_of(value: str, names: tuple[str, ...]) -> bool:
-    name, _, port = value.rpartition(":")
-    return value in names or (name in names and not port.strip("0123456789"))
+def _is_one_of(address: str, names: tuple[str, ...]) -> bool:
+    """Whether an address is one of the names, with or without a port."""
+    if address in names:
+        return True
+    name, _, port = address.rpartition(":")
+    return name in names and not port.strip("0123456789")

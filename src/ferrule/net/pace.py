@@ -1,8 +1,10 @@
-"""Limits on the requests of one model, at once and per minute. Callers wait in order, in threads and on event loops alike."""
+"""Limits on the requests of one model, at once and per minute.
+
+Callers wait in order, in threads and on event loops alike.
+"""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -10,6 +12,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from ferrule.concurrency.forking import ForkGuard
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
@@ -20,15 +23,15 @@ _MINUTE_S = 60.0
 
 
 class Slots:
-    """A semaphore for threads and tasks alike: a freed place goes to the caller who has waited longest."""
+    """A semaphore for threads and tasks: a free slot goes to the caller that waited longest."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._lock = threading.Lock()
+        self._fork = ForkGuard()
         self._reset()
 
     def _reset(self) -> None:
-        self._process = os.getpid()
         self._free = self.number
         self._waiting: deque[Future[None]] = deque()
 
@@ -37,46 +40,47 @@ class Slots:
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """Hold a place in this thread."""
-        place = self._ask()
+        """Hold a slot in this thread."""
+        slot = self._request()
         try:
-            place.result()
+            slot.result()
             yield
         finally:
-            self._leave(place)
+            self._release(slot)
 
     @asynccontextmanager
     async def aheld(self) -> AsyncGenerator[None]:
-        """Hold a place in this task."""
+        """Hold a slot in this task."""
         from asyncio import wrap_future
 
-        place = self._ask()
+        slot = self._request()
         try:
-            if not place.done():
-                await wrap_future(place)
+            if not slot.done():
+                await wrap_future(slot)
             yield
         finally:
-            self._leave(place)
+            self._release(slot)
 
-    def _ask(self) -> Future[None]:
-        """A future that is done when the caller has a place."""
-        place: Future[None] = Future()
+    def _request(self) -> Future[None]:
+        """A future that is done when the caller has a slot."""
+        slot: Future[None] = Future()
         with self._lock:
-            if (
-                self._process != os.getpid()
-            ):  # after a fork: places and waiting callers belong to the parent
+            if self._fork.has_forked():  # slots and waiting callers belong to the parent
                 self._reset()
             if self._free:
                 self._free -= 1
-                place.set_result(None)
+                slot.set_result(None)
             else:
-                self._waiting.append(place)
-        return place
+                self._waiting.append(slot)
+        return slot
 
-    def _leave(self, place: Future[None]) -> None:
-        """Give the place to the next caller; a caller that was cancelled before it had a place leaves the queue."""
+    def _release(self, slot: Future[None]) -> None:
+        """Give the slot to the next caller.
+
+        A caller that was cancelled before it had a slot only leaves the queue.
+        """
         with self._lock:
-            if place.cancel() or place.cancelled():
+            if slot.cancel() or slot.cancelled():
                 return
             while self._waiting:
                 following = self._waiting.popleft()
@@ -94,19 +98,8 @@ class Pace:
         max_concurrency: int | None = None,
         requests_per_minute: float | None = None,
     ) -> None:
-        for name, limit in (
-            ("max_concurrency", max_concurrency),
-            ("requests_per_minute", requests_per_minute),
-        ):
-            kinds = int if name == "max_concurrency" else (int, float)
-            if limit is not None and (
-                isinstance(limit, bool)
-                or not isinstance(limit, kinds)
-                or not 1 <= limit < float("inf")
-            ):
-                raise ConfigurationError(
-                    f"`{name}` is a whole number of at least 1, or None for no limit; found {shown(limit)}.",
-                )
+        _check_limit("max_concurrency", max_concurrency, int)
+        _check_limit("requests_per_minute", requests_per_minute, (int, float))
         self._slots = Slots(max_concurrency) if max_concurrency is not None else None
         self._gate = Slots(1)
         """Held by the caller whose request goes out next."""
@@ -118,12 +111,12 @@ class Pace:
         return (Pace, (self._slots.number if self._slots is not None else None, self._per_minute))
 
     def slot(self) -> AbstractContextManager[None]:
-        """A block that holds one of the `max_concurrency` places in this thread."""
-        return _NO_LIMIT if self._slots is None else self._slots.held()
+        """A block that holds one of the `max_concurrency` slots in this thread."""
+        return nullcontext() if self._slots is None else self._slots.held()
 
     def aslot(self) -> AbstractAsyncContextManager[None]:
-        """A block that holds one of the places in this task."""
-        return _NO_LIMIT if self._slots is None else self._slots.aheld()
+        """A block that holds one of the slots in this task."""
+        return nullcontext() if self._slots is None else self._slots.aheld()
 
     def wait(self) -> None:
         """Wait until this minute allows another request."""
@@ -142,9 +135,18 @@ class Pace:
                 self._sent.append(time.monotonic())
 
     def _left_s(self) -> float:
+        """How long until a request may go out."""
         if len(self._sent) < (self._per_minute or 0):
             return 0.0
         return max(0.0, self._sent[0] + _MINUTE_S - time.monotonic())
 
 
-_NO_LIMIT = nullcontext()
+def _check_limit(name: str, limit: object, kinds: type | tuple[type, ...]) -> None:
+    if limit is None:
+        return
+    is_number = isinstance(limit, kinds) and not isinstance(limit, bool)
+    if not is_number or not 1 <= limit < float("inf"):  # pyright: ignore[reportOperatorIssue]
+        raise ConfigurationError(
+            f"`{name}` is a whole number of at least 1, or None for no limit; "
+            f"found {shown(limit)}.",
+        )

@@ -1,8 +1,11 @@
 """Bounds on reading an answer: a deadline, and its size.
 
-`httpx2` limits the wait for each read, not the number of reads. So in sync code, the request that
-opens a connection wraps its `read`, so that it waits no longer than until the deadline of the
-reading thread. Async code has the deadlines of `loop_connection.py`.
+`httpx2` limits the wait for each read, not the number of reads: a server that sends a byte a second
+would hold a request forever. Async code puts `asyncio.timeout` around its reads. Sync code cannot
+be interrupted from outside, so each read itself must know the deadline: the request that opens a
+connection wraps its `read` (the `trace` extension of `httpx2` hands over each new stream), so that
+it waits no longer than the deadline of the reading thread. This holds for connections through
+proxies too.
 """
 
 from __future__ import annotations
@@ -16,17 +19,18 @@ from typing import TYPE_CHECKING, Any
 from ferrule.concurrency.deadline import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 _LARGEST = 256 * 1024 * 1024
-"""The most bytes of an answer, decompressed. Images and audio from a model take a few megabytes each."""
+"""The most bytes of an answer, decompressed. Images and audio take a few megabytes each."""
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that carry a new network stream."""
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
+"""The events of httpcore2 after which a failure is not that of an old connection."""
 
 
 def check_bounds(deadline: float, size: int) -> None:
-    """Raise `TimeoutError` after the deadline, and `httpx2.RequestError` for an answer that is too large."""
+    """Raise `TimeoutError` after the deadline, `httpx2.RequestError` for too large an answer."""
     if time.monotonic() > deadline:
         raise TimeoutError
     if size > _LARGEST:
@@ -35,52 +39,56 @@ def check_bounds(deadline: float, size: int) -> None:
         raise RequestError(f"the answer has more than {_LARGEST >> 20} MiB")
 
 
-async def read_whole(pieces: AsyncIterator[bytes], deadline: float) -> bytes:
-    """All pieces of an answer, within the bounds."""
-    found: list[bytes] = []
-    size = 0
-    async for piece in pieces:
-        size += len(piece)
-        check_bounds(deadline, size)
-        found.append(piece)
-    return b"".join(found)
+class Staleness:
+    """Finds out, from the events of a request, whether it may be sent again if it fails."""
+
+    def __init__(self) -> None:
+        self.is_stale = True
+        """Whether the request used a connection that was already open, and has no answer yet.
+
+        The server had closed that connection then, and cannot have seen the request.
+        """
+
+    def note(self, event: str) -> None:
+        """Take the name of an event of the connection, from httpcore2."""
+        if event.endswith(_NOT_STALE):
+            self.is_stale = False
 
 
-class Trace:
-    """The `trace` extension of one sync request: finds out whether it may be sent again, and gives new connections the deadline.
+class Trace(Staleness):
+    """The `trace` extension of one sync request, which also gives new connections the deadline.
 
     Raises `httpx2.RemoteProtocolError` for an answer that came before the request.
     """
 
-    __slots__ = ("_reads", "is_stale")
-
     def __init__(self) -> None:
-        self._reads = 0
-        self.is_stale = True
-        """If the request fails: whether it used an open connection that the server had closed, so that it got no answer."""
+        super().__init__()
+        self._reads_before = 0
 
     def __call__(self, event: str, info: Mapping[str, Any]) -> None:
         """Take an event of the connection from httpcore2."""
         if event.endswith(_NEW_STREAM):
             stream = info["return_value"]
             stream.read = partial(_read, stream.read)
-        elif event.endswith(".send_request_headers.started"):
-            self._reads = _reading.reads
-        elif event.endswith(".receive_response_headers.complete") and _reading.reads == self._reads:
+        if event.endswith(".send_request_headers.started"):
+            self._reads_before = _reading.count
+        if event.endswith(".receive_response_headers.complete"):
+            self._check_order()
+        self.note(event)
+
+    def _check_order(self) -> None:
+        if _reading.count == self._reads_before:
             from httpx2 import RemoteProtocolError
 
-            raise RemoteProtocolError(
-                "the answer came before its request",
-            )  # behind the one before, and may belong to another request
-        elif event.endswith(_NOT_STALE):
-            self.is_stale = False
+            # It was behind the answer before, and may belong to another request.
+            raise RemoteProtocolError("the answer came before its request")
 
 
 class _Reading(threading.local):
-    """The deadline of this thread: `httpx2` does a sync exchange in the calling thread."""
+    """The reads of this thread: `httpx2` does a sync exchange in the calling thread."""
 
     deadline = NEVER
-    reads = 0
+    count = 0
     """How often this thread has read from connections."""
 
 
@@ -90,7 +98,8 @@ _reading = _Reading()
 @contextmanager
 def reading_until(deadline: float) -> Generator[None]:
     """A block in which all reads of this thread end by the deadline."""
-    before, _reading.deadline = _reading.deadline, deadline
+    before = _reading.deadline
+    _reading.deadline = deadline
     try:
         yield
     finally:
@@ -98,14 +107,13 @@ def reading_until(deadline: float) -> Generator[None]:
 
 
 def _read(read: Callable[..., bytes], max_bytes: int, timeout: float | None = None) -> bytes:
-    deadline = _reading.deadline
-    _reading.reads += 1
-    if deadline == NEVER:
+    _reading.count += 1
+    if _reading.deadline == NEVER:
         return read(max_bytes, timeout=timeout)
-    if time.monotonic() > deadline:
+    left_s = _reading.deadline - time.monotonic()
+    if left_s < 0:
         raise TimeoutError
-    left_s = max(
-        deadline - time.monotonic(),
-        0.001,
-    )  # a timeout of 0 would mean non-blocking, which fails differently
-    return read(max_bytes, timeout=left_s if timeout is None else min(timeout, left_s))
+    left_s = max(left_s, 0.001)  # a timeout of 0 means a socket that never waits, another error
+    if timeout is not None:
+        left_s = min(timeout, left_s)
+    return read(max_bytes, timeout=left_s)

@@ -1,8 +1,10 @@
 """Sockets of clients and servers.
 
 `open_socket` tries IPv6 and IPv4 addresses alternately, each a moment after the one before (RFC
-8305). `create_connection` of asyncio can do so too, but leaks its socket if it is cancelled
-(python/cpython#128479); uvloop's cannot.
+8305), so that a broken route over IPv6 costs a moment and not the whole time limit. asyncio's
+`create_connection` can do so too, but it leaks its socket if it is cancelled
+(python/cpython#128479), and uvloop's cannot. anyio's `connect_tcp`, which `httpcore2` uses, gives a
+stream of anyio and not a socket, and such a stream hides what arrives unasked (`loop_connection`).
 """
 
 from __future__ import annotations
@@ -10,8 +12,7 @@ from __future__ import annotations
 import socket
 from asyncio import FIRST_COMPLETED, get_running_loop, wait
 from collections import deque
-from contextlib import suppress
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
@@ -27,54 +28,52 @@ _LAST_PORT = 65535
 
 async def open_socket(host: str, port: int) -> socket.socket:
     """Open a connected socket. Raises `OSError`: the first one if all addresses fail."""
-    loop = get_running_loop()
-    found = _numeric(host, port) or await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = deque(
-        each for pair in zip_longest(*_by_family(found)) for each in pair if each is not None
-    )
+    addresses = deque(await _resolve(host, port))
     if len(addresses) == 1:
         return await _open(*addresses[0])
+    loop = get_running_loop()
     tries: set[Task[socket.socket]] = set()
     opened: socket.socket | None = None
-    failed: list[BaseException] = []
+    errors: list[BaseException] = []
     try:
         while opened is None:
             if addresses:
                 tries.add(loop.create_task(_open(*addresses.popleft())))
             elif not tries:
-                raise failed[0]
+                raise errors[0]
             done, tries = await wait(
                 tries,
                 timeout=_HEAD_START_S if addresses else None,
                 return_when=FIRST_COMPLETED,
             )
-            for each in done:
-                error = each.exception()
+            for task in done:
+                error = task.exception()
                 if error is not None:
-                    failed.append(error)
+                    errors.append(error)
                 elif opened is None:
-                    opened = each.result()
+                    opened = task.result()
                 else:
-                    each.result().close()
+                    task.result().close()
         return opened
     finally:
-        for each in tries:
-            each.add_done_callback(_drop)
-            each.cancel()
+        for task in tries:
+            task.add_done_callback(_close_late_socket)
+            task.cancel()
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A listening socket for a server. Raises `ConfigurationError` if it cannot listen, where a web server would exit the process."""
-    bare = host.strip("[]")
+    """A listening socket for a server.
+
+    Raises `ConfigurationError` if it cannot listen, where a web server would exit the process.
+    """
+    bare_host = host.strip("[]")
     if not 0 <= port <= _LAST_PORT:  # `create_server` would leave its socket open
         raise ConfigurationError(
             f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}.",
         )
+    family = socket.AF_INET6 if ":" in bare_host else socket.AF_INET
     try:
-        return socket.create_server(
-            (bare, port),
-            family=socket.AF_INET6 if ":" in bare else socket.AF_INET,
-        )
+        return socket.create_server((bare_host, port), family=family)
     except OSError as error:
         raise ConfigurationError(
             f"Cannot listen on `{host}`, port {port}: {error.strerror or error}.",
@@ -82,24 +81,28 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def url_host(host: str) -> str:
-    """The host as an address has it: IPv6 in brackets."""
-    bare = host.strip("[]")
-    return f"[{bare}]" if ":" in bare else bare
+    """The host as it is written in a URL: IPv6 in brackets."""
+    bare_host = host.strip("[]")
+    return f"[{bare_host}]" if ":" in bare_host else bare_host
 
 
-def _numeric(host: str, port: int) -> list[Any]:
-    """The address of a host written as numbers, which needs no name server and so no thread."""
-    with suppress(OSError):
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    return []
-
-
-def _by_family(found: Sequence[Any]) -> list[list[tuple[int, Any]]]:
-    """The addresses grouped by family, in the order in which the families first appear."""
+async def _resolve(host: str, port: int) -> list[tuple[int, Any]]:
+    """The families and addresses of a host, the families in turn."""
+    try:
+        # A host written as numbers needs no name server, and so no thread.
+        entries: Sequence[Any] = socket.getaddrinfo(
+            host,
+            port,
+            type=socket.SOCK_STREAM,
+            flags=socket.AI_NUMERICHOST,
+        )
+    except OSError:
+        entries = await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     families: dict[int, list[tuple[int, Any]]] = {}
-    for family, _, _, _, address in found:
+    for family, _, _, _, address in entries:
         families.setdefault(family, []).append((family, address))
-    return list(families.values())
+    in_turn = chain.from_iterable(zip_longest(*families.values()))
+    return [address for address in in_turn if address is not None]
 
 
 async def _open(family: int, address: Any) -> socket.socket:
@@ -113,7 +116,7 @@ async def _open(family: int, address: Any) -> socket.socket:
     return opened
 
 
-def _drop(late: Task[socket.socket]) -> None:
-    """Close a socket that was opened too late."""
-    if not late.cancelled() and late.exception() is None:
-        late.result().close()
+def _close_late_socket(task: Task[socket.socket]) -> None:
+    """Close a socket that was opened after another one, or after the caller left."""
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()

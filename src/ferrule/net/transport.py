@@ -1,5 +1,14 @@
 """HTTP requests to one address of a provider, with timeouts, retries and `LMError`s.
 
+One request is one *attempt* or several: `_with_retries` repeats an attempt that raised
+`RetryableError`. An attempt has a deadline, and translates what `httpx2` raises. A connection that
+the server had closed while it was idle is replaced within the attempt, and does not count as a
+retry.
+
+Sync and async code differ in how an exchange is carried (`httpx2.Client`, and connections of the
+event loop) and in how a deadline ends it (each read knows it, and `asyncio.timeout`); see
+`connections.py` and `reading.py`.
+
 `httpx2` is imported with the first request, `stamina` with the first retry.
 """
 
@@ -12,18 +21,20 @@ from contextlib import (
     asynccontextmanager,
     closing,
     contextmanager,
-    nullcontext,
 )
 from typing import TYPE_CHECKING, TypeVar
 
-from ferrule.concurrency.deadline import NEVER
+from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.connections import Clients, Timeouts
 from ferrule.net.errors import add_advice, redact_error, redact_key, status_error
-from ferrule.net.reading import Trace, check_bounds, read_whole, reading_until
+from ferrule.net.pace import Pace
+from ferrule.net.reading import Trace, check_bounds, reading_until
 from ferrule.net.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
+from ferrule.values.display import Concealed
 
 if TYPE_CHECKING:
+    from asyncio import Timeout
     from collections.abc import (
         AsyncGenerator,
         AsyncIterator,
@@ -36,8 +47,8 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from ferrule.net.connections import Connection
     from ferrule.net.loop_connection import HTTPAnswer
-    from ferrule.net.pace import Pace
 
     Headers = Mapping[str, str]
     IsDone = Callable[[], bool]
@@ -46,20 +57,31 @@ T = TypeVar("T")
 
 _SIDE_TIMEOUT_S = 5.0
 _END_S = 1.0
-"""How long to read a stream after its last event, so that the connection can be reused. Some gateways never end the stream."""
+"""How long to read a stream after its last event, so that the connection can be reused.
+
+Some gateways never end the stream.
+"""
+_FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
 _DEFAULT_TIMEOUTS = Timeouts()
+_NO_PACE = Pace()
 _NOT_REACHED = (
     "Is the server running, and can this machine reach it? `base_url=` names another address."
 )
 _BROKE_OFF = (
     "The answer broke off in the middle: ask again. If it happens often, look at the server's log."
 )
-_TOO_LATE = "Is the server stuck? If it is only slow, allow more time: `LM(..., read_timeout_s=..., timeout_s=...)`."
+_TOO_LATE = (
+    "Is the server stuck? If it is only slow, allow more time: "
+    "`LM(..., read_timeout_s=..., timeout_s=...)`."
+)
 _NO_HTTP = "Is there a model server at this address? `base_url=` names another one."
 
 
 class HTTPTransport:
-    """Sends requests to one address of a provider. Thread-safe; each event loop and each forked process has its own connections."""
+    """Sends requests to one address of a provider.
+
+    Thread-safe; each event loop and each forked process has its own connections.
+    """
 
     def __init__(
         self,
@@ -83,63 +105,48 @@ class HTTPTransport:
         self.model = model
         self.timeouts = timeouts
         self.max_retries = max_retries
-        self._pace = pace
-        self._slot, self._aslot = (
-            (nullcontext, nullcontext) if pace is None else (pace.slot, pace.aslot)
-        )
+        self._pace = pace or _NO_PACE
         self._headers = {
             "content-type": "application/json",
             "accept-encoding": "gzip, deflate",
             "user-agent": "ferrule",
         }
         if headers:
-            from ferrule.net.http1 import own_headers  # late: few programs need it
-
-            self._headers |= own_headers(headers)
+            self._headers |= _checked_headers(headers)
         self._clients = Clients(timeouts)
-        self._urls: dict[str, httpx2.URL] = {}
+        self._parsed_urls: dict[str, httpx2.URL] = {}
 
     def post(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
-        """Send a body with the headers `auth`; return the answer's body and headers. Raises `LMError`s, which never show the key."""
+        """Post a body with the headers `auth`; return the answer's body and headers.
+
+        Raises `LMError`s, which never show the key.
+        """
 
         def attempt() -> tuple[bytes, Headers]:
-            if self._pace is not None:
-                self._pace.wait()
+            self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
-                response = self._open(body, auth, key, deadline, stream=False)
-                try:
+                response = self._open(self.url, body, auth, key, deadline)
+                with closing(response):
                     return b"".join(self._pieces(response, deadline)), response.headers
-                finally:
-                    response.close()
 
-        with self._slot():
+        with self._pace.slot():
             return self._with_retries(attempt)
 
     async def apost(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
         """`post` without blocking the loop; cancelling closes the request."""
 
         async def attempt() -> tuple[bytes, Headers]:
-            if self._pace is not None:
-                await self._pace.await_()
+            await self._pace.await_()
             with self._translated(key):
                 deadline = self._deadline()
-                async with (
-                    self._clients.of_loop(deadline) as connection,
-                    connection.until(deadline),
-                ):
-                    response = await connection.send(
-                        self._address(self.url),
-                        {**auth, **self._headers},
-                        body,
-                    )
+                async with _ends_by(deadline), self._clients.of_loop() as connection:
+                    response = await self._aopen(connection, self.url, body, auth, key, deadline)
                     async with aclosing(response):
-                        found = await read_whole(response.aiter_bytes(), deadline)
-            self._check(response, found, key)
-            return found, response.headers
+                        return await self._aread(response, deadline), response.headers
 
-        async with self._aslot():
-            return await self._with_retries_async(attempt)
+        async with self._pace.aslot():
+            return await self._awith_retries(attempt)
 
     @contextmanager
     def stream(
@@ -149,20 +156,22 @@ class HTTPTransport:
         key: str | None,
         is_done: IsDone = bool,
     ) -> Generator[tuple[Headers, Iterator[bytes]]]:
-        """The headers of an answer, and its body piece by piece, until `is_done()`. Only a failure before the first byte is retried."""
+        """The headers of an answer, and its body piece by piece, until `is_done()`.
+
+        Only a failure before the first byte is retried.
+        """
 
         def attempt() -> tuple[httpx2.Response, float]:
-            if self._pace is not None:
-                self._pace.wait()
+            self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
-                return self._open(body, auth, key, deadline, stream=True), deadline
+                return self._open(self.stream_url, body, auth, key, deadline), deadline
 
         def pieces() -> Iterator[bytes]:
             with self._translated(key, may_retry=False):
                 yield from self._pieces(response, deadline, is_done)
 
-        with self._slot():
+        with self._pace.slot():
             response, deadline = self._with_retries(attempt)
             with closing(response):
                 yield response.headers, pieces()
@@ -176,60 +185,49 @@ class HTTPTransport:
         is_done: IsDone = bool,
     ) -> AsyncGenerator[tuple[Headers, AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
-        from asyncio import timeout as asyncio_timeout
-
-        async with self._aslot(), AsyncExitStack() as stack:
+        async with self._pace.aslot(), AsyncExitStack() as stack:
             with self._translated(key, may_retry=False):
-                connection = await stack.enter_async_context(
-                    self._clients.of_loop(self._deadline()),
-                )
+                async with _ends_by(self._deadline()):
+                    connection = await stack.enter_async_context(self._clients.of_loop())
 
             async def attempt() -> tuple[HTTPAnswer | httpx2.Response, float]:
-                if self._pace is not None:
-                    await self._pace.await_()
+                await self._pace.await_()
                 with self._translated(key):
                     deadline = self._deadline()
-                    async with connection.until(deadline):
-                        response = await connection.send(
-                            self._address(self.stream_url),
-                            {**auth, **self._headers},
+                    async with _ends_by(deadline):
+                        response = await self._aopen(
+                            connection,
+                            self.stream_url,
                             body,
+                            auth,
+                            key,
+                            deadline,
                         )
-                        if not response.is_success:
-                            async with aclosing(response):
-                                self._check(
-                                    response,
-                                    await read_whole(response.aiter_bytes(), deadline),
-                                    key,
-                                )
-                        return response, deadline
+                    return response, deadline
 
             async def pieces() -> AsyncIterator[bytes]:
                 with self._translated(key, may_retry=False):
-                    rest, size = response.aiter_bytes(), 0
-                    async for piece in rest:
-                        size += len(piece)
-                        check_bounds(deadline, size)
+                    async for piece in self._apieces(response, deadline, is_done):
                         yield piece
-                        if is_done():
-                            async with asyncio_timeout(_END_S):
-                                _ = [_ async for _ in rest]
 
-            response, deadline = await self._with_retries_async(attempt)
+            response, deadline = await self._awith_retries(attempt)
             async with aclosing(response):
                 yield response.headers, pieces()
 
     def fetch(self, url: str, auth: Headers) -> object:
-        """The JSON at another address of the server, or None if anything fails: for optional information."""
+        """The JSON at another address of the server; None if anything fails.
+
+        For optional information only.
+        """
         import httpx2
 
         try:
-            found = self._clients.of_threads().get(
+            response = self._clients.of_threads().get(
                 url,
                 headers={**auth, **self._headers},
                 timeout=_SIDE_TIMEOUT_S,
             )
-            return found.json() if found.is_success else None
+            return response.json() if response.is_success else None
         except (
             httpx2.HTTPError,
             httpx2.InvalidURL,
@@ -240,11 +238,10 @@ class HTTPTransport:
             return None
 
     def asked(self, key: str | None) -> str:
-        """A sentence for error messages about the model and address of a request, without secrets."""
-        return redact_key(
-            f"Asked {f'`{self.model}` at ' if self.model else ''}{self.url.partition('?')[0]}.",
-            key,
-        )
+        """A sentence for error messages: the model and address of a request, without secrets."""
+        model = f"`{self.model}` at " if self.model else ""
+        address = self.url.partition("?")[0]
+        return redact_key(f"Asked {model}{address}.", key)
 
     def close(self) -> None:
         """Close the connections of sync code; the next request opens new ones."""
@@ -254,63 +251,50 @@ class HTTPTransport:
         """Close the connections of this event loop."""
         await self._clients.aclose()
 
-    # -- one attempt
-    # --------------------------------------------------------------------------------------------
+    # -- one attempt of sync code
 
     def _open(
         self,
+        url: str,
         body: bytes,
         auth: Headers,
         key: str | None,
         deadline: float,
-        *,
-        stream: bool,
     ) -> httpx2.Response:
+        """Send a request; return a response with success, of which the body is still unread."""
         with reading_until(deadline):
-            response = self._send(body, auth, stream=stream)
+            response = self._send(url, body, auth)
         try:
             if not response.is_success:
-                self._check(response, b"".join(self._pieces(response, deadline)), key)
+                raise self._status_error(response, b"".join(self._pieces(response, deadline)), key)
         except BaseException:
             response.close()
             raise
         return response
 
-    def _send(self, body: bytes, auth: Headers, *, stream: bool) -> httpx2.Response:
-        """Send a request; return the response, of which the body is still unread.
+    def _send(self, url: str, body: bytes, auth: Headers) -> httpx2.Response:
+        """Send a request, once more over a new connection if an idle one was closed.
 
-        If an idle connection was closed, which servers may do at any time, the request is sent once
-        more over a new one.
+        Servers may close idle connections at any time.
         """
-        from httpx2 import NetworkError, RemoteProtocolError
+        from httpx2 import NetworkError, RemoteProtocolError, Request
+
+        def request(trace: Trace) -> Request:
+            return Request(
+                "POST",
+                self._parsed(url),
+                headers={**auth, **self._headers},
+                content=body,
+                extensions={"trace": trace},
+            )
 
         client, trace = self._clients.of_threads(), Trace()
         try:
-            return client.send(self._request(body, auth, trace, stream=stream), stream=True)
+            return client.send(request(trace), stream=True)
         except (NetworkError, RemoteProtocolError):
             if not trace.is_stale:
                 raise
-        return client.send(self._request(body, auth, trace, stream=stream), stream=True)
-
-    def _request(self, body: bytes, auth: Headers, trace: Trace, *, stream: bool) -> httpx2.Request:
-        from httpx2 import Request
-
-        url = self._address(self.stream_url if stream else self.url)
-        return Request(
-            "POST",
-            url,
-            headers={**auth, **self._headers},
-            content=body,
-            extensions={"trace": trace},
-        )
-
-    def _address(self, address: str) -> httpx2.URL:
-        from httpx2 import URL
-
-        return self._urls.get(address) or self._urls.setdefault(address, URL(address))
-
-    def _deadline(self) -> float:
-        return NEVER if self.timeouts.total_s is None else time.monotonic() + self.timeouts.total_s
+        return client.send(request(Trace()), stream=True)
 
     def _pieces(
         self,
@@ -318,24 +302,87 @@ class HTTPTransport:
         deadline: float,
         is_done: IsDone = bool,
     ) -> Iterator[bytes]:
-        pieces, until, size = response.iter_bytes(), deadline, 0
+        """The body piece by piece: until the deadline, and a moment longer once it is done."""
+        pieces = response.iter_bytes()
+        until, size, was_done = deadline, 0, False
         while True:
-            with reading_until(
-                until,
-            ):  # not around the `yield`: the thread may send another request meanwhile
+            # Not around the `yield`: the thread may send another request meanwhile.
+            with reading_until(until):
                 piece = next(pieces, None)
             if piece is None:
                 return
             size += len(piece)
             check_bounds(until, size)
             yield piece
-            if until == deadline and is_done():
+            if not was_done and is_done():
+                was_done = True
                 until = min(deadline, time.monotonic() + _END_S)
 
-    def _check(self, response: HTTPAnswer | httpx2.Response, body: bytes, key: str | None) -> None:
-        """Raise the error for an answer with an error status."""
+    # -- one attempt of async code
+
+    async def _aopen(
+        self,
+        connection: Connection,
+        url: str,
+        body: bytes,
+        auth: Headers,
+        key: str | None,
+        deadline: float,
+    ) -> HTTPAnswer | httpx2.Response:
+        """`_open` over a connection of the loop."""
+        response = await connection.send(self._parsed(url), {**auth, **self._headers}, body)
         if response.is_success:
-            return
+            return response
+        async with aclosing(response):
+            raise self._status_error(response, await self._aread(response, deadline), key)
+
+    async def _aread(self, response: HTTPAnswer | httpx2.Response, deadline: float) -> bytes:
+        """The whole body."""
+        pieces = [piece async for piece in self._apieces(response, deadline)]
+        return b"".join(pieces)
+
+    async def _apieces(
+        self,
+        response: HTTPAnswer | httpx2.Response,
+        deadline: float,
+        is_done: IsDone = bool,
+    ) -> AsyncGenerator[bytes]:
+        """`_pieces` on an event loop."""
+        pieces = response.aiter_bytes()
+        until, size, was_done = deadline, 0, False
+        while True:
+            async with _ends_by(until):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            size += len(piece)
+            check_bounds(until, size)
+            yield piece
+            if not was_done and is_done():
+                was_done = True
+                until = min(deadline, time.monotonic() + _END_S)
+
+    # -- what both have in common
+
+    def _parsed(self, url: str) -> httpx2.URL:
+        from httpx2 import URL
+
+        if url not in self._parsed_urls:
+            self._parsed_urls[url] = URL(url)
+        return self._parsed_urls[url]
+
+    def _deadline(self) -> float:
+        if self.timeouts.total_s is None:
+            return NEVER
+        return time.monotonic() + self.timeouts.total_s
+
+    def _status_error(
+        self,
+        response: HTTPAnswer | httpx2.Response,
+        body: bytes,
+        key: str | None,
+    ) -> Exception:
+        """The error for an answer with an error status."""
         error, may_pass = status_error(
             response.status_code,
             response.headers,
@@ -345,8 +392,8 @@ class HTTPTransport:
         )
         add_advice(error, self.asked(key))
         if may_pass and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S:
-            raise RetryableError(error)
-        raise error
+            return RetryableError(error)
+        return error
 
     @contextmanager
     def _translated(self, key: str | None, *, may_retry: bool = True) -> Generator[None]:
@@ -362,37 +409,38 @@ class HTTPTransport:
             httpx2.ProxyError,
         ) as broken:
             redact_error(broken, key)
-            limit = (
-                f" (`connect_timeout_s` is {self.timeouts.connect_s})"
-                if isinstance(broken, httpx2.ConnectTimeout)
-                else ""
-            )
-            words = redact_key(str(broken) or type(broken).__name__, key)
+            error = self._connection_error(broken, key, _NOT_REACHED if may_retry else _BROKE_OFF)
+            if may_retry:
+                raise RetryableError(error) from broken
+            raise error from broken
+        except (httpx2.TimeoutException, TimeoutError) as late:
             error = UnavailableError(
-                f"the connection failed: {words}{limit}",
+                f"no answer in time (`read_timeout_s` is {self.timeouts.read_s}, "
+                f"`timeout_s` is {self.timeouts.total_s})",
                 provider=self.provider,
             )
-            add_advice(error, _NOT_REACHED if may_retry else _BROKE_OFF, self.asked(key))
-            raise (RetryableError(error) if may_retry else error) from broken
-        except (httpx2.TimeoutException, TimeoutError) as late:
-            limits = self.timeouts
-            msg = f"no answer in time (`read_timeout_s` is {limits.read_s}, `timeout_s` is {limits.total_s})"
-            raise add_advice(
-                UnavailableError(msg, provider=self.provider),
-                _TOO_LATE,
-                self.asked(key),
-            ) from late
+            raise add_advice(error, _TOO_LATE, self.asked(key)) from late
         except (httpx2.RequestError, httpx2.InvalidURL) as odd:
             redact_error(odd, key)
-            msg = f"the exchange failed: {redact_key(str(odd) or type(odd).__name__, key)}"
-            raise add_advice(
-                BadRequestError(msg, provider=self.provider),
-                _NO_HTTP,
-                self.asked(key),
-            ) from odd
+            error = BadRequestError(
+                f"the exchange failed: {redact_key(str(odd) or type(odd).__name__, key)}",
+                provider=self.provider,
+            )
+            raise add_advice(error, _NO_HTTP, self.asked(key)) from odd
 
-    # -- retries
-    # ------------------------------------------------------------------------------------------------
+    def _connection_error(
+        self,
+        broken: httpx2.RequestError,
+        key: str | None,
+        advice: str,
+    ) -> UnavailableError:
+        import httpx2
+
+        message = f"the connection failed: {redact_key(str(broken) or type(broken).__name__, key)}"
+        if isinstance(broken, httpx2.ConnectTimeout):
+            message += f" (`connect_timeout_s` is {self.timeouts.connect_s})"
+        error = UnavailableError(message, provider=self.provider)
+        return add_advice(error, advice, self.asked(key))
 
     def _with_retries(self, attempt: Callable[[], T]) -> T:
         try:
@@ -401,9 +449,45 @@ class HTTPTransport:
             first = error
         return retry(attempt, first, self.max_retries)
 
-    async def _with_retries_async(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def _awith_retries(self, attempt: Callable[[], Awaitable[T]]) -> T:
         try:
             return await attempt()
         except RetryableError as error:
             first = error
         return await aretry(attempt, first, self.max_retries)
+
+
+def _ends_by(deadline: float) -> Timeout:
+    """A block of async code that raises `TimeoutError` at the deadline."""
+    from asyncio import timeout
+
+    return timeout(left_until(deadline))
+
+
+def _checked_headers(headers: Headers) -> dict[str, str]:
+    """The headers that the user adds to every request, names in lower case.
+
+    Raises `ConfigurationError` for one that cannot be sent.
+    """
+    import h11  # late: few programs add headers
+
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            kinds = f"{type(name).__name__} and {type(value).__name__}"
+            raise ConfigurationError(
+                f"`headers` holds names and values as text, found {kinds} ({name!r}).",
+            )
+        if name.lower() in _FRAMING_HEADERS:
+            raise ConfigurationError(
+                f"`headers` cannot contain {name!r}: ferrule sets it for each request. "
+                f"Leave it out.",
+            )
+        fields = {"host": "-", name.lower(): value}
+        try:
+            h11.Request(method="POST", target="/", headers=list(fields.items()))
+        except (h11.LocalProtocolError, UnicodeError):
+            raise ConfigurationError(
+                f"The header {name!r} contains characters that headers do not allow (line ends, "
+                f"spaces around the value, or other than ASCII).",
+            ) from None  # h11's error shows the value, which may be secret
+    return {name.lower(): Concealed(value) for name, value in headers.items()}

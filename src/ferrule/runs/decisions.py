@@ -6,7 +6,6 @@ checked (`approval/decisions.py`) and recorded on its run; the run uses it when 
 
 from __future__ import annotations
 
-import threading
 from time import time
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
@@ -21,7 +20,7 @@ from ferrule.approval.decisions import (
 )
 from ferrule.approval.direct_calls import asked_directly, decide_directly
 from ferrule.approval.question import Decision, DecisionStatus, Question
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import DecisionError
 from ferrule.observers import note_caller
@@ -37,9 +36,8 @@ if TYPE_CHECKING:
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
 """The runs of this process, by the ids of their questions. Weak: this keeps no waiting run alive."""
 
-_deciding = threading.Lock()
+_deciding = ForkLock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
-renew_in_child(globals(), _deciding=threading.Lock)
 
 
 def respond_to_confirmation(
@@ -114,7 +112,7 @@ def put_decision(run: RunState, decision: Decision) -> None:
     """Record a decision on a pending question of a run; see `Run.answer`."""
     decision = plain_decision(decision)
     question_id = decision.question_id
-    with _deciding:
+    with _deciding.lock:
         first = run.tally.first(run.decisions, question_id)
         if first is not None:
             check_second(first, decision)

@@ -8,12 +8,11 @@ time they took: reaching a limit is therefore journalled.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, LimitReachedError, refuse_unknown
 from ferrule.record import Record, fields_of, replace
 
@@ -96,9 +95,8 @@ def _is_amount(value: Any) -> bool:
 
 
 _NO_LIMITS = Limits()
-_counting = threading.Lock()
+_counting = ForkLock()
 """Held while spending is counted: branches and tools of one run spend from several threads."""
-renew_in_child(globals(), _counting=threading.Lock)
 
 
 def clock() -> float:
@@ -149,7 +147,7 @@ class Budget:
         unpriced: str = "",
     ) -> None:
         """Count spending here and in every budget around this one."""
-        with _counting:
+        with _counting.lock:
             for each in self._chain():
                 each.steps += steps
                 each.tool_calls += tool_calls
@@ -191,7 +189,7 @@ class Budget:
 
     def take_calls(self, wanted: int) -> int:
         """Count up to `wanted` tool calls, as many as the limits allow; returns how many may run."""
-        with _counting:
+        with _counting.lock:
             allowed = wanted
             for each in self._chain():
                 if each.limits.tool_calls is not None:

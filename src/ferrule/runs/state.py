@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule import events
 from ferrule.acts import Suspended, status_after
 from ferrule.approval.tally import Tally
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.errors import InputError, RunCancelledError, RunError
 from ferrule.record import MutableRecord, field
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Persistence, Program, RunStatus
     from ferrule.values.conversation.message import Messages
 
-_BEGINNING = threading.RLock()
+_BEGINNING = ForkLock(threading.RLock)
 """Guards changes of a run's state. Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
-renew_in_child(globals(), _BEGINNING=threading.RLock)
 
 
 class Frame(MutableRecord):
@@ -273,7 +272,7 @@ class RunState:
     def tally(self) -> Tally:
         """Counts the decisions. Created at first use, as most runs have no question."""
         if self._tally is None:
-            with _BEGINNING:  # branches in two threads may read it at once
+            with _BEGINNING.lock:  # branches in two threads may read it at once
                 self._tally = self._tally or Tally()
         return self._tally
 
@@ -288,7 +287,7 @@ class RunState:
 
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
         """Begin the first or a later execution; returns its root frame."""
-        with _BEGINNING:
+        with _BEGINNING.lock:
             if self.executing or self.status == "done":
                 raise RunError(
                     f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.",
@@ -334,7 +333,7 @@ class RunState:
     def cancel(self) -> None:
         """Stop the run before its next act, also in another process, or while it waits. Its journal is kept, so `resume()` continues it."""
         self.cancelled = True
-        with _BEGINNING:
+        with _BEGINNING.lock:
             if self.executing or self.status not in {"waiting", "queued", "running"}:
                 return
             if self.status != "running":
@@ -360,7 +359,7 @@ class RunState:
         if deps is not None:
             self.deps = deps
         if resumed or self.status != "running":
-            with _BEGINNING:
+            with _BEGINNING.lock:
                 if not self.executing:
                     self.cancelled = False
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -17,8 +16,7 @@ class NetworkBlockedError(RuntimeError):
     """A connection to another machine was attempted inside `block_network()`."""
 
 
-_guards = threading.Lock()
-renew_in_child(globals(), _guards=threading.Lock)
+_guards = ForkLock()
 _blocking = 0
 _real: dict[str, Any] = {}
 
@@ -31,14 +29,14 @@ def block_network() -> Generator[None]:
     does that of Windows for a numeric address.
     """
     global _blocking
-    with _guards:
+    with _guards.lock:
         _blocking += 1
         if _blocking == 1:
             _patch_sockets()
     try:
         yield
     finally:
-        with _guards:
+        with _guards.lock:
             _blocking -= 1
             if _blocking == 0:
                 _restore_sockets()

@@ -140,13 +140,13 @@ def test_a_connection_that_cannot_be_killed_and_a_loop_that_ends_do_not_keep_the
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
     "lock",
-    ["ferrule.settings._configuring", "ferrule.mcp_bridge.transport.open_connections._lock"],
+    ["ferrule.settings._configuring", "ferrule.mcp_bridge.transport.open_connections._guard"],
 )
 def test_a_lock_that_a_thread_holds_is_free_in_the_child_of_a_fork(lock: str) -> None:
     module, name = lock.rsplit(".", 1)
-    held = getattr(importlib.import_module(module), name)
-    with held:
+    fork_lock = getattr(importlib.import_module(module), name)
+    with fork_lock.lock:
         pid = os.fork()
         if pid == 0:
-            os._exit(0 if getattr(sys.modules[module], name).acquire(timeout=10) else 1)
+            os._exit(0 if fork_lock.lock.acquire(timeout=10) else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json
 from ferrule.errors import ConfigurationError, MCPConnectionError, shown
@@ -36,8 +35,7 @@ log = logging.getLogger("ferrule.mcp")
 
 _VERSION = 1
 _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-_writing = threading.Lock()
-renew_in_child(globals(), _writing=threading.Lock)
+_writing = ForkLock()
 
 
 class Drift(Record):
@@ -299,7 +297,7 @@ def write_pins(path: str | os.PathLike[str], server: str, pins: Pins) -> None:
         name: {"hash": _hash_of(definition), "definition": definition}
         for name, definition in sorted(pins.tools.items())
     }
-    with _writing:
+    with _writing.lock:
         content = _read(path)
         content["servers"][server] = {"identity": pins.identity, "tools": tools}
         content["servers"] = dict(sorted(content["servers"].items()))

@@ -22,12 +22,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import threading
 from collections import deque
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from ferrule.mcp_bridge.connection.handshake import UNSUPPORTED_VERSION, Handshake, KnownEra
@@ -418,8 +417,7 @@ class Silence:
         return True
 
 
-_loading = threading.Lock()
-renew_in_child(globals(), _loading=threading.Lock)
+_loading = ForkLock()
 _is_loaded = False
 
 
@@ -429,7 +427,7 @@ async def _load_sdk() -> None:
     def load() -> None:
         global _is_loaded
         # Its modules import each other in circles: two threads that import at once can deadlock.
-        with _loading:
+        with _loading.lock:
             import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]  for its side effect
 
             _is_loaded = True

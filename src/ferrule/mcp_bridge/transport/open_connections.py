@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import threading
 from concurrent.futures import wait
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
+
+from ferrule.concurrency.forking import ForkLock
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -37,7 +38,7 @@ class LiveConnection(Protocol):
 
 
 _live: dict[LiveConnection, asyncio.AbstractEventLoop] = {}
-_lock = threading.Lock()
+_guard = ForkLock()
 _home = 0
 """The process that owns the connections: a fork owns none."""
 _is_leaving = False
@@ -46,7 +47,7 @@ _is_leaving = False
 def register_exit() -> None:
     """Close connections at exit. Called before anything connects: functions registered later run first."""
     global _home, _is_leaving
-    with _lock:
+    with _guard.lock:
         if os.getpid() != _home:
             _live.clear()
             _home, _is_leaving = os.getpid(), False
@@ -57,7 +58,7 @@ def register_exit() -> None:
 def register_connection(connection: LiveConnection) -> bool:
     """Close this connection at exit. False if the exit has begun: then it must not be opened."""
     register_exit()
-    with _lock:
+    with _guard.lock:
         if _is_leaving:
             return False
         _live[connection] = asyncio.get_running_loop()
@@ -71,7 +72,7 @@ def is_leaving() -> bool:
 
 def forget_connection(connection: LiveConnection) -> None:
     """Take back `register_connection`."""
-    with _lock:
+    with _guard.lock:
         _live.pop(connection, None)
 
 
@@ -96,7 +97,7 @@ def _close_politely(closing: list[Future[None]]) -> None:
     global _is_leaving
     if os.getpid() != _home:
         return
-    with _lock:
+    with _guard.lock:
         _is_leaving = True
     by_loop: dict[asyncio.AbstractEventLoop, list[LiveConnection]] = {}
     for connection, loop in list(_live.items()):
@@ -118,15 +119,6 @@ def _kill() -> None:
         with suppress(OSError, RuntimeError):  # the others are killed in any case
             connection.kill_now()
         _live.pop(connection, None)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 async def _close(connections: list[LiveConnection]) -> None:

@@ -9,13 +9,12 @@ no callback.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.record import Record, field, replace
@@ -37,8 +36,7 @@ _MOST_RUNS = 256
 _Loaded = dict[tuple[str, str], "Tool"]
 _loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
 """The tools loaded by each run, by `Conditions.place`. Finished runs stay: one that is loaded later is replayed for its prediction."""
-_loading = threading.Lock()
-renew_in_child(globals(), _loading=threading.Lock)
+_loading = ForkLock()
 
 
 def _no_history() -> History:
@@ -217,7 +215,7 @@ class Host:
         self._mine.update(tools)
         if self._key is None:  # acts answered by hand: there is no run to resume
             return
-        with _loading:
+        with _loading.lock:
             _loaded.setdefault(self._key, {}).update(tools)
             _loaded.move_to_end(self._key)
             while len(_loaded) > _MOST_RUNS:
@@ -279,7 +277,7 @@ class Host:
         """
         known = self._mine.get((name, sign))
         if known is None and self._key is not None:
-            with _loading:
+            with _loading.lock:
                 known = _loaded.get(self._key, {}).get((name, sign))
         if known is not None and known != gone:
             return known

@@ -17,7 +17,6 @@ The question stays as it was shown, and the decision carries the arguments that 
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from ferrule.approval.policy import rule_for
 from ferrule.approval.question import Decision
 from ferrule.approval.rulings import read_ruling, ruling_form, stricter_ruling
 from ferrule.concurrency import offload
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.record import Record, field, replace
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
     from ferrule.approval.rulings import Ruling
     from ferrule.runs.state import Frame, RunState
 
-_GRANTING = threading.Lock()
+_GRANTING = ForkLock()
 """Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
-renew_in_child(globals(), _GRANTING=threading.Lock)
 
 
 # -- rulings
@@ -282,7 +280,7 @@ async def now(frame: Frame) -> float:
 
 def _use_grant(run: RunState, question: Question, slot: Slot, digest: str) -> Decision | None:
     # In a thread that may block: concurrent branches must not use the last call of a grant twice.
-    with _GRANTING:
+    with _GRANTING.lock:
         decision = decide_by_grant(run, question)
         if decision is not None:
             run.journal.add(Entry(slot, "decision", digest, decision))

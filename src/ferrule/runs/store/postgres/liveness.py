@@ -19,6 +19,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary, finalize, ref
 
+from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.errors import StoreError
 from ferrule.runs.store.lease import Leases
 from ferrule.runs.store.postgres.dsn import check_dsn, load_psycopg
@@ -261,7 +262,7 @@ def shared_presence(
 ) -> Presence:
     """The presence of this process on a server: the same object for all callers with equal arguments."""
     check_dsn(dsn)
-    with _sharing:
+    with _sharing.lock:
         key = (dsn, schema, full_sync, is_direct, lease_s)
         found = _SHARED.get(key)
         if found is None:
@@ -282,15 +283,12 @@ def _keep(presence: ref[Presence]) -> None:
 
 
 _SHARED: WeakValueDictionary[tuple[Any, ...], Presence] = WeakValueDictionary()
-_sharing = threading.Lock()
+_sharing = ForkLock()
 
 
 def _after_fork() -> None:
-    global _sharing
-    _sharing = threading.Lock()
     for presence in tuple(_SHARED.values()):
         presence.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+run_in_child(_after_fork)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule.concurrency.connection import is_usable
+from ferrule.concurrency.forking import run_in_child
 from ferrule.concurrency.pool import ThreadPool
 from ferrule.errors import StoreError
 from ferrule.runs.store.postgres.dsn import given_by, load_psycopg, place_of
@@ -328,5 +329,4 @@ def _after_fork() -> None:
         server.after_fork()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+run_in_child(_after_fork)

@@ -14,7 +14,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
-from ferrule.concurrency.forking import renew_in_child
+from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, shown
 from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
 from ferrule.runs.store.sql_store import SQLStore
@@ -257,8 +257,7 @@ def _decode_leniently(stored: bytes) -> str:
 _shared_files: weakref.WeakValueDictionary[tuple[str, bool, bool], SQLiteFile] = (
     weakref.WeakValueDictionary()
 )
-_sharing = threading.Lock()
-renew_in_child(globals(), _sharing=threading.Lock)
+_sharing = ForkLock()
 
 
 def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
@@ -268,7 +267,7 @@ def _shared_file(path: str, *, full_sync: bool, read_only: bool) -> SQLiteFile:
     """
     if path == ":memory:":
         return SQLiteFile(path, full_sync=full_sync)
-    with _sharing:
+    with _sharing.lock:
         key = (os.path.normcase(os.path.realpath(path)), full_sync, read_only)
         file = _shared_files.get(key)
         if file is None or not file.is_current():
