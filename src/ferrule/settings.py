@@ -297,7 +297,7 @@ def _check_observer(observer: Any) -> None:
             f"`on_tool_end`; found {shown(observer)}.",
         )
     refuse_async(observer, "An observer in `callbacks`")
-    observer_class: Any = type(observer)
+    observer_class = cast("type[Any]", type(observer))
     for kind in observer_class.__mro__:
         for name, hook in vars(kind).items():
             if name.startswith("on_"):
