@@ -111,7 +111,8 @@ class Scope:
 _NAMES = frozenset(Settings.__struct_fields__)
 _configured = Settings()
 _configuring = ForkLock()
-_scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=Scope())
+_outermost = Scope()
+_scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_outermost)
 
 
 def configure(**changes: Unpack[Changes]) -> None:

@@ -42,7 +42,9 @@ class ForkLock:
     after it has acquired the lock, and then `__exit__` would never release it.
     """
 
-    def __init__(self, make: Callable[[], threading.Lock | threading.RLock] = threading.Lock) -> None:
+    def __init__(
+        self, make: Callable[[], threading.Lock | threading.RLock] = threading.Lock
+    ) -> None:
         self._make = make
         self.lock = make()
         _fork_locks.add(self)

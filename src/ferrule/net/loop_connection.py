@@ -203,7 +203,10 @@ class _Wire(Protocol):
             request = h11.Request(
                 method="POST",
                 target=url.raw_path,
-                headers=[(name.encode("ascii"), value.encode("latin-1")) for name, value in fields.items()],
+                headers=[
+                    (name.encode("ascii"), value.encode("latin-1"))
+                    for name, value in fields.items()
+                ],
             )
             events = (request, h11.Data(data=body), h11.EndOfMessage())
             return b"".join(self._http.send(event) or b"" for event in events)

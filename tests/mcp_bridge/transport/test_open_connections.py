@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import sys
 import threading
 from typing import TYPE_CHECKING
 
