@@ -49,7 +49,7 @@ API = {
     "runs": ("Runs", "runs.", "web.", "programs.lifecycle.advance", "runs.store.dbos"),
     "events": ("Events and observers", "events", "observers", "telemetry.", "front_ends."),
     "acts": ("Acts", "acts"),
-    "mcp": ("MCP", "mcp_bridge.", "tools.server_tools", "tools.definition.mcp", "tools.mcp."),
+    "mcp": ("MCP", "mcp_bridge.", "tools.server_tools", "tools.mcp_definition", "tools.mcp."),
     "testing": ("Testing", "testing."),
     "settings": ("Settings", "settings"),
     "errors": ("Errors", "errors"),

@@ -50,7 +50,7 @@ _HOMES = {
     "ferrule.tools.decorator": ("confirm_first", "tool"),
     "ferrule.tools.server_tools": ("connect_mcp_tools", "convert_mcp_tool", "estimate_mcp_tokens", "find_shadowed_tools"),
     "ferrule.tools.search": ("defer_tools",),
-    "ferrule.tools.definition.mcp": ("MCPDefinition",),
+    "ferrule.tools.mcp_definition": ("MCPDefinition",),
     "ferrule.tools.mcp.result": ("MCPResult",),
     "ferrule.tools.mcp.safety": ("MCPFinding", "fence_untrusted", "scan_mcp_definition"),
     "ferrule.schema.python_types": ("convert_input_schema_to_tool_args",),

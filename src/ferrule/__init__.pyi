@@ -169,7 +169,7 @@ from ferrule.testing.replay import ReplayLM as ReplayLM
 from ferrule.testing.scripted import ScriptedLM as ScriptedLM
 from ferrule.tools.decorator import confirm_first as confirm_first
 from ferrule.tools.decorator import tool as tool
-from ferrule.tools.definition.mcp import MCPDefinition as MCPDefinition
+from ferrule.tools.mcp_definition import MCPDefinition as MCPDefinition
 from ferrule.tools.execution.tool_changes import Load as Load
 from ferrule.tools.execution.tool_changes import ModuleCallback as ModuleCallback
 from ferrule.tools.execution.tool_changes import Unload as Unload

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from ferrule.tools.definition.mcp import read_definition
 from ferrule.tools.mcp.tool import ConversionRules
+from ferrule.tools.mcp_definition import read_definition
 from ferrule.tools.server_tools import (
     connect_mcp_tools,
     convert_mcp_tool,

@@ -28,7 +28,7 @@ from ferrule.errors import (
 )
 from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
-from ferrule.tools.sources import load_module
+from ferrule.tools.files import load_module
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.direct import discard
 

@@ -1,4 +1,4 @@
-"""`defer_tools`: the model searches for tools and loads them, so that a prompt need not list all tools.
+"""`defer_tools`: the model searches for tools and loads them, so that a prompt lists only a few.
 
 `search_tools` lists names with one line each; `load_tool` returns the description and schema of one
 tool. A loaded tool is passed to `on_load`, so that a run can offer it from its next turn on.
@@ -8,6 +8,7 @@ checks and confirmation.
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,18 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
 
 _LONGEST_LINE = 120
-_MOST_FOUND = 20
+_MOST_RESULTS = 20
 _WORD = re.compile(r"[a-z0-9]+")
-_OWN_NAMES = ("search_tools", "load_tool", "call_tool")
-_SEARCH = "Find tools by words of their name and description. Without words, the first of all tools. Gives names with one line each."
-_LOAD = (
+_DESCRIPTION_OF_SEARCH = (
+    "Find tools by words of their name and description. Without words, the first of all tools. "
+    "Gives names with one line each."
+)
+_DESCRIPTION_OF_LOAD = (
     "Get a tool's description and the JSON schema of its arguments, and make it ready to be called."
 )
-_CALL = "Call a tool that was loaded: its name, and the arguments as its schema wants them."
+_DESCRIPTION_OF_CALL = (
+    "Call a tool that was loaded: its name, and the arguments as its schema wants them."
+)
 
 
 def defer_tools(
@@ -40,32 +45,25 @@ def defer_tools(
     *,
     on_load: Callable[[Tool], object] | None = None,
 ) -> list[Tool]:
-    """Replace many tools by two or three that find, load and call them: `search_tools`, `load_tool` and `call_tool`.
+    """Replace many tools by two or three that find, load and call them.
 
-    With `on_load`, which receives each tool that the model loads, there is no `call_tool`: the
-    caller offers the loaded tool itself. Raises `ToolDefinitionError` if one of the tools has the
-    name of a replacement.
+    These are `search_tools`, `load_tool` and `call_tool`. With `on_load`, which receives each tool
+    that the model loads, there is no `call_tool`: the caller offers the loaded tool itself. Raises
+    `ToolDefinitionError` if one of the tools has the name of a replacement.
     """
-    box = Toolbox(tools)
-    own = _OWN_NAMES if on_load is None else _OWN_NAMES[:2]
-    clashing = [each for each in own if each in box]
-    if clashing:
-        raise ToolDefinitionError(
-            f"`{clashing[0]}` is the name of a deferred tool and of its replacement. Give the tool another name.",
-        )
+    toolbox = Toolbox(tools)
 
     def search_tools(query: str = "") -> str:
-        found = _find(box, query)
-        lines = [f"{each.name}: {summary(each)}".rstrip(": ") for each in found[:_MOST_FOUND]]
-        more = (
-            [f"({len(found) - _MOST_FOUND} more; use other words)"]
-            if len(found) > _MOST_FOUND
-            else []
-        )
-        return "\n".join([*lines, *more]) or "No tool matches these words."
+        found = _find(toolbox, query)
+        if not found:
+            return "No tool matches these words."
+        lines = [f"{tool.name}: {summary(tool)}".rstrip(": ") for tool in found[:_MOST_RESULTS]]
+        if len(found) > _MOST_RESULTS:
+            lines.append(f"({len(found) - _MOST_RESULTS} more; use other words)")
+        return "\n".join(lines)
 
     def load_tool(name: str) -> str:
-        tool = _known(box, name)
+        tool = _get(toolbox, name)
         if on_load is not None:
             on_load(tool)
         return json_text(
@@ -77,57 +75,63 @@ def defer_tools(
         )
 
     def call_tool(name: str, arguments: dict[str, Any]) -> ToolResult:
-        tool = _known(box, name)
+        tool = _get(toolbox, name)
         return call_directly(tool, tool.prepare(arguments))
 
     def asks(args: dict[str, Any]) -> bool:
-        tool = box.get(args["name"])
+        tool = toolbox.get(args["name"])
         return tool is not None and needs_person(tool, args["arguments"])
 
-    made = [
-        Tool(search_tools, desc=_SEARCH, effect="read"),
-        Tool(load_tool, desc=_LOAD, effect="read"),
+    replacements = [
+        Tool(search_tools, description=_DESCRIPTION_OF_SEARCH, effect="read"),
+        Tool(load_tool, description=_DESCRIPTION_OF_LOAD, effect="read"),
     ]
-    return (
-        made
-        if on_load is not None
-        else [*made, Tool(call_tool, desc=_CALL, require_confirmation=asks)]
-    )
+    if on_load is None:
+        replacements.append(
+            Tool(call_tool, description=_DESCRIPTION_OF_CALL, require_confirmation=asks),
+        )
+    for replacement in replacements:
+        if replacement.name in toolbox:
+            raise ToolDefinitionError(
+                f"`{replacement.name}` is the name of a deferred tool and of its replacement. "
+                "Give the tool another name.",
+            )
+    return replacements
 
 
 def summary(tool: Tool) -> str:
     """The first sentence of a tool's description, on one line, shortened."""
-    said = " ".join(scrub(tool.desc).split())
-    first = re.split(r"(?<=[.!?]) ", said, maxsplit=1)[0]
-    return first if len(first) <= _LONGEST_LINE else f"{first[: _LONGEST_LINE - 1]}…"
+    description = " ".join(scrub(tool.desc).split())
+    sentence = re.split(r"(?<=[.!?]) ", description, maxsplit=1)[0]
+    if len(sentence) <= _LONGEST_LINE:
+        return sentence
+    return f"{sentence[: _LONGEST_LINE - 1]}…"
 
 
-def _find(box: Toolbox, query: str) -> list[Tool]:
-    """The tools that match the most words, best first; a word in the name counts twice. All tools if there are no words."""
+def _find(toolbox: Toolbox, query: str) -> list[Tool]:
+    """The tools that match the most words, best first. All tools if there are no words."""
     words = set(_WORD.findall(query.lower()))
     if not words:
-        return list(box.tools)
-    scored = [(_score(each, words), -i, each) for i, each in enumerate(box.tools)]
-    return [
-        each for score, _, each in sorted(scored, key=lambda one: one[:2], reverse=True) if score
-    ]
+        return list(toolbox.tools)
+    scores = {tool.name: _score(tool, words) for tool in toolbox.tools}
+    matching = [tool for tool in toolbox.tools if scores[tool.name]]
+    return sorted(matching, key=lambda tool: -scores[tool.name])
 
 
 def _score(tool: Tool, words: set[str]) -> int:
-    name, said = tool.name.lower(), tool.desc.lower()
-    return sum(2 * (word in name) + (word in said) for word in words)
+    """How many of the words a tool has; a word in its name counts twice."""
+    name, description = tool.name.lower(), tool.desc.lower()
+    return sum(2 * (word in name) + (word in description) for word in words)
 
 
-def _known(box: Toolbox, name: str) -> Tool:
-    tool = box.get(name)
-    if tool is None:
-        import difflib
-
-        near = difflib.get_close_matches(name, box.names, n=3)
-        hint = (
-            f" Did you mean {', '.join(f'`{each}`' for each in near)}?"
-            if near
-            else " Use `search_tools` to find its name."
-        )
-        raise ToolRetry(f"There is no tool `{name}`.{hint}")
-    return tool
+def _get(toolbox: Toolbox, name: str) -> Tool:
+    """The tool of that name. Raises `ToolRetry`, so that the model tries another name."""
+    tool = toolbox.get(name)
+    if tool is not None:
+        return tool
+    hint = "Use `search_tools` to find its name."
+    similar = difflib.get_close_matches(name, toolbox.names, n=3)
+    if similar:
+        names = ", ".join(f"`{similar_name}`" for similar_name in similar)
+        hint = f"Did you mean {names}?"
+    raise ToolRetry(f"There is no tool `{name}`. {hint}")

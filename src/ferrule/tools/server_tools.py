@@ -1,27 +1,33 @@
-"""The tools of whole servers: conversion, unique names across servers, and estimates and findings for all of them."""
+"""The tools of whole MCP servers: conversion, names that are unique across servers, and estimates.
+
+One tool of a server is converted in `tools/mcp/tool.py`.
+"""
 
 from __future__ import annotations
 
+from asyncio import gather
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ferrule.concurrency.offload import run_async
 from ferrule.record import replace
+from ferrule.tools.mcp.names import unique_names
 from ferrule.tools.mcp.safety import MCPFinding, estimate_tokens, find_shadowing
 from ferrule.tools.mcp.tool import (
     Caller,
     ConversionRules,
     RemoteCall,
+    confirmation_of,
+    make_remote_call,
     mcp_tool_options,
     rules_from,
-    unique_names,
 )
 from ferrule.tools.tool import Tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 
 def convert_mcp_tool(session: Caller, tool: Any) -> Tool:
@@ -37,58 +43,26 @@ def make_tools(
     prefix: bool = False,
     rules: ConversionRules | None = None,
 ) -> list[Tool]:
-    """The tools of one server, in its order and under unique names. `prefix` puts `server__` before each name."""
-    listed = list(definitions)
-    names = unique_names([(server, each.name) for each in listed], prefix=prefix)
-    return [
-        Tool(
-            **mcp_tool_options(
-                each,
-                caller=caller,
-                server=server,
-                name=names[server, each.name],
-                rules=rules,
-            ),
-        )
-        for each in listed
-    ]
+    """The tools of one server, in its order and under unique names.
 
-
-# -- several servers
-# ------------------------------------------------------------------------------------------------
-
-
-def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[Tool]:
-    """The tools; a server's tool whose name is `reserved` or not unique gets the server's name as a prefix."""
-    tools = list(tools)
-    different = {
-        (each.mcp_server, each.mcp.name if each.mcp is not None else "", each.name)
-        for each in tools
-    }
-    counted = Counter(name for _, _, name in different)
-    counted.update(dict.fromkeys(reserved, 1))
-    clashing = {
-        id(each): (each.mcp_server or "", each.mcp.name)
-        for each in tools
-        if each.mcp is not None and counted[each.name] > 1
-    }
-    made = unique_names(
-        clashing.values(),
-        prefix=True,
-        taken=[each.name for each in tools if id(each) not in clashing],
+    `prefix` puts `server__` before each name.
+    """
+    definitions = list(definitions)
+    names = unique_names(
+        [(server, definition.name) for definition in definitions],
+        prefix=prefix,
     )
-    return [
-        rename_tool(each, made[clashing[id(each)]]) if id(each) in clashing else each
-        for each in tools
-    ]
-
-
-def rename_tool(tool: Tool, name: str) -> Tool:
-    """A server's tool under another name. Calls still use the server's name."""
-    if tool.name == name:
-        return tool
-    function = replace(tool.func, name=name) if isinstance(tool.func, RemoteCall) else tool.func
-    return tool.model_copy(update={"name": name, "func": function})
+    tools: list[Tool] = []
+    for definition in definitions:
+        options = mcp_tool_options(
+            definition,
+            caller=caller,
+            server=server,
+            name=names[server, definition.name],
+            rules=rules,
+        )
+        tools.append(Tool(**options))
+    return tools
 
 
 def connect_mcp_tools(
@@ -96,61 +70,113 @@ def connect_mcp_tools(
     callers: Mapping[str, Caller],
     **options: Any,
 ) -> list[Tool]:
-    """Give tools without a function, made from `(entry, server_id)` or loaded, the caller of their server. Others stay unchanged."""
+    """Give tools without a function the caller of their server. Others stay unchanged.
+
+    Such tools were made from `(entry, server_id)`, or loaded. `callers` are by server.
+    """
     rules = rules_from(options)
-    made: list[Tool] = []
-    for each in tools:
-        caller = (
-            callers.get(each.mcp_server or "")
-            if each.mcp is not None and each.func is None
-            else None
+    connected: list[Tool] = []
+    for tool in tools:
+        caller = callers.get(tool.mcp_server or "")
+        if tool.mcp is None or tool.func is not None or caller is None:
+            connected.append(tool)
+            continue
+        _, is_chosen = confirmation_of(tool.mcp, rules)
+        function = make_remote_call(
+            tool.mcp,
+            caller,
+            tool.name,
+            tool.mcp_server,
+            rules,
+            asks_directly=is_chosen,
         )
-        if caller is None:
-            made.append(each)
-        else:
-            function = mcp_tool_options(
-                each.mcp,
-                caller=caller,
-                server=each.mcp_server,
-                name=each.name,
-                rules=rules,
-            )["func"]
-            made.append(each.model_copy(update={"func": function}))
-    return made
+        connected.append(tool.model_copy(update={"func": function}))
+    return connected
+
+
+def list_server_tools(servers: Iterable[Any]) -> dict[int, Iterable[Tool]]:
+    """The tools of each server, by the server's `id()`.
+
+    Servers that have not listed any yet connect at the same time.
+    """
+    servers = list(servers)
+    tools = {id(server): server.tools for server in servers if server.listed is not None}
+    unlisted = [server for server in servers if id(server) not in tools]
+    if not unlisted:
+        return tools
+
+    async def list_all() -> list[Any]:
+        listings = (server.aoffered() for server in unlisted)
+        return await gather(*listings, return_exceptions=True)
+
+    for server, outcome in zip(unlisted, run_async(list_all()), strict=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        tools[id(server)] = outcome
+    return tools
+
+
+# -- several servers
+
+
+def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[Tool]:
+    """The tools under different names.
+
+    A server's tool whose name is `reserved` or not unique gets the server's name as a prefix. The
+    names of local tools do not change.
+    """
+    tools = list(tools)
+    # A tool may be listed twice: only different tools of one name clash.
+    different: set[tuple[str | None, str, str]] = set()
+    for tool in tools:
+        original_name = tool.mcp.name if tool.mcp is not None else ""
+        different.add((tool.mcp_server, original_name, tool.name))
+    counts = Counter(name for _, _, name in different)
+    counts.update(dict.fromkeys(reserved, 1))
+    clashing: dict[int, tuple[str, str]] = {}
+    for tool in tools:
+        if tool.mcp is not None and counts[tool.name] > 1:
+            clashing[id(tool)] = (tool.mcp_server or "", tool.mcp.name)
+    names = unique_names(
+        clashing.values(),
+        prefix=True,
+        taken=[tool.name for tool in tools if id(tool) not in clashing],
+    )
+    return [
+        rename_tool(tool, names[clashing[id(tool)]]) if id(tool) in clashing else tool
+        for tool in tools
+    ]
+
+
+def rename_tool(tool: Tool, name: str) -> Tool:
+    """A server's tool under another name. Calls still use the server's name."""
+    if tool.name == name:
+        return tool
+    function = tool.func
+    if isinstance(function, RemoteCall):
+        function = replace(function, name=name)
+    return tool.model_copy(update={"name": name, "func": function})
 
 
 def estimate_mcp_tokens(tools: Iterable[Tool]) -> dict[str, int]:
     """The estimated tokens that the tools of each server take in a prompt."""
-    return {server: estimate_tokens(found) for server, found in _by_server(tools).items()}
-
-
-def list_server_tools(servers: Iterable[Any]) -> dict[int, Iterable[Tool]]:
-    """The tools of each server, by the server's `id()`. Servers that have not listed any yet connect at the same time."""
-    servers = list(servers)
-    found = {id(each): each.tools for each in servers if each.listed is not None}
-    others = [each for each in servers if id(each) not in found]
-    if others:
-        from asyncio import gather
-
-        async def ask() -> list[Any]:
-            return await gather(*(each.aoffered() for each in others), return_exceptions=True)
-
-        for server, outcome in zip(others, run_async(ask()), strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            found[id(server)] = outcome
-    return found
+    by_server = _definitions_by_server(tools)
+    return {server: estimate_tokens(definitions) for server, definitions in by_server.items()}
 
 
 def find_shadowed_tools(tools: Iterable[Tool]) -> list[MCPFinding]:
-    """Servers' tools that share a name with another server's tool or a local one, or that mention such a tool."""
+    """Servers' tools that share a name with another tool, or that mention one.
+
+    The other tool is local or of another server.
+    """
     tools = list(tools)
-    return find_shadowing(_by_server(tools), [each.name for each in tools if each.mcp is None])
+    local_names = [tool.name for tool in tools if tool.mcp is None]
+    return find_shadowing(_definitions_by_server(tools), local_names)
 
 
-def _by_server(tools: Iterable[Tool]) -> dict[str, list[MCPDefinition]]:
-    found: dict[str, list[MCPDefinition]] = {}
-    for each in tools:
-        if each.mcp is not None:
-            found.setdefault(each.mcp_server or "", []).append(each.mcp)
-    return found
+def _definitions_by_server(tools: Iterable[Tool]) -> dict[str, list[MCPDefinition]]:
+    definitions: dict[str, list[MCPDefinition]] = {}
+    for tool in tools:
+        if tool.mcp is not None:
+            definitions.setdefault(tool.mcp_server or "", []).append(tool.mcp)
+    return definitions

@@ -1,4 +1,4 @@
-"""`Shelf`: tools that are not offered until they are loaded. They are found by name, glob, or words.
+"""`Shelf`: tools that are offered only when they are loaded, found by name, glob, or words.
 
 The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names,
 descriptions and the names of parameters. Its forty lines save every installation a dependency.
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
     from ferrule.tools.tool import Tool
 
-_SATURATION, _LENGTH = 1.2, 0.75
-"""BM25's k1 and b, at their usual values."""
-_NAME_COUNTS = 3
+_SATURATION = 1.2
+"""BM25's k1, at its usual value: how soon more repetitions of a word stop to count."""
+_LENGTH_NORMALISATION = 0.75
+"""BM25's b, at its usual value: how much a long text weakens each of its words."""
+_WEIGHT_OF_NAME = 3
 """The weight of a word in a tool's name: a query that contains a tool's name means that tool."""
-_MOST_FOUND = 20
+_MOST_RESULTS = 20
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
 
 
@@ -31,14 +33,18 @@ class Shelf:
     """An ordered set of tools with unique names (`Toolbox` checks this)."""
 
     search_options: ClassVar[dict[str, Any]] = {
-        "desc": "Find more tools by what they should do, and load them: they can be called from the next step on.",
+        "description": (
+            "Find more tools by what they should do, and load them: "
+            "they can be called from the next step on."
+        ),
         "arg_desc": {
             "query": "What the tools should do, in a few words.",
             "limit": "How many tools to load at most.",
         },
         "effect": "read",
     }
-    """The options that make `search_tools` a tool. They describe it, as `python -OO` would drop a docstring."""
+    """The options that make `search_tools` a tool. They describe it, because `python -OO` would
+    drop a docstring."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._by_name = {tool.name: tool for tool in tools}
@@ -53,7 +59,10 @@ class Shelf:
         return self._by_name.get(name)
 
     def matching(self, pattern: str) -> list[Tool]:
-        """The tools that match a name or a glob (`*`, `?`, `[...]` as in `fnmatch`, case-sensitive), in the shelf's order."""
+        """The tools that match a name or a glob, in the shelf's order.
+
+        Globs are `*`, `?` and `[...]` as in `fnmatch`, case-sensitive.
+        """
         exact = self._by_name.get(pattern)
         if exact is not None:
             return [exact]
@@ -61,20 +70,19 @@ class Shelf:
 
     def search(self, query: str, limit: int) -> list[Tool]:
         """The best tools for a query, best first. A tool must share a word with the query."""
-        index, by_name = (
-            self._index,
-            self._by_name,
-        )  # read once: another run may replace the tools meanwhile
+        # Both are read once: another run may replace the tools meanwhile.
+        index, by_name = self._index, self._by_name
         if index is None or index.by_name is not by_name:
-            index = self._index = _Index(by_name)
+            index = _Index(by_name)
+            self._index = index
         return index.best(query, limit)
 
     def search_tools(self, query: str, limit: int = 5) -> Any:
         """Find tools and load them. This is the function of the model's `search_tools`."""
-        found = self.search(query, min(max(limit, 1), _MOST_FOUND))
-        if not found:
+        tools = self.search(query, min(max(limit, 1), _MOST_RESULTS))
+        if not tools:
             return f"No tool fits {query!r}. Try other words, or fewer."
-        return Load(*(tool.name for tool in found))
+        return Load(*(tool.name for tool in tools))
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._by_name.values())
@@ -91,39 +99,43 @@ class _Index:
 
     def __init__(self, by_name: Mapping[str, Tool]) -> None:
         self.by_name = by_name
-        self.tools = list(by_name.values())
-        self.lengths: list[int] = []
-        self.places: dict[str, list[tuple[int, int]]] = {}
-        for at, tool in enumerate(self.tools):
-            words = Counter(_words(tool.desc) + _words(" ".join(tool.args)))
+        self._tools = list(by_name.values())
+        self._lengths: list[int] = []
+        self._postings: dict[str, list[tuple[int, int]]] = {}
+        """By word: the position of each tool that has it, and how often."""
+        for position, tool in enumerate(self._tools):
+            counts = Counter(_words(tool.desc) + _words(" ".join(tool.args)))
             for word in _words(tool.name):
-                words[word] += _NAME_COUNTS
-            self.lengths.append(words.total())
-            for word, count in words.items():
-                self.places.setdefault(word, []).append((at, count))
-        self.mean = sum(self.lengths) / len(self.lengths) if self.lengths else 1.0
+                counts[word] += _WEIGHT_OF_NAME
+            self._lengths.append(counts.total())
+            for word, count in counts.items():
+                self._postings.setdefault(word, []).append((position, count))
+        self._mean_length = sum(self._lengths) / len(self._lengths) if self._lengths else 1.0
 
     def best(self, query: str, limit: int) -> list[Tool]:
+        """The tools with the highest scores, best first."""
         scores: dict[int, float] = {}
         for word in dict.fromkeys(_words(query)):
-            places = self.places.get(word, ())
-            rare = log(1 + (len(self.tools) - len(places) + 0.5) / (len(places) + 0.5))
-            for at, count in places:
-                damped = count + _SATURATION * (
-                    1 - _LENGTH + _LENGTH * self.lengths[at] / self.mean
-                )
-                scores[at] = scores.get(at, 0.0) + rare * count * (_SATURATION + 1) / damped
-        ranked = sorted(
-            scores,
-            key=lambda at: (-scores[at], at),
-        )  # ties in the shelf's order: the same result in every process
-        return [self.tools[at] for at in ranked[:limit]]
+            postings = self._postings.get(word, ())
+            rarity = log(1 + (len(self._tools) - len(postings) + 0.5) / (len(postings) + 0.5))
+            for position, count in postings:
+                relative_length = self._lengths[position] / self._mean_length
+                normalised = 1 - _LENGTH_NORMALISATION + _LENGTH_NORMALISATION * relative_length
+                damped = count * (_SATURATION + 1) / (count + _SATURATION * normalised)
+                scores[position] = scores.get(position, 0.0) + rarity * damped
+        # Ties in the shelf's order: the same result in every process.
+        ranked = sorted(scores, key=lambda position: (-scores[position], position))
+        return [self._tools[position] for position in ranked[:limit]]
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text in lower case; `createInvoice_v2` has four. Cuts the `s` of plurals, the most common inflection in tool names."""
-    found = [word.lower() for word in _WORD.findall(text)]
-    return [
-        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
-        for word in found
-    ]
+    """The words of a text in lower case; `createInvoice_v2` has four.
+
+    Cuts the `s` of plurals, the most common inflection in tool names.
+    """
+    words: list[str] = []
+    for match in _WORD.findall(text):
+        word = match.lower()
+        is_plural = len(word) > 3 and word.endswith("s") and not word.endswith("ss")
+        words.append(word[:-1] if is_plural else word)
+    return words

@@ -187,7 +187,7 @@ class Tool(ToolAttributes, Type, late=True):
 
         Returns None if there is no such function; `strict` raises `ToolLoadError` instead.
         """
-        from ferrule.tools.sources import load_file
+        from ferrule.tools.files import load_file
 
         return load_file(filepath, cls._from_file, strict=strict)
 
@@ -203,7 +203,7 @@ class Tool(ToolAttributes, Type, late=True):
 
         The default folder is `tools`.
         """
-        from ferrule.tools.sources import load_folder
+        from ferrule.tools.files import load_folder
 
         return load_folder(
             filepath,

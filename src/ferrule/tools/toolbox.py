@@ -5,18 +5,25 @@ Building a toolbox builds every schema, so that an error in a tool appears befor
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
+from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
 from ferrule.values.conversation.exchange import Declarations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ferrule.tools.shelf import Shelf
+    from ferrule.tools.mcp.safety import MCPFinding
+
+RESERVED = ("finish", "user_clarification")
+"""Names of the programs' own tools. A server's tool so named is offered as `server__finish`."""
+_MOST_KEPT = 256
+_NOT_KEPT: Any = object()
+_log = logging.getLogger("ferrule.mcp")
 
 
 class ToolServer(Protocol):
@@ -56,36 +63,54 @@ class ToolServer(Protocol):
 
 
 class Toolbox:
-    """An ordered, immutable set of tools. Iterating yields the tools; `toolbox[name]`, `name in toolbox`, `.names`, `.items()`.
+    """An ordered, immutable set of tools.
+
+    Iterating yields the tools; it also has `toolbox[name]`, `name in toolbox`, `.names` and
+    `.items()`.
 
     Args:
-        tools: Tools, callables, declarations, MCP servers. shelf: Tools that are not offered until
-        a tool returns `Load("billing.*")` or a `@module_callback` loads them. search: `"bm25"` puts
-        all tools on the shelf except `keep`, and offers `search_tools(query, limit)`. keep: Names
-        or globs of tools that stay offered. keep_turns: The number of steps without a call after
-        which a tool loaded from the shelf is put back. None: it stays. concurrent: Whether calls of
-        one step may run at once, even of tools loaded later. False, for tools that share state: in
-        order.
+        tools: Tools, callables, declarations, MCP servers.
+        shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a
+            `@module_callback` loads them.
+        search: `"bm25"` puts all tools on the shelf except `keep`, and offers
+            `search_tools(query, limit)`.
+        keep: Names or globs of tools that stay offered.
+        keep_turns: The number of steps without a call after which a tool loaded from the shelf is
+            put back. None: it stays.
+        concurrent: Whether calls of one step may run at once, even of tools loaded later. False,
+            for tools that share state: in order.
 
     """
 
     __slots__ = (
-        "_by_name", "_hash", "_kept", "asks_deps", "concurrent", "declarations", "has_remote", "keep_turns", "names", "shelf", "tools",
-    )  # fmt: skip
+        "_by_name",
+        "_hash",
+        "_kept",
+        "asks_deps",
+        "concurrent",
+        "declarations",
+        "has_remote",
+        "keep_turns",
+        "names",
+        "shelf",
+        "tools",
+    )
 
     servers: tuple[Any, ...] = ()
     """The MCP servers among the tools; see `LiveToolbox`."""
 
-    def __new__(cls, tools: Any = (), **how: Any) -> Self:
+    def __new__(cls, tools: Any = (), **options: Any) -> Self:
         """Make a `LiveToolbox` if MCP servers are among the tools."""
-        del how
+        del options
         entries: Iterable[Any] = [tools]
         if isinstance(tools, (list, tuple)):
             entries = cast("Iterable[Any]", tools)
-        is_live = cls is Toolbox and any(is_server(entry) for entry in entries)
-        return cast("Self", object.__new__(LiveToolbox)) if is_live else object.__new__(cls)
+        if cls is Toolbox and any(is_server(entry) for entry in entries):
+            return cast("Self", object.__new__(LiveToolbox))
+        return object.__new__(cls)
 
-    def __init__(  # pyright: ignore[reportInconsistentConstructor]  `__new__` takes the same, with looser types
+    # `__new__` takes the same arguments, with looser types.
+    def __init__(  # pyright: ignore[reportInconsistentConstructor]
         self,
         tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] = (),
         *,
@@ -95,38 +120,43 @@ class Toolbox:
         keep_turns: int | None = None,
         concurrent: bool = True,
     ) -> None:
-        offered, behind = _all(tools), _all(shelf)
-        self.concurrent: bool = concurrent
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise ToolDefinitionError(
-                f"`keep_turns` is a whole number greater than zero, or None; found {shown(keep_turns)}.",
+                "`keep_turns` is a whole number greater than zero, or None; "
+                f"found {shown(keep_turns)}.",
             )
-        self.keep_turns: int | None = keep_turns
+        if keep and search is None:
+            raise ToolDefinitionError(
+                "`keep` needs a search, which puts the other tools on the shelf: "
+                'Toolbox(tools, search="bm25", keep=[...]).',
+            )
+        offered = _unique_names(_read_tools(tools))
+        shelved = _read_tools(shelf)
         if isinstance(tools, Toolbox):
-            self.keep_turns = tools.keep_turns if keep_turns is None else keep_turns
-            behind = (*(tools.shelf or ()), *behind)
-            self.concurrent = concurrent and tools.concurrent
-        self._by_name: dict[str, Tool] = {}
-        self._hash: int | None = None
-        self._kept: dict[Any, Any] = {}
-        offered = _resolve_names(offered)
+            shelved = (*(tools.shelf or ()), *shelved)
+            concurrent = concurrent and tools.concurrent
+            if keep_turns is None:
+                keep_turns = tools.keep_turns
         if search is not None:
-            offered, behind = _searched(offered, behind, search, keep)
-        elif keep:
-            msg = '`keep` needs a search, which puts the other tools on the shelf: Toolbox(tools, search="bm25", keep=[...]).'
-            raise ToolDefinitionError(msg)
-        self.tools: tuple[Tool, ...] = offered
-        """The offered tools, in order."""
-        self.shelf: Shelf | None = _make_shelf(behind) if behind else None
+            offered, on_search = _split_for_search(offered, search, keep)
+            shelved = (*on_search, *shelved)
+        self.shelf: Shelf | None = Shelf(shelved) if shelved else None
         """The tools that can be loaded; None if there are none."""
         if search is not None and self.shelf is not None:
-            self.tools = (*offered, Tool(self.shelf.search_tools, **self.shelf.search_options))
-        self._index(behind)
-        self.has_remote: bool = any(tool.mcp is not None for tool in (*behind, *self.tools))
+            search_tools = Tool(self.shelf.search_tools, **self.shelf.search_options)
+            offered = (*offered, search_tools)
+        self.tools: tuple[Tool, ...] = offered
+        """The offered tools, in order."""
+        self.concurrent: bool = concurrent
+        self.keep_turns: int | None = keep_turns
+        self._hash: int | None = None
+        self._kept: dict[Any, Any] = {}
+        self._by_name: dict[str, Tool] = {}
+        self._index(shelved)
+        every_tool = (*shelved, *self.tools)
+        self.has_remote: bool = any(tool.mcp is not None for tool in every_tool)
         """Whether a tool in it belongs to an MCP server."""
-        self.asks_deps: bool = any(
-            tool.takes_context or tool.is_program for tool in (*behind, *self.tools)
-        )
+        self.asks_deps: bool = any(tool.takes_context or tool.is_program for tool in every_tool)
         """Whether a tool in it may need the `deps` of the run."""
         self.names: tuple[str, ...] = tuple(tool.name for tool in self.tools)
         """The names of the offered tools, in order."""
@@ -139,22 +169,33 @@ class Toolbox:
         tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox,
     ) -> Toolbox:
         """A toolbox unchanged; anything else as a toolbox."""
-        return tools if isinstance(tools, Toolbox) else cls(tools)
+        if isinstance(tools, Toolbox):
+            return tools
+        return cls(tools)
 
-    def _index(self, behind: tuple[Tool, ...]) -> None:
-        """Index the tools by name. Tools on the shelf are checked for duplicate names too, but are left out of the index."""
-        for tool in (*behind, *self.tools):
-            _ = tool.declaration
-            there = self._by_name.get(tool.name)
-            if there is not None and there.name == tool.name:
-                msg = f"There are two tools named `{tool.name}`. Give one of them another name: Tool(function, name=...)."
-                raise DuplicateToolError(msg)
-            there = there if there is not None else self._by_name.get(tool.wire_name)
-            if there is not None:
-                msg = f"The tools `{there.name}` and `{tool.name}` have one wire name, `{there.wire_name}`. Give one of them another name."
-                raise DuplicateToolError(msg)
-            self._by_name[tool.name] = self._by_name[tool.wire_name] = tool
-        for tool in behind:
+    def _index(self, shelved: tuple[Tool, ...]) -> None:
+        """Index the offered tools by name and by wire name.
+
+        Tools on the shelf are checked for duplicate names too, since they may be loaded, but they
+        stay out of the index.
+        """
+        for tool in (*shelved, *self.tools):
+            _ = tool.declaration  # builds the schema, which may raise
+            namesake = self._by_name.get(tool.name)
+            if namesake is not None and namesake.name == tool.name:
+                raise DuplicateToolError(
+                    f"There are two tools named `{tool.name}`. "
+                    "Give one of them another name: Tool(function, name=...).",
+                )
+            namesake = namesake or self._by_name.get(tool.wire_name)
+            if namesake is not None:
+                raise DuplicateToolError(
+                    f"The tools `{namesake.name}` and `{tool.name}` have one wire name, "
+                    f"`{namesake.wire_name}`. Give one of them another name.",
+                )
+            self._by_name[tool.name] = tool
+            self._by_name[tool.wire_name] = tool
+        for tool in shelved:
             for name in {tool.name, tool.wire_name}:
                 del self._by_name[name]
 
@@ -169,11 +210,9 @@ class Toolbox:
         return tool
 
     def __contains__(self, name: object) -> bool:
-        return (
-            name in self._by_name
-            if isinstance(name, str)
-            else any(name is tool or name == tool for tool in self.tools)
-        )
+        if isinstance(name, str):
+            return name in self._by_name
+        return any(name is tool or name == tool for tool in self.tools)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self.tools)
@@ -182,14 +221,17 @@ class Toolbox:
         return len(self.tools)
 
     def kept(self, key: Any, make: Callable[[], Any]) -> Any:
-        """The value of `make()`, made once for `key`. It is dropped with the toolbox, as tools may hold anything, such as a user's data."""
-        if len(self._kept) >= 256 and key not in self._kept:
+        """The value of `make()`, made once for `key`.
+
+        It is dropped with the toolbox: tools may hold anything, such as a user's data, so a cache
+        of the process would keep that alive.
+        """
+        value = self._kept.get(key, _NOT_KEPT)
+        if value is not _NOT_KEPT:
+            return value
+        if len(self._kept) >= _MOST_KEPT:
             self._kept = {}
-        found = self._kept.get(
-            key,
-            self,
-        )  # looked up once: a signature in the key is hashed by Python code
-        return self._kept.setdefault(key, make()) if found is self else found
+        return self._kept.setdefault(key, make())
 
     def keys(self) -> tuple[str, ...]:
         """The names, in order."""
@@ -210,21 +252,21 @@ class Toolbox:
         return self  # a toolbox does not change, and tools are not copied
 
     def __getstate__(self) -> Any:
-        return None, {
-            **cast("Any", super().__getstate__())[1],
-            "_hash": None,
-            "_kept": {},
-        }  # values of this process only
+        _, slots = cast("Any", super().__getstate__())
+        # The hash and the kept values are of this process only.
+        return None, {**slots, "_hash": None, "_kept": {}}
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if not isinstance(other, Toolbox):
             return NotImplemented
-        same = (self.tools, self.concurrent, self.keep_turns) == (
-            other.tools,
-            other.concurrent,
-            other.keep_turns,
+        return (
+            self.tools == other.tools
+            and self.concurrent == other.concurrent
+            and self.keep_turns == other.keep_turns
+            and list(self.shelf or ()) == list(other.shelf or ())
         )
-        return self is other or (same and list(self.shelf or ()) == list(other.shelf or ()))
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -236,100 +278,105 @@ class Toolbox:
 
 
 class LiveToolbox(Toolbox):
-    """A toolbox with MCP servers, each replaced by its tools. Servers connect when the tools are first needed.
+    """A toolbox with MCP servers, each replaced by its tools.
 
-    After that, a run starts or resumes with the last listed tools, and applies changes between
-    turns (`programs/tool_use/live.py`).
+    Servers connect when the tools are first needed: until then the attributes of a toolbox are
+    missing, and reading one lists the servers (`__getattr__`). After that, a run starts or resumes
+    with the last listed tools, and applies changes between turns (`programs/tool_use/live.py`).
     """
 
-    __slots__ = ("_checks", "_given", "_how", "_read", "_warned", "servers")
+    __slots__ = ("_checks", "_entries", "_last_listings", "_options", "_warned", "servers")
 
-    def __init__(self, tools: Any = (), **how: Any) -> None:
-        self._given: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
-        self._how = how
-        self.concurrent = how.get("concurrent", True)
+    def __init__(self, tools: Any = (), **options: Any) -> None:
+        self._entries: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
+        self._options = options
+        self.concurrent = options.get("concurrent", True)
         self._checks: list[Callable[[Toolbox], None]] = []
-        self._warned: set[Any] = set()
-        self._read: tuple[tuple[Any, Any], ...] = ()
-        self.servers = tuple([each for each in self._given if is_server(each)])
+        self._warned: set[MCPFinding] = set()
+        self._last_listings: tuple[tuple[Any, Any], ...] = ()
+        self.servers = tuple([entry for entry in self._entries if is_server(entry)])
         for server in self.servers:
             server.ask_in_runs()
 
     def __getattr__(self, name: str) -> Any:
         if name not in Toolbox.__slots__:
             raise AttributeError(name)
-        return getattr(self._fill_anew(), name)
+        return getattr(self._fill_again(), name)
 
-    def _fill_anew(self) -> Self:
-        made = self.list_tools()
+    def _fill_again(self) -> Self:
+        """Use the tools that the servers list now, if they pass the checks."""
+        toolbox = self.list_tools()
         for check in self._checks:
-            check(made)
-        self._read = tuple([(each, each.listed) for each in self.servers])
-        return self.fill(made)
+            check(toolbox)
+        self._last_listings = tuple([(server, server.listed) for server in self.servers])
+        return self.fill(toolbox)
 
     def look_again(self) -> None:
-        """Use what the servers have listed since. Try again to connect those left out, without waiting for them."""
-        for each, _ in self._read:
-            each.try_again()
-        if any(each.listed is not None and each.listed != known for each, known in self._read):
-            self._fill_anew()
+        """Use what the servers have listed since.
+
+        Tries again to connect those that were left out, without waiting for them.
+        """
+        for server, _ in self._last_listings:
+            server.try_again()
+        for server, listing in self._last_listings:
+            if server.listed is not None and server.listed != listing:
+                self._fill_again()
+                return
 
     @property
     def is_listed(self) -> bool:
         """Whether the servers have listed their tools."""
-        with contextlib.suppress(AttributeError):
+        try:  # past `__getattr__`, which would list them
             return object.__getattribute__(self, "tools") is not None
-        return False
+        except AttributeError:
+            return False
 
     def list_tools(self) -> Toolbox:
         """A plain toolbox with the current tools of the servers. Lists them if needed."""
-        from ferrule.tools.server_tools import (
-            list_server_tools,
-        )  # late: most toolboxes have no servers
+        # Late: most toolboxes have no servers.
+        from ferrule.tools.server_tools import list_server_tools, separate_names
 
-        of_servers = list_server_tools(self.servers)
-        tools = [
-            tool
-            for each in self._given
-            for tool in (of_servers[id(each)] if is_server(each) else (Tool.of(each),))
-        ]
+        tools_of_servers = list_server_tools(self.servers)
+        tools: list[Tool] = []
+        for entry in self._entries:
+            if is_server(entry):
+                tools.extend(tools_of_servers[id(entry)])
+            else:
+                tools.append(Tool.of(entry))
         if any(tool.mcp is not None for tool in tools):
             self._warn_of_shadowed(tools)
-        return Toolbox(_resolve_names(tuple(tools), RESERVED), **self._how)
+            tools = separate_names(tools, RESERVED)
+        return Toolbox(tools, **self._options)
 
     def _warn_of_shadowed(self, tools: list[Tool]) -> None:
-        import logging  # late: only servers need it
-
         from ferrule.tools.server_tools import find_shadowed_tools
 
-        log = logging.getLogger("ferrule.mcp")
-        for each in find_shadowed_tools(tools):
-            if each not in self._warned:
-                self._warned.add(each)
-                log.warning("MCP server `%s`: `%s` %s.", each.server, each.tool, each.what)
+        for finding in find_shadowed_tools(tools):
+            if finding not in self._warned:
+                self._warned.add(finding)
+                _log.warning(
+                    "MCP server `%s`: `%s` %s.",
+                    finding.server,
+                    finding.tool,
+                    finding.what,
+                )
 
-    def fill(self, made: Toolbox) -> Self:
+    def fill(self, toolbox: Toolbox) -> Self:
         """Use these tools instead of listing the servers."""
-        for each in sorted(
-            Toolbox.__slots__,
-            key="_kept".__eq__,
-        ):  # last: until then, another run may keep values of the old tools
-            setattr(self, each, getattr(made, each))
+        # `_kept` last: until the tools are replaced, another run may keep values of the old ones.
+        for name in sorted(Toolbox.__slots__, key=lambda name: name == "_kept"):
+            setattr(self, name, getattr(toolbox, name))
         return self
 
     @property
     def has_shelf(self) -> bool:
         """Whether tools are put on a shelf, so that some are not offered."""
-        return bool(self._how.keys() - {"concurrent"})
+        return bool(self._options.keys() - {"concurrent"})
 
     def local(self) -> dict[str, Tool]:
         """The local tools, by name. Contacts no server."""
-        return {
-            tool.name: tool
-            for each in self._given
-            if not is_server(each)
-            for tool in (Tool.of(each),)
-        }
+        tools = [Tool.of(entry) for entry in self._entries if not is_server(entry)]
+        return {tool.name: tool for tool in tools}
 
     def when_listed(self, check: Callable[[Toolbox], None]) -> None:
         """Call `check` with the toolbox when its tools are known, or at once if they are."""
@@ -339,45 +386,44 @@ class LiveToolbox(Toolbox):
             self._checks.append(check)
 
     def __repr__(self) -> str:
-        return f"Toolbox([{', '.join(each.name if is_server(each) else Tool.of(each).name for each in self._given)}])"
-
-
-RESERVED = ("finish", "user_clarification")
-"""Names of the programs' own tools. A server's tool with such a name is offered as `server__finish`."""
+        names: list[str] = []
+        for entry in self._entries:
+            names.append(entry.name if is_server(entry) else Tool.of(entry).name)
+        return f"Toolbox([{', '.join(names)}])"
 
 
 def is_server(thing: Any) -> bool:
-    """Whether this is an `MCPServer` (`mcp_bridge/client/mcp_server.py`), which cannot be imported here."""
+    """Whether this is an `MCPServer`.
+
+    Its class is in `mcp_bridge`, above this room, and so cannot be imported here.
+    """
     return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
 
 
-def _resolve_names(tools: tuple[Tool, ...], reserved: Iterable[str] = ()) -> tuple[Tool, ...]:
-    if all(each.mcp is None for each in tools):
-        return tools
-    from ferrule.tools.server_tools import separate_names
+def _read_tools(tools: Any) -> tuple[Tool, ...]:
+    """Make tools of anything that can become one.
 
-    return tuple(separate_names(tools, reserved))
-
-
-def _all(tools: Any) -> tuple[Tool, ...]:
+    A tool that is given twice counts once; two tools of one name raise later.
+    """
     if isinstance(tools, (str, Mapping, Tool)) or not isinstance(tools, Iterable):
-        msg = f"Tools come as a list of tools or functions, found {shown(tools)}."  # pyright: ignore[reportUnknownArgumentType]  may be anything
-        raise ToolDefinitionError(msg)
-    made = [Tool.of(each) for each in cast("Iterable[Any]", tools)]
-    return tuple(
-        {id(each): each for each in made}.values(),
-    )  # a tool given twice counts once; two tools of one name raise later
+        raise ToolDefinitionError(
+            f"Tools come as a list of tools or functions, found {shown(cast('object', tools))}.",
+        )
+    made = [Tool.of(tool) for tool in cast("Iterable[Any]", tools)]
+    return tuple({id(tool): tool for tool in made}.values())
 
 
-def _make_shelf(tools: tuple[Tool, ...]) -> Shelf:
-    from ferrule.tools.shelf import Shelf  # late: most toolboxes have none
+def _unique_names(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """The tools; a tool of a server gets its server's name as a prefix if names clash."""
+    if all(tool.mcp is None for tool in tools):
+        return tools
+    from ferrule.tools.server_tools import separate_names  # late: most tools have no server
 
-    return Shelf(tools)
+    return tuple(separate_names(tools))
 
 
-def _searched(
-    offered: tuple[Tool, ...],
-    behind: tuple[Tool, ...],
+def _split_for_search(
+    tools: tuple[Tool, ...],
     search: str,
     keep: Iterable[str],
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
@@ -386,14 +432,12 @@ def _searched(
         raise ToolDefinitionError(f'`search` is "bm25" or None, found {shown(search)}.')
     if isinstance(keep, str):
         raise ToolDefinitionError(f"`keep` is a list of names, found {shown(keep)}.")
-    every = _make_shelf(offered)
-    kept: set[str] = set()
+    every = Shelf(tools)
+    offered_names: set[str] = set()
     for pattern in keep:
-        found = every.matching(pattern)
-        if not found:
-            raise UnknownToolError(pattern, [tool.name for tool in offered])
-        kept.update(tool.name for tool in found)
-    return (
-        tuple(tool for tool in offered if tool.name in kept),
-        (*(tool for tool in offered if tool.name not in kept), *behind),
-    )
+        matching = every.matching(pattern)
+        if not matching:
+            raise UnknownToolError(pattern, [tool.name for tool in tools])
+        offered_names.update(tool.name for tool in matching)
+    offered = tuple(tool for tool in tools if tool.name in offered_names)
+    return offered, tuple(tool for tool in tools if tool.name not in offered_names)

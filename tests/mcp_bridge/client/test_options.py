@@ -4,7 +4,7 @@ import pytest
 
 from ferrule.errors import ConfigurationError
 from ferrule.mcp_bridge.client.options import options_from
-from ferrule.tools.definition.mcp import MCPDefinition
+from ferrule.tools.mcp_definition import MCPDefinition
 
 
 def definition(name, **hints):

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferrule.tools.definition.export import wire_name
-from ferrule.tools.mcp.tool import safe_server, unique_names
+from ferrule.tools.mcp.names import safe_server, unique_names
 
 
 def test_a_name_that_nobody_else_has_stays():

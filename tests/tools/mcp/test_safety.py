@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.tools.mcp.safety import (
     estimate_tokens,
     fence_untrusted,
@@ -14,6 +13,7 @@ from ferrule.tools.mcp.safety import (
     scrub,
     scrub_schema,
 )
+from ferrule.tools.mcp_definition import MCPDefinition
 
 ENGLAND = "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f"
 HIDDEN = {

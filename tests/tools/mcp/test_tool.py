@@ -20,10 +20,10 @@ from ferrule.errors import (
     ToolDefinitionError,
 )
 from ferrule.settings import configure, context
-from ferrule.tools.definition.mcp import MCPDefinition
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.mcp.tool import ConversionRules, confirmation_of, effect_of, rules_from
+from ferrule.tools.mcp_definition import MCPDefinition
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls

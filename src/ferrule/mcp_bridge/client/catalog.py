@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.mcp_bridge.client.pinning import Guard
     from ferrule.mcp_bridge.client.recording import RecordingLink, ReplayLink
     from ferrule.mcp_bridge.connection.link import Link
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 log = logging.getLogger("ferrule.mcp")
 

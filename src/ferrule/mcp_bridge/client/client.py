@@ -33,7 +33,7 @@ from ferrule.mcp_bridge.connection.link import Link
 from ferrule.mcp_bridge.errors import Attempt, timeout_error
 from ferrule.mcp_bridge.transport.http import refuse_plain_http
 from ferrule.record import MutableRecord, replace
-from ferrule.tools.definition.mcp import MCPDefinition
+from ferrule.tools.mcp_definition import MCPDefinition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping

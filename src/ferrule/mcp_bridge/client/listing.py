@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import MCPProtocolError, ToolDefinitionError
 from ferrule.record import Record
-from ferrule.tools.definition.mcp import MCPDefinition, read_definition
+from ferrule.tools.mcp_definition import MCPDefinition, read_definition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from ferrule.errors import MCPError
     from ferrule.mcp_bridge.client.listing import Dropped
     from ferrule.mcp_bridge.server_files import Inputs
-    from ferrule.tools.definition.mcp import MCPDefinition
     from ferrule.tools.mcp.safety import MCPFinding
+    from ferrule.tools.mcp_definition import MCPDefinition
     from ferrule.tools.tool import Tool
 
 R = TypeVar("R")

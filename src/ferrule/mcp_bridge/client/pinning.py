@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ferrule.mcp_bridge.client.options import ServerOptions
     from ferrule.mcp_bridge.connection.handshake import Handshake
     from ferrule.mcp_bridge.spec import ServerSpec
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 log = logging.getLogger("ferrule.mcp")
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ferrule.tools.definition.constructor import ToolDefinition
-    from ferrule.tools.definition.mcp import MCPDefinition
     from ferrule.tools.definition.parameters import Parameters
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 FLAGS = (
     "mcp_server",

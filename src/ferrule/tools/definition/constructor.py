@@ -32,7 +32,7 @@ from ferrule.tools.definition.options import Effect, WhenUnknown
 from ferrule.tools.definition.schema_rules import check_object_schema, check_schema
 
 if TYPE_CHECKING:
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 _WORDS_FOR_CONFIRMATION = ("destructive", "host")
 

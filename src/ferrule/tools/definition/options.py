@@ -19,7 +19,7 @@ from ferrule.errors import ToolDefinitionError, nearest, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 Effect = Literal["read", "idempotent", "transactional", "once"]
 WhenUnknown = Literal["ask", "tell", "fail"]

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ferrule.record import Record, field
 from ferrule.schema.nodes import is_list, is_object
-from ferrule.tools.definition.mcp import as_plain
+from ferrule.tools.mcp_definition import as_plain
 from ferrule.values.content.parts import Audio, File, Image, Part, Text
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})

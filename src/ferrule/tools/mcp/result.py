@@ -16,9 +16,9 @@ from ferrule.encoding.encode import json_text
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
 from ferrule.record import Record, field
 from ferrule.schema.nodes import Schema, is_object
-from ferrule.tools.definition.mcp import as_plain
 from ferrule.tools.mcp.blocks import Block, read_block
 from ferrule.tools.mcp.showing import ResultMode, ShowRules, abridged, shown_content
+from ferrule.tools.mcp_definition import as_plain
 from ferrule.values.calls.call import ToolResult
 from ferrule.values.content.parts import Audio, Content, Image
 

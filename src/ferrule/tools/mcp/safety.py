@@ -16,7 +16,7 @@ from ferrule.schema.nodes import Schema, is_list, is_object
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ferrule.tools.definition.mcp import MCPDefinition
+    from ferrule.tools.mcp_definition import MCPDefinition
 
 _ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
 _FLAG = r"\U0001F3F4[\U000E0030-\U000E007A]{2,6}\U000E007F"

@@ -6,9 +6,7 @@ arguments of `Tool(...)`. `tool.mcp` is the server's whole definition. The SDK i
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections import Counter
+import asyncio
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -17,29 +15,35 @@ from ferrule.approval.policy import Rule
 from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
 from ferrule.record import Record, field, replace
 from ferrule.settings import setting
-from ferrule.tools.definition.export import LONGEST, wire_name
-from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition
+from ferrule.tools.mcp.names import usable_name
 from ferrule.tools.mcp.result import MCPResult, asks_for_input, read_result
 from ferrule.tools.mcp.safety import fence_untrusted, scrub
 from ferrule.tools.mcp.showing import RESULT_MODES, ShowRules
+from ferrule.tools.mcp_definition import MCPDefinition, as_plain, read_definition
 from ferrule.values.content.parts import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable
+    from collections.abc import Awaitable
 
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.content.parts import Content
+    from ferrule.values.content.parts import Content, Part
 
 _Choice = bool | Literal["unhinted"] | Callable[..., Any] | None
 Confirm = _Choice | Callable[[MCPDefinition], _Choice] | Mapping[str, _Choice]
-"""Whether a person must confirm calls: one choice for all tools, a function of the definition, or choices by globs of names, of which the
-first match applies. A function of the arguments may replace a bool. "unhinted": unless a hint says
-that the tool only reads or destroys
-nothing. None: only if a hint says that it destroys something."""
+"""Whether a person must confirm calls.
+
+It is one choice for all tools, a function of the definition, or choices by globs of names, of which
+the first match applies. A choice is:
+
+- True or False, or a function of the arguments in their place.
+- "unhinted": unless a hint says that the tool only reads or destroys nothing.
+- None: only if a hint says that it destroys something.
+"""
 OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
-"""Maps `(call, arguments, raw result)` to the result of the continued call. It may raise, so that a run waits for a person."""
-_DIGEST = 8
-_OTHER = re.compile(r"[^A-Za-z0-9_-]+")
+"""Maps `(call, arguments, raw result)` to the result of the continued call.
+
+It may raise, so that a run waits for a person.
+"""
 _NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot do."
 
 
@@ -51,7 +55,10 @@ class Caller(Protocol):
     """
 
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None, /) -> Awaitable[Any]:
-        """Call a tool. Returns its result, as the SDK's object or as plain data. Raises an `MCPError` if there was no answer."""
+        """Call a tool. Returns its result, as the SDK's object or as plain data.
+
+        Raises an `MCPError` if there was no answer.
+        """
         ...
 
 
@@ -59,21 +66,30 @@ class ConversionRules(Record, kw_only=True):
     """How to convert the tools of a server."""
 
     trust: bool = False
-    """Whether the server's hints decide the effect: a tool that only reads, or whose calls may be repeated, runs again after a crash."""
+    """Whether the server's hints decide the effect.
+
+    A tool that only reads, or whose calls may be repeated, then runs again after a crash."""
     confirm: Confirm = None
     lenient: bool = True
-    """Whether to repair arguments that nearly fit ("3" for 3). The call's `repairs` lists the repairs."""
+    """Whether to repair arguments that nearly fit ("3" for 3). The call's `repairs` lists them."""
     timeout_s: float | None = None
     concurrent: bool = True
     most_description: int | None = None
-    """The longest description shown to a model, in characters; None for no limit. `tool.mcp.description` is never cut."""
+    """The longest description shown to a model, in characters; None for no limit.
+
+    `tool.mcp.description` is never cut."""
     on_input: OnInput | None = None
-    """Answers a server that needs input to continue (`resultType: input_required`) if no hook did. Without it, the call fails."""
+    """Answers a server that needs input to continue (`resultType: input_required`), if no hook did.
+
+    Without it, the call fails."""
     show: ShowRules = field(default_factory=ShowRules)
 
 
 class RemoteCall(Record):
-    """The function of a server's tool. Takes checked arguments, and returns a `ToolResult` with the whole result."""
+    """The function of a server's tool.
+
+    It takes checked arguments, and returns a `ToolResult` with the whole result.
+    """
 
     caller: Any
     definition: MCPDefinition
@@ -81,7 +97,9 @@ class RemoteCall(Record):
     server: str | None = None
     lenient: bool = True
     asks_directly: bool = False
-    """Whether direct calls from code need confirmation too. Hints alone do not require it: the author of the call has decided."""
+    """Whether direct calls from code need confirmation too.
+
+    Hints alone do not require it: the author of the call has decided."""
     show: ShowRules = field(default_factory=ShowRules)
     on_input: OnInput | None = None
     note: str = ""
@@ -91,12 +109,15 @@ class RemoteCall(Record):
 
     @property
     def runs_anywhere(self) -> bool:
-        """Whether sync code may call the tool: the caller has both `call` and `acall`, as an `MCPServer` has."""
-        return all(callable(getattr(self.caller, each, None)) for each in ("call", "acall"))
+        """Whether sync code may call the tool.
+
+        The caller then has both `call` and `acall`, as an `MCPServer` has.
+        """
+        return all(callable(getattr(self.caller, name, None)) for name in ("call", "acall"))
 
     @property
     def lacks_tasks(self) -> bool:
-        """Whether the tool must be called as a task, which the caller, a session of the SDK, does not support."""
+        """Whether the tool must be called as a task, which a session of the SDK cannot do."""
         return self.definition.needs_task and not self.runs_anywhere
 
     async def __call__(self, /, **arguments: Any) -> ToolResult:
@@ -109,49 +130,55 @@ class RemoteCall(Record):
             raise
 
     async def _call(self, arguments: dict[str, Any]) -> ToolResult:
-        own = self.definition.name
+        tool = self.definition.name
         if self.lacks_tasks:
             raise MCPToolError(
-                f"`{own}` was not called. {_NO_TASKS}",
+                f"`{tool}` was not called. {_NO_TASKS}",
                 server=self.server,
-                tool=own,
+                tool=tool,
                 phase="call",
                 may_have_run=False,
             )
         if self.home is not None:
             self._refuse_other_loops()
-        raw = await self.caller.call_tool(own, arguments)
+        raw = await self.caller.call_tool(tool, arguments)
         if asks_for_input(raw):
             if self.on_input is None:
-                said = "the server asked for input that cannot be given here, and the call was not finished"
                 raise MCPToolError(
-                    f"`{own}`: {said}.",
+                    f"`{tool}`: the server asked for input that cannot be given here, "
+                    "and the call was not finished.",
                     server=self.server,
-                    tool=own,
+                    tool=tool,
                     phase="input",
                     data=raw,
                 )
             raw = await self.on_input(self, arguments, as_plain(raw))
-        found = read_result(
+        result = read_result(
             raw,
             output_schema=self.definition.output_schema,
             rules=self.show,
             reader=getattr(self.caller, "read_resource", None),
             server=self.server,
-            tool=own,
+            tool=tool,
         )
-        content = _fence(found.content, self.server or own) if self.show.fence else found.content
-        return found.as_tool_result(self.name, content, server=self.server, tool=own)
+        content = result.content
+        if self.show.fence:
+            content = _fence(content, self.server or tool)
+        return result.as_tool_result(self.name, content, server=self.server, tool=tool)
 
     def _refuse_other_loops(self) -> None:
-        import asyncio
-
-        if asyncio.get_running_loop() is not self.home:
-            raise MCPConnectionError(
-                f"`{self.name}` belongs to a session of the MCP SDK, which only works on the event loop that opened it: "
-                "await it there, with `acall`, or connect with `ferrule.mcp(...)`, whose tools work everywhere.",
-                server=self.server, tool=self.definition.name, phase="call", may_have_run=False,
-            )  # fmt: skip
+        """Raise on any loop but the one that opened the session: on others, a session hangs."""
+        if asyncio.get_running_loop() is self.home:
+            return
+        raise MCPConnectionError(
+            f"`{self.name}` belongs to a session of the MCP SDK, which only works on the event "
+            "loop that opened it: await it there, with `acall`, or connect with "
+            "`ferrule.mcp(...)`, whose tools work everywhere.",
+            server=self.server,
+            tool=self.definition.name,
+            phase="call",
+            may_have_run=False,
+        )
 
     def __getstate__(self) -> list[Any]:
         return [
@@ -162,12 +189,15 @@ class RemoteCall(Record):
 def _fence(content: Content, source: str) -> Content:
     if isinstance(content, str):
         return fence_untrusted(content, source)
-    return tuple(
-        [
-            Text(text=fence_untrusted(each.text, source)) if isinstance(each, Text) else each
-            for each in content
-        ],
-    )
+    parts: list[Part] = []
+    for part in content:
+        if isinstance(part, Text):
+            part = Text(text=fence_untrusted(part.text, source))  # noqa: PLW2901
+        parts.append(part)
+    return tuple(parts)
+
+
+# -- conversion
 
 
 def mcp_tool_options(
@@ -178,43 +208,34 @@ def mcp_tool_options(
     name: str | None = None,
     rules: ConversionRules | None = None,
 ) -> dict[str, Any]:
-    """The arguments of `Tool(...)`. Without a `caller`, the tool has no function until `connect_mcp_tools` gives it one.
+    """The options of `Tool(...)` for an entry of `tools/list`.
 
-    Raises `ToolDefinitionError` for an entry that cannot be called.
+    Without a `caller`, the tool has no function until `connect_mcp_tools` gives it one. Raises
+    `ToolDefinitionError` for an entry that cannot be called.
     """
     rules = rules if rules is not None else ConversionRules()
     definition = read_definition(entry)
-    own = (
-        name if name is not None else _usable(definition.name, server or "server", definition.name)
-    )
-    asks, by_hand = confirmation_of(definition, rules)
-    known = getattr(caller, "name", None) if server is None else server
-    known = known if isinstance(known, str) else None
+    if name is None:
+        name = usable_name(definition.name, server or "server", definition.name)
+    if server is None:
+        server = _name_of(caller)
+    requirement, is_chosen = confirmation_of(definition, rules)
     function = None
     if caller is not None:
-        function = RemoteCall(
-            caller,
+        function = make_remote_call(
             definition,
-            own,
-            known,
-            rules.lenient,
-            by_hand,
-            rules.show,
-            rules.on_input,
-            home=_loop_of(caller),
+            caller,
+            name,
+            server,
+            rules,
+            asks_directly=is_chosen,
         )
-    described = scrub(definition.description)
-    most = rules.most_description
-    if most is not None and len(described) > most:
-        described = f"{described[:most].rstrip()}…"
     return {
         "func": function,
-        "name": own,
-        "description": f"({_NO_TASKS}) {described}".rstrip()
-        if function is not None and function.lacks_tasks
-        else described,
-        "mcp_server": known,
-        "require_confirmation": asks,
+        "name": name,
+        "description": _describe(definition, function, rules),
+        "mcp_server": server,
+        "require_confirmation": requirement,
         "effect": effect_of(definition, trust=rules.trust),
         "timeout_s": rules.timeout_s,
         "concurrent": rules.concurrent,
@@ -222,158 +243,157 @@ def mcp_tool_options(
     }
 
 
-def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `Tool(...)` from `(session, tool)` or from `(mcp_tool, server_id)`."""
-    options = dict(options)
-    given = [
-        *which,
-        *(
-            options.pop(each)
-            for each in ("session", "tool", "mcp_tool", "server_id")
-            if each in options
-        ),
-    ]
-    name, rules = options.pop("name", None), rules_from(options)
-    match given:
-        case [entry, str(server)]:
-            return mcp_tool_options(entry, server=server, name=name, rules=rules)
-        case [session, entry] if callable(getattr(session, "call_tool", None)):
-            return mcp_tool_options(entry, caller=session, name=name, rules=rules)
-        case _:
-            found = ", ".join(shown(each, 80) for each in given)
-            msg = f"`Tool.from_mcp_tool` takes a session and a tool, or a tool and the name of its server; found {found or 'nothing'}."
-            raise ToolDefinitionError(msg)
+def make_remote_call(
+    definition: MCPDefinition,
+    caller: Caller,
+    name: str,
+    server: str | None,
+    rules: ConversionRules,
+    *,
+    asks_directly: bool,
+) -> RemoteCall:
+    """The function of a tool; `name` is the tool's own, and the server's is in `definition`."""
+    return RemoteCall(
+        caller,
+        definition,
+        name,
+        server if server is not None else _name_of(caller),
+        lenient=rules.lenient,
+        asks_directly=asks_directly,
+        show=rules.show,
+        on_input=rules.on_input,
+        home=_loop_of(caller),
+    )
 
 
-def rules_from(options: dict[str, Any]) -> ConversionRules:
-    """Make rules from the keywords of `ConversionRules` and `ShowRules`."""
-    ours = {
-        key: value for key, value in options.items() if key in ConversionRules.__record_fields__
-    }
-    shows = {key: value for key, value in options.items() if key in ShowRules.__record_fields__}
-    unknown = sorted(options.keys() - ours.keys() - shows.keys())
-    if unknown:
-        raise ToolDefinitionError(
-            f"Tools of an MCP server take no option {', '.join(f'`{each}`' for each in unknown)}.",
-        )
-    if shows.get("result_mode", "auto") not in RESULT_MODES:
-        wanted = ", ".join(map(repr, RESULT_MODES))
-        raise ToolDefinitionError(
-            f"`result_mode` is one of {wanted}; found {shown(shows['result_mode'])}.",
-        )
-    made = ConversionRules(**ours)
-    return replace(made, show=replace(made.show, **shows)) if shows else made
-
-
-# -- hints
-# ----------------------------------------------------------------------------------------------------------
-
-
-def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[Any, bool]:
-    """The value of `require_confirmation`, and whether the user chose it rather than the hints. The default choice is the setting's."""
-    said: Any = rules.confirm
-    if isinstance(said, Mapping):
-        by_name = cast("Mapping[str, Any]", said)
-        said = next((by_name[glob] for glob in by_name if fnmatchcase(definition.name, glob)), None)
-    elif callable(said) and not isinstance(said, Rule):  # a rule is about the arguments
-        said = said(definition)
-    said = setting("mcp_confirm") if said is None else said
-    is_destructive = definition.hint("destructiveHint")
-    match said:
-        case None:
-            return is_destructive is True, False
-        case "unhinted":
-            return is_destructive is True or not (
-                definition.hint("readOnlyHint") is True or is_destructive is False
-            ), False
-        case str() if said != "destructive":
-            raise ToolDefinitionError(
-                f"`confirm` is True, False, 'unhinted', a dict of globs or a function; found {shown(said)}.",
-            )
-        case _:
-            return said, bool(said)
-
-
-def effect_of(definition: MCPDefinition, *, trust: bool) -> str:
-    """The effect of a call, by the hints of a trusted server; otherwise `once`."""
-    if trust and definition.hint("readOnlyHint") is True:
-        return "read"
-    return "idempotent" if trust and definition.hint("idempotentHint") is True else "once"
+def _name_of(caller: Any) -> str | None:
+    name = getattr(caller, "name", None)
+    return name if isinstance(name, str) else None
 
 
 def _loop_of(caller: Any) -> Any:
-    """The running loop if the caller is a session of the SDK, which hangs on any other loop; otherwise None."""
+    """The running loop if the caller is a session of the SDK, which hangs on any other loop."""
     if not type(caller).__module__.startswith("mcp."):
         return None
-    import asyncio
-
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
 
 
+def _describe(
+    definition: MCPDefinition,
+    function: RemoteCall | None,
+    rules: ConversionRules,
+) -> str:
+    """The description for a model: without hidden characters, and cut to the longest allowed."""
+    description = scrub(definition.description)
+    longest = rules.most_description
+    if longest is not None and len(description) > longest:
+        description = f"{description[:longest].rstrip()}…"
+    if function is not None and function.lacks_tasks:
+        description = f"({_NO_TASKS}) {description}".rstrip()
+    return description
+
+
+def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The options of `Tool(...)` from `(session, tool)` or from `(mcp_tool, server_id)`."""
+    options = dict(options)
+    arguments = list(which)
+    for keyword in ("session", "tool", "mcp_tool", "server_id"):
+        if keyword in options:
+            arguments.append(options.pop(keyword))
+    name = options.pop("name", None)
+    rules = rules_from(options)
+    match arguments:
+        case [entry, str(server)]:
+            return mcp_tool_options(entry, server=server, name=name, rules=rules)
+        case [session, entry] if callable(getattr(session, "call_tool", None)):
+            return mcp_tool_options(entry, caller=session, name=name, rules=rules)
+        case _:
+            described = ", ".join(shown(argument, 80) for argument in arguments)
+            raise ToolDefinitionError(
+                "`Tool.from_mcp_tool` takes a session and a tool, or a tool and the name of its "
+                f"server; found {described or 'nothing'}.",
+            )
+
+
+def rules_from(options: dict[str, Any]) -> ConversionRules:
+    """Make rules from the keywords of `ConversionRules` and `ShowRules`."""
+    of_conversion = ConversionRules.__record_fields__
+    of_showing = ShowRules.__record_fields__
+    unknown = [name for name in options if name not in of_conversion and name not in of_showing]
+    if unknown:
+        names = ", ".join(f"`{name}`" for name in sorted(unknown))
+        raise ToolDefinitionError(f"Tools of an MCP server take no option {names}.")
+    if options.get("result_mode", "auto") not in RESULT_MODES:
+        modes = ", ".join(map(repr, RESULT_MODES))
+        raise ToolDefinitionError(
+            f"`result_mode` is one of {modes}; found {shown(options['result_mode'])}.",
+        )
+    conversion = {name: value for name, value in options.items() if name in of_conversion}
+    showing = {name: value for name, value in options.items() if name in of_showing}
+    rules = ConversionRules(**conversion)
+    if not showing:
+        return rules
+    return replace(rules, show=replace(rules.show, **showing))
+
+
+# -- hints
+
+
+def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[Any, bool]:
+    """The value of `require_confirmation`, and whether the user chose it rather than the hints.
+
+    The default choice is the setting's.
+    """
+    choice: Any = rules.confirm
+    if isinstance(choice, Mapping):
+        choice = _matching_choice(definition.name, cast("Mapping[str, Any]", choice))
+    elif callable(choice) and not isinstance(choice, Rule):  # a rule is about the arguments
+        choice = choice(definition)
+    if choice is None:
+        choice = setting("mcp_confirm")
+    is_destructive = definition.hint("destructiveHint")
+    if choice is None:
+        return is_destructive is True, False
+    if choice == "unhinted":
+        is_harmless = definition.hint("readOnlyHint") is True or is_destructive is False
+        return is_destructive is True or not is_harmless, False
+    if isinstance(choice, str) and choice != "destructive":
+        raise ToolDefinitionError(
+            "`confirm` is True, False, 'unhinted', a dict of globs or a function; "
+            f"found {shown(choice)}.",
+        )
+    return choice, bool(choice)
+
+
+def _matching_choice(name: str, by_glob: Mapping[str, Any]) -> Any:
+    for glob, choice in by_glob.items():
+        if fnmatchcase(name, glob):
+            return choice
+    return None
+
+
+def effect_of(definition: MCPDefinition, *, trust: bool) -> str:
+    """The effect of a call, by the hints of a trusted server; otherwise `once`."""
+    if trust and definition.hint("readOnlyHint") is True:
+        return "read"
+    if trust and definition.hint("idempotentHint") is True:
+        return "idempotent"
+    return "once"
+
+
+# -- direct calls
+
+
 def plain_value(result: ToolResult) -> Any:
-    """The return value of a direct call. Raises `MCPToolError`, a `RuntimeError`, if the tool reported an error."""
+    """The return value of a direct call.
+
+    Raises `MCPToolError`, a `RuntimeError`, if the tool reported an error.
+    """
     if result.error is not None:
         raise result.error
-    return result.value.value if isinstance(result.value, MCPResult) else result.value
-
-
-# -- names
-# ----------------------------------------------------------------------------------------------------------
-
-
-def unique_names(
-    tools: Iterable[tuple[str, str]],
-    *,
-    prefix: bool,
-    taken: Iterable[str] = (),
-) -> dict[tuple[str, str], str]:
-    """For each tool, given as (server, name there), a name that every provider accepts. Calls still use the name on the server.
-
-    `prefix` puts `server__` before every name. A name that is too long for providers, not unique,
-    or in `taken` (the names of local tools, which do not change) is cut, and ends in a digest of
-    server and name. The order of the tools does not matter.
-    """
-    wanted = {
-        (server, name): f"{safe_server(server)}__{name}" if prefix else name
-        for server, name in tools
-    }
-    given = {key: _usable(name, *key) for key, name in wanted.items()}
-    counted = Counter(map(_wire, given.values()))
-    counted.update({_wire(each) for each in taken})
-    return {
-        key: name if counted[_wire(name)] == 1 else _with_digest(name, *key)
-        for key, name in given.items()
-    }
-
-
-def _usable(wanted: str, server: str, name: str) -> str:
-    """The name itself if providers accept it or its escaped form; otherwise a safe name."""
-    try:
-        wire_name(wanted)
-    except ToolDefinitionError:
-        return _with_digest(wanted, server, name)
-    return wanted
-
-
-def _wire(name: str) -> str:
-    try:
-        return wire_name(name)
-    except ToolDefinitionError:
-        return name
-
-
-def _with_digest(wanted: str, server: str, name: str) -> str:
-    digest = hashlib.sha256(f"{server}\0{name}".encode("utf-8", "surrogatepass")).hexdigest()[
-        :_DIGEST
-    ]
-    plain = _OTHER.sub("_", wanted)[: LONGEST - _DIGEST - 1].strip("_")
-    # A remaining `_x2f_` would be read as an escape, escaped again, and grow.
-    return f"{plain.replace('_x', '-x').replace('_dot_', '-dot-') or 'tool'}-{digest}"
-
-
-def safe_server(server: str) -> str:
-    """A server's name as the prefix of a tool's name."""
-    return _OTHER.sub("_", server).strip("_") or "server"
+    if isinstance(result.value, MCPResult):
+        return result.value.value
+    return result.value

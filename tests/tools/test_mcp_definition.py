@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ferrule.errors import FerruleError, ToolDefinitionError
-from ferrule.tools.definition.mcp import MCPDefinition, as_plain, read_definition, schema_problem
+from ferrule.tools.mcp_definition import MCPDefinition, as_plain, read_definition, schema_problem
 from ferrule.tools.tool import Tool
 
 DRAFT_7 = "http://json-schema.org/draft-07/schema#"

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from ferrule.errors import DuplicateToolError, ToolLoadError
-from ferrule.tools.sources import load_module
+from ferrule.tools.files import load_module
 from ferrule.tools.tool import Tool
 
 AREA = 'def area(width: float, height: float) -> float:\n    """The area."""\n    return width * height\n'
