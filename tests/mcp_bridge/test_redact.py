@@ -75,7 +75,7 @@ def test_each_value_has_a_variable_of_its_own() -> None:
 def test_any_words_come_back_with_their_variables(words: list[str]) -> None:
     to = References("s", expands=False)
     saved = hidden_words(words, to.hide, to.keep)
-    values = dict(to._given)
+    values = dict(to._values)
     assert [expand(each, lambda found: values[found["name"]]) for each in saved] == words
 
 
@@ -83,7 +83,7 @@ def test_any_words_come_back_with_their_variables(words: list[str]) -> None:
 def test_any_address_is_shown_and_comes_back(url: str) -> None:
     public_url(url)
     to = References("s", expands=False)
-    assert expand(hidden_url(url, to.hide, to.keep), lambda found: to._given[found["name"]]) == url
+    assert expand(hidden_url(url, to.hide, to.keep), lambda found: to._values[found["name"]]) == url
 
 
 def test_requests_of_ours_are_logged_without_what_is_private(caplog) -> None:

@@ -1,7 +1,8 @@
-"""Secrets in command lines, addresses and logs: shown as `***`, saved as the variable to read them from again.
+"""Secrets in command lines, addresses and logs.
 
-A text is secret because of where it stands, whatever it looks like: a value of `NAME=value`, of
-`-e`, `-H` or a flag named after a secret; the user, query values and fragment of an address.
+They are shown as `***`, and saved as the variable to read them from again. A text is secret because
+of where it stands, whatever it looks like: a value of `NAME=value`, of `-e`, `-H` or a flag named
+after a secret; the user, query values and fragment of an address.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     Hide = Callable[[str, str], str]
     """`hide(value, called)`: the replacement of a secret."""
     Keep = Callable[[str], str]
-    """The form of a text that is no secret."""
+    """The form of a text that is not a secret."""
 
 VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _REFERENCE = re.compile(rf"\$\$(?=\{{)|{VARIABLE.pattern}|\$\{{(?P<other>[^{{}}]*)\}}")
@@ -25,20 +26,20 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LIKE_A_VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _ASSIGNED = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
 _SECRET_WORD = re.compile(
-    r"key|token|secret|passw|pwd|auth|sig|credential|bearer|cookie|jwt|(?<![a-z])(?:pat|pass|dsn|code|otp)(?![a-z])",
+    r"key|token|secret|passw|pwd|auth|sig|credential|bearer|cookie|jwt"
+    r"|(?<![a-z])(?:pat|pass|dsn|code|otp)(?![a-z])",
     re.IGNORECASE,
 )
 _ENVIRONMENT, _HEADER = frozenset({"-e", "--env"}), frozenset({"-H", "--header"})
 _GLUED = re.compile(r"(?P<flag>-e|-H)(?P<value>[A-Za-z_][\w.-]*[=:].*)", re.DOTALL)
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?|.*\$\{.*")
-_ADDRESS = re.compile(
-    r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+",
-)  # bounded, as a search from each letter to the end of a word is quadratic
+# Bounded, as a search from each letter to the end of a word is quadratic.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://\S+")
 
 
 def redact(text: str) -> str:
     """Another program's text, with its addresses as `public_url` shows them."""
-    return _ADDRESS.sub(lambda found: public_url(found[0]), text)
+    return _ADDRESS.sub(lambda address: public_url(address[0]), text)
 
 
 def public_url(url: str) -> str:
@@ -57,41 +58,44 @@ def _stars(value: str, called: str) -> str:
 
 
 class References:
-    """Replaces secrets by variables: `hide(value, called)` -> `${SERVER_CALLED}`, one for each value."""
+    """Replaces secrets by variables, one for each value.
+
+    `hide(value, called)` returns `${SERVER_CALLED}`.
+    """
 
     def __init__(self, server: str, *, expands: bool) -> None:
         self._server = server
         self._expands = expands
         """Whether texts may hold variables already, which then stay."""
-        self._given: dict[str, str] = {}
+        self._values: dict[str, str] = {}
+        """By variable: the secret that it names, or the reference that was there before."""
 
     def hide(self, value: str, called: str) -> str:
         """A reference to the variable `called`, or to one named after the server and `called`."""
         if _LIKE_A_VARIABLE.fullmatch(called):
             return self.as_variable(value, called)
-        return self.as_variable(
-            value,
-            re.sub(r"[^A-Z0-9]+", "_", f"{self._server}_{called}".upper()).strip("_"),
-        )
+        variable = re.sub(r"[^A-Z0-9]+", "_", f"{self._server}_{called}".upper())
+        return self.as_variable(value, variable.strip("_"))
 
     def as_variable(self, value: str, variable: str) -> str:
         """A reference by the variable's own name, if it is a valid name."""
         if not value or (self._expands and _ONLY_POINTS.fullmatch(value)):
-            self._given.update((found["name"], found[0]) for found in VARIABLE.finditer(value))
+            self._values.update((match["name"], match[0]) for match in VARIABLE.finditer(value))
             return value
-        own = (
-            variable
-            if _NAME.fullmatch(variable)
-            else "V_" + re.sub(r"[^A-Za-z0-9_]+", "_", variable)
-        )
-        name, count = own, 1
-        while self._given.setdefault(name, value) != value:
+        if not _NAME.fullmatch(variable):
+            variable = "V_" + re.sub(r"[^A-Za-z0-9_]+", "_", variable)
+        name = variable
+        count = 1
+        while self._values.setdefault(name, value) != value:  # another secret has this name
             count += 1
-            name = f"{own}_{count}"
+            name = f"{variable}_{count}"
         return f"${{{name}}}"
 
     def keep(self, text: str) -> str:
-        """A text that is no secret; escaped if the spec holds no variables, so that it is read back unchanged."""
+        """A text that is not a secret.
+
+        It is escaped if the spec holds no variables, so that it is read back unchanged.
+        """
         return text if self._expands else escaped(text)
 
 
@@ -101,12 +105,19 @@ def escaped(text: str) -> str:
 
 
 def expand(text: str, value_of: Callable[[re.Match[str]], str]) -> str:
-    """A text with its references replaced; `$${` stands for `${`. Variables are `name`, with a `default`; other references `other`."""
-    return _REFERENCE.sub(lambda found: "$" if found[0] == "$$" else value_of(found), text)
+    """A text with its references replaced; `$${` stands for `${`.
+
+    A match that `value_of` gets has the group `name`, with a `default`, for a variable, and `other`
+    for any other reference.
+    """
+
+    def replacement(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else value_of(match)
+
+    return _REFERENCE.sub(replacement, text)
 
 
 # -- places
-# -------------------------------------------------------------------------------------------------------
 
 
 def hidden_url(url: str, hide: Hide, keep: Keep) -> str:
@@ -115,15 +126,18 @@ def hidden_url(url: str, hide: Hide, keep: Keep) -> str:
     rest, hash_mark, fragment = rest.partition("#")
     rest, question, query = rest.partition("?")
     authority, slash, path = rest.partition("/")
-    user, at, host = authority.rpartition("@")
+    user, at_sign, host = authority.rpartition("@")
+    begin = f"{keep(scheme)}{mark}"
     if not _HOST.fullmatch(host):  # a password with a `/`, `?` or `#` in it
-        return f"{keep(scheme)}{mark}{hide(url[len(scheme) + len(mark) :], 'address')}"
-    shown_query = (
-        "&".join(_hidden_pair(each, hide, keep) for each in query.split("&")) if query else ""
-    )
-    shown_user = f"{hide(user, 'user')}{at}" if user else at
-    shown_fragment = hide(fragment, "fragment") if fragment else ""
-    return f"{keep(scheme)}{mark}{shown_user}{keep(host)}{slash}{keep(path)}{question}{shown_query}{hash_mark}{shown_fragment}"
+        return begin + hide(url[len(scheme) + len(mark) :], "address")
+    if user:
+        user = hide(user, "user")
+    if query:
+        query = "&".join(_hidden_pair(pair, hide, keep) for pair in query.split("&"))
+    if fragment:
+        fragment = hide(fragment, "fragment")
+    origin = f"{begin}{user}{at_sign}{keep(host)}"
+    return f"{origin}{slash}{keep(path)}{question}{query}{hash_mark}{fragment}"
 
 
 def _hidden_pair(pair: str, hide: Hide, keep: Keep) -> str:
@@ -135,21 +149,20 @@ def _hidden_pair(pair: str, hide: Hide, keep: Keep) -> str:
 
 def hidden_words(words: Iterable[str], hide: Hide, keep: Keep) -> list[str]:
     """The words of a command line, with its secrets hidden."""
-    found: list[str] = []
+    hidden: list[str] = []
     before = ""
-    for each in words:
-        found.append(_hidden_word(each, before, hide, keep))
-        before = "" if takes_next(before) and not each.startswith("-") else each
-    return found
+    for word in words:
+        hidden.append(_hidden_word(word, before, hide, keep))
+        is_value = takes_next(before) and not word.startswith("-")
+        before = "" if is_value else word
+    return hidden
 
 
 def takes_next(word: str) -> bool:
     """Whether the next word is this one's value, and may be secret."""
-    return (
-        word in _ENVIRONMENT
-        or word in _HEADER
-        or (word.startswith("-") and "=" not in word and bool(_SECRET_WORD.search(word)))
-    )
+    if word in _ENVIRONMENT or word in _HEADER:
+        return True
+    return word.startswith("-") and "=" not in word and bool(_SECRET_WORD.search(word))
 
 
 def has_secret(word: str) -> bool:
@@ -174,46 +187,53 @@ def _hidden_value(value: str, flag: str, hide: Hide, keep: Keep) -> str:
     if flag in _HEADER:
         name, colon, rest = value.partition(":")
         blank = rest[: len(rest) - len(rest.lstrip())]
-        return (
-            f"{keep(name)}:{blank}{hide(rest.lstrip(), name)}" if colon else hide(value, "header")
-        )
+        if not colon:
+            return hide(value, "header")
+        return f"{keep(name)}:{blank}{hide(rest.lstrip(), name)}"
     assigned = _ASSIGNED.fullmatch(value)
     if assigned is not None and (not flag or flag in _ENVIRONMENT):
-        return f"{keep(assigned['name'])}={hide(assigned['value'], assigned['name']) if assigned['value'] else ''}"
+        name, assigned_value = assigned["name"], assigned["value"]
+        return f"{keep(name)}={hide(assigned_value, name) if assigned_value else ''}"
     if flag and flag not in _ENVIRONMENT and _SECRET_WORD.search(flag):
         return hide(value, flag)
     return hidden_url(value, hide, keep) if "://" in value else keep(value)
 
 
 # -- logs
-# ---------------------------------------------------------------------------------------------------------
 
 _LOGIN_LOGGER = "mcp.client.auth.oauth2"
 _LOGGERS = ("httpx2", "mcp.client.streamable_http", "mcp.client.sse")
 
 
 def redact_logs() -> None:
-    """Redact addresses in the logs of the HTTP client and the SDK, which log every request, and errors of a log-in."""
+    """Redact addresses in the logs of the HTTP client and the SDK, and errors of a log-in.
+
+    Both log every request, with its address.
+    """
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_redact_record)  # logging adds the same filter once
     logging.getLogger(_LOGIN_LOGGER).addFilter(_name_error)
 
 
 def _redact_record(record: logging.LogRecord) -> bool:
-    record.msg, record.args = redact(record.getMessage()), ()
+    record.msg = redact(record.getMessage())
+    record.args = ()
     if record.exc_info:
-        record.exc_text, record.exc_info = (
-            redact(logging.Formatter().formatException(record.exc_info)),
-            None,
-        )
+        record.exc_text = redact(logging.Formatter().formatException(record.exc_info))
+        record.exc_info = None
     return True
 
 
 def _name_error(record: logging.LogRecord) -> bool:
-    """Only the kind of an error: its text may quote a response with tokens. An error of ferrule is the caller's, and is not logged."""
-    if record.exc_info and record.exc_info[0] is not None:
-        if record.exc_info[0].__module__.startswith("ferrule."):
+    """Log only the kind of an error: its text may quote a response with tokens.
+
+    An error of ferrule is the caller's, and is not logged.
+    """
+    kind = record.exc_info[0] if record.exc_info else None
+    if kind is not None:
+        if kind.__module__.startswith("ferrule."):
             return False
-        record.msg, record.args = f"{record.getMessage()}: {record.exc_info[0].__name__}", ()
+        record.msg = f"{record.getMessage()}: {kind.__name__}"
+        record.args = ()
         record.exc_info = record.exc_text = None
     return _redact_record(record)

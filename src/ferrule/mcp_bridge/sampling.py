@@ -33,45 +33,46 @@ def sampling(
     max_tokens: int = 1000,
     approve: Approve | None = None,
 ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
-    """A hook for `sample=`: answers at most `max_calls` times, each with at most `max_tokens`, whatever the server asks for.
+    """A hook for `sample=`.
 
-    `approve(params)`, sync or async, returns whether to answer a request. A refused request fails
-    on the server; if the request was the result of a call, the call raises `MCPToolError`.
+    It answers at most `max_calls` times, each with at most `max_tokens`, whatever the server asks
+    for. `approve(params)`, sync or async, returns whether to answer a request. A refused request
+    fails on the server; if the request was the result of a call, the call raises `MCPToolError`.
     """
-    left = max_calls
+    calls_left = max_calls
 
     async def sample(params: dict[str, Any]) -> dict[str, Any]:
-        nonlocal left
+        nonlocal calls_left
         if params.get("tools") or params.get("toolChoice"):
             raise _refused("it wants the model to have tools")
-        if left <= 0:
+        if calls_left <= 0:
             raise _refused(f"its budget of {max_calls} answers is used up")
-        left -= 1
+        calls_left -= 1
         if approve is not None:
-            said = approve(params)
-            if not (await said if inspect.isawaitable(said) else said):
+            is_approved = approve(params)
+            if inspect.isawaitable(is_approved):
+                is_approved = await is_approved
+            if not is_approved:
                 raise _refused("no one approved it")
         response = await lm.acomplete(_request(params, max_tokens))
-        said = response.text or ""
-        stop = _STOPS.get(str(response.finish_reason), "endTurn")
         return {
             "role": "assistant",
-            "content": {"type": "text", "text": said},
+            "content": {"type": "text", "text": response.text or ""},
             "model": lm.name or "model",
-            "stopReason": stop,
+            "stopReason": _STOPS.get(str(response.finish_reason), "endTurn"),
         }
 
     return sample
 
 
-def _request(params: Mapping[str, Any], most: int) -> Request:
-    messages = [_message(each) for each in params.get("messages") or ()]
+def _request(params: Mapping[str, Any], max_tokens: int) -> Request:
+    messages = [_message(message) for message in params.get("messages") or ()]
     if params.get("systemPrompt"):
         messages.insert(0, Message("system", scrub(str(params["systemPrompt"]))))
     wanted: Any = params.get("maxTokens")
-    settings: dict[str, Any] = {
-        "max_tokens": min(wanted, most) if isinstance(wanted, int) and wanted > 0 else most,
-    }
+    if isinstance(wanted, int) and wanted > 0:
+        max_tokens = min(wanted, max_tokens)
+    settings: dict[str, Any] = {"max_tokens": max_tokens}
     if isinstance(params.get("temperature"), int | float):
         settings["temperature"] = params["temperature"]
     if params.get("stopSequences"):
@@ -79,19 +80,15 @@ def _request(params: Mapping[str, Any], most: int) -> Request:
     return Request(Messages(messages), settings=settings)
 
 
-def _message(given: Any) -> Message:
-    found = cast("Mapping[str, Any]", given)
-    content: Any = found.get("content")
-    parts = tuple(
-        [
-            _part(each)
-            for each in (cast("list[Any]", content) if isinstance(content, list) else [content])
-        ],
-    )
-    merged: Content = (
-        content_text(parts) if all(isinstance(each, Text) for each in parts) else parts
-    )
-    return Message("assistant" if found.get("role") == "assistant" else "user", merged)
+def _message(form: Any) -> Message:
+    message = cast("Mapping[str, Any]", form)
+    content: Any = message.get("content")
+    blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
+    parts = tuple(_part(block) for block in blocks)
+    merged: Content = parts
+    if all(isinstance(part, Text) for part in parts):
+        merged = content_text(parts)
+    return Message("assistant" if message.get("role") == "assistant" else "user", merged)
 
 
 def _part(block: Any) -> Part:

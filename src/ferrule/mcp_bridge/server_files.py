@@ -1,6 +1,6 @@
-"""Files of MCP servers as editors write them: Claude Desktop and Code, Cursor, VS Code, Gemini CLI, Zed.
+"""Files of MCP servers as editors write them.
 
-The editors agree on entries with a `command` or an address, and differ in the key above them, in
+Claude Desktop and Code, Cursor, VS Code, Gemini CLI and Zed agree on entries with a `command` or an address, and differ in the key above them, in
 comments, and in variables. Sources, all read in November 2026:
 code.visualstudio.com/docs/agents/reference/mcp-configuration, code.claude.com/docs/en/mcp,
 cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server, zed.dev/docs/ai/mcp.
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 _KEYS = ("mcpServers", "servers", "context_servers", "mcp.servers")
 _STDIO, _HTTP = {"local"}, {"remote", "streamable-http", "streamablehttp", "streamable_http"}
 _LOGIN = {"oauth", "auth"}
-_IS_OFF = {"disabled": True, "enabled": False}
 _FILTERS = {
     "includeTools": "allow",
     "excludeTools": "deny",
@@ -40,7 +39,8 @@ _TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<what>[^{}]*)\}")
 _INPUT = "input:"
 _WHOLE_VARIABLE = re.compile(r"((?:[A-Za-z]+ )?)\$([A-Z_][A-Z0-9_]*)")
-"""Gemini CLI writes `$NAME` without braces; ferrule reads it where it is the whole value, or follows a word like `Bearer`."""
+"""Gemini CLI writes `$NAME` without braces; ferrule reads it where it is the whole value, or
+follows a word like `Bearer`."""
 
 
 class ServerFile:
@@ -54,103 +54,141 @@ class ServerFile:
         logs_in: bool = False,
     ) -> None:
         self._logs_in = logs_in
-        path = (
-            None
-            if not isinstance(source, str) and hasattr(source, "keys")
-            else Path(cast("Any", source))
-        )
-        whole: Mapping[str, Any] = (
-            cast("Mapping[str, Any]", source) if path is None else _read_json(path)
-        )
-        places: list[Mapping[str, Any]] = [whole, *_records([whole.get("mcp")])]
-        found = next(
-            (each[key] for each in places for key in _KEYS if isinstance(each.get(key), dict)),
-            None,
-        )
-        if found is None:
-            msg = f'An MCP server file is {{"mcpServers": {{name: {{...}}}}}}; found the keys {shown(list(whole))}.'
-            raise ConfigurationError(msg)
+        path: Path | None = None
+        content: Mapping[str, Any]
+        if isinstance(source, str) or not hasattr(source, "keys"):
+            path = Path(cast("Any", source))
+            content = _read_json(path)
+        else:
+            content = cast("Mapping[str, Any]", source)
+        sections = [content, *_records([content.get("mcp")])]  # VS Code's settings have one
+        servers = _servers_in(sections)
+        if servers is None:
+            raise ConfigurationError(
+                'An MCP server file is {"mcpServers": {name: {...}}}; '
+                f"found the keys {shown(list(content))}.",
+            )
         folder = Path(workspace) if workspace is not None else _project_of(path)
         self._values = {
-            "workspaceFolder": str(folder), "workspaceFolderBasename": folder.name, "userHome": str(Path.home()), "cwd": str(Path.cwd()),
-            "pathSeparator": os.sep, "/": os.sep,
-        }  # fmt: skip
-        self._asked = {
-            each.get("id"): each for place in places for each in _records(place.get("inputs"))
+            "workspaceFolder": str(folder),
+            "workspaceFolderBasename": folder.name,
+            "userHome": str(Path.home()),
+            "cwd": str(Path.cwd()),
+            "pathSeparator": os.sep,
+            "/": os.sep,
         }
+        self._input_entries: dict[Any, dict[str, Any]] = {}
+        for section in sections:
+            for entry in _records(section.get("inputs")):
+                self._input_entries[entry.get("id")] = entry
         self.entries: dict[str, Any] = {
-            name: self._entry(each) for name, each in found.items() if not _is_off(each)
+            name: self._entry(entry) for name, entry in servers.items() if not _is_off(entry)
         }
         """The enabled entries, by name, for `MCPServer.from_state`."""
 
-    def inputs(self, given: Inputs | None) -> dict[str, str]:
-        """The values of the `${input:id}` in use: from a mapping, or asked once each; else the default in the file. Others are missing."""
-        values: dict[str, Any] = {}
-        for name in dict.fromkeys(_input_names(self.entries)):
-            about = {"id": name, **self._asked.get(name, {})}
-            if isinstance(given, Mapping):
-                values[name] = cast("Mapping[str, str]", given).get(name)
-            else:
-                values[name] = None if given is None else given(about)
-            if values[name] is None:
-                values[name] = about.get("default")
-        return {name: value for name, value in values.items() if isinstance(value, str)}
+    def inputs(self, source: Inputs | None) -> dict[str, str]:
+        """The values of the `${input:id}` in use.
 
-    def _entry(self, entry: Any) -> Any:
+        They come from a mapping, or are asked for once each; else they have the default in the
+        file. Others are missing.
+        """
+        values: dict[str, str] = {}
+        for name in dict.fromkeys(_input_names(self.entries)):
+            entry = {"id": name, **self._input_entries.get(name, {})}
+            value: Any = None
+            if isinstance(source, Mapping):
+                value = cast("Mapping[str, str]", source).get(name)
+            elif source is not None:
+                value = source(entry)
+            if value is None:
+                value = entry.get("default")
+            if isinstance(value, str):
+                values[name] = value
+        return values
+
+    def _entry(self, raw_entry: Any) -> Any:
         """An entry in the one form that `MCPServer.from_state` takes."""
-        if not isinstance(entry, dict):
-            return entry
-        made = {key: self._read(value) for key, value in cast("dict[str, Any]", entry).items()}
-        if isinstance(made.get("command"), dict):  # an older form of Zed
-            inner = made.pop("command")
-            made |= {
-                "command": inner.get("path"),
-                "args": inner.get("args"),
-                "env": inner.get("env"),
-            }
-        if isinstance(made.get("httpUrl"), str):
-            made |= {"type": "http", "url": made["httpUrl"]}
-        kind = str(made.get("type", "")).lower()
-        if kind in _STDIO | _HTTP:
-            made["type"] = "stdio" if kind in _STDIO else "http"
-        for key in ("env", "headers"):
-            if isinstance(made.get(key), dict):
-                made[key] = {
-                    name: _plain_value(each) for name, each in made[key].items() if each is not None
-                }
-        for key in ("command", "cwd", "envFile"):
-            if key in made:
-                made[key] = _from_home(made[key])
-        if isinstance(made.get("args"), list):
-            made["args"] = [_from_home(each) for each in made["args"]]
-        has_token = any(each.lower() == "authorization" for each in made.get("headers") or ())
-        if self._logs_in and "command" not in made and not has_token and not _LOGIN & made.keys():
-            made["auth"] = "oauth"
-        chosen = {
-            ours: made[key]
-            for key, ours in _FILTERS.items()
-            if isinstance(made.get(key), list) and made[key] != ["*"]
+        if not isinstance(raw_entry, dict):
+            return raw_entry
+        entry: dict[str, Any] = {
+            key: self._read(value) for key, value in cast("dict[str, Any]", raw_entry).items()
         }
-        made["options"] = {**chosen, **(made.get("options") or {})}
-        return made
+        if isinstance(entry.get("command"), dict):  # an older form of Zed
+            command = entry.pop("command")
+            entry["command"] = command.get("path")
+            entry["args"] = command.get("args")
+            entry["env"] = command.get("env")
+        if isinstance(entry.get("httpUrl"), str):
+            entry["type"] = "http"
+            entry["url"] = entry["httpUrl"]
+        kind = str(entry.get("type", "")).lower()
+        if kind in _STDIO:
+            entry["type"] = "stdio"
+        elif kind in _HTTP:
+            entry["type"] = "http"
+        _plain_values(entry)
+        if self._logs_in and _may_log_in(entry):
+            entry["auth"] = "oauth"
+        entry["options"] = {**_filters(entry), **(entry.get("options") or {})}
+        return entry
 
     def _read(self, value: Any) -> Any:
-        """A value with its references in ferrule's form: paths filled in, `${env:NAME}` as `${NAME}`."""
+        """A value with its references in ferrule's form.
+
+        Paths are filled in, and `${env:NAME}` becomes `${NAME}`.
+        """
         if isinstance(value, str):
             return _REFERENCE.sub(self._reference, value)
         if isinstance(value, list):
-            return [self._read(each) for each in cast("list[Any]", value)]
+            return [self._read(part) for part in cast("list[Any]", value)]
         if isinstance(value, dict):
-            return {name: self._read(each) for name, each in cast("dict[str, Any]", value).items()}
+            return {name: self._read(part) for name, part in cast("dict[str, Any]", value).items()}
         return value
 
-    def _reference(self, found: re.Match[str]) -> str:
-        what: str | None = found["what"]
-        if what is None:
-            return found[0]
-        if what in self._values:
-            return escaped(self._values[what])
-        return f"${{{what.removeprefix('env:')}}}"
+    def _reference(self, match: re.Match[str]) -> str:
+        name: str | None = match["what"]
+        if name is None:  # an escaped one
+            return match[0]
+        if name in self._values:
+            return escaped(self._values[name])
+        return f"${{{name.removeprefix('env:')}}}"
+
+
+def _servers_in(sections: list[Mapping[str, Any]]) -> dict[str, Any] | None:
+    for section in sections:
+        for key in _KEYS:
+            if isinstance(section.get(key), dict):
+                return section[key]
+    return None
+
+
+def _plain_values(entry: dict[str, Any]) -> None:
+    """Write variables and paths of an entry as ferrule reads them."""
+    for key in ("env", "headers"):
+        if isinstance(entry.get(key), dict):
+            entry[key] = {
+                name: _plain_value(value) for name, value in entry[key].items() if value is not None
+            }
+    for key in ("command", "cwd", "envFile"):
+        if key in entry:
+            entry[key] = _from_home(entry[key])
+    if isinstance(entry.get("args"), list):
+        entry["args"] = [_from_home(arg) for arg in entry["args"]]
+
+
+def _may_log_in(entry: Mapping[str, Any]) -> bool:
+    """Whether an entry names a remote server, and no credentials of its own."""
+    has_token = any(name.lower() == "authorization" for name in entry.get("headers") or ())
+    return "command" not in entry and not has_token and not _LOGIN & entry.keys()
+
+
+def _filters(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of ferrule for an editor's lists of tools."""
+    filters: dict[str, Any] = {}
+    for key, option in _FILTERS.items():
+        if isinstance(entry.get(key), list) and entry[key] != ["*"]:
+            filters[option] = entry[key]
+    return filters
 
 
 def _project_of(path: Path | None) -> Path:
@@ -162,43 +200,41 @@ def _project_of(path: Path | None) -> Path:
 
 
 def _records(value: Any) -> list[dict[str, Any]]:
-    return (
-        [
-            cast("dict[str, Any]", each)
-            for each in cast("list[Any]", value)
-            if isinstance(each, dict)
-        ]
-        if isinstance(value, list)
-        else []
-    )
+    """The objects in a list; none if it is not a list."""
+    if not isinstance(value, list):
+        return []
+    parts = cast("list[Any]", value)
+    return [cast("dict[str, Any]", part) for part in parts if isinstance(part, dict)]
 
 
 def _is_off(entry: Any) -> bool:
-    return isinstance(entry, dict) and any(
-        cast("dict[str, Any]", entry).get(key) is value for key, value in _IS_OFF.items()
-    )
+    if not isinstance(entry, dict):
+        return False
+    settings = cast("dict[str, Any]", entry)
+    return settings.get("disabled") is True or settings.get("enabled") is False
 
 
 def _input_names(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        yield from (
-            found["what"].removeprefix(_INPUT)
-            for found in _REFERENCE.finditer(value)
-            if (found["what"] or "").startswith(_INPUT)
-        )
+        for match in _REFERENCE.finditer(value):
+            name: str = match["what"] or ""
+            if name.startswith(_INPUT):
+                yield name.removeprefix(_INPUT)
     elif isinstance(value, dict):
-        for each in cast("dict[Any, Any]", value).values():
-            yield from _input_names(each)
+        for part in cast("dict[Any, Any]", value).values():
+            yield from _input_names(part)
     elif isinstance(value, list):
-        for each in cast("list[Any]", value):
-            yield from _input_names(each)
+        for part in cast("list[Any]", value):
+            yield from _input_names(part)
 
 
 def _plain_value(value: Any) -> str:
-    if isinstance(value, str):
-        found = _WHOLE_VARIABLE.fullmatch(value)
-        return _from_home(value if found is None else f"{found[1]}${{{found[2]}}}")
-    return json.dumps(value)
+    if not isinstance(value, str):
+        return json.dumps(value)
+    match = _WHOLE_VARIABLE.fullmatch(value)
+    if match is None:
+        return _from_home(value)
+    return f"{match[1]}${{{match[2]}}}"
 
 
 def _from_home(value: Any) -> Any:
@@ -213,21 +249,25 @@ def _read_json(path: Path) -> dict[str, Any]:
         raw = path.expanduser().read_bytes()
         text = raw.decode(json.detect_encoding(raw))
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except ValueError:
-            found = json.loads(_without_comments(text))
+            content = json.loads(_without_comments(text))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
             f"The MCP server file {str(path)!r} cannot be read: {error}.",
         ) from error
-    if isinstance(found, dict):
-        return cast("dict[str, Any]", found)
+    if isinstance(content, dict):
+        return cast("dict[str, Any]", content)
     raise ConfigurationError(
-        f"The MCP server file {str(path)!r} must hold an object, found {type(found).__name__}.",
+        f"The MCP server file {str(path)!r} must hold an object, found {type(content).__name__}.",
     )
 
 
 def _without_comments(text: str) -> str:
-    """JSON from JSON with comments and trailing commas. Lines stay, so that errors name the right one."""
-    bare = _COMMENT.sub(lambda found: found[1] or "\n" * found[0].count("\n"), text)
-    return _TRAILING_COMMA.sub(lambda found: found[1] or "", bare)
+    """JSON from JSON with comments and trailing commas.
+
+    Lines stay, so that errors name the right one. Both patterns match strings first, as their first
+    group, so that what looks like a comment in a string stays.
+    """
+    bare = _COMMENT.sub(lambda match: match[1] or "\n" * match[0].count("\n"), text)
+    return _TRAILING_COMMA.sub(lambda match: match[1] or "", bare)

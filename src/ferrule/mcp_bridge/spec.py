@@ -51,34 +51,39 @@ class ServerSpec(Record, kw_only=True):
     oauth: OAuth | None = None
     """How a person logs in, if the server wants it."""
     expands: bool = False
-    """Whether `${VAR}`, `${VAR:-default}` and `${env:VAR}` in all texts but the name are read from the environment on connecting.
-
-    `${input:id}` is read from the inputs. `$${` stands for `${`.
-    """
+    """Whether `${VAR}`, `${VAR:-default}` and `${env:VAR}` in all texts but the name are read from
+    the environment on connecting. `${input:id}` is read from the inputs. `$${` stands for `${`."""
 
     def __repr__(self) -> str:
-        what = (
-            " ".join(public_words((self.command, *self.args)))
-            if self.transport == "stdio"
-            else public_url(self.url)
-        )
-        hidden = [*(f"env {key}" for key in self.env), *(f"header {key}" for key in self.headers)]
-        return f"{self.name} ({self.transport}{f': {what}' if what else ''}{'; ' + ', '.join(hidden) if hidden else ''})"
+        if self.transport == "stdio":
+            where = " ".join(public_words((self.command, *self.args)))
+        else:
+            where = public_url(self.url)
+        text = self.transport
+        if where:
+            text += f": {where}"
+        hidden = [*(f"env {name}" for name in self.env), *(f"header {key}" for key in self.headers)]
+        if hidden:
+            text += f"; {', '.join(hidden)}"
+        return f"{self.name} ({text})"
 
     def expanded(
         self,
         environ: Mapping[str, str] | None = None,
         inputs: Mapping[str, str] | None = None,
     ) -> ServerSpec:
-        """The spec with its variables read. Raises `ConfigurationError` naming every variable and input that is not set."""
+        """The spec with its variables read.
+
+        Raises `ConfigurationError` that names every variable and input that is not set.
+        """
         if not self.expands:
             return self
         missing: list[str] = []
         read = _reader(os.environ if environ is None else environ, inputs or {}, missing)
-        found = replace(
+        expanded = replace(
             self,
             command=read(self.command),
-            args=tuple(read(each) for each in self.args),
+            args=tuple(read(arg) for arg in self.args),
             env={key: read(value) for key, value in self.env.items()},
             env_file=None if self.env_file is None else read(self.env_file),
             cwd=None if self.cwd is None else read(self.cwd),
@@ -89,42 +94,46 @@ class ServerSpec(Record, kw_only=True):
         )
         if missing:
             raise ConfigurationError(_missing(self.name, list(dict.fromkeys(missing))))
-        return found
+        return expanded
 
     def environment(self) -> dict[str, str]:
         """The variables for the child process: those of `env_file`, and `env`."""
-        return (
-            self.env
-            if self.env_file is None
-            else {**_read_env_file(self.name, self.env_file), **self.env}
-        )
+        if self.env_file is None:
+            return self.env
+        return {**_read_env_file(self.name, self.env_file), **self.env}
 
     def dump_state(self) -> dict[str, Any]:
         """Plain JSON. Each secret becomes `${NAME}`, a variable to set before loading."""
         if self.transport == "memory":
-            msg = f"MCP server `{self.name}` lives in this process and cannot be saved. Save a server with a command or an address."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(
+                f"MCP server `{self.name}` lives in this process and cannot be saved. "
+                "Save a server with a command or an address.",
+            )
+        state: dict[str, Any] = {"type": self.transport, "name": self.name}
+        # The order matters: of two equal names of variables, the second gets a number.
         to = References(self.name, expands=self.expands)
-        head: dict[str, Any] = {"type": self.transport, "name": self.name}
-        if self.transport != "stdio":
+        if self.transport == "stdio":
+            env = {name: to.as_variable(value, name) for name, value in self.env.items()}
+            state["command"], *state["args"] = hidden_words(
+                (self.command, *self.args),
+                to.hide,
+                to.keep,
+            )
+            if env:
+                state["env"] = env
+            if self.env_file:
+                state["envFile"] = to.keep(self.env_file)
+            if self.cwd:
+                state["cwd"] = to.keep(self.cwd)
+        else:
             headers = {key: to.hide(value, key) for key, value in self.headers.items()}
-            oauth = {"oauth": self.oauth.dump_state(to) or True} if self.oauth is not None else {}
-            return {
-                **head,
-                "url": hidden_url(self.url, to.hide, to.keep),
-                **({"headers": headers} if headers else {}),
-                **oauth,
-            }
-        env = {key: to.as_variable(value, key) for key, value in self.env.items()}
-        command, *args = hidden_words((self.command, *self.args), to.hide, to.keep)
-        return {
-            **head,
-            "command": command,
-            "args": args,
-            **({"env": env} if env else {}),
-            **({"envFile": to.keep(self.env_file)} if self.env_file else {}),
-            **({"cwd": to.keep(self.cwd)} if self.cwd else {}),
-        }
+            oauth = self.oauth.dump_state(to) if self.oauth is not None else None
+            state["url"] = hidden_url(self.url, to.hide, to.keep)
+            if headers:
+                state["headers"] = headers
+            if oauth is not None:
+                state["oauth"] = oauth or True
+        return state
 
 
 def remote_spec(
@@ -135,70 +144,84 @@ def remote_spec(
     name: str | None,
 ) -> tuple[ServerSpec, Any]:
     """The spec of a server at an address; and its `auth`, if that is an `httpx2.Auth`."""
-    oauth, other = split_auth(auth)
-    return ServerSpec(
+    oauth, other_auth = split_auth(auth)
+    spec = ServerSpec(
         name=name or name_of_url(url),
         transport=kind,
         url=url,
         headers=dict(headers or {}),
         oauth=oauth,
-    ), other
+    )
+    return spec, other_auth
 
 
 def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
-    """A spec from one entry of `mcpServers`, or from `dump_state`. Raises `ConfigurationError` for anything else."""
-    own = str(state.get("name") or name)
-    kind = str(
-        state.get("type") or state.get("transport") or ("stdio" if "command" in state else "http"),
-    ).lower()
-    kind = "http" if kind in {"streamable-http", "streamablehttp", "streamable_http"} else kind
-    if kind == "stdio" and isinstance(state.get("command"), str):
-        command, args = state["command"], tuple(_texts(own, "args", state.get("args")))
+    """A spec from one entry of `mcpServers`, or from `dump_state`.
+
+    Raises `ConfigurationError` for anything else.
+    """
+    name = str(state.get("name") or name)
+    kind = _transport_of(state)
+    command: Any = state.get("command")
+    url: Any = state.get("url") or state.get("httpUrl") or state.get("serverUrl")
+    if kind == "stdio" and isinstance(command, str):
+        args = _texts(name, "args", state.get("args"))
         return ServerSpec(
-            name=own or name_of_command(command, args),
+            name=name or name_of_command(command, args),
             transport="stdio",
             command=command,
             args=args,
-            env=_pairs(own, "env", state.get("env")),
+            env=_pairs(name, "env", state.get("env")),
             env_file=state.get("envFile"),
             cwd=state.get("cwd"),
             expands=True,
         )
-    if kind in {"http", "sse"} and isinstance(
-        url := state.get("url") or state.get("httpUrl") or state.get("serverUrl"),
-        str,
-    ):
+    if kind in {"http", "sse"} and isinstance(url, str):
         return ServerSpec(
-            name=own or name_of_url(url),
+            name=name or name_of_url(url),
             transport=cast("TransportKind", kind),
             url=url,
-            headers=_pairs(own, "headers", state.get("headers")),
-            oauth=oauth_from_state(own, state),
+            headers=_pairs(name, "headers", state.get("headers")),
+            oauth=oauth_from_state(name, state),
             expands=True,
         )
-    keys = shown(sorted(map(str, state)))
-    msg = f"MCP server `{own or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or sse; found the keys {keys}."
-    raise ConfigurationError(msg)
-
-
-def _texts(name: str, what: str, given: Any) -> list[str]:
-    if given is None:
-        return []
-    if isinstance(given, list | tuple):
-        return [str(each) for each in cast("Iterable[Any]", given)]
     raise ConfigurationError(
-        f"`{what}` of MCP server `{name}` must be a list of texts, found {type(given).__name__}.",
+        f"MCP server `{name or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or "
+        f"sse; found the keys {shown(sorted(map(str, state)))}.",
     )
 
 
-def _pairs(name: str, what: str, given: Any) -> dict[str, str]:
-    if given is None:
+def _transport_of(state: Mapping[str, Any]) -> str:
+    kind = state.get("type") or state.get("transport")
+    if not kind:
+        return "stdio" if "command" in state else "http"
+    kind = str(kind).lower()
+    if kind in {"streamable-http", "streamablehttp", "streamable_http"}:
+        return "http"
+    return kind
+
+
+def _texts(server: str, key: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, list | tuple):
+        return tuple(str(text) for text in cast("Iterable[Any]", value))
+    raise ConfigurationError(
+        f"`{key}` of MCP server `{server}` must be a list of texts, found {type(value).__name__}.",
+    )
+
+
+def _pairs(server: str, key: str, value: Any) -> dict[str, str]:
+    if value is None:
         return {}
-    if isinstance(given, dict):
-        return {str(key): str(value) for key, value in cast("dict[Any, Any]", given).items()}
+    if isinstance(value, dict):
+        return {str(name): str(text) for name, text in cast("dict[Any, Any]", value).items()}
     raise ConfigurationError(
-        f"`{what}` of MCP server `{name}` must map names to texts, found {type(given).__name__}.",
+        f"`{key}` of MCP server `{server}` must map names to texts, found {type(value).__name__}.",
     )
+
+
+# -- variables
 
 
 def _reader(
@@ -206,95 +229,120 @@ def _reader(
     inputs: Mapping[str, str],
     missing: list[str],
 ) -> Callable[[str], str]:
-    def one(found: re.Match[str]) -> str:
-        name: str | None = found["name"]
-        if name is None:
-            kind, _, rest = found["other"].partition(":")
-            value = (
-                environ.get(rest)
-                if kind == "env"
-                else inputs.get(rest)
-                if kind == "input"
-                else None
-            )
-        else:
-            value = environ.get(name) or found["default"]
-            value = "" if value is None and name in environ else value
-        if value is None or (
-            name is not None and "${" in value and value == found["default"]
-        ):  # one reference inside another
-            missing.append(found[0])
-        return value or ""
+    """A function that expands a text. References without a value are added to `missing`."""
 
-    return lambda text: expand(text, one)
+    def read(reference: re.Match[str]) -> str:
+        value = _value_of(reference, environ, inputs)
+        if value is None:
+            missing.append(reference[0])
+            return ""
+        return value
+
+    return lambda text: expand(text, read)
+
+
+def _value_of(
+    reference: re.Match[str],
+    environ: Mapping[str, str],
+    inputs: Mapping[str, str],
+) -> str | None:
+    name: str | None = reference["name"]
+    if name is None:
+        kind, _, rest = reference["other"].partition(":")
+        if kind == "env":
+            return environ.get(rest)
+        return inputs.get(rest) if kind == "input" else None
+    default: str | None = reference["default"]
+    value = environ.get(name) or default  # as in shells, an empty variable gets the default
+    if value is None:
+        return environ.get(name)
+    # A reference inside another one is not read, and never sent unread.
+    is_nested = value == default and "${" in value
+    return None if is_nested else value
 
 
 def _missing(server: str, references: list[str]) -> str:
-    """The message about references that stand for nothing: never are they sent unread, as a credential for instance."""
-    parts: list[str] = []
-    names = [each[2:-1].removeprefix("env:") for each in references]
-    variables = [each for each in names if each.isidentifier()]
-    inputs = [each.removeprefix("input:") for each in names if each.startswith("input:")]
-    others = [
-        each
-        for each, name in zip(references, names, strict=True)
-        if name not in variables and not name.startswith("input:")
-    ]
+    """The message about references without a value.
+
+    They are never sent unread, as a credential for instance.
+    """
+    variables: list[str] = []
+    inputs: list[str] = []
+    others: list[str] = []
+    for reference in references:
+        name = reference.removeprefix("${").removesuffix("}").removeprefix("env:")
+        if name.startswith("input:"):
+            inputs.append(name.removeprefix("input:"))
+        elif name.isidentifier():
+            variables.append(name)
+        else:
+            others.append(reference)
+    sentences: list[str] = []
     if variables:
-        listed = ", ".join(f"`{each}`" for each in variables)
-        parts.append(
-            f"needs the environment variable {listed}. Set it, or write a default: ${{NAME:-...}}.",
+        sentences.append(
+            f"needs the environment variable {_listed(variables)}. "
+            "Set it, or write a default: ${NAME:-...}.",
         )
     if inputs:
-        listed = ", ".join(f"`{each}`" for each in inputs)
-        parts.append(
-            f"needs the input {listed}. Pass it: `MCPServer.load(..., inputs={{{inputs[0]!r}: ...}})`.",
+        sentences.append(
+            f"needs the input {_listed(inputs)}. "
+            f"Pass it: `MCPServer.load(..., inputs={{{inputs[0]!r}: ...}})`.",
         )
     if others:
-        listed = ", ".join(f"`{each}`" for each in others)
-        parts.append(
-            f"has {listed}, which ferrule does not know. Write the value, or `$${{` for a plain `${{`.",
+        sentences.append(
+            f"has {_listed(others)}, which ferrule does not know. "
+            "Write the value, or `$${` for a plain `${`.",
         )
-    return " ".join(f"MCP server `{server}` {each}" for each in parts)
+    return " ".join(f"MCP server `{server}` {sentence}" for sentence in sentences)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*")
 
 
-def _read_env_file(server: str, place: str) -> dict[str, str]:
-    """The variables of a file with lines `NAME=value`; values may be in quotes, and `#` begins a comment."""
+def _read_env_file(server: str, path: str) -> dict[str, str]:
+    """The variables of a file with lines `NAME=value`.
+
+    Values may be in quotes, and `#` begins a comment.
+    """
     try:
-        lines = Path(place).expanduser().read_text(encoding="utf-8-sig").splitlines()
+        lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise ConfigurationError(
             f"The `envFile` of MCP server `{server}` cannot be read: {error}.",
         ) from error
-    found = [
-        match
-        for line in lines
-        if not line.lstrip().startswith("#") and (match := _ASSIGNMENT.fullmatch(line)) is not None
-    ]
-    return {match[1]: _unquoted(match[2]) for match in found}
+    variables: dict[str, str] = {}
+    for line in lines:
+        assignment = _ASSIGNMENT.fullmatch(line)
+        if assignment is not None and not line.lstrip().startswith("#"):
+            variables[assignment[1]] = _unquoted(assignment[2])
+    return variables
 
 
 def _unquoted(value: str) -> str:
-    if value[:1] in {"'", '"'} and (end := value.find(value[0], 1)) > 0:
-        inside = value[1:end]
-        return inside if value[0] == "'" else inside.replace("\\n", "\n")
+    quote = value[:1]
+    if quote in {"'", '"'}:
+        end = value.find(quote, 1)
+        if end > 0:
+            inside = value[1:end]
+            return inside if quote == "'" else inside.replace("\\n", "\n")
     return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
 
 
 def split_words(text: str) -> list[str]:
     """A command line as words. On Windows a backslash belongs to a path, and escapes nothing."""
     lexer = shlex.shlex(text, posix=True)
-    lexer.whitespace_split, lexer.commenters = True, ""
+    lexer.whitespace_split = True
+    lexer.commenters = ""
     if sys.platform == "win32":
         lexer.escape = ""
     return list(lexer)
 
 
 # -- names
-# --------------------------------------------------------------------------------------------------------
 
 _RUNNERS = {
     "npx",
@@ -314,33 +362,37 @@ _WORDS_OF_RUNNERS = {"run", "tool", "dlx", "exec", "--"}
 
 
 def name_of_command(command: str, args: Iterable[str]) -> str:
-    """A name from a command: the package or script that a runner runs, or the command itself. Never a word that may be secret."""
-    before, own = "", ""
-    for each in (command, *args):
-        is_value, before = takes_next(before), each
-        if (
-            is_value
-            or "=" in each
-            or has_secret(each)
-            or (own and (each.startswith("-") or each in _WORDS_OF_RUNNERS))
-        ):
+    """A name from a command: the package or script that a runner runs, or the command itself.
+
+    Never a word that may be secret.
+    """
+    runner = ""
+    before = ""
+    for word in (command, *args):
+        is_value = takes_next(before)
+        before = word
+        if is_value or "=" in word or has_secret(word):
             continue
-        if own:
-            package = each if each.startswith("@") else PurePath(each).stem
-            return _safe_name(package.rsplit("/", 1)[-1].split("@")[0] or own)
-        own = PurePath(each).stem
-        if own not in _RUNNERS and not re.fullmatch(r"python3?\.\d+", PurePath(each).name):
-            break
-    return _safe_name(own)
+        if not runner:
+            runner = PurePath(word).stem
+            is_python = re.fullmatch(r"python3?\.\d+", PurePath(word).name)
+            if runner not in _RUNNERS and not is_python:
+                break
+        elif not word.startswith("-") and word not in _WORDS_OF_RUNNERS:
+            package = word if word.startswith("@") else PurePath(word).stem
+            return _safe_name(package.rsplit("/", 1)[-1].split("@")[0] or runner)
+    return _safe_name(runner)
 
 
 def name_of_url(url: str) -> str:
     """A name from an address: the host, and the port unless it is the usual one."""
     parts = urlsplit(url)
+    host = parts.hostname or "server"
+    # Not `parts.port`, which raises for a port that is not a number.
     _, _, port = parts.netloc.rpartition("@")[2].rpartition("]")[2].partition(":")
-    return _safe_name(
-        f"{parts.hostname or 'server'}{f'-{port}' if port and port != _USUAL_PORTS.get(parts.scheme) else ''}",
-    )
+    if port and port != _USUAL_PORTS.get(parts.scheme):
+        host += f"-{port}"
+    return _safe_name(host)
 
 
 def _safe_name(text: str) -> str:

@@ -81,7 +81,6 @@ class Catalog:
         self._paused_until = 0.0
 
     # -- requests
-    # -----------------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -156,7 +155,6 @@ class Catalog:
         return [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
 
     # -- the tools that pass the filters
-    # -------------------------------------------------------------------------
 
     async def definitions(self) -> dict[str, MCPDefinition]:
         """The tools that pass the filters."""
@@ -182,7 +180,6 @@ class Catalog:
         return self._passing[1]
 
     # -- changes between turns
-    # ----------------------------------------------------------------------------------
 
     async def changes(self) -> ToolChanges:
         """List the tools again if the listing is stale; otherwise send nothing.

@@ -91,7 +91,6 @@ class Client:
         self.catalog = Catalog(spec.name, options, self.link, self.guard)
 
     # -- its connection
-    # ------------------------------------------------------------------------------------------
 
     def _make_link(self) -> Link | RecordingLink | ReplayLink:
         if "recording" in self._live:
@@ -165,7 +164,6 @@ class Client:
         return time.perf_counter() - start
 
     # -- calls
-    # --------------------------------------------------------------------------------------------------
 
     async def call(
         self,
@@ -289,7 +287,10 @@ class Client:
         body: dict[str, Any],
         handshake: Handshake,
     ) -> dict[str, Any]:
-        """Send `tools/call`; again if the server wants arguments in headers that we did not know of."""
+        """Send `tools/call`.
+
+        It is sent again if the server wants arguments in headers that were not known.
+        """
         options, name = self.options, call.name
         timeout_s = call.timeout_s
         if timeout_s is None:
@@ -363,7 +364,6 @@ class Client:
         return Attempt(server=self.spec.name, phase="call", tool=call.name)
 
     # -- whether a tool may be called
-    # ----------------------------------------------------------------------------
 
     def _refuse_blocked(self, name: str) -> None:
         drift = self.guard.blocked.get(name)
@@ -407,10 +407,9 @@ class Client:
         )
 
     # -- what a call reports
-    # -------------------------------------------------------------------------------------
 
     def _progress(self, call: _Call) -> Callable[[float, float | None, str | None], Any] | None:
-        """What takes the progress of a call: the observers of the run that makes it, and the hook."""
+        """What takes the progress of a call: observers of the run that makes it, and the hook."""
         hook, place, tool = self.options.on_progress, call.place, call.name
         if place is None:
             return partial(hook, tool) if hook is not None else None

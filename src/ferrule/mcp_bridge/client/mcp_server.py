@@ -138,7 +138,6 @@ class MCPServer:
         register_exit()
 
     # -- creating one
-    # ---------------------------------------------------------------------------------------------
 
     @classmethod
     def stdio(
@@ -301,7 +300,6 @@ class MCPServer:
         return state
 
     # -- identity
-    # -----------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -332,7 +330,6 @@ class MCPServer:
         return hash((self.spec.name, self.spec.transport, self.spec.command, self.spec.url))
 
     # -- connecting and closing
-    # ---------------------------------------------------------------------------------
 
     async def aconnect(self) -> Self:
         """Connect, if it is not connected, also after failures that make other requests wait."""
@@ -388,7 +385,6 @@ class MCPServer:
         return run_async(self.aping())
 
     # -- what it says about itself
-    # -------------------------------------------------------------------------------
 
     async def ainfo(self) -> ServerInfo:
         """What it says about itself; connects if need be."""
@@ -427,7 +423,6 @@ class MCPServer:
         return handshake.session_id if handshake is not None else None
 
     # -- calls
-    # --------------------------------------------------------------------------------------------------
 
     async def acall(
         self,
@@ -473,7 +468,6 @@ class MCPServer:
         return await self.acall(name, arguments)
 
     # -- tools
-    # --------------------------------------------------------------------------------------------------
 
     async def atools(self) -> ServerTools:
         """The tools of the last listing; connects and lists if need be."""
@@ -555,7 +549,6 @@ class MCPServer:
         return run_async(self.achanges())
 
     # -- for programs: toolboxes call these
-    # -------------------------------------------------------------------
 
     async def aoffered(self) -> Iterable[Tool]:
         """`atools`; with `on_error="skip"`, none if the server cannot be connected."""
@@ -595,7 +588,6 @@ class MCPServer:
             client.questions.in_runs = True
 
     # -- resources and prompts
-    # ----------------------------------------------------------------------------------
 
     async def aresources(self) -> list[dict[str, Any]]:
         """Its resources: `uri`, `name`, `mimeType`, ...; empty if it has none."""
@@ -654,7 +646,6 @@ class MCPServer:
         )
 
     # -- the background loop
-    # ------------------------------------------------------------------------------------
 
     @property
     def client(self) -> Client:

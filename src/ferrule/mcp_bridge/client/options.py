@@ -170,7 +170,6 @@ def _is_plain(value: Any) -> bool:
 
 
 # -- checking
-# --------------------------------------------------------------------------------------------------
 
 
 def options_from(values: Mapping[str, Any]) -> ServerOptions:

@@ -263,7 +263,6 @@ def _identity(spec: ServerSpec, handshake: Handshake | None) -> dict[str, Any]:
 
 
 # -- the lock file
-# -----------------------------------------------------------------------------------------------
 
 
 def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:

@@ -173,7 +173,6 @@ class TaskCall:
             log.info("the task `%s` could not be cancelled: %s", self.id, fault)
 
     # -- its state
-    # ------------------------------------------------------------------------------------------------
 
     async def _read_state(self) -> dict[str, Any]:
         """The state.
@@ -238,7 +237,6 @@ class TaskCall:
         _run_unattended(report())
 
     # -- questions and the result
-    # -----------------------------------------------------------------------------------
 
     async def _answer(self, state: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
         """Send the answers that there are; returns the questions that have none yet."""
@@ -285,7 +283,6 @@ class TaskCall:
                 return None
 
     # -- requests
-    # -----------------------------------------------------------------------------------------------
 
     async def _request(
         self,

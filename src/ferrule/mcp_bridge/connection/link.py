@@ -106,7 +106,6 @@ class Link:
         return self._connection is not None and self._connection.alive
 
     # -- requests
-    # -----------------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -210,7 +209,6 @@ class Link:
         return True
 
     # -- connecting
-    # -----------------------------------------------------------------------------------------------
 
     async def connected_for(self, phase: str, tool: str | None, *, reopen: bool = False) -> Session:
         """`connected` for a request: the error of a call says that it was not sent."""

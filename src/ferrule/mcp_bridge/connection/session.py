@@ -84,7 +84,6 @@ class Session:
         self._failed_posts: dict[Any, asyncio.Future[None]] = {}
 
     # -- opening and closing
-    # ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         """Connect and agree on a version. Raises an `MCPError` that names the phase."""
@@ -219,7 +218,6 @@ class Session:
         return is_lost and self._phase == "handshake" and self._has_written
 
     # -- requests
-    # -----------------------------------------------------------------------------------------------
 
     async def ping(self, within_s: float) -> None:
         """One round trip. From 2026-07-28 on there is no ping, so it sends `server/discover`."""
@@ -338,7 +336,6 @@ def _as_plain_json(value: Any) -> Any:
 
 
 # -- time limits
-# --------------------------------------------------------------------------------------------------
 
 
 class Clocks:
@@ -445,7 +442,6 @@ class Clocks:
 
 
 # -- the streams, watched
-# ----------------------------------------------------------------------------------------------
 
 
 class _Watched:

@@ -90,7 +90,6 @@ class Authorization:
         self._is_step_up = False
 
     # -- the two flows
-    # ------------------------------------------------------------------------------------------
 
     async def refresh(self) -> Credentials:
         """New tokens for the refresh token.
@@ -189,7 +188,6 @@ class Authorization:
             client.token_endpoint_auth_method = _BASIC if _BASIC in methods else _POST
 
     # -- the SDK's provider, and what it calls
-    # -----------------------------------------------------------------
 
     def _request(self, challenge: Any) -> Any:
         """A request in the place of the refused one. It is never sent."""
@@ -299,7 +297,6 @@ class Authorization:
         )
 
     # -- with a device code
-    # --------------------------------------------------------------------------------------
 
     async def _log_in_by_code(self, client: Any, context: Any) -> None:
         assert self._person is not None  # noqa: S101  it wanted a code

@@ -84,7 +84,6 @@ class Login:
         self._trouble = None
 
     # -- tokens of requests
-    # -------------------------------------------------------------------------------------
 
     async def token(self) -> str | None:
         """The token for a request, refreshed if it is due; None if there is none."""
@@ -133,7 +132,6 @@ class Login:
         return stored
 
     # -- the log-in
-    # ---------------------------------------------------------------------------------------------
 
     async def log_in(self) -> None:
         """Have a person log in, unless one did meanwhile. Raises `LoginError`."""
@@ -265,7 +263,6 @@ def _bearer(login: Login) -> Any:
 
 
 # -- where the browser comes back to
-# -----------------------------------------------------------------------------
 
 _PATH = "/callback"
 _ADDRESSES = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))

@@ -80,7 +80,6 @@ class MCPApp:
         self.server.middleware.append(_sealing_of_states(state_keys, state_ttl_s, audience=name))
 
     # -- tools
-    # ----------------------------------------------------------------------------------------------------
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,7 +111,6 @@ class MCPApp:
         self._changes.tell_streams(ResourceUpdated(uri=uri))
 
     # -- serving
-    # --------------------------------------------------------------------------------------------------
 
     def asgi(self, **options: Any) -> Any:
         """The ASGI application, for your own web server. Takes the HTTP options of `serve`."""
@@ -213,7 +211,6 @@ def serve(
 
 
 # -- the SDK's server
-# ----------------------------------------------------------------------------------------------
 
 
 def _build_server(

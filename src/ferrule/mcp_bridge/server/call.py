@@ -185,7 +185,6 @@ class CallRunner:
         return refused if refused is not None else await self._perform(served, place, checked)
 
     # -- asking
-    # -------------------------------------------------------------------------------------------------
 
     async def _refusal(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
         """None if the call may run; otherwise the result to answer with."""
@@ -252,7 +251,6 @@ class CallRunner:
         return PersonAnswer("yes" if result.value is True else "no")
 
     # -- running
-    # ------------------------------------------------------------------------------------------------
 
     async def _perform(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
         if served.program is not None and self.store is not None:

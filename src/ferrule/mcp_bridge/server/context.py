@@ -224,7 +224,6 @@ def set_log_level(request: Any, level: str) -> None:
 
 
 # -- questions to the person at the client
-# ---------------------------------------------------------------------------
 
 # Until 2025-11-25 the server sends `elicitation/create` and waits. From 2026-07-28 on it answers
 # the call with `input_required`, and the client calls again with the answer and a sealed state. The

@@ -27,7 +27,6 @@ class ChangeNotifier:
         self._sending: set[asyncio.Task[None]] = set()
 
     # -- clients from 2026-07-28 on
-    # -------------------------------------------------------------------------------
 
     async def publish(self, event: Any) -> None:
         """Send an event to all streams (a method of `SubscriptionBus`)."""
@@ -55,7 +54,6 @@ class ChangeNotifier:
                 loop.call_soon_threadsafe(listener, event)
 
     # -- clients before 2026-07-28
-    # --------------------------------------------------------------------------------
 
     def add_session(self, connection: Any) -> None:
         """Add a client after its handshake, until its connection ends."""
@@ -68,7 +66,6 @@ class ChangeNotifier:
             self._sessions.pop(connection, None)
 
     # -- both
-    # -----------------------------------------------------------------------------------------------------
 
     def tell(self, what: ListKind) -> None:
         """Notify all clients of a changed list, from any thread."""

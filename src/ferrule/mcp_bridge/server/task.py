@@ -89,7 +89,6 @@ class ServedTask:
             self.work.cancel()
 
     # -- its state
-    # ------------------------------------------------------------------------------------------------
 
     @property
     def status(self) -> str:
@@ -135,7 +134,6 @@ class ServedTask:
                 return about
 
     # -- questions
-    # --------------------------------------------------------------------------------------------------
 
     async def ask(self, found: Any) -> None:
         """Wait for the answers to the questions of a result, and put them into the parameters of the call."""

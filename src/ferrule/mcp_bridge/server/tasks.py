@@ -104,7 +104,6 @@ class Tasks:
         self.declare(server)
 
     # -- calls
-    # ------------------------------------------------------------------------------------------------------
 
     async def call(self, served: ServedTool, request: Any, params: Any) -> Any:
         """The result of a call; or a task, if it takes longer than a moment."""
@@ -150,7 +149,6 @@ class Tasks:
             await task.ask(found)
 
     # -- methods
-    # ----------------------------------------------------------------------------------------------------
 
     async def _get(self, request: Any, params: Any) -> Any:
         return (await self._find(request, params.task_id)).in_detail()

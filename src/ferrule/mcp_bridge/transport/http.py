@@ -24,26 +24,30 @@ if TYPE_CHECKING:
 
 _CONNECT_S = 30.0
 _EXCERPT = 300
+_ACCEPTED = 202
+_JSON = "application/json"
 _EVENTS = "text/event-stream"
 
 
 class GuardedClient:
-    """An `httpx2.AsyncClient`, as far as the SDK uses one, which notes failures of JSON-RPC requests instead of raising them.
+    """An `httpx2.AsyncClient`, as far as the SDK uses one, that notes failures.
 
-    With `answers_apart` (the older HTTP+SSE: answers come on another stream, and a failed POST ends
-    the transport) it reports failures to `failed` and answers 202.
+    A failed JSON-RPC request does not raise: it gets a note and a response that keeps the SDK's
+    transport alive. With `answers_apart` (the older HTTP+SSE: answers come on another stream, and a
+    failed POST ends the transport) it reports failures to `failed` and answers 202.
     """
 
     def __init__(self, client: Any, *, answers_apart: bool = False) -> None:
         self._client = client
         self.answers_apart = answers_apart
         self.notes: dict[Any, Note] = {}
+        """By the id of the request."""
         self.last: Note | None = None
         self.failed: Callable[[Any], None] | None = None
         self.waits_for: Callable[[Any], bool] | None = None
         """Whether a request with this id is under way."""
         self.session_id: str | None = None
-        """The session that the server named last; None where it names none, as from 2026-07-28 on."""
+        """The session that the server named last; None if it names none, as from 2026-07-28 on."""
         self.max_redirects: int = client.max_redirects
 
     def build_request(self, *args: Any, **keywords: Any) -> Any:
@@ -55,96 +59,67 @@ class GuardedClient:
         import httpx2
 
         await request.aread()  # the body of a followed redirect is a stream
-        is_rpc, asked = _rpc_of(request)
-        if asked is not None:
-            self.notes.pop(asked, None)  # of the redirect
+        is_rpc, request_id = _rpc_of(request)
+        if request_id is not None:
+            self.notes.pop(request_id, None)  # of the redirect
             self.last = None
         try:
             response = await self._client.send(request, **keywords)
             if is_rpc:
                 self.session_id = response.headers.get("mcp-session-id", self.session_id)
-                response = await self._inspect(asked, response)
-            elif request.method == "GET" and _kind(response).startswith(_EVENTS):
+                response = await self._inspect(request_id, response)
+            elif request.method == "GET" and _content_type(response).startswith(_EVENTS):
                 response = watch_events(response, self, None)
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             if not is_rpc:
                 raise
-            unsent = isinstance(
-                error,
-                httpx2.ConnectError
-                | httpx2.ConnectTimeout
-                | httpx2.PoolTimeout
-                | httpx2.UnsupportedProtocol,
-            )
-            return self._instead(
-                request,
-                asked,
-                Note(was_sent=not unsent, text=_error_line(error), cause=error),
-            )
-        if is_rpc and self.answers_apart and not response.is_success and not response.is_redirect:
+            note = Note(was_sent=not _is_unsent(error), text=_error_line(error), cause=error)
+            return self._instead(request, request_id, note)
+        is_refused = not response.is_success and not response.is_redirect
+        if is_rpc and self.answers_apart and is_refused:
             await response.aclose()
-            return self._instead(request, asked, self.notes.get(asked))
+            return self._instead(request, request_id, self.notes.get(request_id))
         return response
 
-    async def _inspect(self, asked: Any, response: Any) -> Any:
+    async def _inspect(self, request_id: Any, response: Any) -> Any:
         """The response for the SDK, with a note if it holds no answer."""
-        kind = _kind(response)
-        if response.is_success and kind.startswith(_EVENTS):
-            return watch_events(response, self, asked)
-        is_accepted = response.status_code == 202
-        if not response.is_redirect and not is_accepted:
-            response = await _read_whole(
-                response,
-            )  # a body that breaks off fails here, not where it would end the transport
-        if asked is None or (self.answers_apart and response.is_success):
+        content_type = _content_type(response)
+        if response.is_success and content_type.startswith(_EVENTS):
+            return watch_events(response, self, request_id)
+        has_body = not response.is_redirect and response.status_code != _ACCEPTED
+        if has_body:
+            # A body that breaks off fails here, not where it would end the transport.
+            response = await _read_whole(response)
+        if request_id is None or (self.answers_apart and response.is_success):
             return response
-        if kind.startswith("application/json") and not response.is_redirect and not is_accepted:
-            return self._inspect_json(asked, response)
-        text = response.text[:_EXCERPT] if response.is_closed and not response.is_success else ""
-        if response.is_success:
-            text = (
-                "accepted without an answer" if is_accepted else f"content type {kind or 'unknown'}"
-            )
-        elif response.next_request is not None:
-            text = f"a redirect to {response.next_request.url.copy_with(userinfo=b'', query=None, fragment=None)}"
-        self._note_status(asked, response, text)
+        if has_body and content_type.startswith(_JSON):
+            return self._inspect_json(request_id, response)
+        self._note_status(request_id, response, _why_no_answer(response, content_type))
         return response
 
-    def _inspect_json(self, asked: Any, response: Any) -> Any:
+    def _inspect_json(self, request_id: Any, response: Any) -> Any:
         from mcp_types import JSONRPCError, JSONRPCResponse
 
-        found = read_message(response.content)
-        message = found.message
-        is_error = isinstance(message, JSONRPCError) and not found.broken
-        if (
-            response.is_success
-            and (is_error or (isinstance(message, JSONRPCResponse)))
-            and message.id in {asked, str(asked), None}
-        ):
-            message.id = asked  # an error's may be null
-            return _with_content(
-                response,
-                message.model_dump_json(by_alias=True, exclude_unset=True).encode(),
-            )
-        if response.is_success:
-            self._note_status(
-                asked,
-                response,
-                found.broken
-                or f"a message that does not answer this request: {excerpt(response.content)}",
-            )
-            return _with_content(response, b"")
-        self._note_status(
-            asked,
-            response,
-            "" if is_error else excerpt(response.content),
-            has_error=is_error,
-        )
-        return response
+        received = read_message(response.content)
+        message = received.message
+        is_error = isinstance(message, JSONRPCError) and not received.broken
+        if not response.is_success:
+            text = "" if is_error else excerpt(response.content)
+            self._note_status(request_id, response, text, has_error=is_error)
+            return response
+        is_answer = is_error or isinstance(message, JSONRPCResponse)
+        # A server may write a number as a text, and the id of an error may be null.
+        if is_answer and message.id in {request_id, str(request_id), None}:
+            message.id = request_id
+            content = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+            return _with_content(response, content)
+        why = f"a message that does not answer this request: {excerpt(response.content)}"
+        self._note_status(request_id, response, received.broken or why)
+        return _with_content(response, b"")
 
     def _note_status(
         self,
-        asked: Any,
+        request_id: Any,
         response: Any,
         text: str,
         *,
@@ -152,28 +127,29 @@ class GuardedClient:
     ) -> None:
         from ferrule.net.errors import retry_after_s  # late: most requests are answered
 
-        after = retry_after_s(response.headers)
         note = Note(
             status=response.status_code,
-            retry_after_s=after,
+            retry_after_s=retry_after_s(response.headers),
             text=text,
             was_answered=response.is_success,
             has_error=has_error,
         )
-        self.note(asked, note)
+        self.note(request_id, note)
 
-    def _instead(self, request: Any, asked: Any, note: Note | None) -> Any:
+    def _instead(self, request: Any, request_id: Any, note: Note | None) -> Any:
+        """A response for the SDK in the place of a failure."""
         import httpx2
 
-        if asked is not None and note is not None:
-            self.note(asked, note)
+        if request_id is not None and note is not None:
+            self.note(request_id, note)
             if self.failed is not None:
-                self.failed(asked)
-        return httpx2.Response(202 if self.answers_apart else 503, request=request)
+                self.failed(request_id)
+        return httpx2.Response(_ACCEPTED if self.answers_apart else 503, request=request)
 
-    def note(self, asked: Any, note: Note) -> None:
+    def note(self, request_id: Any, note: Note) -> None:
         """Record why a request got no answer."""
-        self.notes[asked] = self.last = note
+        self.notes[request_id] = note
+        self.last = note
 
     async def __aenter__(self) -> Self:
         await self._client.__aenter__()
@@ -184,33 +160,62 @@ class GuardedClient:
 
 
 def _rpc_of(request: Any) -> tuple[bool, Any]:
-    """Whether a request carries a JSON-RPC message (an OAuth flow's do not), and the id it waits for (None for a notification)."""
-    if request.method != "POST" or not request.headers.get("content-type", "").startswith(
-        "application/json",
-    ):
+    """Whether a request carries a JSON-RPC message (an OAuth flow's do not), and its id.
+
+    The id is None for a notification, as nothing waits for an answer to it.
+    """
+    content_type = request.headers.get("content-type", "")
+    if request.method != "POST" or not content_type.startswith(_JSON):
         return False, None
     try:
-        found = json.loads(request.content)
+        body = json.loads(request.content)
     except ValueError:
         return False, None
-    if not isinstance(found, dict) or "jsonrpc" not in found:
+    if not isinstance(body, dict) or "jsonrpc" not in body:
         return False, None
-    body = cast("dict[str, Any]", found)
+    body = cast("dict[str, Any]", body)
     return True, body.get("id") if "method" in body else None
 
 
+def _is_unsent(error: Exception) -> bool:
+    """Whether a request surely did not reach the server."""
+    import httpx2
+
+    return isinstance(
+        error,
+        httpx2.ConnectError
+        | httpx2.ConnectTimeout
+        | httpx2.PoolTimeout
+        | httpx2.UnsupportedProtocol,
+    )
+
+
+def _why_no_answer(response: Any, content_type: str) -> str:
+    if response.is_success:
+        if response.status_code == _ACCEPTED:
+            return "accepted without an answer"
+        return f"content type {content_type or 'unknown'}"
+    if response.next_request is not None:
+        url = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
+        return f"a redirect to {url}"
+    return response.text[:_EXCERPT] if response.is_closed else ""
+
+
 async def _read_whole(response: Any) -> Any:
-    """The same response, read. Raises `StreamError` for a body of more than `LARGEST` bytes, as it is after decompression."""
+    """The same response, read.
+
+    Raises `StreamError` for a body of more than `LARGEST` bytes, as it is after decompression.
+    """
     import httpx2
 
     pieces: list[bytes] = []
     size_bytes = 0
-    async for each in response.aiter_bytes():
-        size_bytes += len(each)
+    async for piece in response.aiter_bytes():
+        size_bytes += len(piece)
         if size_bytes > LARGEST:
             await response.aclose()
             raise httpx2.StreamError(f"the answer has more than {LARGEST} bytes")
-        pieces.append(each)
+        pieces.append(piece)
     return httpx2.Response(
         response.status_code,
         headers=_kept_headers(response),
@@ -221,15 +226,15 @@ async def _read_whole(response: Any) -> Any:
 
 def _kept_headers(response: Any) -> list[tuple[str, str]]:
     """The headers that hold for a body which was decoded."""
-    hidden = ("content-encoding", "content-length", "transfer-encoding")
+    dropped = ("content-encoding", "content-length", "transfer-encoding")
     return [
         (name, value)
         for name, value in response.headers.multi_items()
-        if name.lower() not in hidden
+        if name.lower() not in dropped
     ]
 
 
-def _kind(response: Any) -> str:
+def _content_type(response: Any) -> str:
     return response.headers.get("content-type", "").lower()
 
 
@@ -237,9 +242,10 @@ def _with_content(response: Any, content: bytes) -> Any:
     """The same response, read, with another body."""
     import httpx2
 
-    kind = {"content-type": "application/json"}
-    session = response.headers.get("mcp-session-id")
-    headers = kind if session is None else {**kind, "mcp-session-id": session}
+    headers = {"content-type": _JSON}
+    session_id = response.headers.get("mcp-session-id")
+    if session_id is not None:
+        headers["mcp-session-id"] = session_id
     return httpx2.Response(
         response.status_code,
         headers=headers,
@@ -253,20 +259,19 @@ def _error_line(error: BaseException) -> str:
 
 
 # -- server-sent events
-# -------------------------------------------------------------------------------------------
 
 
-def watch_events(response: Any, client: GuardedClient, asked: Any) -> Any:
+def watch_events(response: Any, client: GuardedClient, request_id: Any) -> Any:
     """A copy of a response whose events are repaired and noted as the SDK reads them.
 
-    `asked` is the id of the request that was posted; None for a stream of its own.
+    `request_id` is that of the request that was posted; None for a stream of its own.
     """
     import httpx2
 
     class RepairedStream(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            async for each in _events(response, client, asked):
-                yield each
+            async for event in _events(response, client, request_id):
+                yield event
 
         async def aclose(self) -> None:
             await response.aclose()
@@ -279,90 +284,99 @@ def watch_events(response: Any, client: GuardedClient, asked: Any) -> Any:
     )
 
 
-async def _events(response: Any, client: GuardedClient, asked: Any) -> AsyncGenerator[bytes]:
+async def _events(
+    response: Any,
+    client: GuardedClient,
+    request_id: Any,
+) -> AsyncGenerator[bytes]:
     import httpx2
 
-    is_answered = asked is None
+    waits = request_id is not None
     try:
         async for event in httpx2.EventSource(response, max_event_size=LARGEST):
             data: str = event.data
             if event.event == "endpoint" and client.answers_apart:
                 _refuse_other_origin(str(response.request.url), data)
             if event.event == "message" and data:
-                is_answer, data = _read_event(data, client, asked)
-                is_answered = is_answered or is_answer
+                ends_wait, data = _read_event(data, client, request_id)
+                if ends_wait:
+                    waits = False
             yield _encode_event(event, data)
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
-        if not is_answered:
-            client.note(
-                asked,
-                Note(text=f"the answer broke off: {_error_line(error)}", cause=error),
-            )
+        if waits:
+            why = f"the answer broke off: {_error_line(error)}"
+            client.note(request_id, Note(text=why, cause=error))
         raise
-    if not is_answered:
-        client.note(asked, Note(text="the answer broke off: the stream ended without it"))
+    if waits:
+        client.note(request_id, Note(text="the answer broke off: the stream ended without it"))
 
 
-def _read_event(data: str, client: GuardedClient, asked: Any) -> tuple[bool, str]:
+def _read_event(data: str, client: GuardedClient, request_id: Any) -> tuple[bool, str]:
     """Whether it ends the wait for an answer, and the data for the SDK."""
     from mcp_types import JSONRPCError, JSONRPCResponse
 
     text = data.encode("utf-8", "replace")
-    found = read_message(text)
-    if found.message is None:
-        if asked is not None:  # the SDK takes it for the answer
-            client.note(
-                asked,
-                Note(was_answered=True, text=f"an event that cannot be read: {excerpt(text)}"),
-            )
+    received = read_message(text)
+    if received.message is None:
+        if request_id is not None:  # the SDK takes it for the answer
+            why = f"an event that cannot be read: {excerpt(text)}"
+            client.note(request_id, Note(was_answered=True, text=why))
         return True, data
-    if not isinstance(found.message, JSONRPCError | JSONRPCResponse):
+    if not isinstance(received.message, JSONRPCError | JSONRPCResponse):
         return False, data
-    number = found.message.id if asked is None else asked
-    if not found.broken:
-        client.notes.pop(number, None)
-    elif asked is not None or (client.waits_for is not None and client.waits_for(number)):
-        client.note(number, Note(was_answered=True, text=found.broken))
-    return True, found.message.model_dump_json(by_alias=True, exclude_unset=True)
+    answered_id = received.message.id if request_id is None else request_id
+    is_awaited = request_id is not None
+    if not is_awaited and client.waits_for is not None:
+        is_awaited = client.waits_for(answered_id)
+    if not received.broken:
+        client.notes.pop(answered_id, None)
+    elif is_awaited:
+        client.note(answered_id, Note(was_answered=True, text=received.broken))
+    return True, received.message.model_dump_json(by_alias=True, exclude_unset=True)
 
 
 def _encode_event(event: Any, data: str) -> bytes:
-    fields = [
-        ("event", event.event),
-        ("id", event.id),
-        ("retry", "" if event.retry is None else str(event.retry)),
-    ]
-    lines = [f"{name}: {value}" for name, value in fields if value]
-    lines += [f"data: {line}" for line in data.split("\n")] if data else []
+    lines: list[str] = []
+    if event.event:
+        lines.append(f"event: {event.event}")
+    if event.id:
+        lines.append(f"id: {event.id}")
+    if event.retry is not None:
+        lines.append(f"retry: {event.retry}")
+    if data:
+        lines.extend(f"data: {line}" for line in data.split("\n"))
     return ("\n".join(lines) + "\n\n").encode("utf-8", "replace")
 
 
 def _refuse_other_origin(url: str, endpoint: str) -> None:
-    """Raises `SSEError`. The SDK refuses such an endpoint too, but without an error that reaches the caller."""
+    """Raises `SSEError` for an endpoint at another origin.
+
+    The SDK refuses it too, but without an error that reaches the caller.
+    """
     import httpx2
 
     here, there = urlsplit(url), urlsplit(urljoin(url, endpoint))
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
         raise httpx2.SSEError(
-            f"the server wants messages to be sent to another origin, {there.scheme}://{there.hostname}",
+            "the server wants messages to be sent to another origin, "
+            f"{there.scheme}://{there.hostname}",
         )
 
 
 # -- connecting
-# ---------------------------------------------------------------------------------------------------
 
 
 def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
-    """Raises `ConfigurationError` for an address that is neither https nor this machine, unless `allowed`."""
+    """Raises `ConfigurationError` for plain http to another machine, unless `allowed`."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(f"The address of MCP server `{name}` must be a http(s) URL.")
     if parts.scheme == "http" and not is_loopback(parts.hostname) and not allowed:
-        msg = (
-            f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens too, can be read on the way. "
-            "Use https, or pass `allow_http=True` if you trust the network."
+        raise ConfigurationError(
+            f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens "
+            "too, can be read on the way. Use https, or pass `allow_http=True` if you trust the "
+            "network.",
         )
-        raise ConfigurationError(msg)
 
 
 def _new_client(headers: Mapping[str, str], auth: Any) -> Any:
@@ -383,18 +397,16 @@ async def http_streams(
     url: str,
     headers: Mapping[str, str],
     auth: Any,
-    own_client: Any,
+    users_client: Any,
     guarded: Callable[[GuardedClient], None],
 ) -> AsyncGenerator[tuple[Any, Any]]:
-    """Streamable HTTP. The user closes `own_client`, which has its own headers and auth."""
+    """Streamable HTTP. The user closes `users_client`, which has its own headers and auth."""
     from mcp.client.streamable_http import streamable_http_client
 
     async with contextlib.AsyncExitStack() as stack:
-        client = (
-            own_client
-            if own_client is not None
-            else await stack.enter_async_context(_new_client(headers, auth))
-        )
+        client = users_client
+        if client is None:
+            client = await stack.enter_async_context(_new_client(headers, auth))
         guard = GuardedClient(client)
         guarded(guard)
         streams = streamable_http_client(

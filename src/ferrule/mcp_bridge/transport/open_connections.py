@@ -45,7 +45,11 @@ _is_leaving = False
 
 
 def register_exit() -> None:
-    """Close connections at exit. Called before anything connects: functions registered later run first."""
+    """Close connections at exit.
+
+    Called before anything connects: functions that are registered later run first, and may still
+    use servers.
+    """
     global _home, _is_leaving
     with _guard.lock:
         if os.getpid() != _home:
@@ -56,7 +60,10 @@ def register_exit() -> None:
 
 
 def register_connection(connection: LiveConnection) -> bool:
-    """Close this connection at exit. False if the exit has begun: then it must not be opened."""
+    """Close this connection at exit.
+
+    False if the exit has begun: then it must not be opened.
+    """
     register_exit()
     with _guard.lock:
         if _is_leaving:
@@ -77,7 +84,10 @@ def forget_connection(connection: LiveConnection) -> None:
 
 
 def close_all() -> None:
-    """Close all connections, and kill the children that do not end. Called at exit; nothing can be started afterwards."""
+    """Close all connections, and kill the children that do not end.
+
+    Called at exit; nothing can be started afterwards.
+    """
     closing: list[Future[None]] = []
     try:
         try:
@@ -89,8 +99,8 @@ def close_all() -> None:
     # The loop collects the killed children: where init does not, as in many containers, they would
     # stay zombies.
     wait(closing, _COLLECTED_WITHIN_S)
-    for each in closing:
-        each.cancel()
+    for future in closing:
+        future.cancel()
 
 
 def _close_politely(closing: list[Future[None]]) -> None:
@@ -102,10 +112,10 @@ def _close_politely(closing: list[Future[None]]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[LiveConnection]] = {}
     for connection, loop in list(_live.items()):
         by_loop.setdefault(loop, []).append(connection)
-    for loop, each in by_loop.items():
+    for loop, connections in by_loop.items():
         if not loop.is_running():
             continue
-        work = _close(each)
+        work = _close(connections)
         try:
             closing.append(asyncio.run_coroutine_threadsafe(work, loop))
         except RuntimeError:  # the loop has ended
@@ -122,4 +132,5 @@ def _kill() -> None:
 
 
 async def _close(connections: list[LiveConnection]) -> None:
-    await asyncio.gather(*(each.close() for each in connections), return_exceptions=True)
+    closings = (connection.close() for connection in connections)
+    await asyncio.gather(*closings, return_exceptions=True)

@@ -38,68 +38,89 @@ _STDERR_LINES = 40
 _CHUNK = 1 << 16
 _POLL_S = 0.01
 
-_INHERITED = (
-    ("APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT", "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE",
-     "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE")
-    if sys.platform == "win32"
-    else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+# The MCP SDK's list, so that a server finds what it finds with other clients.
+_INHERITED_ON_WINDOWS = (
+    "APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATH", "PATHEXT",
+    "PROCESSOR_ARCHITECTURE", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "USERNAME", "USERPROFILE",
 )  # fmt: skip
-
-
+_INHERITED = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 _ENDINGS = ".COM;.EXE;.BAT;.CMD"
+_NEW_PROCESS_GROUP = 0x00000200
+"""Windows' flag of this name; `subprocess` has it there only."""
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 GROUPS = {
-    "proxy": (*_PROXIES, *(each.lower() for each in _PROXIES), "NODE_USE_ENV_PROXY"),
+    "proxy": (*_PROXIES, *(name.lower() for name in _PROXIES), "NODE_USE_ENV_PROXY"),
     "certificates": (
-        "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "DENO_CERT", "DENO_TLS_CA_STORE", "GIT_SSL_CAINFO", "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS",
-        "NODE_USE_SYSTEM_CA", "PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS",
+        "AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "DENO_CERT", "DENO_TLS_CA_STORE", "GIT_SSL_CAINFO",
+        "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "NODE_USE_SYSTEM_CA", "PIP_CERT",
+        "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS",
     ),
     "locale": (
-        "LANG", "LANGUAGE", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME", "TZ",
-        "PYTHONIOENCODING", "PYTHONUTF8",
+        "LANG", "LANGUAGE", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY",
+        "LC_NUMERIC", "LC_TIME", "TZ", "PYTHONIOENCODING", "PYTHONUTF8",
     ),
 }  # fmt: skip
-"""The variables of each group of the option `inherit`: names, not patterns, which could match a secret."""
+"""The variables of each group of the option `inherit`.
+
+They are names, not patterns, which could match a secret.
+"""
 
 
 def child_environment(
     extra: Mapping[str, str] | None,
     inherit: Sequence[str] = (),
 ) -> dict[str, str]:
-    """A child's environment: harmless variables as on the MCP SDK's list, those of `inherit`, and `extra`. Never the whole environment."""
-    wanted = [name for each in inherit for name in GROUPS.get(each, ())]
-    names = [
-        *_INHERITED,
-        *(each for each in wanted if each not in private_proxies()),
-        *(each for each in inherit if each not in GROUPS),
-    ]
-    found = {key: os.environ[key] for key in names if key in os.environ}
-    own = {
-        key.upper() if sys.platform == "win32" else key: value
-        for key, value in (extra or {}).items()
-    }  # there `Path` is `PATH`
-    return {**{key: value for key, value in found.items() if not value.startswith("()")}, **own}
+    """A child's environment: a few harmless variables, those of `inherit`, and `extra`.
+
+    Never the whole environment.
+    """
+    names: list[str] = list(_INHERITED_ON_WINDOWS if sys.platform == "win32" else _INHERITED)
+    for wanted in inherit:
+        if wanted in GROUPS:
+            names.extend(name for name in GROUPS[wanted] if name not in private_proxies())
+        else:
+            names.append(wanted)
+    environment: dict[str, str] = {}
+    for name in names:
+        value = os.environ.get(name)
+        # A value that begins with `()` is a function of a shell, and could be executed.
+        if value is not None and not value.startswith("()"):
+            environment[name] = value
+    for name, value in (extra or {}).items():
+        # On Windows `Path` is `PATH`.
+        environment[name.upper() if sys.platform == "win32" else name] = value
+    return environment
 
 
 def find_command(command: str, env: Mapping[str, str]) -> str:
-    """The file that a command names. Windows finds `node.exe` by the name `node`, but not `npx.cmd` by the name `npx`."""
+    """The file that a command names.
+
+    Windows finds `node.exe` by the name `node`, but not `npx.cmd` by the name `npx`.
+    """
     if sys.platform != "win32":
         return command
     if PureWindowsPath(command).name == command:
         return shutil.which(command, path=env.get("PATH")) or command
-    named = (
-        f"{command}{ending}" for ending in env.get("PATHEXT", _ENDINGS).split(";")
-    )  # Python 3.11's `which` tries none in a folder
-    return next((each for each in named if Path(each).is_file()), command)
+    # Python 3.11's `which` tries no endings for a command with a folder.
+    for ending in env.get("PATHEXT", _ENDINGS).split(";"):
+        if Path(f"{command}{ending}").is_file():
+            return f"{command}{ending}"
+    return command
 
 
 def private_proxies() -> list[str]:
-    """The proxy variables that hold a password, which a child inherits only if `inherit` names them."""
-    return [key for key in GROUPS["proxy"] if "@" in os.environ.get(key, "")]
+    """The proxy variables that hold a password.
+
+    A child inherits them only if `inherit` names them.
+    """
+    return [name for name in GROUPS["proxy"] if "@" in os.environ.get(name, "")]
 
 
 class Child:
-    """One child process. Use it on the loop that started it; only `kill_now` may be called from any thread."""
+    """One child process.
+
+    Use it on the loop that started it; only `kill_now` may be called from any thread.
+    """
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -119,26 +140,25 @@ class Child:
         env: Mapping[str, str],
         cwd: str | None,
     ) -> Child:
-        """Start a child in a process group of its own. Raises `OSError` if the command cannot be run."""
-        pipe = asyncio.subprocess.PIPE
-        group: dict[str, Any] = (
-            {"creationflags": 0x00000200}
-            if sys.platform == "win32"
-            else {"start_new_session": True}
-        )
-        command = find_command(command, env)
+        """Start a child in a process group of its own.
+
+        Raises `OSError` if the command cannot be run.
+        """
+        group: dict[str, Any] = {"start_new_session": True}
+        if sys.platform == "win32":
+            group = {"creationflags": _NEW_PROCESS_GROUP}
         process = await asyncio.create_subprocess_exec(
-            command,
+            find_command(command, env),
             *args,
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
             env=env,
             cwd=cwd,
             **group,
         )
         child = cls(name, process)
-        if is_leaving():  # the exit may not know it
+        if is_leaving():  # the exit may have begun before this child was known
             child.kill_now()
         child._listening = asyncio.get_running_loop().create_task(child._listen())
         return child
@@ -159,26 +179,31 @@ class Child:
         await self._gone(within_s)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """The lines of its stdout. Of a line larger than `LARGEST`, the beginning is yielded at once."""
+        """The lines of its stdout.
+
+        Of a line larger than `LARGEST`, the beginning is yielded at once.
+        """
         stdout = self._process.stdout
-        assert stdout is not None, "started with a pipe"  # noqa: S101  for the type checker: `start` asks for one
-        rest: list[bytes] = []
+        assert stdout is not None  # noqa: S101  `start` asks for a pipe
+        # Pieces of a line are joined once, when it is complete: it may have megabytes.
+        pieces: list[bytes] = []
         size_bytes = 0
         while chunk := await stdout.read(_CHUNK):
-            first, *more = chunk.split(b"\n")
-            size_bytes += len(first)
+            end_of_line, *lines = chunk.split(b"\n")
+            size_bytes += len(end_of_line)
             if size_bytes <= LARGEST:
-                rest.append(first)
-            elif rest:
-                yield b"".join(rest)[:_CHUNK]
-                rest = []
-            if more:
+                pieces.append(end_of_line)
+            elif pieces:
+                yield b"".join(pieces)[:_CHUNK]
+                pieces = []  # the rest of this line is skipped
+            if lines:
                 if size_bytes <= LARGEST:
-                    yield b"".join(rest)
-                for line in more[:-1]:
+                    yield b"".join(pieces)
+                *complete_lines, begin_of_line = lines
+                for line in complete_lines:
                     yield line
-                rest = [more[-1]]
-                size_bytes = len(more[-1])
+                pieces = [begin_of_line]
+                size_bytes = len(begin_of_line)
 
     def write(self, line: bytes) -> bool:
         """Write a line, without waiting for the child to read it. False if its stdin is closed."""
@@ -202,23 +227,21 @@ class Child:
         if self._listening is not None:
             await asyncio.wait((self._listening,), timeout=_POLL_S)
             self._listening.cancel()
-        transport: Any = getattr(
-            self._process,
-            "_transport",
-            None,
-        )  # a pipe that a grandchild holds open would warn when collected
+        # asyncio has no public way to close the pipes. One that a grandchild holds open would warn
+        # when it is collected.
+        transport: Any = getattr(self._process, "_transport", None)
         if transport is not None:
             transport.close()
 
     def kill_now(self) -> None:
-        """Kill the whole group, from any thread. A fork does not kill the children of its parent."""
+        """Kill the whole group, from any thread. A fork does not kill its parent's children."""
         if os.getpid() == self._home and not self._is_over:
             self._signal(getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    def _signal(self, which: int) -> None:
+    def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if sys.platform != "win32":
-                os.killpg(self.pid, which)  # `start_new_session` made it the leader of its group
+                os.killpg(self.pid, number)  # `start_new_session` made it the leader of its group
             elif self.exit_code is None:
                 end_tree(self.pid)
                 self._process.kill()
@@ -227,13 +250,13 @@ class Child:
         # Not `process.wait()`, which also waits for pipes that a grandchild may hold.
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        while self.exit_code is None and loop.time() < until:  # noqa: ASYNC110  asyncio's own event waits for the pipes too
+        while self.exit_code is None and loop.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
         return self.exit_code is not None
 
     async def _listen(self) -> None:
         stderr = self._process.stderr
-        assert stderr is not None, "started with a pipe"  # noqa: S101  for the type checker
+        assert stderr is not None  # noqa: S101  `start` asks for a pipe
         rest = b""
         while chunk := await stderr.read(_CHUNK):
             *lines, rest = (rest + chunk).split(b"\n")
@@ -250,7 +273,10 @@ class Child:
 
 
 def end_tree(pid: int) -> None:
-    """On Windows, which knows no groups of processes: end a process and those it started, such as the node of an npx."""
+    """On Windows, end a process and those it started, such as the node of an npx.
+
+    Windows knows no groups of processes that could be killed at once.
+    """
     taskkill = Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "taskkill.exe"
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
@@ -268,8 +294,8 @@ async def stdio_streams(
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The two streams that the SDK's dispatcher reads and writes.
 
-    Lines of stdout that are no JSON-RPC (a banner) are logged and skipped. `note` gets answers that
-    cannot be read.
+    Lines of stdout that are not JSON-RPC (a banner) are logged and skipped. `note` gets answers
+    that cannot be read.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -281,13 +307,13 @@ async def stdio_streams(
             async for line in child.lines():
                 if not line.strip():
                     continue
-                found = read_message(line)
-                if found.message is None:
+                received = read_message(line)
+                if received.message is None:
                     log.debug("%s wrote a line that is not a message: %r", child.pid, line[:200])
                     continue
-                if found.broken:
-                    note(found.message.id, Note(was_answered=True, text=found.broken))
-                send.send_nowait(SessionMessage(found.message))
+                if received.broken:
+                    note(received.message.id, Note(was_answered=True, text=received.broken))
+                send.send_nowait(SessionMessage(received.message))
 
     reading = asyncio.get_running_loop().create_task(read())
     try:
@@ -299,7 +325,10 @@ async def stdio_streams(
 
 
 class _Writer:
-    """The stream that the SDK writes to. A send never waits, so that a child which does not read delays no timeout and no close."""
+    """The stream that the SDK writes to.
+
+    A send never waits, so that a child which does not read delays no timeout and no close.
+    """
 
     def __init__(self, child: Child) -> None:
         self._child = child
