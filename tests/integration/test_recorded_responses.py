@@ -15,7 +15,8 @@ from raw_server import raw_server, reply
 
 from ferrule import LM
 from ferrule.errors import BadRequestError, LMError, RateLimitError, RefusalError, UnavailableError
-from ferrule.models.wires.wire import WIRES, response_of, wire
+from ferrule.models.wires.any_answer import response_of
+from ferrule.models.wires.wire import WIRES, wire
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 

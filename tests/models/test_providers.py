@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 from ferrule.errors import ConfigurationError, MissingKeyError
-from ferrule.models.hosted import LM
-from ferrule.models.providers import PROVIDERS, address, choose, key_for, public
+from ferrule.models.hosted import LM, key_for
+from ferrule.models.providers import PROVIDERS, address, choose, public
 
 PLACES = {
     "AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com/",

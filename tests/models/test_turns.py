@@ -162,7 +162,7 @@ def test_pictures_stay_in_their_place():
     picture = Image(url="https://example.com/a.png")
     turns = Turns()
     turns.merges = True
-    [merged] = turns.of(
+    [merged] = turns.accepted(
         Request(
             Messages(
                 [

@@ -7,7 +7,7 @@ import pytest
 from raw_server import hang_up, raw_server, reply
 
 from ferrule import LM, Capabilities, Message, Messages, Request
-from ferrule.models.window import find_window
+from ferrule.models.hosted import find_window
 
 TOLD = {
     "vllm": {"data": [{"id": "other", "max_model_len": 1}, {"id": "m", "max_model_len": 40960}]},

@@ -32,7 +32,7 @@ from ferrule import (
     context,
     events,
 )
-from ferrule.models.wires.wire import assembly
+from ferrule.models.wires.streamed import assembly
 from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.runs.stream import EventStream
 from ferrule.testing.server import openai_chat

@@ -19,7 +19,8 @@ from ferrule.errors import (
     UnavailableError,
     shown,
 )
-from ferrule.models.wires.anthropic.blocks import assistant_blocks, call_block, kind, read_blocks
+from ferrule.models.wires.anthropic.decode import kind, read_blocks
+from ferrule.models.wires.anthropic.encode import assistant_blocks, call_block
 from ferrule.models.wires.payload import list_of, mapping, text_of
 from ferrule.net.sse import event
 from ferrule.record import replace

@@ -11,7 +11,8 @@ from urllib.parse import unquote
 
 from ferrule.encoding.encode import json_text
 from ferrule.errors import InputError, shown
-from ferrule.models.wires.gemini.parts import UNSIGNED, present, read_parts, turn_parts
+from ferrule.models.wires.gemini.decode import present, read_parts
+from ferrule.models.wires.gemini.encode import UNSIGNED, turn_parts
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.net.sse import event
 from ferrule.testing.server import openai_chat

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import InputError, shown
 from ferrule.models.wires.openai_chat.read_request import read_message, read_request
-from ferrule.models.wires.openai_responses.codec import (
-    OURS,
+from ferrule.models.wires.openai_responses.decode import (
     WIRE,
-    call_item,
     calls_in,
     extra_of,
     reasoning_in,
     text_in,
 )
+from ferrule.models.wires.openai_responses.encode import OURS, call_item
 from ferrule.models.wires.payload import Json, list_of, mapping, text_of
 from ferrule.net.sse import event
 from ferrule.testing.server import openai_chat

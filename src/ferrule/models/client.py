@@ -6,32 +6,35 @@ an object or a dict. This module imports no client.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from weakref import WeakKeyDictionary, ref
 
-from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
-from ferrule.models.model import TurnsLM, answer_of, as_stream
-from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, check_settings
-from ferrule.models.turns import Turns
-from ferrule.models.wires.wire import assembly, body_of, is_answer, wire
+from ferrule.concurrency.offload import in_worker_thread, run_async
+from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
+from ferrule.models.model import answer_of, as_stream
+from ferrule.models.providers import PROVIDERS, Provider, capabilities_of
+from ferrule.models.setting_names import check_settings
+from ferrule.models.turns import Turns, TurnsLM
+from ferrule.models.wires.any_answer import body_of, is_answer
+from ferrule.models.wires.streamed import assembly
+from ferrule.models.wires.wire import wire
 from ferrule.net.errors import payload_error, status_error, with_provider
 from ferrule.net.sse import event
-from ferrule.record import Record
 from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 
     from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
 
 
-class _Interface(Record):
+class _Interface(NamedTuple):
     """The path to `create` in one kind of client, and the wire it speaks."""
 
     package: str
@@ -42,13 +45,14 @@ class _Interface(Record):
     """The attributes from the client to its async `create`, if one client has both."""
 
 
-_FIRST_ERROR = 400
-_INTERFACES = (
+_SDKS = (
     _Interface("openai", "openai_chat", ("chat", "completions", "create")),
     _Interface("openai", "openai_responses", ("responses", "create")),
     _Interface("anthropic", "anthropic", ("messages", "create")),
-    _Interface("litellm", "openai_chat", ("completion",), ("acompletion",)),
 )
+_LITELLM = _Interface("litellm", "openai_chat", ("completion",), ("acompletion",))
+_FIRST_ERROR = 400
+"""The lowest HTTP status of an error."""
 
 
 class ClientLM(TurnsLM):
@@ -68,9 +72,10 @@ class ClientLM(TurnsLM):
     ) -> None:
         if not isinstance(model, str) or not model:
             raise ConfigurationError(
-                f'Which model? Name it as the client does: LM.from_client(client, model="..."), found {shown(model)}.',
+                'Which model? Name it as the client does: LM.from_client(client, model="..."), '
+                f"found {shown(model)}.",
             )
-        interface = _interface(client, wire_name)
+        interface = _interface_of(client, wire_name)
         self._client, self._interface = client, interface
         self._package = interface.package
         self._check(settings)
@@ -84,8 +89,10 @@ class ClientLM(TurnsLM):
         self.settings = settings
         self._turns = Turns()
 
+    # `create` is looked up at each call: tracers and tests replace it.
+
     @property
-    def _create(self) -> Any:  # looked up at each call: tracers and tests replace it
+    def _create(self) -> Any:
         return _attribute(self._client, self._interface.path)
 
     @property
@@ -94,17 +101,14 @@ class ClientLM(TurnsLM):
 
     def _complete(self, request: Request) -> Response:
         """One answer through the client; an async client runs on the background loop."""
-        if _is_async(self._create):
-            from ferrule.concurrency.offload import run_async
-
+        create = self._create
+        if _is_async(create):
             return run_async(self._acomplete(request))
         with self._translated():
-            return self._read(request, self._create(**self._arguments(request, self._create)))
+            return self._read(request, create(**self._arguments(request, create)))
 
     async def _acomplete(self, request: Request) -> Response:
         """One answer; a sync client runs in a worker thread."""
-        from ferrule.concurrency.offload import in_worker_thread
-
         create = self._acreate
         if not _is_async(create):
             return await in_worker_thread(lambda: self._complete(request))
@@ -114,22 +118,24 @@ class ClientLM(TurnsLM):
 
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; with an async client, whole."""
-        if _is_async(self._create):
+        create = self._create
+        if _is_async(create):
             yield from as_stream(answer_of(self, self._complete(request)))
             return
-        answer = assembly(self._wire_name, request)
         with self._translated():
-            chunks = self._create(**self._arguments(request, self._create, stream=True))
-            if _is_whole(chunks, "__next__", "__iter__"):
+            chunks = create(**self._arguments(request, create, stream=True))
+            if not hasattr(chunks, "__next__") and _is_whole(chunks, "__iter__"):
                 yield from as_stream(self._read(request, chunks))
                 return
+            reader = assembly(self._wire_name, request)
             try:
                 for chunk in chunks:
-                    yield from answer.feed(event(_json_of(chunk)))
+                    yield from reader.feed(event(_json_of(chunk)))
             finally:
-                if (close := getattr(chunks, "close", None)) is not None:
+                close = getattr(chunks, "close", None)
+                if close is not None:
                     close()
-            yield from _end(answer)
+            yield from _rest(reader)
 
     async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece; with a sync client, whole."""
@@ -139,23 +145,22 @@ class ClientLM(TurnsLM):
                 yield item
             return
         self._loop.check()
-        answer = assembly(self._wire_name, request)
         with self._translated():
             chunks = await create(**self._arguments(request, create, stream=True))
-            if _is_whole(chunks, "__anext__", "__aiter__"):
+            if not hasattr(chunks, "__anext__") and _is_whole(chunks, "__aiter__"):
                 for item in as_stream(self._read(request, chunks)):
                     yield item
                 return
+            reader = assembly(self._wire_name, request)
             try:
                 async for chunk in chunks:
-                    for delta in answer.feed(event(_json_of(chunk))):
+                    for delta in reader.feed(event(_json_of(chunk))):
                         yield delta
             finally:
-                if (
-                    close := getattr(chunks, "close", None) or getattr(chunks, "aclose", None)
-                ) is not None:
+                close = getattr(chunks, "close", None) or getattr(chunks, "aclose", None)
+                if close is not None:
                     await close()
-            for item in _end(answer):
+            for item in _rest(reader):
                 yield item
 
     def copy(self, **settings: Any) -> Self:
@@ -177,7 +182,10 @@ class ClientLM(TurnsLM):
         *,
         stream: bool = False,
     ) -> dict[str, Any]:
-        """The request's body as keyword arguments: the ones that the client declares; all others go into its `extra_body`."""
+        """The request's body as keyword arguments of the client.
+
+        Those that the client does not declare go into its `extra_body`.
+        """
         self._check(request.settings)
         body: dict[str, Any] = json.loads(
             wire(self._wire_name).render(
@@ -188,52 +196,46 @@ class ClientLM(TurnsLM):
                 dialect=self._dialect,
             ),
         )
-        known = inspect.signature(create).parameters
-        if "extra_body" not in known:
+        declared = inspect.signature(create).parameters
+        if "extra_body" not in declared:
             return body
-        own = {name: value for name, value in body.items() if name in known}
-        rest = {name: value for name, value in body.items() if name not in known}
-        return {**own, "extra_body": rest} if rest else own
+        arguments = {name: value for name, value in body.items() if name in declared}
+        others = {name: value for name, value in body.items() if name not in declared}
+        if others:
+            arguments["extra_body"] = others
+        return arguments
 
     @contextmanager
     def _translated(self) -> Generator[None]:
         """Raise the client's errors as `LMError`s."""
-        packages = [
-            sys.modules.get(name) for name in ("openai", "anthropic")
-        ]  # litellm's errors are subclasses of openai's
-        found = [
-            getattr(package, name, None)
-            for package in packages
-            for name in ("OpenAIError", "AnthropicError")
-        ]
-        kinds = tuple(kind for kind in found if kind is not None)
         try:
             yield
-        except kinds as error:
-            response = getattr(error, "response", None)
-            status, body = getattr(error, "status_code", None), getattr(error, "body", None)
-            if isinstance(body, dict) and not (
-                isinstance(status, int) and status >= _FIRST_ERROR
-            ):  # an event of a stream with status 200
-                raise with_provider(
-                    payload_error({"error": body, **body}),
-                    provider=self._package,
-                ) from error
-            if not isinstance(status, int):
-                hint = "Is the server running? Its address, timeouts and retries are set where the client is made."
-                msg = f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. {hint} Asked `{self._model}`."
-                raise UnavailableError(msg, provider=self._package) from error
-            found_error, _ = status_error(
-                status,
-                getattr(response, "headers", None) or {},
-                _body(error),
+        except _errors_of_sdks() as error:
+            raise self._translation(error) from error
+
+    def _translation(self, error: Any) -> LMError:
+        status, body = getattr(error, "status_code", None), getattr(error, "body", None)
+        has_status = isinstance(status, int)
+        if isinstance(body, dict) and not (has_status and status >= _FIRST_ERROR):
+            # An event of a stream whose status is 200.
+            return with_provider(payload_error({"error": body, **body}), provider=self._package)
+        if not has_status:
+            return UnavailableError(
+                f"the client failed: {type(error).__name__}: {str(error).rstrip('.')}. "
+                "Is the server running? Its address, timeouts and retries are set where the "
+                f"client is made. Asked `{self._model}`.",
                 provider=self._package,
             )
-            raise found_error from error
+        headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+        translated, _ = status_error(status, headers, _body_of(error), provider=self._package)
+        return translated
 
 
 class _BoundLoop:
-    """The event loop that a client is bound to, by its first request. On another loop its connections break or hang."""
+    """The event loop that a client is bound to, by its first request.
+
+    On another loop its connections break or hang.
+    """
 
     _known: ClassVar[WeakKeyDictionary[Any, _BoundLoop]] = WeakKeyDictionary()
 
@@ -243,7 +245,10 @@ class _BoundLoop:
 
     @classmethod
     def of(cls, client: Any) -> _BoundLoop:
-        """The `_BoundLoop` of an SDK's client, shared by all models behind it; other clients are not bound."""
+        """The `_BoundLoop` of an SDK's client, shared by all models behind it.
+
+        Other clients are not bound.
+        """
         if not _packages(client) & {"openai", "anthropic"}:
             return cls(is_bound=False)
         return cls._known.setdefault(client, cls())
@@ -252,55 +257,40 @@ class _BoundLoop:
         """Raise `ConfigurationError` on any loop other than that of the first request."""
         if not self._is_bound:
             return
-        from asyncio import get_running_loop
-
-        loop = get_running_loop()
+        loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = ref(loop)
         if self._loop() is not loop:
-            msg = (
-                "An async client serves one event loop, that of its first request, and this is another: two calls of `asyncio.run`, or "
-                "sync code before async code. Make a client for each loop, use the SDK's sync client, which serves all loops, or use "
-                '`LM("provider/model")`.'
+            raise ConfigurationError(
+                "An async client serves one event loop, that of its first request, and this is "
+                "another: two calls of `asyncio.run`, or sync code before async code. Make a "
+                "client for each loop, use the SDK's sync client, which serves all loops, or use "
+                '`LM("provider/model")`.',
             )
-            raise ConfigurationError(msg)
 
 
-def _is_async(create: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(
-        inspect.unwrap(create),
-    )  # the SDKs wrap `create` to check keywords
+# -- what a client is
 
 
-def _is_whole(found: Any, of_iterators: str, of_iterables: str) -> bool:
-    """Whether a client returned a whole answer instead of a stream, as a wrapper or a stand-in may."""
-    return not hasattr(found, of_iterators) and (
-        is_answer(found) or not hasattr(found, of_iterables)
-    )
-
-
-def _end(answer: Assembly) -> Iterator[Delta | Response]:
-    yield from answer.end()
-    yield answer.response()
-
-
-def _interface(client: Any, wire_name: str | None) -> _Interface:
-    kinds = _packages(client) | {getattr(client, "__name__", "")}
-    found = [each for each in _INTERFACES if each.package in kinds]
-    if not found:  # a tracer's wrapper or a test's stand-in: recognised by its attributes
-        found = [each for each in _INTERFACES[:3] if callable(_attribute(client, each.path))]
-    fitting = [each for each in found if wire_name in {None, each.wire}]
-    if fitting:
-        return fitting[0]
-    if found:
+def _interface_of(client: Any, wire_name: str | None) -> _Interface:
+    names = _packages(client) | {getattr(client, "__name__", "")}
+    interfaces = [interface for interface in (*_SDKS, _LITELLM) if interface.package in names]
+    if not interfaces:
+        # A tracer's wrapper or a test's stand-in: known by its attributes.
+        interfaces = [known for known in _SDKS if callable(_attribute(client, known.path))]
+    if not interfaces:
         raise ConfigurationError(
-            f"`wire` of this client is one of {', '.join(each.wire for each in found)}, found {shown(wire_name)}.",
+            "A client is an `openai.OpenAI`, an `anthropic.Anthropic`, one of their async "
+            f"variants, or an object with the same `create`; found {shown(client)}. "
+            "For anything else, subclass `BaseLM`.",
         )
-    msg = (
-        f"A client is an `openai.OpenAI`, an `anthropic.Anthropic`, one of their async variants, or an object with the same `create`; "
-        f"found {shown(client)}. For anything else, subclass `BaseLM`."
+    for interface in interfaces:
+        if wire_name is None or interface.wire == wire_name:
+            return interface
+    wires = ", ".join(interface.wire for interface in interfaces)
+    raise ConfigurationError(
+        f"`wire` of this client is one of {wires}, found {shown(wire_name)}.",
     )
-    raise ConfigurationError(msg)
 
 
 def _packages(client: Any) -> set[str]:
@@ -313,6 +303,27 @@ def _attribute(client: Any, path: tuple[str, ...]) -> Any:
     return client
 
 
+def _is_async(create: Callable[..., Any]) -> bool:
+    # The SDKs wrap `create` to check keywords.
+    return inspect.iscoroutinefunction(inspect.unwrap(create))
+
+
+# -- what a client returns
+
+
+def _is_whole(answer: Any, iteration: str) -> bool:
+    """Whether a client returned a whole answer instead of a stream.
+
+    A wrapper or a stand-in may. An object of a client's answer is iterable, too.
+    """
+    return is_answer(answer) or not hasattr(answer, iteration)
+
+
+def _rest(reader: Assembly) -> Iterator[Delta | Response]:
+    yield from reader.end()
+    yield reader.response()
+
+
 def _json_of(answer: Any) -> dict[str, Any]:
     """The JSON of an answer or a chunk, as its provider sent it."""
     body = body_of(answer)
@@ -321,7 +332,20 @@ def _json_of(answer: Any) -> dict[str, Any]:
     return body
 
 
-def _body(error: Any) -> bytes:
+def _errors_of_sdks() -> tuple[type[Exception], ...]:
+    """The errors of the SDKs that the program has imported.
+
+    litellm's are subclasses of openai's.
+    """
+    errors: list[type[Exception]] = []
+    for package, name in (("openai", "OpenAIError"), ("anthropic", "AnthropicError")):
+        error = getattr(sys.modules.get(package), name, None)
+        if error is not None:
+            errors.append(error)
+    return tuple(errors)
+
+
+def _body_of(error: Any) -> bytes:
     content = getattr(getattr(error, "response", None), "content", None)
     if isinstance(content, bytes) and content:
         return content

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from urllib.parse import urlsplit, urlunsplit
 
-from ferrule.errors import ConfigurationError, LMError, UnavailableError
-from ferrule.models.model import TurnsLM
-from ferrule.models.providers import (
-    address,
-    capabilities_of,
-    check_settings,
-    check_spelling,
-    choose,
-    key_for,
-    thought_settings,
+from ferrule.errors import (
+    BadRequestError,
+    ConfigurationError,
+    LMError,
+    MissingKeyError,
+    UnavailableError,
 )
-from ferrule.models.turns import Turns
+from ferrule.models.providers import address, capabilities_of, choose, thought_settings
+from ferrule.models.setting_names import check_settings, check_spelling
+from ferrule.models.turns import Turns, TurnsLM
+from ferrule.models.wires.payload import count_of, list_of, mapping
+from ferrule.models.wires.streamed import (
+    ThoughtsApart,
+    UnlabelledAnswer,
+    assembly,
+    is_event_stream,
+    read_stream,
+)
+from ferrule.models.wires.wire import wire as wire_of
+from ferrule.net.errors import cost_in, redact_error, request_id, with_provider
+from ferrule.net.pace import Pace
+from ferrule.net.sse import WholeAnswer
+from ferrule.net.transport import HTTPTransport, Timeouts
 from ferrule.record import replace
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.display import Concealed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 
     from ferrule.models.client import ClientLM
     from ferrule.models.guided import GuidedLM
-    from ferrule.models.wires.wire import Assembly, Wire
+    from ferrule.models.providers import Provider
+    from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
 
 
@@ -55,22 +68,6 @@ class LM(TurnsLM):
     are settings sent to the provider; `extra={...}` is sent unchecked.
     """
 
-    @overload
-    def __init__(
-        self, model: str, /, *, base_url: str | None = None, wire: str | None = None, api_key: str | None = None,
-        headers: Mapping[str, str] | None = None, connect_timeout_s: float | None = 10.0, read_timeout_s: float | None = 300.0,
-        timeout_s: float | None = 600.0, max_retries: int = 2, max_concurrency: int | None = None, requests_per_minute: int | None = None,
-        capabilities: Capabilities | None = None, strict_tools: bool = False, **settings: Any,
-    ) -> None: ...  # fmt: skip
-
-    @overload
-    def __init__(
-        self, /, *, model: str, base_url: str | None = None, wire: str | None = None, api_key: str | None = None,
-        headers: Mapping[str, str] | None = None, connect_timeout_s: float | None = 10.0, read_timeout_s: float | None = 300.0,
-        timeout_s: float | None = 600.0, max_retries: int = 2, max_concurrency: int | None = None, requests_per_minute: int | None = None,
-        capabilities: Capabilities | None = None, strict_tools: bool = False, **settings: Any,
-    ) -> None: ...  # fmt: skip
-
     def __init__(
         self,
         model: str = "",
@@ -90,15 +87,11 @@ class LM(TurnsLM):
         strict_tools: bool = False,
         **settings: Any,
     ) -> None:
-        from ferrule.models.wires import wire as wires
-        from ferrule.net.pace import Pace
-        from ferrule.net.transport import HTTPTransport, Timeouts
-
-        named = settings.pop("model", None)
-        self._provider, self._model = choose(
-            *((model, base_url, named) if model or named is None else (named, base_url, None)),
-            wire,
-        )
+        # `model=` names the model at an address, or stands in for the first argument.
+        model_at_url = settings.pop("model", None)
+        if not model and model_at_url is not None:
+            model, model_at_url = model_at_url, None
+        self._provider, self._model = choose(model, base_url, model_at_url, wire)
         check_spelling(settings)
         self._key = Concealed(api_key) if isinstance(api_key, str) else api_key
         self._needs_key = base_url is None
@@ -107,8 +100,11 @@ class LM(TurnsLM):
         self.settings = settings
         self._turns = Turns()
         self._has_asked_window = False
-        self._wire: Wire = wires.wire(self._provider.wire)
+        self._wire = wire_of(self._provider.wire)
         self._is_strict = strict_tools
+        pace = None
+        if max_concurrency is not None or requests_per_minute is not None:
+            pace = Pace(max_concurrency, requests_per_minute)
         self._transport = HTTPTransport(
             address(self._provider.base_url, self._wire.path(self._model)),
             stream_url=address(self._provider.base_url, self._wire.path(self._model, stream=True)),
@@ -117,24 +113,25 @@ class LM(TurnsLM):
             headers=headers,
             timeouts=Timeouts(connect_timeout_s, read_timeout_s, timeout_s),
             max_retries=max_retries,
-            pace=None
-            if max_concurrency is None and requests_per_minute is None
-            else Pace(max_concurrency, requests_per_minute),
+            pace=pace,
         )
 
     def __new__(cls, model: str = "", /, **settings: Any) -> Self:
-        """Create the model; an `InProcessLM` for `local:` and `llama_cpp:`, which has the methods of every model and no connections."""
-        if cls is LM and str(model or settings.get("model", "")).startswith(
-            ("local:", "llama_cpp:"),
-        ):
-            from ferrule.models.local.model import (
-                local_lm,
-            )  # late: it needs packages that few users have
+        """Create the model.
 
-            return cast("Self", local_lm(settings.pop("model", "") or model, settings))
+        For `local:` and `llama_cpp:` it is an `InProcessLM`, which has the methods of every model
+        and no connections.
+        """
+        name = str(model or settings.get("model", ""))
+        if cls is LM and name.startswith(("local:", "llama_cpp:")):
+            from ferrule.models.local.model import local_lm  # late: few users have its packages
+
+            settings.pop("model", None)
+            return cast("Self", local_lm(name, settings))
         return super().__new__(cls)
 
-    __new__.__wrapped__ = __init__  # pyright: ignore[reportFunctionMemberAccess]  its signature, for `help` and editors
+    # The signature that `help` and editors show: they look at `__new__` first.
+    __new__.__wrapped__ = __init__  # pyright: ignore[reportFunctionMemberAccess]
 
     @staticmethod
     def from_client(
@@ -145,8 +142,11 @@ class LM(TurnsLM):
         capabilities: Capabilities | None = None,
         **settings: Any,
     ) -> ClientLM:
-        """A model behind your own client: `LM.from_client(openai.OpenAI(...), model="gpt-5-mini", temperature=0)`.
+        """A model behind your own client.
 
+        ```text
+        LM.from_client(openai.OpenAI(...), model="gpt-5-mini", temperature=0)
+        ```
         Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud variants, and wrappers
         with the same `create`. `wire` is `openai_responses` for OpenAI's other protocol. The client
         does retries and timeouts.
@@ -162,7 +162,10 @@ class LM(TurnsLM):
         capabilities: Capabilities | None = None,
         **settings: Any,
     ) -> ClientLM:
-        """A model that litellm calls, by its litellm name; needs `pip install 'ferrule[litellm]'`."""
+        """A model that litellm calls, by its litellm name.
+
+        It needs `pip install 'ferrule[litellm]'`.
+        """
         from ferrule.models.client import ClientLM
 
         try:
@@ -173,88 +176,182 @@ class LM(TurnsLM):
             ) from error
         return ClientLM(litellm, model, None, capabilities, settings)
 
+    # -- requests
+
     def _complete(self, request: Request) -> Response:
-        """One answer over HTTP."""
-        key, auth, body = self._sent(request)
-        found, headers = self._transport.post(body, auth, key)
-        return self._read(request, found, headers, key)
+        sent = self._prepare(request)
+        body, headers = self._transport.post(sent.body, sent.auth, sent.key)
+        return self._read(request, body, headers, sent.key)
 
     async def _acomplete(self, request: Request) -> Response:
-        """One answer over HTTP; cancelling closes the request."""
-        key, auth, body = self._sent(request)
-        found, headers = await self._transport.apost(body, auth, key)
-        return self._read(request, found, headers, key)
+        sent = self._prepare(request)
+        body, headers = await self._transport.apost(sent.body, sent.auth, sent.key)
+        return self._read(request, body, headers, sent.key)
 
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The answer piece by piece; leaving the loop closes the request."""
-        key, auth, body = self._sent(request, stream=True)
+        sent = self._prepare(request, stream=True)
         with (
-            self._transport.stream(body, auth, key, lambda: reader.is_done) as (headers, pieces),
-            self._naming_provider(headers, key),
+            self._transport.stream(
+                sent.body,
+                sent.auth,
+                sent.key,
+                lambda: reader.is_done,
+            ) as (headers, pieces),
+            self._naming_provider(headers, sent.key),
         ):
             reader = self._reader(request, headers)
-            with _ending(reader):
+            with _complete_when_done(reader):
                 for piece in pieces:
                     yield from reader.feed(piece)
             yield from reader.end()
-            yield self._restored(request, reader.response(), headers)
+            yield self._finished(request, reader.response(), headers)
 
     async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
-        key, auth, body = self._sent(request, stream=True)
-        async with self._transport.astream(body, auth, key, lambda: reader.is_done) as (
-            headers,
-            pieces,
-        ):
-            with self._naming_provider(headers, key):
+        sent = self._prepare(request, stream=True)
+        async with self._transport.astream(
+            sent.body,
+            sent.auth,
+            sent.key,
+            lambda: reader.is_done,
+        ) as (headers, pieces):
+            with self._naming_provider(headers, sent.key):
                 reader = self._reader(request, headers)
-                with _ending(reader):
+                with _complete_when_done(reader):
                     async for piece in pieces:
                         for delta in reader.feed(piece):
                             yield delta
                 for delta in reader.end():
                     yield delta
-                yield self._restored(request, reader.response(), headers)
+                yield self._finished(request, reader.response(), headers)
 
-    def copy(self, **settings: Any) -> Self:
-        """The same model, over the same connections, with other settings."""
-        check_spelling(settings)
-        return super().copy(**settings)
+    def _prepare(self, request: Request, *, stream: bool = False) -> _Prepared:
+        """The body of a request, and its key.
 
-    def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:
-        """The same model, with calls that are valid by construction: its server takes a grammar or a schema (llama.cpp, vLLM).
-
-        The first constrained request finds out which form of constraint the server obeys. If it
-        ignores them all, this raises `ConstraintError`. `thought_chars` limits the thought before a
-        call. With `partial`, keywords that a grammar cannot enforce are only validated in the
-        answer.
+        Raises `ConfigurationError` if the request's settings hold an argument of `LM`, such as a
+        key.
         """
-        from ferrule.models.guided import GuidedLM
+        if request.settings:
+            check_settings(request.settings)
+        if self._is_strict and request.tools:
+            from ferrule.models.wires.strict_tools import strictly  # late: few models are strict
 
-        return GuidedLM(self, thought_chars=thought_chars, partial=partial)
+            request = strictly(request, self._provider.wire)
+        key = key_for(self._provider, self._key, needed=self._needs_key)
+        body = self._wire.render(
+            request,
+            model=self._model,
+            settings=self.settings,
+            stream=stream,
+            dialect=self._provider.dialect,
+        )
+        return _Prepared(body, self._wire.headers(key), key)
+
+    # -- answers
+
+    def _read(
+        self,
+        request: Request,
+        body: bytes,
+        headers: Mapping[str, str],
+        key: str | None,
+    ) -> Response:
+        with self._naming_provider(headers, key):
+            response = self._read_body(body)
+            if response.text:
+                response = split_thoughts(response, request)
+            return self._finished(request, response, headers)
+
+    def _read_body(self, body: bytes) -> Response:
+        """The answer in a body. Some gateways stream unasked, or label a stream as JSON."""
+        try:
+            return self._wire.read(body)
+        except BadRequestError:
+            if not is_event_stream(body):
+                raise
+        return read_stream(self._provider.wire, body)
+
+    def _finished(
+        self,
+        request: Request,
+        response: Response,
+        headers: Mapping[str, str],
+    ) -> Response:
+        """The answer with the cost from a gateway's header.
+
+        Strict calls are converted back to the tools' own schemas.
+        """
+        if response.cost is None and "x-litellm-response-cost" in headers:
+            response = replace(response, cost=cost_in(headers))
+        if not self._is_strict or not response.tool_calls:
+            return response
+        from ferrule.models.wires.strict_tools import restored_calls
+
+        calls = restored_calls(response.tool_calls, request.tools, self._provider.wire)
+        return replace(response, tool_calls=calls)
+
+    def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
+        """The reader of a streamed answer, which some servers send whole."""
+        content_type = headers.get("content-type", "")
+        whole = ThoughtsApart(WholeAnswer(self._read_body), request)
+        if "json" in content_type or "html" in content_type:
+            return whole
+        streamed = assembly(self._provider.wire, request)
+        if "event-stream" in content_type:
+            return streamed
+        return UnlabelledAnswer(whole, streamed)
+
+    @contextmanager
+    def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
+        """Name the provider, the request and the address in errors, and remove the key."""
+        try:
+            yield
+        except LMError as error:
+            redact_error(error, key)
+            named = with_provider(
+                error,
+                provider=self._provider.name,
+                found_request_id=request_id(headers),
+                secret=key,
+                asked=self._transport.asked(key),
+            )
+            raise named from error.__cause__
+
+    # -- what is known of the model
 
     @property
     def url(self) -> str:
         """The address to which requests go."""
         return self._transport.url
 
-    def context_tokens(self) -> int | None:
-        """The size of the context window: `capabilities.context_tokens`, else as the server reports it, or None. The server is asked once.
+    @property
+    def wire(self) -> str:
+        """The name of the protocol that the model speaks."""
+        return self._provider.wire
 
+    def thought_settings(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Settings for a request that make this model return its thoughts with its text.
+
+        None if it cannot think, or is set not to.
+        """
+        settings = {**self.settings, **settings}
+        return thought_settings(self._provider.wire, self._provider.name, settings)
+
+    def context_tokens(self) -> int | None:
+        """The size of the context window, or None if it is unknown.
+
+        `capabilities.context_tokens`, else as the server reports it. The server is asked once.
         Requests do not use it, and it raises nothing.
         """
         if self.capabilities.context_tokens is None and not self._has_asked_window:
-            from ferrule.models.window import find_window
-
             self._has_asked_window = True
             with suppress(ConfigurationError):  # no key
                 auth = self._wire.headers(key_for(self._provider, self._key, needed=False))
-                found = find_window(
+                window = find_window(
                     self._provider.base_url,
                     self._model,
                     lambda url: self._transport.fetch(url, auth),
                 )
-                self.capabilities = replace(self.capabilities, context_tokens=found)
+                self.capabilities = replace(self.capabilities, context_tokens=window)
         return self.capabilities.context_tokens
 
     async def acontext_tokens(self) -> int | None:
@@ -262,6 +359,25 @@ class LM(TurnsLM):
         from ferrule.concurrency.offload import in_worker_thread
 
         return await in_worker_thread(self.context_tokens)
+
+    # -- copies
+
+    def copy(self, **settings: Any) -> Self:
+        """The same model, over the same connections, with other settings."""
+        check_spelling(settings)
+        return super().copy(**settings)
+
+    def constrained(self, *, thought_chars: int = 1_000, partial: bool = False) -> GuidedLM:
+        """The same model, with calls that are valid by construction.
+
+        Its server takes a grammar or a schema (llama.cpp, vLLM). The first constrained request
+        finds out which form of constraint the server obeys. If it ignores them all, this raises
+        `ConstraintError`. `thought_chars` limits the thought before a call. With `partial`,
+        keywords that a grammar cannot enforce are only validated in the answer.
+        """
+        from ferrule.models.guided import GuidedLM
+
+        return GuidedLM(self, thought_chars=thought_chars, partial=partial)
 
     def close(self) -> None:
         """Close the connections of sync code. Not needed at the end of a program."""
@@ -280,127 +396,113 @@ class LM(TurnsLM):
         return {**self.__dict__, "_key": None, "_wire": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from ferrule.models.wires.wire import wire
+        self.__dict__.update(state, _wire=wire_of(state["_provider"].wire))
 
-        self.__dict__.update(state, _wire=wire(state["_provider"].wire))
 
-    def _sent(
-        self,
-        request: Request,
-        *,
-        stream: bool = False,
-    ) -> tuple[str | None, Mapping[str, str], bytes]:
-        """The key, the headers that carry it, and the body of a request to send.
+class _Prepared(NamedTuple):
+    """A request as it is sent."""
 
-        Raises `ConfigurationError` if the request's settings hold an argument of `LM`, such as a
-        key.
-        """
-        if self._is_strict and request.tools:
-            from ferrule.models.wires.strict_tools import strictly
-
-            request = strictly(request, self._provider.wire)
-        check_settings(request.settings)
-        key = key_for(self._provider, self._key, needed=self._needs_key)
-        auth = self._wire.headers(key)
-        body = self._wire.render(
-            request,
-            model=self._model,
-            settings=self.settings,
-            stream=stream,
-            dialect=self._provider.dialect,
-        )
-        return key, auth, body
-
-    @property
-    def wire(self) -> str:
-        """The name of the protocol that the model speaks."""
-        return self._provider.wire
-
-    def thought_settings(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Settings for a request that make this model return its thoughts with its text; None if it cannot think, or is set not to."""
-        return thought_settings(
-            self._provider.wire,
-            self._provider.name,
-            {**self.settings, **settings},
-        )
-
-    def _read(
-        self,
-        request: Request,
-        body: bytes,
-        headers: Mapping[str, str],
-        key: str | None,
-    ) -> Response:
-        from ferrule.models.wires.wire import (
-            read_body,
-        )  # late, as in `_reader`: programs without a model server name `LM`, too
-
-        with self._naming_provider(headers, key):
-            response = read_body(self._wire, self._provider.wire, body)
-            return self._restored(
-                request,
-                split_thoughts(response, request) if response.text else response,
-                headers,
-            )
-
-    def _restored(
-        self,
-        request: Request,
-        response: Response,
-        headers: Mapping[str, str],
-    ) -> Response:
-        """The answer with the cost from a gateway's header, and with strict calls converted back to the tools' own schemas."""
-        if response.cost is None and "x-litellm-response-cost" in headers:
-            from ferrule.net.errors import cost_in
-
-            response = replace(response, cost=cost_in(headers))
-        if not self._is_strict or not response.tool_calls:
-            return response
-        from ferrule.models.wires.strict_tools import restored_calls
-
-        return replace(
-            response,
-            tool_calls=restored_calls(response.tool_calls, request.tools, self._provider.wire),
-        )
-
-    def _reader(self, request: Request, headers: Mapping[str, str]) -> Assembly:
-        from ferrule.models.wires.wire import ThoughtsApart, UnlabelledAnswer, assembly, read_body
-        from ferrule.net.sse import WholeAnswer
-
-        kind = headers.get("content-type", "")
-        whole = ThoughtsApart(
-            WholeAnswer(partial(read_body, self._wire, self._provider.wire)),
-            request,
-        )
-        if "json" in kind or "html" in kind:
-            return whole
-        streamed = assembly(self._provider.wire, request)
-        return streamed if "event-stream" in kind else UnlabelledAnswer(whole, streamed)
-
-    @contextmanager
-    def _naming_provider(self, headers: Mapping[str, str], key: str | None) -> Generator[None]:
-        try:
-            yield
-        except LMError as error:
-            from ferrule.net.errors import redact_error, request_id, with_provider
-
-            redact_error(error, key)
-            asked = self._transport.asked(key)
-            named = with_provider(
-                error,
-                provider=self._provider.name,
-                found_request_id=request_id(headers),
-                secret=key,
-                asked=asked,
-            )
-            raise named from error.__cause__
+    body: bytes
+    auth: Mapping[str, str]
+    """The headers that carry the key."""
+    key: str | None
 
 
 @contextmanager
-def _ending(reader: Assembly) -> Generator[None]:
-    """Ignore a lost connection once the server has sent the end of its answer: nothing is missing then."""
+def _complete_when_done(reader: Assembly) -> Generator[None]:
+    """Ignore a lost connection once the server has sent the end of its answer."""
     try:
         yield
     except UnavailableError:
         if not reader.is_done:
             raise
+
+
+# -- keys
+
+
+def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
+    """The key of a request: the argument (`""` for none), or the environment variable.
+
+    Errors name the variable, never its value.
+    """
+    source = "`api_key`"
+    if key is None:
+        variable = _variable_of_key(provider)
+        if variable is None:
+            if needed and provider.key_variable:
+                raise MissingKeyError(
+                    f"No key for `{provider.name}`: set the environment variable "
+                    f"{provider.key_variable}, or give `api_key=...`.",
+                )
+            return None
+        source, key = f"The environment variable {variable}", os.environ[variable]
+    if not isinstance(key, str):
+        raise ConfigurationError(
+            f"`api_key` is text, found a value of type `{type(key).__name__}`.",
+        )
+    key = key.strip()  # a key read from a file ends with a newline
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigurationError(
+            f"{source} holds characters that no key has (spaces, line ends, or other than ASCII).",
+        )
+    return key or None
+
+
+def _variable_of_key(provider: Provider) -> str | None:
+    """The first of the provider's environment variables that is set."""
+    for name in (provider.key_variable, *provider.other_variables):
+        if name and os.environ.get(name, "").strip():
+            return name
+    return None
+
+
+# -- the size of the context window
+
+_WINDOW_NAMES = (
+    "max_model_len",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "n_ctx",
+    "max_input_tokens",
+    "inputTokenLimit",
+)
+"""The field's names.
+
+At vLLM and SGLang, OpenRouter, Groq, Mistral and LM Studio, llama.cpp, Anthropic and Gemini.
+"""
+
+
+def find_window(base_url: str, model: str, fetch: Callable[[str], object]) -> int | None:
+    """The context window in tokens, as its server reports it, or None.
+
+    `fetch` returns the JSON at an address, or None. Asks for the list of models, then for
+    llama.cpp's `/props`, which is outside `/v1`.
+    """
+    listing = mapping(fetch(address(base_url, "/models")))
+    for entry in _entries_of(model, listing):
+        for fields in (mapping(entry.get("meta")), entry):
+            for name in _WINDOW_NAMES:
+                window = count_of(fields.get(name))
+                if window:
+                    return window
+    parts = urlsplit(base_url)
+    root = parts.path.rstrip("/").removesuffix("/v1")
+    properties = mapping(fetch(urlunsplit(parts._replace(path=f"{root}/props"))))
+    defaults = mapping(properties.get("default_generation_settings"))
+    return count_of(defaults.get("n_ctx")) or None
+
+
+def _entries_of(model: str, listing: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entries of a model in a server's list."""
+    models = list_of(listing.get("data")) or list_of(listing.get("models"))
+    entries = [mapping(entry) for entry in models]
+    matching: list[dict[str, Any]] = []
+    for entry in entries:
+        name = entry.get("name")
+        if model in (entry.get("id"), name, str(name).removeprefix("models/")):
+            matching.append(entry)
+    if not matching and len(entries) == 1:
+        return entries  # a server of one model answers to any name
+    return matching

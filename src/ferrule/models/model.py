@@ -1,9 +1,9 @@
-"""Language models: the protocol `Model`, base classes for them, and `as_model`, which adapts any object with `complete`."""
+"""Language models: the protocol `Model`, the base class `BaseLM`, and `as_model`, which adapts any object with `complete`."""
 
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
@@ -13,20 +13,11 @@ from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncGenerator,
-        AsyncIterator,
-        Callable,
-        Generator,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 
-    from ferrule.models.turns import Turns
     from ferrule.values.conversation.exchange import Delta
 
-_NONE: Mapping[str, Any] = {}
+_NO_SETTINGS: Mapping[str, Any] = {}
 
 
 @runtime_checkable
@@ -75,8 +66,11 @@ class BaseLM:
     name: str = ""
     capabilities: Capabilities = Capabilities()
     is_free: bool = False
-    """Whether answers cost nothing. `Limits(cost=)` raises `ConfigurationError` for other answers without a known cost."""
-    settings: Mapping[str, Any] = _NONE
+    """Whether answers cost nothing.
+
+    `Limits(cost=)` raises `ConfigurationError` for other answers without a known cost.
+    """
+    settings: Mapping[str, Any] = _NO_SETTINGS
     """Settings of every request, such as `temperature`; those of the request override them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -92,7 +86,7 @@ class BaseLM:
 
     async def acomplete(self, request: Request) -> Response:
         """`complete` in a worker thread."""
-        from ferrule.concurrency.offload import in_worker_thread
+        from ferrule.concurrency.offload import in_worker_thread  # late: sync code needs no threads
 
         return await in_worker_thread(lambda: self.complete(request))
 
@@ -113,7 +107,7 @@ class BaseLM:
         **settings: Any,
     ) -> str:
         """The text of the answer to a question, or to a conversation in OpenAI's form."""
-        return _text(self.respond(prompt, messages=messages, **settings))
+        return _text_of(self.respond(prompt, messages=messages, **settings))
 
     async def acall(
         self,
@@ -123,7 +117,7 @@ class BaseLM:
         **settings: Any,
     ) -> str:
         """`lm(...)` without blocking the loop."""
-        return _text(await self.arespond(prompt, messages=messages, **settings))
+        return _text_of(await self.arespond(prompt, messages=messages, **settings))
 
     def respond(
         self,
@@ -132,10 +126,13 @@ class BaseLM:
         messages: Sequence[Message | Mapping[str, Any]] | None = None,
         **settings: Any,
     ) -> Response:
-        """The whole `Response` to a question, or to a conversation in OpenAI's form: text, reasoning, usage. Observers see the request."""
-        request = self._question(prompt, messages, settings)
-        with _recorded(self, request) as answered:
-            return answered(answer_of(self, self.complete(request)))
+        """The whole `Response` to a question, or to a conversation in OpenAI's form.
+
+        It has text, reasoning and usage. Observers see the request.
+        """
+        request = self._request_of(prompt, messages, settings)
+        with _recorded(self, request) as record:
+            return record(answer_of(self, self.complete(request)))
 
     async def arespond(
         self,
@@ -145,9 +142,9 @@ class BaseLM:
         **settings: Any,
     ) -> Response:
         """`respond` without blocking the loop."""
-        request = self._question(prompt, messages, settings)
-        with _recorded(self, request) as answered:
-            return answered(answer_of(self, await self.acomplete(request)))
+        request = self._request_of(prompt, messages, settings)
+        with _recorded(self, request) as record:
+            return record(answer_of(self, await self.acomplete(request)))
 
     def context_tokens(self) -> int | None:
         """The size of the context window; None if it is unknown."""
@@ -163,123 +160,80 @@ class BaseLM:
         return self  # copies of a program share the model
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}{_show_settings(self.settings)})"
+        return f"{type(self).__name__}({self.name!r}{_shown_settings(self.settings)})"
 
-    def _question(self, prompt: Any, messages: Any, settings: Mapping[str, Any]) -> Request:
+    def _request_of(self, prompt: Any, messages: Any, settings: Mapping[str, Any]) -> Request:
         if (prompt is None) == (messages is None):
             raise ConfigurationError("A model takes either a question or `messages=[...]`.")
+        settings = {**self.settings, **settings}
         if isinstance(prompt, str):
-            return Request(
-                Messages([Message("user", prompt)]),
-                settings={**self.settings, **settings},
+            return Request(Messages([Message("user", prompt)]), settings=settings)
+        if prompt is not None:
+            raise ConfigurationError(
+                f"A question is text, found {shown(prompt)}. "
+                "Use `messages=[...]` for a conversation, `complete` for a `Request`.",
             )
+        # Late: programs write their conversations as `Messages`.
         from ferrule.models.wires.openai_chat.read_request import read_messages
 
-        if prompt is not None:
-            msg = f"A question is text, found {shown(prompt)}. Use `messages=[...]` for a conversation, `complete` for a `Request`."
-            raise ConfigurationError(msg)
-        return Request(read_messages(messages), settings={**self.settings, **settings})
+        return Request(read_messages(messages), settings=settings)
+
+
+# -- direct calls
 
 
 @contextmanager
 def _recorded(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Response]]:
-    """Record a direct call of a model: the block passes its answer to the function it gets, for observers and `inspect_history`."""
+    """Record a direct call of a model, for observers and `inspect_history`.
+
+    The block passes its answer to the function that it gets.
+    """
     try:
-        with _events(lm, request) if is_observed() else nullcontext(_same) as pass_on:
+        with _observed(lm, request) as tell:
 
-            def answered(response: Response) -> Response:
+            def record(response: Response) -> Response:
                 exchanges.append((lm, request, response))
-                return pass_on(response)
+                return tell(response)
 
-            yield answered
+            yield record
     except BaseException as error:
         exchanges.append((lm, request, f"{type(error).__name__}: {error}"))
         raise
 
 
-def _events(lm: BaseLM, request: Request) -> AbstractContextManager[Callable[[Response], Response]]:
+def _observed(
+    lm: BaseLM,
+    request: Request,
+) -> AbstractContextManager[Callable[[Response], Response]]:
+    if not is_observed():
+        return nullcontext(lambda response: response)
     from ferrule.events import ModelAnswered, ModelCalled  # late: few direct calls are observed
     from ferrule.observers import events_around
 
     return events_around(
         scope(),
         current().callbacks,
-        lambda own: ModelCalled(own, request, lm),
+        lambda slot: ModelCalled(slot, request, lm),
         ModelAnswered,
     )
 
 
-def _same(response: Response) -> Response:
-    return response
+def _text_of(response: Response) -> str:
+    if not response.text and response.refusal:
+        raise RefusalError(response.refusal)
+    return response.text or ""
 
 
-class TurnsLM(BaseLM):
-    """Base class of models behind a chat template: adapts the turns of each request to what the template accepts (see `turns.py`)."""
+def _shown_settings(settings: Mapping[str, Any]) -> str:
+    # Only numbers: text settings may hold keys or headers.
+    shown_settings: list[str] = []
+    for name, value in settings.items():
+        shown_value = value if isinstance(value, (int, float)) else "…"
+        shown_settings.append(f", {name}={shown_value}")
+    return "".join(shown_settings)
 
-    _turns: Turns
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        from ferrule.models.providers import (
-            set_attribute,
-        )  # late: it loads pydantic, and every model is a `BaseLM`
-
-        set_attribute(self, name, value)
-
-    def complete(self, request: Request) -> Response:
-        """One answer."""
-        sent = self._turns.of(request) if self._turns.merges else request
-        try:
-            return self._complete(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-        return self.complete(request)
-
-    async def acomplete(self, request: Request) -> Response:
-        """One answer, without blocking the loop; cancelling closes the request."""
-        sent = self._turns.of(request) if self._turns.merges else request
-        try:
-            return await self._acomplete(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-        return await self.acomplete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The answer piece by piece; leaving the loop closes the request."""
-        sent = self._turns.of(request) if self._turns.merges else request
-        try:
-            yield from self._stream(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-            yield from self.stream(request)
-
-    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        """The answer piece by piece; leaving the loop and closing the generator, or cancelling, closes the request."""
-        sent = self._turns.of(request) if self._turns.merges else request
-        try:
-            async with aclosing(self._astream(sent)) as items:
-                async for item in items:
-                    yield item
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-            async with aclosing(self.astream(request)) as items:
-                async for item in items:
-                    yield item
-
-    def _complete(self, request: Request) -> Response:
-        raise NotImplementedError
-
-    async def _acomplete(self, request: Request) -> Response:
-        raise NotImplementedError
-
-    def _stream(self, request: Request) -> Iterator[Delta | Response]:
-        raise NotImplementedError
-
-    def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        raise NotImplementedError
+# -- answers
 
 
 def as_stream(response: Response) -> Iterator[Delta | Response]:
@@ -288,18 +242,52 @@ def as_stream(response: Response) -> Iterator[Delta | Response]:
     yield response
 
 
-def answer_of(lm: Any, found: Any, request: Request | None = None) -> Response:
+def answer_of(lm: Any, answer: Any, request: Request | None = None) -> Response:
     """The model's answer to `request`, with the thoughts in its text as reasoning.
 
-    Raises a `ConfigurationError` that names the model's class if `found` is not a `Response`.
+    Raises a `ConfigurationError` that names the model's class if it is not a `Response`.
     """
-    if type(found) is not Response or (found.text is not None and type(found.text) is not str):
-        found = _check_answer(lm, found)
-    return split_thoughts(found, request) if found.text else found
+    if not isinstance(answer, Response):
+        name = _class_of(lm)
+        _refuse_coroutine(answer, name)
+        raise ConfigurationError(
+            f"`{name}` answered with {shown(answer)}, which is not a `Response`: "
+            "return a `Response`, such as `Response(text=...)`.",
+        )
+    text: Any = answer.text
+    if text is not None and not isinstance(text, str):
+        raise ConfigurationError(
+            f"`{_class_of(lm)}` answered with a `Response` whose text is {shown(text)}: "
+            "return a `Response` whose `text` is a `str` or None.",
+        )
+    if not text:
+        return answer
+    return split_thoughts(answer, request)
+
+
+def _class_of(lm: Any) -> str:
+    """The name of the user's class, not that of a wrapper of ferrule around it."""
+    while type(lm).__module__.startswith("ferrule.") and getattr(lm, "_lm", None) is not None:
+        lm = lm._lm  # noqa: SLF001  a wrapper's model
+    return type(lm).__name__
+
+
+def _refuse_coroutine(answer: Any, name: str) -> None:
+    if callable(getattr(answer, "close", None)) and hasattr(answer, "__await__"):
+        answer.close()  # otherwise Python would warn later, elsewhere, that it was never awaited
+        raise ConfigurationError(
+            f"`{name}.complete` is async. Name it `acomplete`, and write a sync `complete` too.",
+        )
+
+
+# -- models of other kinds
 
 
 def as_model(lm: Any) -> Model:
-    """Adapt any object with a method `complete` to `Model`; raises `ConfigurationError` for anything else."""
+    """Adapt any object with a method `complete` to `Model`.
+
+    Raises `ConfigurationError` for anything else.
+    """
     if isinstance(lm, BaseLM):
         return cast("Model", lm)
     if isinstance(lm, type):
@@ -309,9 +297,13 @@ def as_model(lm: Any) -> Model:
     if isinstance(lm, str):
         raise ConfigurationError(f"A model is an object, found its name: write `LM({lm!r})`.")
     if not callable(getattr(lm, "complete", None)):
-        msg = f"A model has a method `complete(request) -> Response`, found {shown(lm)}. Subclass `BaseLM`, or use `LM('provider/model')`."
-        raise ConfigurationError(msg)
-    return lm if isinstance(lm, Model) else _Wrapped(lm)
+        raise ConfigurationError(
+            f"A model has a method `complete(request) -> Response`, found {shown(lm)}. "
+            "Subclass `BaseLM`, or use `LM('provider/model')`.",
+        )
+    if isinstance(lm, Model):
+        return lm
+    return _Wrapped(lm)
 
 
 class _Wrapped(BaseLM):
@@ -321,17 +313,16 @@ class _Wrapped(BaseLM):
         self._lm = lm
         self.name = str(getattr(lm, "name", None) or type(lm).__name__)
         capabilities = getattr(lm, "capabilities", None)
-        self.capabilities = (
-            capabilities if isinstance(capabilities, Capabilities) else Capabilities()
-        )
+        if isinstance(capabilities, Capabilities):
+            self.capabilities = capabilities
 
     def complete(self, request: Request) -> Response:
-        return _normalize(self._lm.complete(request), self.name)
+        return _normalized(self._lm.complete(request), self.name)
 
     async def acomplete(self, request: Request) -> Response:
         if not callable(getattr(self._lm, "acomplete", None)):
             return await super().acomplete(request)
-        return _normalize(await self._lm.acomplete(request), self.name)
+        return _normalized(await self._lm.acomplete(request), self.name)
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         if callable(getattr(self._lm, "stream", None)):
@@ -348,53 +339,15 @@ class _Wrapped(BaseLM):
                 yield item
 
 
-def _check_answer(lm: Any, found: Any) -> Response:
-    if isinstance(found, Response) and (found.text is None or isinstance(found.text, str)):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        return found
-    inner: Any = lm
-    while inner is not None:  # name the user's model, not a wrapper of ferrule
-        lm, inner = (
-            inner,
-            getattr(inner, "_lm", None) if type(inner).__module__.startswith("ferrule.") else None,
-        )
-    name = type(lm).__name__
-    _refuse_coroutine(found, name)
-    if isinstance(found, Response):
-        msg = f"`{name}` answered with a `Response` whose text is {shown(found.text)}: return a `Response` whose `text` is a `str` or None."
-    else:
-        msg = f"`{name}` answered with {shown(found)}, which is not a `Response`: return a `Response`, such as `Response(text=...)`."
-    raise ConfigurationError(msg)
-
-
-def _refuse_coroutine(found: Any, name: str) -> None:
-    if callable(getattr(found, "close", None)) and hasattr(found, "__await__"):
-        found.close()  # otherwise Python would warn later, elsewhere, that it was never awaited
-        raise ConfigurationError(
-            f"`{name}.complete` is async. Name it `acomplete`, and write a `complete` beside it.",
-        )
-
-
-def _normalize(answer: Any, name: str) -> Response:
-    answer = Response(answer) if isinstance(answer, str) else answer
+def _normalized(answer: Any, name: str) -> Response:
+    """The `Response` in text, or in an answer in a provider's form."""
     if isinstance(answer, Response):
         return answer
+    if isinstance(answer, str):
+        return Response(answer)
     _refuse_coroutine(answer, name)
-    from ferrule.models.wires.wire import is_answer, response_of
+    from ferrule.models.wires.any_answer import is_answer, response_of  # late: few models need it
 
     if is_answer(answer):
         return response_of(answer)
     raise BadRequestError(f"`{name}.complete` must return a `Response`, found {shown(answer)}.")
-
-
-def _text(response: Response) -> str:
-    if not response.text and response.refusal:
-        raise RefusalError(response.refusal)
-    return response.text or ""
-
-
-def _show_settings(settings: Mapping[str, Any]) -> str:
-    # Only numbers: text settings may hold keys or headers.
-    return "".join(
-        f", {name}={value if isinstance(value, (int, float)) else '…'}"
-        for name, value in settings.items()
-    )

@@ -1,4 +1,4 @@
-"""Conversations in the turns that a chat template accepts, learned from its refusals.
+"""Models behind a chat template, and the turns that a template accepts, learned from its refusals.
 
 The templates of Gemma, Mistral and others require user and assistant to alternate, and some take no
 system message. If a server refuses a request for that reason, adjacent messages of one role are
@@ -7,34 +7,118 @@ merged, and the request is sent again. The model then merges from the start.
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
+from ferrule.errors import BadRequestError
+from ferrule.models.model import BaseLM
+from ferrule.models.setting_names import check_attribute
 from ferrule.record import replace
 from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import AsyncGenerator, Iterable, Iterator
 
-    from ferrule.errors import BadRequestError
     from ferrule.values.content.parts import Content
-    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.conversation.exchange import Delta, Request, Response
+
+_log = logging.getLogger("ferrule.models")
 
 # The wording of templates (Gemma, Llama, Mistral), vLLM, llama.cpp, Anthropic on Bedrock,
 # Perplexity and DeepSeek.
-_ALTERNATION = (
-    r"(?:roles?|messages?|turns?)[^.]{0,20} (?:must|should)(?: be)? (?:alternat|interleav)|roles must alternate|should alternate with"
-    r"|(?:successive|consecutive) (?:user|assistant)|multiple \W?user\W? roles in a row|requests alternate between"
+_ALTERNATION = re.compile(
+    r"(?:roles?|messages?|turns?)[^.]{0,20} (?:must|should)(?: be)? (?:alternat|interleav)"
+    r"|roles must alternate|should alternate with"
+    r"|(?:successive|consecutive) (?:user|assistant)|multiple \W?user\W? roles in a row"
+    r"|requests alternate between",
+    re.IGNORECASE,
 )
-_NO_SYSTEM = (
-    r"system (?:role|messages?|prompts?) (?:is |are )?(?:not|un) ?support|system role must|does(?: not|n't) support (?:the )?system"
-    r"|only user and assistant roles are supported|developer instruction is not enabled"
+_NO_SYSTEM = re.compile(
+    r"system (?:role|messages?|prompts?) (?:is |are )?(?:not|un) ?support|system role must"
+    r"|does(?: not|n't) support (?:the )?system|only user and assistant roles are supported"
+    r"|developer instruction is not enabled",
+    re.IGNORECASE,
 )
+
+
+class TurnsLM(BaseLM):
+    """Base class of models behind a chat template.
+
+    A subclass sends requests in `_complete`, `_acomplete`, `_stream` and `_astream`. Each request
+    comes to them in the turns that the template accepts, as far as they are known.
+    """
+
+    _turns: Turns
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_attribute(self, name)
+        object.__setattr__(self, name, value)
+
+    def complete(self, request: Request) -> Response:
+        """One answer."""
+        sent = self._turns.accepted(request)
+        try:
+            return self._complete(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+        return self.complete(request)
+
+    async def acomplete(self, request: Request) -> Response:
+        """One answer, without blocking the loop; cancelling closes the request."""
+        sent = self._turns.accepted(request)
+        try:
+            return await self._acomplete(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+        return await self.acomplete(request)
+
+    def stream(self, request: Request) -> Iterator[Delta | Response]:
+        """The answer piece by piece; leaving the loop closes the request."""
+        sent = self._turns.accepted(request)
+        try:
+            yield from self._stream(sent)
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+            yield from self.stream(request)
+
+    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        """The answer piece by piece.
+
+        Leaving the loop and closing the generator, or cancelling, closes the request.
+        """
+        sent = self._turns.accepted(request)
+        try:
+            async with aclosing(self._astream(sent)) as items:
+                async for item in items:
+                    yield item
+        except BadRequestError as error:
+            if not self._turns.learn(error, request, sent):
+                raise
+            async with aclosing(self.astream(request)) as items:
+                async for item in items:
+                    yield item
+
+    def _complete(self, request: Request) -> Response:
+        raise NotImplementedError
+
+    async def _acomplete(self, request: Request) -> Response:
+        raise NotImplementedError
+
+    def _stream(self, request: Request) -> Iterator[Delta | Response]:
+        raise NotImplementedError
+
+    def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
+        raise NotImplementedError
 
 
 def demands_alternation(error: BadRequestError) -> bool:
     """Whether a server refused messages because their roles do not alternate."""
-    return re.search(_ALTERNATION, str(error), re.IGNORECASE) is not None
+    return _ALTERNATION.search(str(error)) is not None
 
 
 class Turns:
@@ -44,64 +128,59 @@ class Turns:
         self.merges = False
         """Whether adjacent messages of one role are merged."""
         self.folds = False
-        """Whether the system message is put at the start of the first user message; implies `merges`."""
+        """Whether the system message is put at the start of the first user message.
 
-    def of(self, request: Request) -> Request:
-        """The request in turns that the template accepts. Call it only if `merges`."""
-        return request.following(Messages(self._turns(request.messages)))
+        Implies `merges`.
+        """
+
+    def accepted(self, request: Request) -> Request:
+        """The request in turns that the template accepts."""
+        if not self.merges:
+            return request
+        return request.following(Messages(self._merged(request.messages)))
 
     def learn(self, error: BadRequestError, request: Request, sent: Request) -> bool:
         """Learn from a refusal. Returns whether the request may now succeed in another form."""
-        folds = re.search(_NO_SYSTEM, str(error), re.IGNORECASE) is not None
-        if not folds and not demands_alternation(error):
+        refuses_system = _NO_SYSTEM.search(str(error)) is not None
+        if not refuses_system and not demands_alternation(error):
             return False
         before = self.folds, self.merges
-        self.folds, self.merges = self.folds or folds, True
-        if len(self.of(request).messages) == len(sent.messages):
+        self.folds = self.folds or refuses_system
+        self.merges = True
+        if len(self.accepted(request).messages) == len(sent.messages):
+            # Nothing was left to merge, so the refusal has another reason.
             self.folds, self.merges = before
             return False
         if before != (self.folds, self.merges):
-            import logging  # late: few templates refuse
-
-            log = logging.getLogger("ferrule.models")
-            log.warning(
-                "adjacent messages of one role are merged%s: %s",
-                " with the system message" if self.folds else "",
-                error,
-            )
+            system_too = " with the system message" if self.folds else ""
+            _log.warning("adjacent messages of one role are merged%s: %s", system_too, error)
         return True
 
-    def _turns(self, messages: Iterable[Message]) -> Iterable[Message]:
+    def _merged(self, messages: Iterable[Message]) -> list[Message]:
         turns: list[Message] = []
         for message in messages:
-            last = turns[-1] if turns else None
-            own = (
-                replace(message, role="user")
-                if self.folds and message.role == "system"
-                else message
-            )
-            if (
-                last is None
-                or last.role != own.role
-                or own.role == "tool"
-                or last.tool_calls
-                or own.tool_calls
-            ):
-                turns.append(own)
+            if self.folds and message.role == "system":
+                message = replace(message, role="user")  # noqa: PLW2901  the one that is sent
+            if turns and _can_merge(turns[-1], message):
+                content = _joined(turns[-1].content, message.content)
+                turns[-1] = Message(message.role, content)
             else:
-                turns[-1] = Message(own.role, _joined(last.content, own.content))
+                turns.append(message)
         return turns
+
+
+def _can_merge(last: Message, message: Message) -> bool:
+    """Whether two messages may become one: calls and results stay as they are."""
+    if last.role != message.role or message.role == "tool":
+        return False
+    return not last.tool_calls and not message.tool_calls
 
 
 def _joined(first: Content, second: Content) -> Content:
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
-    from ferrule.values.content.parts import Text
+    from ferrule.values.content.parts import Text  # it loads pydantic
 
-    return tuple(
-        [
-            part
-            for each in (first, second)
-            for part in ((Text(text=each),) if isinstance(each, str) else each)
-        ],
-    )
+    first = (Text(text=first),) if isinstance(first, str) else first
+    second = (Text(text=second),) if isinstance(second, str) else second
+    return (*first, *second)

@@ -108,10 +108,7 @@ class Predict(Module[S, D, P]):
         self.calls: Calls | None = choose_calls(calls, native)
         self.lm = lm
         if config:
-            from ferrule.models.providers import (
-                check_saved,
-                check_spelling,
-            )  # late: few programs have settings of their own
+            from ferrule.models.setting_names import check_saved, check_spelling
 
             check_saved(config)
             check_spelling(config.keys() - {"n"}, OPTIONS)

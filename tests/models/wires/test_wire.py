@@ -18,7 +18,8 @@ from ferrule import Tool
 from ferrule.encoding.encode import json_bytes
 from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
-from ferrule.models.wires.wire import assembly, response_of
+from ferrule.models.wires.any_answer import response_of
+from ferrule.models.wires.streamed import assembly
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -207,7 +208,7 @@ def test_a_wire_adds_to_a_declaration_only_what_its_provider_demands(
     demanded = {"type": "object"} if wire == "anthropic" else {"type": "object", "properties": {}}
     request = Request(Messages([Message("user", "hi")]), Declarations([made.declaration]))
     body = json.loads(
-        import_module(f"ferrule.models.wires.{wire}.codec").render(request, model="m", settings={}),
+        import_module(f"ferrule.models.wires.{wire}.encode").render(request, model="m", settings={}),
     )
     assert TOLD[wire](body) == {**demanded, **schema}
     assert made.declaration["function"]["parameters"] == schema

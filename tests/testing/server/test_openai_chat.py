@@ -15,7 +15,7 @@ from ferrule.errors import (
     ScriptError,
     UnavailableError,
 )
-from ferrule.models.wires.openai_chat.codec import read
+from ferrule.models.wires.openai_chat import read
 from ferrule.net.errors import status_error
 from ferrule.testing.server.openai_chat import answer, error_body
 from ferrule.values.calls.call import CallFault, ToolCall

@@ -21,8 +21,8 @@ from pydantic import model_serializer, model_validator
 import ferrule
 from ferrule import settings as core
 from ferrule.encoding.encode import jsonable
-from ferrule.models.wires.openai_chat.codec import render
-from ferrule.models.wires.wire import response_of
+from ferrule.models.wires.any_answer import response_of
+from ferrule.models.wires.openai_chat import render
 from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.outcome import recast
 

@@ -11,9 +11,8 @@ from ferrule.models.local.backends.backend import Sampling
 from ferrule.models.local.stream import AnswerStream
 from ferrule.models.local.task import Options, can_constrain, task_of
 from ferrule.models.local.template import template_message, text_message, tools_as_text
-from ferrule.models.model import TurnsLM
-from ferrule.models.providers import check_spelling
-from ferrule.models.turns import Turns
+from ferrule.models.setting_names import check_spelling
+from ferrule.models.turns import Turns, TurnsLM
 from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Response, Usage
 

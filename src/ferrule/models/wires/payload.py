@@ -1,4 +1,7 @@
-"""Reads a provider's JSON, where any field may be missing or have another type; and stands in for parts that wires cannot send."""
+"""Reads a provider's JSON, where any field may be missing or have another type.
+
+Also what several protocols share: parts that cannot be sent, and settings that may not be set.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +28,12 @@ _log = logging.getLogger("ferrule.models")
 _TICKS = 10**10
 """How many of xAI's units of cost make one US dollar."""
 _logged: set[tuple[str, str, str]] = set()
-_ELSEWHERE = (
+_OTHER_PROTOCOL = (
     "If this happens again, the server may speak another protocol: check `base_url=` and `wire=`."
 )
 
 
-def no_answer(found: str, body: Json) -> str:
-    """The message for an answer without content."""
-    return f"the answer has {found}: {shown(body)}. Ask again. {_ELSEWHERE}"
-
-
-def decode(body: bytes) -> Json:
-    """Decode a body into a JSON object; raises `BadRequestError` that shows the body if it is anything else."""
-    body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
-    try:
-        value = from_json(body)
-    except ValueError:
-        value = _decode_slowly(body)
-    if not isinstance(value, dict):
-        raise BadRequestError(f"expected a JSON object, got {shown(value)}. {_ELSEWHERE}")
-    return cast("Json", value)
+# -- bodies
 
 
 def opened(payload: Json | bytes) -> tuple[Json, Any]:
@@ -58,8 +47,27 @@ def opened(payload: Json | bytes) -> tuple[Json, Any]:
     return payload, payload
 
 
+def decode(body: bytes) -> Json:
+    """Decode a body into a JSON object.
+
+    Raises `BadRequestError`, which shows the body, if it is anything else.
+    """
+    body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
+    try:
+        value = from_json(body)
+    except ValueError:
+        value = _decode_leniently(body)
+    if not isinstance(value, dict):
+        raise BadRequestError(f"expected a JSON object, got {shown(value)}. {_OTHER_PROTOCOL}")
+    return cast("Json", value)
+
+
 def decode_event(data: bytes) -> Json:
-    """Decode one event; raises `UnavailableError` for anything but a JSON object: the stream broke, and a retry may succeed."""
+    """Decode one event of a stream.
+
+    Raises `UnavailableError` for anything but a JSON object: the stream broke, and a retry may
+    succeed.
+    """
     try:
         return decode(data)
     except BadRequestError as error:
@@ -68,74 +76,114 @@ def decode_event(data: bytes) -> Json:
         ) from error
 
 
-def _decode_slowly(body: bytes) -> Any:
-    """Decode a body that the fast parser refuses: lone surrogates, which this parser reads, or invalid JSON."""
+def _decode_leniently(body: bytes) -> Any:
+    """Decode a body that the strict parser refuses: it has lone surrogates, or is invalid JSON."""
     text = body.decode("utf-8", "replace").strip()
     if not text:
-        raise BadRequestError(f"the answer is empty. Ask again. {_ELSEWHERE}")
+        raise BadRequestError(f"the answer is empty. Ask again. {_OTHER_PROTOCOL}")
     if text.startswith("<"):
         raise BadRequestError(
-            f"expected JSON, got a page of HTML or XML: {shown(text)}. Is the base URL right? Most end in `/v1`.",
+            f"expected JSON, got a page of HTML or XML: {shown(text)}. "
+            "Is the base URL right? Most end in `/v1`.",
         )
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadRequestError(
-            f"the answer is not JSON ({error}): {shown(text)}. If it was cut off, ask again. {_ELSEWHERE}",
+            f"the answer is not JSON ({error}): {shown(text)}. "
+            f"If it was cut off, ask again. {_OTHER_PROTOCOL}",
         ) from error
+
+
+def no_answer(found: str, body: Json) -> str:
+    """The message for an answer without content."""
+    return f"the answer has {found}: {shown(body)}. Ask again. {_OTHER_PROTOCOL}"
+
+
+# -- fields
 
 
 def mapping(value: Any) -> Json:
     """The value if it is an object, else an empty one."""
-    return cast("Json", value) if isinstance(value, dict) else {}
-
-
-def text_of(value: Any) -> str | None:
-    """The value if it is a non-empty string, else None."""
-    return value if isinstance(value, str) and value else None
+    if isinstance(value, dict):
+        return cast("Json", value)
+    return {}
 
 
 def list_of(value: Any) -> list[Any]:
     """The value if it is a list, else an empty one."""
-    return cast("list[Any]", value) if isinstance(value, list) else []
+    if isinstance(value, list):
+        return cast("list[Any]", value)
+    return []
+
+
+def first_of(value: Any) -> Json:
+    """The first object of a list of answers, of which only that is read; empty if there is none."""
+    for item in list_of(value):
+        return mapping(item)
+    return {}
+
+
+def text_of(value: Any) -> str | None:
+    """The value if it is a non-empty string, else None."""
+    if isinstance(value, str) and value:
+        return value
+    return None
 
 
 def count_of(value: Any) -> int:
     """The value if it is a whole number above 0, else 0."""
-    return value if type(value) is int and value > 0 else 0
+    if type(value) is int and value > 0:  # True is an int, but not a count
+        return value
+    return 0
 
 
 def cost_of(usage: Json) -> float | None:
-    """The cost in US dollars that a provider reports with its token counts, as OpenRouter, Perplexity and xAI do (November 2026)."""
-    cost, ticks = usage.get("cost"), usage.get("cost_in_usd_ticks")
-    for each in (cost, mapping(cost).get("total_cost")):
-        if (
-            isinstance(each, (int, float))
-            and not isinstance(each, bool)
-            and 0 <= each <= HIGHEST_COST
-        ):
-            return float(each)
-    return ticks / _TICKS if type(ticks) is int and 0 <= ticks <= HIGHEST_COST else None
+    """The cost in US dollars that a provider reports with its token counts; None if there is none.
+
+    OpenRouter, Perplexity and xAI do so (November 2026).
+    """
+    cost = usage.get("cost")
+    for amount in (cost, mapping(cost).get("total_cost")):
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)):
+            continue
+        if 0 <= amount <= HIGHEST_COST:
+            return float(amount)
+    ticks = usage.get("cost_in_usd_ticks")
+    if type(ticks) is int and 0 <= ticks <= HIGHEST_COST:
+        return ticks / _TICKS
+    return None
+
+
+# -- requests
 
 
 def refuse_settings(names: Iterable[str]) -> None:
-    """Raise `ConfigurationError` for settings that are fields of a request."""
-    found = ", ".join(f"`{name}`" for name in sorted(names))
-    raise ConfigurationError(
-        f"{found}: the program sets this, so it cannot be a setting. To force a field of the body, use `extra={{...}}`.",
-    )
+    """Raise `ConfigurationError` for settings that are fields of a request, if there are any."""
+    refused = ", ".join(f"`{name}`" for name in sorted(names))
+    if refused:
+        raise ConfigurationError(
+            f"{refused}: the program sets this, so it cannot be a setting. "
+            "To force a field of the body, use `extra={...}`.",
+        )
 
 
 def openai_function(function: Json) -> Json:
-    """A function whose parameters have `type` and `properties`; without them, OpenAI answers 400: "object schema missing properties"."""
-    given = function.get("parameters")
-    if not isinstance(given, dict) or {"type", "properties"} <= given.keys():
+    """A function whose parameters have `type` and `properties`.
+
+    Without them, OpenAI answers 400: "object schema missing properties".
+    """
+    parameters = function.get("parameters")
+    if not isinstance(parameters, dict) or {"type", "properties"} <= parameters.keys():
         return function
-    return {**function, "parameters": {"type": "object", "properties": {}, **given}}
+    return {**function, "parameters": {"type": "object", "properties": {}, **parameters}}
 
 
 def placeholder(part: Part, wire: str, place: str) -> str:
-    """The text in place of a part that `wire` cannot carry in `place`, such as "tool results"; logs it once."""
+    """The text for a part that `wire` cannot carry in `place`, such as "tool results".
+
+    Logs it once.
+    """
     kind = type(part).__name__.lower()
     if (wire, kind, place) not in _logged:
         _logged.add((wire, kind, place))

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.stored import parse_json, reading
 from ferrule.errors import ConfigurationError, ToolDefinitionError, shown
-from ferrule.models.providers import check_saved
+from ferrule.models.setting_names import check_saved
 from ferrule.tools.mcp.tool import RemoteCall, mcp_tool_options
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server

@@ -21,7 +21,7 @@ from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, js
 from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
 from ferrule.forms import usage_form
-from ferrule.models.providers import check_saved
+from ferrule.models.setting_names import check_saved
 from ferrule.record import MutableRecord, Record, fields_of
 from ferrule.runs.journal.encode import (
     PART_NAMES,

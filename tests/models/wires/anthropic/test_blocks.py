@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.anthropic.blocks import (
+from ferrule.models.wires.anthropic.decode import call_in, read_blocks
+from ferrule.models.wires.anthropic.encode import (
     assistant_blocks,
     call_block,
-    call_in,
     content_blocks,
-    read_blocks,
     result_block,
 )
 from ferrule.values.calls.call import CallFault, ToolCall

@@ -26,9 +26,10 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.providers import address, choose
-from ferrule.models.wires.anthropic.codec import MAX_TOKENS, headers, path, read, render
-from ferrule.models.wires.openai_chat.codec import read as read_openai
-from ferrule.models.wires.openai_chat.codec import render as render_openai
+from ferrule.models.wires.anthropic import headers, path, read, render
+from ferrule.models.wires.anthropic.encode import MAX_TOKENS
+from ferrule.models.wires.openai_chat import read as read_openai
+from ferrule.models.wires.openai_chat import render as render_openai
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
@@ -378,14 +379,14 @@ def test_what_was_rendered_is_not_rendered_again(monkeypatch):
     for request in requests[:-1]:
         render(request, model="m", settings={})
     seen = []
-    monkeypatch.setattr("ferrule.models.wires.anthropic.codec.content_blocks", seen.append)
-    monkeypatch.setattr("ferrule.models.wires.anthropic.codec.plain_text", seen.append)
+    monkeypatch.setattr("ferrule.models.wires.anthropic.encode.content_blocks", seen.append)
+    monkeypatch.setattr("ferrule.models.wires.anthropic.encode._plain_text", seen.append)
     monkeypatch.setattr(
-        "ferrule.models.wires.anthropic.codec.assistant_blocks",
+        "ferrule.models.wires.anthropic.encode.assistant_blocks",
         lambda message: seen.append(message) or [{"type": "text", "text": "x"}],
     )
     monkeypatch.setattr(
-        "ferrule.models.wires.anthropic.codec.result_block",
+        "ferrule.models.wires.anthropic.encode.result_block",
         lambda message: seen.append(message) or {},
     )
     render(requests[-1], model="m", settings={})
@@ -396,7 +397,7 @@ def test_tools_are_put_in_the_providers_form_once(monkeypatch):
     """However many steps follow; they are known again by their JSON."""
     made = []
     monkeypatch.setattr(
-        "ferrule.models.wires.anthropic.codec.json_bytes",
+        "ferrule.models.wires.anthropic.encode.json_bytes",
         lambda value: made.append(value) or json_bytes(value),
     )
     own = {"type": "function", "function": {"name": "of_this_test_alone"}}

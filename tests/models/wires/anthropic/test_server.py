@@ -27,7 +27,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.wires.anthropic.codec import read, render
+from ferrule.models.wires.anthropic import read, render
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.net.errors import status_error
 from ferrule.programs.react import ReAct

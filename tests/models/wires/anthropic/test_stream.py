@@ -16,7 +16,7 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
-from ferrule.models.wires.anthropic.codec import read
+from ferrule.models.wires.anthropic import read
 from ferrule.models.wires.anthropic.stream import Assembly
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response, Usage

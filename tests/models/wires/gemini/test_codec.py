@@ -28,9 +28,9 @@ from ferrule.errors import (
 )
 from ferrule.models.hosted import LM
 from ferrule.models.providers import PROVIDERS, Dialect, address, choose
-from ferrule.models.wires.gemini import codec as gemini
-from ferrule.models.wires.gemini.codec import headers, path, read, render
-from ferrule.models.wires.gemini.parts import UNSIGNED
+from ferrule.models.wires.gemini import encode as gemini
+from ferrule.models.wires.gemini import headers, path, read, render
+from ferrule.models.wires.gemini.encode import UNSIGNED
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from wire_servers.gemini import content_of
 
 from ferrule.models.wires import payload
-from ferrule.models.wires.gemini.parts import (
+from ferrule.models.wires.gemini.decode import read_parts
+from ferrule.models.wires.gemini.encode import (
     UNSIGNED,
     content_parts,
-    read_parts,
     result_parts,
     turn_parts,
 )

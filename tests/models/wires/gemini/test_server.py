@@ -27,7 +27,7 @@ from ferrule.errors import (
 )
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM
-from ferrule.models.wires.gemini.codec import read, render
+from ferrule.models.wires.gemini import read, render
 from ferrule.models.wires.gemini.stream import Assembly
 from ferrule.net.errors import status_error
 from ferrule.programs.react import ReAct

@@ -16,7 +16,7 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
-from ferrule.models.wires.gemini.codec import read, render
+from ferrule.models.wires.gemini import read, render
 from ferrule.models.wires.gemini.stream import Assembly
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import CallPiece, Delta, Request, Response, Usage

@@ -19,7 +19,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.providers import PROVIDERS, Dialect
-from ferrule.models.wires.openai_chat.codec import read, render
+from ferrule.models.wires.openai_chat import read, render
 from ferrule.models.wires.payload import decode
 from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.errors import InputError
-from ferrule.models.wires.openai_chat.codec import render
+from ferrule.models.wires.openai_chat import render
 from ferrule.models.wires.openai_chat.read_request import read_message, read_request
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text

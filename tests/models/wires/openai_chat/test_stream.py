@@ -14,7 +14,7 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
-from ferrule.models.wires.openai_chat.codec import read
+from ferrule.models.wires.openai_chat import read
 from ferrule.models.wires.openai_chat.stream import Assembly
 from ferrule.net.sse import Events, WholeAnswer
 from ferrule.testing.server.openai_chat import events

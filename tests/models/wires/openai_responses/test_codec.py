@@ -24,7 +24,7 @@ from ferrule.errors import (
 )
 from ferrule.models.providers import PROVIDERS, address, choose
 from ferrule.models.wires import payload
-from ferrule.models.wires.openai_responses.codec import headers, path, read, render
+from ferrule.models.wires.openai_responses import headers, path, read, render
 from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
@@ -353,7 +353,7 @@ def test_a_message_is_rendered_once(monkeypatch):
     """A step costs what it adds."""
     rendered = []
     monkeypatch.setattr(
-        "ferrule.models.wires.openai_responses.codec._rendered",
+        "ferrule.models.wires.openai_responses.encode._rendered",
         lambda message: rendered.append(message) or b"{}",
     )
     messages = Messages([Message("user", "hi")])

@@ -26,7 +26,7 @@ from ferrule.errors import (
 )
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM
-from ferrule.models.wires.openai_responses.codec import read, render
+from ferrule.models.wires.openai_responses import read, render
 from ferrule.models.wires.openai_responses.stream import Assembly
 from ferrule.net.errors import status_error
 from ferrule.programs.react import ReAct

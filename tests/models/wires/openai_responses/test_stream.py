@@ -17,7 +17,7 @@ from ferrule.errors import (
     RefusalError,
     UnavailableError,
 )
-from ferrule.models.wires.openai_responses.codec import read
+from ferrule.models.wires.openai_responses import read
 from ferrule.models.wires.openai_responses.stream import Assembly
 from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall

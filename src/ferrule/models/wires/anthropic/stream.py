@@ -8,12 +8,12 @@ that page requires.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
-from ferrule.models.wires.anthropic.codec import read
+from ferrule.models.wires.anthropic.decode import read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.net.errors import payload_error
 from ferrule.net.sse import EventAssembly
@@ -28,40 +28,121 @@ _PIECES = {
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
 }
+"""The field of each type of delta that holds its text."""
+
+
+class Assembly(EventAssembly):
+    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body: Json = {}
+        self._usage: Json = {}
+        self._blocks: list[_Block] = []
+        self._current: dict[int, _Block] = {}
+        """The latest block of each index."""
+
+    def response(self) -> Response:
+        """The whole answer; raises `UnavailableError` if the stream broke off."""
+        self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
+        content = [block.whole() for block in sorted(self._blocks, key=attrgetter("index"))]
+        return read({**self._body, "content": content, "usage": self._usage})
+
+    def _event(self, data: bytes) -> Iterator[Delta]:
+        event = decode_event(data)
+        if event.get("error") or event.get("type") == "error":
+            raise payload_error(event)
+        match event.get("type"):
+            case "message_start":
+                self._body = dict(mapping(event.get("message")))
+                self._count(self._body.get("usage"))
+            case "content_block_start":
+                yield from self._start_block(event)
+            case "content_block_delta":
+                block = self._current.get(_index(event))
+                if block is not None:
+                    yield from block.take(mapping(event.get("delta")))
+            case "content_block_stop":
+                block = self._current.get(_index(event))
+                if block is not None:
+                    yield from block.end()
+            case "message_delta":
+                self._body.update(mapping(event.get("delta")))
+                self._count(event.get("usage"))
+            case "message_stop":
+                self.is_done = True
+            case _:  # a ping, or a future event
+                pass
+
+    def _start_block(self, event: Json) -> Iterator[Delta]:
+        start, index = mapping(event.get("content_block")), _index(event)
+        known = self._current.get(index)
+        if known is not None and known.start == start and not known.pieces:
+            return  # the same block sent twice; a different block with the same index is a new one
+        block = _Block(index, start)
+        if start.get("type") == "tool_use":
+            block.call_index = sum(other.call_index is not None for other in self._blocks)
+        self._blocks.append(block)
+        self._current[index] = block
+        yield from block.begin()
+
+    def _count(self, usage: Any) -> None:
+        """Take token counts: they are running totals, and a later event may omit some."""
+        for name, count in mapping(usage).items():
+            if count is not None:
+                self._usage[name] = count
 
 
 @dataclass(slots=True)
 class _Block:
     """A block that arrives in pieces."""
 
+    index: int
     start: Json
-    call: int | None = None
+    """The block as it began."""
+    call_index: int | None = None
     """If the block is a call: its position among the calls of the answer."""
     pieces: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """The pieces of each field."""
     citations: list[Any] = field(default_factory=list[Any])
 
-    def take(self, delta: Json) -> tuple[str, str]:
-        """Add a piece; return the kind of its text, and the piece."""
-        name = _PIECES.get(text_of(delta.get("type")) or "", "")
-        piece = text_of(delta.get(name)) or ""
-        if piece:
-            self.pieces.setdefault(name, []).append(piece)
+    def begin(self) -> Iterator[Delta]:
+        """The delta of a call that begins, or of a text that is already in the block."""
+        if self.call_index is not None:
+            yield self._call_delta("")
+        for name in ("text", "thinking"):
+            yield from _text_delta(name, text_of(self.start.get(name)) or "")
+
+    def take(self, delta: Json) -> Iterator[Delta]:
+        """Add a piece, and yield it."""
         if delta.get("type") == "citations_delta":
             self.citations.append(delta.get("citation"))
-        return name, piece
+            return
+        name = _PIECES.get(text_of(delta.get("type")) or "", "")
+        piece = text_of(delta.get(name))
+        if piece is None:
+            return
+        self.pieces.setdefault(name, []).append(piece)
+        if name == "partial_json" and self.call_index is not None:
+            yield self._call_delta(piece)
+        yield from _text_delta(name, piece)
 
-    def piece(self, arguments: str) -> Delta:
-        """The next piece of a call's arguments."""
-        return Delta(
-            call=CallPiece(
-                self.call or 0,
-                text_of(self.start.get("id")) or "",
-                text_of(self.start.get("name")) or "",
-                arguments,
-            ),
-        )
+    def end(self) -> Iterator[Delta]:
+        """The arguments of a call from a server that sends calls whole."""
+        arguments = self.start.get("input")
+        if self.call_index is None or self.pieces or not arguments:
+            return
+        if not isinstance(arguments, str):
+            arguments = json_text(arguments)
+        yield self._call_delta(arguments)
+
+    def _call_delta(self, arguments: str) -> Delta:
+        call_id = text_of(self.start.get("id")) or ""
+        name = text_of(self.start.get("name")) or ""
+        return Delta(call=CallPiece(self.call_index or 0, call_id, name, arguments))
 
     def whole(self) -> Json:
+        """The block in the form of an unstreamed answer."""
         block = dict(self.start)
         for name, pieces in self.pieces.items():
             if name != "partial_json":
@@ -74,93 +155,18 @@ class _Block:
         return block
 
 
-class Assembly(EventAssembly):
-    """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._body: Json = {}
-        self._usage: Json = {}
-        self._blocks: dict[int, _Block] = {}
-        """The latest block of each index."""
-        self._begun: list[tuple[int, _Block]] = []
-
-    def response(self) -> Response:
-        """The whole answer; raises `UnavailableError` if the stream broke off."""
-        self._check_ended(self.is_done or text_of(self._body.get("stop_reason")), self._blocks)
-        content = [block.whole() for _, block in sorted(self._begun, key=itemgetter(0))]
-        return read({**self._body, "content": content, "usage": self._usage})
-
-    def _event(self, data: bytes) -> Iterator[Delta]:
-        event = decode_event(data)
-        if event.get("error") or event.get("type") == "error":
-            raise payload_error(event)
-        match event.get("type"):
-            case "message_start":
-                self._body = {**mapping(event.get("message"))}
-                self._count(self._body.get("usage"))
-            case "content_block_start":
-                yield from self._started(event)
-            case "content_block_delta":
-                block = self._blocks.get(_index(event))
-                if block is not None:
-                    name, piece = block.take(mapping(event.get("delta")))
-                    if piece and block.call is not None and name == "partial_json":
-                        yield block.piece(piece)
-                    yield from _delta(name, piece)
-            case "content_block_stop":
-                yield from self._stopped(event)
-            case "message_delta":
-                self._body.update(mapping(event.get("delta")))
-                self._count(event.get("usage"))
-            case "message_stop":
-                self.is_done = True
-            case _:  # a ping, the end of a block, future events
-                pass
-
-    def _started(self, event: Json) -> Iterator[Delta]:
-        block, index = mapping(event.get("content_block")), _index(event)
-        known = self._blocks.get(index)
-        if known is not None and known.start == block and not known.pieces:
-            return  # the same block sent twice; a different block with the same index is a new one
-        is_call = block.get("type") == "tool_use"
-        begun = sum(each.call is not None for _, each in self._begun)
-        self._blocks[index] = made = _Block(block, begun if is_call else None)
-        self._begun.append((index, made))
-        if is_call:
-            yield made.piece("")
-        for name in ("text", "thinking"):
-            yield from _delta(name, text_of(block.get(name)) or "")
-
-    def _stopped(self, event: Json) -> Iterator[Delta]:
-        block = self._blocks.get(_index(event))
-        if (
-            block is not None
-            and block.call is not None
-            and not block.pieces
-            and (whole := block.start.get("input"))
-        ):
-            yield block.piece(
-                whole if isinstance(whole, str) else json_text(whole),
-            )  # from a server that sends calls whole
-
-    def _count(self, usage: Any) -> None:
-        """Take token counts: they are running totals, and a later event may omit some."""
-        self._usage.update(
-            {name: count for name, count in mapping(usage).items() if count is not None},
-        )
-
-
 def _index(event: Json) -> int:
     index = event.get("index")
-    return index if type(index) is int else 0
+    if type(index) is int:
+        return index
+    return 0
 
 
-def _delta(name: str, piece: str) -> Iterator[Delta]:
+def _text_delta(name: str, piece: str) -> Iterator[Delta]:
     if piece and name == "text":
         yield Delta(piece)
     elif piece and name == "thinking":
-        yield Delta("", piece)
+        yield Delta(reasoning=piece)
 
 
 def _object_in(text: str) -> Any:
@@ -169,4 +175,6 @@ def _object_in(text: str) -> Any:
         value = strict_json(text)
     except ValueError:
         return text
-    return value if isinstance(value, dict) else text  # pyright: ignore[reportUnknownVariableType]  any JSON object
+    if isinstance(value, dict):
+        return cast("Json", value)
+    return text

@@ -8,10 +8,9 @@ says that it is the last.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ferrule.models.wires.gemini.codec import block_of, finish_of, read
-from ferrule.models.wires.gemini.parts import present, read_parts
+from ferrule.models.wires.gemini.decode import block_of, finish_of, present, read, read_parts
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
 from ferrule.net.errors import payload_error
 from ferrule.net.sse import EventAssembly
@@ -29,59 +28,66 @@ class Assembly(EventAssembly):
         self._body: Json = {}
         self._candidate: Json = {}
         self._parts: list[Json] = []
-        self._begun = 0
-        """The number of calls so far."""
+        self._number_of_calls = 0
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if no event said why it ended."""
         self._check_ended(finish_of(self._candidate) or block_of(self._body), self._parts)
-        candidate: Json = {
-            **self._candidate,
-            "content": {"role": "model", "parts": _joined(self._parts)},
-        }
-        return read({**self._body, "candidates": [candidate] if self._candidate else []})
+        if not self._candidate:
+            return read({**self._body, "candidates": []})
+        content = {"role": "model", "parts": _joined(self._parts)}
+        return read({**self._body, "candidates": [{**self._candidate, "content": content}]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)
         if chunk.get("error"):
             raise payload_error(chunk)
-        self._body.update(
-            {key: value for key, value in chunk.items() if key != "candidates" and value},
-        )
-        for candidate in map(mapping, list_of(chunk.get("candidates"))):
+        self._body.update(_filled_fields(chunk, without="candidates"))
+        for entry in list_of(chunk.get("candidates")):
+            candidate = mapping(entry)
             if not count_of(candidate.get("index")):  # only the first answer is read
-                yield from self._piece(candidate)
+                yield from self._take(candidate)
 
-    def _piece(self, candidate: Json) -> Iterator[Delta]:
-        self._candidate.update(
-            {key: value for key, value in candidate.items() if key != "content" and value},
-        )
+    def _take(self, candidate: Json) -> Iterator[Delta]:
+        self._candidate.update(_filled_fields(candidate, without="content"))
         self._candidate.setdefault("index", 0)
-        for part in map(present, list_of(mapping(candidate.get("content")).get("parts"))):
+        for entry in list_of(mapping(candidate.get("content")).get("parts")):
+            part = present(entry)
             self._parts.append(part)
             text = text_of(part.get("text"))
-            if text:
-                yield Delta("", text) if part.get("thought") else Delta(text)
+            if text and part.get("thought"):
+                yield Delta(reasoning=text)
+            elif text:
+                yield Delta(text)
             for call in read_parts([part]).calls:
-                yield Delta(
-                    call=CallPiece(self._begun, call.id or "", call.name, call.arguments_text),
-                )
-                self._begun += 1
+                index = self._number_of_calls
+                self._number_of_calls += 1
+                yield Delta(call=CallPiece(index, call.id or "", call.name, call.arguments_text))
+
+
+def _filled_fields(fields: Json, *, without: str) -> Json:
+    return {name: value for name, value in fields.items() if name != without and value}
 
 
 def _joined(parts: list[Json]) -> list[Json]:
-    """The parts with adjacent pieces of text joined, except signed ones ("Thought signatures", as of November 2026)."""
+    """The parts with adjacent pieces of text joined.
+
+    Signed ones stay apart ("Thought signatures", as of November 2026).
+    """
     joined: list[Json] = []
     for kind, group in groupby(parts, _kind):
         if kind is None:
             joined += group
-        else:
-            text = "".join([part["text"] for part in group])
-            joined.append({"text": text, "thought": True} if kind == "thought" else {"text": text})
+            continue
+        part: Json = {"text": "".join([part["text"] for part in group])}
+        if kind == "thought":
+            part["thought"] = True
+        joined.append(part)
     return joined
 
 
-def _kind(part: Any) -> str | None:
+def _kind(part: Json) -> str | None:
+    """Whether a part is only text, or only a thought; None for any other."""
     if not part.keys() <= {"text", "thought"} or not isinstance(part.get("text"), str):
         return None
     return "thought" if part.get("thought") else "text"

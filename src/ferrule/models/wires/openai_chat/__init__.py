@@ -1,1 +1,7 @@
 """OpenAI's chat completions."""
+
+from ferrule.models.wires.openai_chat.decode import read
+from ferrule.models.wires.openai_chat.encode import headers, path, render
+from ferrule.models.wires.openai_chat.stream import Assembly
+
+__all__ = ["Assembly", "headers", "path", "read", "render"]

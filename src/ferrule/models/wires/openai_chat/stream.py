@@ -7,12 +7,13 @@ Format: the chunk objects of OpenAI's API reference.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
-from ferrule.models.wires.openai_chat.codec import content_of, read, reasoning_of
-from ferrule.models.wires.payload import Json, count_of, decode_event, mapping, text_of
+from ferrule.models.wires.openai_chat.decode import content_of, read, reasoning_of
+from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
 from ferrule.net.errors import payload_error
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
@@ -21,117 +22,49 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@dataclass(slots=True)
-class _Call:
-    """A tool call that arrives in pieces."""
-
-    index: int
-    place: int = 0
-    """How many calls began before this one. Some servers send the same index for all."""
-    id: str = ""
-    names: list[str] = field(default_factory=list[str])
-    arguments: list[str] = field(default_factory=list[str])
-    extra: Any = None
-
-    def take(self, entry: Json) -> Delta:
-        function = mapping(entry.get("function"))
-        call_id, name, arguments = (
-            entry.get("id"),
-            text_of(function.get("name")),
-            function.get("arguments"),
-        )
-        repeated = isinstance(call_id, str) and call_id != "" and call_id == self.id
-        if isinstance(call_id, str) and call_id:
-            self.id = call_id
-        # A name may come in pieces; but servers that repeat the id in every chunk, or send it once,
-        # may also repeat the whole name.
-        if name is not None and not ((repeated or any(self.arguments)) and name == self.name):
-            self.names = (
-                [name] if any(self.arguments) and name in self.names else [*self.names, name]
-            )
-        piece = (
-            ""
-            if arguments is None
-            else arguments
-            if isinstance(arguments, str)
-            else json_text(arguments)
-        )
-        if piece:
-            self.arguments.append(piece)
-        self.extra = entry.get("extra_content") or self.extra
-        return Delta(call=CallPiece(self.place, self.id, self.name, piece))
-
-    @property
-    def name(self) -> str:
-        return "".join(self.names)
-
-    def is_before(self, entry: Json) -> bool:
-        """Whether a piece without an index begins another call: it has a different id, or a name once this call is complete."""
-        call_id, function = entry.get("id"), mapping(entry.get("function"))
-        if call_id and self.id:
-            return call_id != self.id
-        name = text_of(function.get("name"))
-        return (
-            name is not None
-            and (name not in {self.name, *self.names} or bool(function.get("arguments")))
-            and self._is_whole()
-        )
-
-    def _is_whole(self) -> bool:
-        try:
-            return isinstance(strict_json("".join(self.arguments)), dict)
-        except ValueError:
-            return False
-
-    def whole(self) -> Json:
-        shape: Json = {
-            "type": "function",
-            "function": {"name": self.name, "arguments": "".join(self.arguments)},
-        }
-        head = {"id": self.id} if self.id else {}
-        return {**head, **shape, **({"extra_content": self.extra} if self.extra else {})}
-
-
 class Assembly(EventAssembly):
     """One streamed answer: `feed` it bytes, `end` it, then take `response()`."""
 
     def __init__(self) -> None:
         super().__init__()
         self._body: Json = {}
-        self._text: list[str] = []
+        self._texts: list[str] = []
         self._thoughts: list[str] = []
-        self._refusal: list[str] = []
-        self._details: list[Any] = []
-        self._calls: list[_Call] = []
-        self._no_calls: Any = None  # a value other than a list, in place of the calls
-        self._function: _Call | None = None
+        self._refusals: list[str] = []
+        self._reasoning_details: list[Any] = []
+        self._calls: list[_StreamedCall] = []
+        self._odd_calls: Any = None
+        """A value other than a list in place of the calls; `read` reports it to the model."""
+        self._function: _StreamedCall | None = None
+        """The one call of a server that uses the deprecated `function_call`."""
         self._reason: str | None = None
-        self._answered = False
+        self._has_begun = False
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if the stream broke off."""
-        self._check_ended(self.is_done or self._reason, self._answered)
-        if not self._answered:
+        self._check_ended(self.is_done or self._reason, self._has_begun)
+        if not self._has_begun:
             return read({**self._body, "choices": []})
-        text = "".join(self._text)
+        choice = {"index": 0, "message": self._message(), "finish_reason": self._reason}
+        return read({**self._body, "choices": [choice]})
+
+    def _message(self) -> Json:
+        text: str | None = "".join(self._texts)
+        has_calls = bool(self._calls) or self._function is not None
+        if not text and has_calls:
+            text = None
+        calls = [call.whole() for call in sorted(self._calls, key=attrgetter("index"))]
         message: Json = {
             "role": "assistant",
-            "content": text if text or not (self._calls or self._function) else None,
+            "content": text,
             "reasoning": "".join(self._thoughts),
-            "refusal": "".join(self._refusal),
-            "reasoning_details": self._details,
+            "refusal": "".join(self._refusals),
+            "reasoning_details": self._reasoning_details,
+            "tool_calls": calls or self._odd_calls,
         }
-        message["tool_calls"] = [
-            call.whole() for call in sorted(self._calls, key=lambda call: call.index)
-        ] or self._no_calls
         if self._function is not None:
             message["function_call"] = self._function.whole()["function"]
-        return read(
-            {
-                **self._body,
-                "choices": [{"index": 0, "message": message, "finish_reason": self._reason}],
-            },
-        )
+        return message
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)
@@ -140,48 +73,147 @@ class Assembly(EventAssembly):
         for key in ("id", "model", "usage"):
             if chunk.get(key):
                 self._body[key] = chunk[key]
-        choices = chunk.get("choices")
-        for choice in cast("list[Any]", choices) if isinstance(choices, list) else []:
-            if not count_of(mapping(choice).get("index")):  # only the first choice is read
-                yield from self._choice(mapping(choice))
+        for entry in list_of(chunk.get("choices")):
+            choice = mapping(entry)
+            if not count_of(choice.get("index")):  # only the first choice is read
+                yield from self._choice(choice)
 
     def _choice(self, choice: Json) -> Iterator[Delta]:
         if choice.get("error"):
             raise payload_error(choice)
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason:
-            self._reason = reason
+        self._reason = text_of(choice.get("finish_reason")) or self._reason
         piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
-        self._answered = self._answered or bool(piece) or self._reason is not None
-        content, thought = content_of(piece.get("content"))
+        if piece or self._reason is not None:
+            self._has_begun = True
+        text, thought = content_of(piece.get("content"))
         thought = reasoning_of(piece) or thought
-        if isinstance(piece.get("refusal"), str):
-            self._refusal.append(cast("str", piece["refusal"]))
-        if isinstance(piece.get("reasoning_details"), list):
-            self._details.extend(piece["reasoning_details"])
-        if content or thought:
-            self._text.append(content or "")
+        if text or thought:
+            self._texts.append(text or "")
             self._thoughts.append(thought or "")
-            yield Delta(content or "", thought or "")
-        entries = piece.get("tool_calls")
-        if isinstance(entries, list):
-            for entry in cast("list[Any]", entries):
-                yield self._slot(mapping(entry)).take(mapping(entry))
-        else:
-            self._no_calls = entries or self._no_calls
-        if isinstance(piece.get("function_call"), dict):
-            self._function = self._function or _Call(0)
-            yield self._function.take({"function": piece["function_call"]})
+            yield Delta(text or "", thought or "")
+        refusal = piece.get("refusal")
+        if isinstance(refusal, str):
+            self._refusals.append(refusal)
+        self._reasoning_details += list_of(piece.get("reasoning_details"))
+        yield from self._take_calls(piece)
 
-    def _slot(self, entry: Json) -> _Call:
-        """The call that a piece belongs to: by its index; if a server sends none (or always 0), by its id or name."""
+    def _take_calls(self, piece: Json) -> Iterator[Delta]:
+        entries = piece.get("tool_calls")
+        if entries and not isinstance(entries, list):
+            self._odd_calls = entries
+        for entry in list_of(entries):
+            fields = mapping(entry)
+            yield self._call_of(fields).take(fields)
+        function = piece.get("function_call")
+        if isinstance(function, dict):
+            if self._function is None:
+                self._function = _StreamedCall(0)
+            yield self._function.take({"function": function})
+
+    def _call_of(self, entry: Json) -> _StreamedCall:
+        """The call that a piece belongs to.
+
+        Known by its index; if a server sends none (or always 0), by its id or name.
+        """
+        call: _StreamedCall | None = None
         index = entry.get("index")
         if type(index) is int:
-            known = next((call for call in reversed(self._calls) if call.index == index), None)
+            for known in self._calls:
+                if known.index == index:
+                    call = known
+        elif self._calls:
+            call = self._calls[-1]
+            index = call.index + 1
         else:
-            known = self._calls[-1] if self._calls else None
-            index = self._calls[-1].index + 1 if self._calls else 0
-        if known is None or known.is_before(entry):
-            known = _Call(index, len(self._calls))
-            self._calls.append(known)
-        return known
+            index = 0
+        if call is None or call.is_followed_by(entry):
+            call = _StreamedCall(index, len(self._calls))
+            self._calls.append(call)
+        return call
+
+
+@dataclass(slots=True)
+class _StreamedCall:
+    """A tool call that arrives in pieces."""
+
+    index: int
+    position: int = 0
+    """How many calls began before this one. Some servers send the same `index` for all."""
+    id: str = ""
+    names: list[str] = field(default_factory=list[str])
+    """The pieces of its name."""
+    arguments: list[str] = field(default_factory=list[str])
+    """The pieces of its arguments' text."""
+    extra: Any = None
+
+    @property
+    def name(self) -> str:
+        return "".join(self.names)
+
+    def take(self, entry: Json) -> Delta:
+        """Add a piece; return it as a `Delta`."""
+        function = mapping(entry.get("function"))
+        call_id = text_of(entry.get("id"))
+        self._take_name(text_of(function.get("name")), is_same_id=call_id == self.id)
+        if call_id is not None:
+            self.id = call_id
+        piece = _arguments_text(function.get("arguments"))
+        if piece:
+            self.arguments.append(piece)
+        self.extra = entry.get("extra_content") or self.extra
+        return Delta(call=CallPiece(self.position, self.id, self.name, piece))
+
+    def _take_name(self, name: str | None, *, is_same_id: bool) -> None:
+        # A name may come in pieces. But servers that repeat the id in every chunk, or send it only
+        # once, may also repeat the whole name.
+        if name is None:
+            return
+        has_arguments = any(self.arguments)
+        if name == self.name and (is_same_id or has_arguments):
+            return
+        if has_arguments and name in self.names:
+            self.names = [name]
+        else:
+            self.names.append(name)
+
+    def is_followed_by(self, entry: Json) -> bool:
+        """Whether a piece without an index of its own begins another call.
+
+        It has a different id, or a name once this call is whole.
+        """
+        call_id = entry.get("id")
+        if call_id and self.id:
+            return call_id != self.id
+        function = mapping(entry.get("function"))
+        name = text_of(function.get("name"))
+        if name is None:
+            return False
+        is_repeated = name in {self.name, *self.names} and not function.get("arguments")
+        return not is_repeated and self._is_whole()
+
+    def _is_whole(self) -> bool:
+        try:
+            return isinstance(strict_json("".join(self.arguments)), dict)
+        except ValueError:
+            return False
+
+    def whole(self) -> Json:
+        """The call in the form of an unstreamed answer."""
+        call: Json = {
+            "type": "function",
+            "function": {"name": self.name, "arguments": "".join(self.arguments)},
+        }
+        if self.id:
+            call["id"] = self.id
+        if self.extra:
+            call["extra_content"] = self.extra
+        return call
+
+
+def _arguments_text(arguments: Any) -> str:
+    """The text of a piece of arguments; some servers send them as an object."""
+    if arguments is None:
+        return ""
+    if isinstance(arguments, str):
+        return arguments
+    return json_text(arguments)

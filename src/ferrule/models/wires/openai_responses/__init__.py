@@ -1,1 +1,7 @@
 """OpenAI's Responses API."""
+
+from ferrule.models.wires.openai_responses.decode import read
+from ferrule.models.wires.openai_responses.encode import headers, path, render
+from ferrule.models.wires.openai_responses.stream import Assembly
+
+__all__ = ["Assembly", "headers", "path", "read", "render"]

@@ -8,9 +8,10 @@ responses, as of November 2026.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ferrule.models.wires.openai_responses.codec import error_of, read
+from ferrule.models.wires.openai_responses.decode import error_of, read
 from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
@@ -18,60 +19,29 @@ from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_PIECES: Mapping[str, tuple[str, str, str, str]] = {
-    "response.output_text": ("message", "content", "output_text", "text"),
-    "response.refusal": ("message", "content", "refusal", "refusal"),
-    "response.reasoning_text": ("reasoning", "content", "reasoning_text", "text"),
-    "response.reasoning_summary_text": ("reasoning", "summary", "summary_text", "text"),
-    "response.function_call_arguments": ("function_call", "", "", "arguments"),
-}
-"""Streamed parts, by event name without `.delta` or `.done`: the item's type, its list, the part's type, and the text's key."""
+
+class _Part(NamedTuple):
+    """Where the text of a kind of event belongs in an item."""
+
+    item_type: str
+    list_name: str
+    """The item's list of parts; empty if the text is a field of the item itself."""
+    part_type: str
+    text_key: str
+
+
+_TEXT = "response.output_text"
+_SUMMARY = "response.reasoning_summary_text"
 _ARGUMENTS = "response.function_call_arguments"
+_PARTS: Mapping[str, _Part] = {
+    _TEXT: _Part("message", "content", "output_text", "text"),
+    "response.refusal": _Part("message", "content", "refusal", "refusal"),
+    "response.reasoning_text": _Part("reasoning", "content", "reasoning_text", "text"),
+    _SUMMARY: _Part("reasoning", "summary", "summary_text", "text"),
+    _ARGUMENTS: _Part("function_call", "", "", "arguments"),
+}
+"""Streamed parts, by the name of their events without `.delta` or `.done`."""
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
-
-
-@dataclass(slots=True)
-class _Item:
-    """An item of the output that arrives in pieces."""
-
-    place: int
-    fields: Json = field(default_factory=dict[str, Any])
-    parts: dict[tuple[str, int], list[str]] = field(
-        default_factory=dict[tuple[str, int], "list[str]"],
-    )
-    """The pieces of each part, by event name and index."""
-    is_whole: bool = False
-    call: int | None = None
-    """If the item is a call: its position among the calls of the answer."""
-
-    def take(self, item: Json, *, is_whole: bool) -> None:
-        if item:
-            self.fields, self.is_whole = item, is_whole
-
-    def piece(self, arguments: str) -> Delta:
-        """The next piece of a call's arguments."""
-        call_id = text_of(self.fields.get("call_id")) or text_of(self.fields.get("id")) or ""
-        return Delta(
-            call=CallPiece(
-                self.call or 0,
-                call_id,
-                text_of(self.fields.get("name")) or "",
-                arguments,
-            ),
-        )
-
-    def whole(self) -> Json:
-        if self.is_whole:
-            return self.fields
-        made = dict(self.fields)
-        for (name, _), pieces in sorted(self.parts.items(), key=lambda each: each[0][1]):
-            kind, among, part, key = _PIECES[name]
-            made.setdefault("type", kind)
-            if among:
-                made[among] = [*list_of(made.get(among)), {"type": part, key: "".join(pieces)}]
-            else:
-                made[key] = "".join(pieces)
-        return made
 
 
 class Assembly(EventAssembly):
@@ -81,96 +51,142 @@ class Assembly(EventAssembly):
         super().__init__()
         self._body: Json = {}
         self._items: dict[int | str, _Item] = {}
-        self._thought: object = None
+        """The items by index, or by id if a server sends no indices."""
+        self._latest_thought: object = None
+        """The item and part of the latest piece of reasoning."""
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if the stream broke off."""
         self._check_ended(self.is_done, self._items)
         if list_of(self._body.get("output")):
             return read(self._body)
-        return read(
-            {
-                **self._body,
-                "output": [
-                    item.whole()
-                    for item in sorted(self._items.values(), key=lambda item: item.place)
-                ],
-            },
-        )
+        items = sorted(self._items.values(), key=attrgetter("position"))
+        return read({**self._body, "output": [item.whole() for item in items]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         event = decode_event(data)
-        kind = text_of(event.get("type")) or ""
-        name, _, verb = kind.rpartition(".")
-        if kind == "error" or event.get("error"):
+        event_type = text_of(event.get("type")) or ""
+        name, _, verb = event_type.rpartition(".")
+        if event_type == "error" or event.get("error"):
             raise error_of(event.get("error") or event)
-        if kind in _LAST or kind == "response.created":
+        if event_type in _LAST or event_type == "response.created":
             self._body = {**self._body, **mapping(event.get("response"))}
-            self.is_done = kind in _LAST
+            self.is_done = event_type in _LAST
         elif name == "response.output_item":
-            yield from self._call(
-                self._item(event),
-                mapping(event.get("item")),
-                is_whole=verb == "done",
-            )
-        elif name in _PIECES:
-            yield from self._piece(event, name, verb)
+            yield from self._take_item(event, is_whole=verb == "done")
+        elif name in _PARTS:
+            yield from self._take_part(event, name, is_whole=verb == "done")
 
     def _done(self) -> None:
-        self._body["status"] = None
+        self._body["status"] = None  # no last event said how the answer ended
         super()._done()
 
-    def _item(self, event: Json) -> _Item:
+    def _item_of(self, event: Json) -> _Item:
         """The item that an event belongs to: by its index, else by its id, else the latest."""
         index = event.get("output_index")
+        if type(index) is int:
+            return self._items.setdefault(index, _Item(index))
         item_id = text_of(event.get("item_id")) or text_of(mapping(event.get("item")).get("id"))
-        key = index if type(index) is int else item_id or next(reversed(self._items), 0)
-        if key not in self._items:
-            self._items[key] = _Item(index if type(index) is int else len(self._items))
-        return self._items[key]
+        key = item_id or next(reversed(self._items), 0)
+        return self._items.setdefault(key, _Item(len(self._items)))
 
-    def _call(self, item: _Item, fields: Json, *, is_whole: bool) -> Iterator[Delta]:
-        """Take an item when it begins or is complete; if it is a call, yield its beginning or its rest."""
-        item.take(fields, is_whole=is_whole)
+    def _take_item(self, event: Json, *, is_whole: bool) -> Iterator[Delta]:
+        """Take an item when it begins or is complete; yield the beginning or the rest of a call."""
+        item, fields = self._item_of(event), mapping(event.get("item"))
+        if fields:
+            item.fields, item.is_whole = fields, is_whole
         if fields.get("type") != "function_call":
             return
-        pieces = item.parts.setdefault((_ARGUMENTS, 0), [])
-        arguments, known = text_of(fields.get("arguments")) or "", "".join(pieces)
-        rest = arguments.removeprefix(known) if arguments.startswith(known) else ""
-        if item.call is None or rest:
+        pieces = item.pieces_of(_ARGUMENTS, 0)
+        rest = _rest_after("".join(pieces), text_of(fields.get("arguments")) or "")
+        if item.call_index is None or rest:
             self._number(item)
             pieces.append(rest)
-            yield item.piece(rest)
+            yield item.call_delta(rest)
 
-    def _number(self, item: _Item) -> None:
-        if item.call is None:
-            item.call = sum(each.call is not None for each in self._items.values())
-
-    def _piece(self, event: Json, name: str, verb: str) -> Iterator[Delta]:
-        item = self._item(event)
-        index = event.get(
-            "summary_index" if name == "response.reasoning_summary_text" else "content_index",
-        )
-        part = (name, index if type(index) is int else 0)
-        pieces = item.parts.setdefault(part, [])
-        value = event.get("delta" if verb == "delta" else _PIECES[name][3])
-        if not isinstance(value, str):
+    def _take_part(self, event: Json, name: str, *, is_whole: bool) -> Iterator[Delta]:
+        """Take a piece of a part, or the whole part, which usually came in pieces before."""
+        item = self._item_of(event)
+        part = _PARTS[name]
+        index = event.get("summary_index" if name == _SUMMARY else "content_index")
+        if type(index) is not int:
+            index = 0
+        text = event.get(part.text_key if is_whole else "delta")
+        if not isinstance(text, str):
             return
-        if verb == "done":  # holds the whole part, which usually came in pieces before
-            known = "".join(pieces)
-            pieces[:] = [value]
-            value = value.removeprefix(known) if value.startswith(known) else ""
+        pieces = item.pieces_of(name, index)
+        if is_whole:
+            whole = text
+            text = _rest_after("".join(pieces), whole)
+            pieces[:] = [whole]
         else:
-            pieces.append(value)
-        if not value:
+            pieces.append(text)
+        if not text:
             return
         if name == _ARGUMENTS:
             self._number(item)
-            yield item.piece(value)
-        elif name == "response.output_text":
-            yield Delta(value)
-        elif _PIECES[name][0] == "reasoning":
-            thought = (item.place, part)
-            gap = "\n\n" if self._thought not in {None, thought} else ""
-            self._thought = thought
-            yield Delta("", gap + value)
+            yield item.call_delta(text)
+        elif name == _TEXT:
+            yield Delta(text)
+        elif part.item_type == "reasoning":
+            thought = (item.position, name, index)
+            is_next_thought = self._latest_thought not in {None, thought}
+            self._latest_thought = thought
+            yield Delta(reasoning=f"\n\n{text}" if is_next_thought else text)
+
+    def _number(self, item: _Item) -> None:
+        """Give a call its position among the calls of the answer."""
+        if item.call_index is None:
+            item.call_index = sum(other.call_index is not None for other in self._items.values())
+
+
+@dataclass(slots=True)
+class _Item:
+    """An item of the output that arrives in pieces."""
+
+    position: int
+    fields: Json = field(default_factory=dict[str, Any])
+    pieces: dict[tuple[str, int], list[str]] = field(
+        default_factory=dict[tuple[str, int], "list[str]"],
+    )
+    """The pieces of each part, by event name and index."""
+    is_whole: bool = False
+    """Whether `fields` are those of the complete item."""
+    call_index: int | None = None
+    """If the item is a call: its position among the calls of the answer."""
+
+    def pieces_of(self, name: str, index: int) -> list[str]:
+        return self.pieces.setdefault((name, index), [])
+
+    def call_delta(self, arguments: str) -> Delta:
+        """The next piece of a call's arguments."""
+        call_id = text_of(self.fields.get("call_id")) or text_of(self.fields.get("id")) or ""
+        name = text_of(self.fields.get("name")) or ""
+        return Delta(call=CallPiece(self.call_index or 0, call_id, name, arguments))
+
+    def whole(self) -> Json:
+        """The item in the form of an unstreamed answer."""
+        if self.is_whole:
+            return self.fields
+        item = dict(self.fields)
+        for name, index in sorted(self.pieces, key=_index_of_part):
+            part, text = _PARTS[name], "".join(self.pieces[name, index])
+            item.setdefault("type", part.item_type)
+            if not part.list_name:
+                item[part.text_key] = text
+                continue
+            parts = list_of(item.get(part.list_name))
+            item[part.list_name] = [*parts, {"type": part.part_type, part.text_key: text}]
+        return item
+
+
+def _index_of_part(key: tuple[str, int]) -> int:
+    _, index = key
+    return index
+
+
+def _rest_after(known: str, whole: str) -> str:
+    """What a whole text adds to its known beginning; empty if it begins otherwise."""
+    if whole.startswith(known):
+        return whole.removeprefix(known)
+    return ""

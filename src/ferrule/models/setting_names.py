@@ -1,0 +1,190 @@
+"""Names of settings: which are common, which are arguments of ferrule, and which are misspelled.
+
+A setting goes to the provider as it is. So a name that belongs elsewhere (`timeout`, `max_steps`)
+would be sent, perhaps with a key, and at best be ignored. These checks refuse it, and say what to
+write instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ferrule.errors import ConfigurationError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_ARGUMENTS = frozenset(
+    {
+        "model",
+        "base_url",
+        "wire",
+        "api_key",
+        "headers",
+        "connect_timeout_s",
+        "read_timeout_s",
+        "timeout_s",
+        "max_retries",
+        "capabilities",
+        "strict_tools",
+        "max_concurrency",
+        "requests_per_minute",
+    },
+)
+"""The arguments of `LM` that are not settings of requests."""
+_COMMON = frozenset(
+    {
+        "extra",
+        "frequency_penalty",
+        "logit_bias",
+        "logprobs",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "max_tokens",
+        "metadata",
+        "min_p",
+        "parallel_tool_calls",
+        "presence_penalty",
+        "prompt_cache",
+        "prompt_cache_key",
+        "reasoning",
+        "reasoning_effort",
+        "repetition_penalty",
+        "seed",
+        "service_tier",
+        "stop",
+        "store",
+        "temperature",
+        "thinking",
+        "tool_choice",
+        "top_k",
+        "top_logprobs",
+        "top_p",
+        "typical_p",
+        "user",
+        "verbosity",
+    },
+)
+"""Settings that many providers accept."""
+_SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
+"""Settings that may hold a key."""
+_REMEDIES: dict[str, str] = {
+    "api_base": "It is called `base_url`.",
+    "apikey key token": "It is called `api_key`.",
+    "timeout": "It is called `timeout_s` and is in seconds.",
+    "num_retries": "It is called `max_retries`.",
+    "retries": (
+        "`LM(..., max_retries=...)` repeats requests, and `Limits(same_error=...)` bounds a "
+        "model's mistakes."
+    ),
+    "cache": "ferrule caches no answers; `RecordLM` and `ReplayLM` replay them.",
+    "n": (
+        "A program asks for several answers: `Predict(..., n=3)`, or `config={'n': 3}` of a call."
+    ),
+    "functions": "Give tools to the program.",
+    "toolsets mcp_servers": "Functions and MCP servers stand in the list of tools.",
+    "handoffs managed_agents": "Another agent is a tool: `agent.as_tool('name')`.",
+    "description": (
+        "What a program is for is its signature's docstring; of one that is a tool, "
+        "`program.as_tool(description=...)`."
+    ),
+    "model_type": (
+        "ferrule knows the protocol by the provider; `LM(..., wire=...)` names another one."
+    ),
+    "model_settings": "Pass each setting by its name: `temperature=0`.",
+    "callbacks hooks step_callbacks verbose": "Observers are set by `configure(callbacks=[...])`.",
+    "middleware": (
+        "Observers see what happens (`configure(callbacks=[...])`); a model around a model "
+        "changes requests and answers."
+    ),
+    "adapter prices max_workers": (
+        "Set it with `configure(...)` or, for a block, with `context(...)`."
+    ),
+    "usage_limits": (
+        "Set `Limits` with `ReAct(..., limits=...)` or, for a block, with `context(limits=...)`."
+    ),
+    "max_steps max_iterations recursion_limit": (
+        "The limit of an agent's steps is `ReAct(..., max_iters=...)`."
+    ),
+    "tool_use_behavior": (
+        "An agent ends with the result of a tool by `ReAct(..., stop_at_tools=[...])`."
+    ),
+    "deps checkpointer": "Give it to a call, such as `program.start(...)`.",
+    "run_id thread_id configurable": (
+        "A run is named when it starts: `program.start(run_id=...)`."
+    ),
+    "deps_type context_schema": "A tool declares the type: `ctx: Context[Deps]`.",
+    "instructions system_prompt role backstory": (
+        "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`."
+    ),
+    "output_type output_schema response_model result_type output_pydantic": (
+        "The outputs are fields of the signature."
+    ),
+    "guardrails input_guardrails output_guardrails final_answer_checks": (
+        "`@program.output_validator` checks outputs, the type of an input checks the input, and a "
+        "`Policy` rules on calls."
+    ),
+    "history message_history session memory": ("A conversation is an input of the type `History`."),
+}
+"""Names that are not settings of any provider, but options of ferrule or another library.
+
+Each line has one or several names, and what to write instead.
+"""
+_REMEDY_OF_NAME: dict[str, str] = {}
+for _names, _remedy in _REMEDIES.items():
+    _REMEDY_OF_NAME.update(dict.fromkeys(_names.split(), _remedy))
+_NO_SETTINGS = _ARGUMENTS.union(_REMEDY_OF_NAME)
+
+
+def check_settings(settings: Iterable[str]) -> None:
+    """Raise `ConfigurationError` for settings that are arguments of ferrule."""
+    for name in sorted(_NO_SETTINGS.intersection(settings)):
+        if name in _ARGUMENTS:
+            raise ConfigurationError(
+                f"`{name}` is not a setting of a request. Make a model with it and pass that: "
+                f"`lm=LM(..., {name}=...)`, or give it to your own client.",
+            )
+        raise ConfigurationError(f"`{name}` is not a setting of a model. {_REMEDY_OF_NAME[name]}")
+
+
+def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None:
+    """`check_settings`, and raise for a probable misspelling.
+
+    It may be one of a setting, or of one of a program's `options`.
+    """
+    check_settings(settings)
+    for name in settings:
+        if name in options:
+            remedy = f": set it with `context({name}=...)`" if name in {"limits", "policy"} else ""
+            raise ConfigurationError(
+                f"`{name}` is not a setting of a model, "
+                f"and this program has no such option{remedy}.",
+            )
+        if name in _COMMON:
+            continue
+        close = nearest(name, [*options, *sorted(_COMMON | _ARGUMENTS)], cutoff=0.8)
+        if close:
+            raise ConfigurationError(
+                f"`{name}` is not a known setting. Did you mean `{close}`? A setting of your "
+                f"provider with this very name goes into `extra={{{name!r}: ...}}`.",
+            )
+
+
+def check_attribute(lm: Any, name: str) -> None:
+    """Raise `AttributeError` if a setting or an argument is set as an attribute of a model.
+
+    No request would see it. A user's subclass may have attributes of its own.
+    """
+    if name not in _COMMON and name not in _ARGUMENTS:
+        return
+    if not type(lm).__module__.startswith("ferrule.models.") or hasattr(lm, name):
+        return
+    remedy = f"make the model with it, `LM(..., {name}=...)`"
+    if name in _COMMON:
+        remedy = f"`lm.copy({name}=...)` is the model with it"
+    raise AttributeError(f"A model has no attribute `{name}`: {remedy}.")
+
+
+def check_saved(settings: Iterable[str]) -> None:
+    """Raise `ConfigurationError` for settings that hold a key and would be written to a file."""
+    check_settings(sorted(_SECRET.intersection(settings)))

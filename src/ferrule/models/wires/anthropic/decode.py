@@ -1,0 +1,155 @@
+"""Decodes answers of Anthropic's Messages API.
+
+Format: platform.claude.com, "Messages" of the API reference, November 2026.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from ferrule.errors import MissingContentError, RefusalError
+from ferrule.models.wires.payload import (
+    Json,
+    count_of,
+    list_of,
+    mapping,
+    no_answer,
+    opened,
+    text_of,
+)
+from ferrule.net.errors import payload_error
+from ferrule.values.calls.call import call_at
+from ferrule.values.conversation.exchange import Response, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ferrule.values.calls.call import ToolCall
+
+WIRE = "anthropic"
+"""The key of this protocol's own blocks in `Response.extra` and `Message.extra`."""
+UNREADABLE = "INVALID_JSON"
+"""The key that wraps invalid JSON arguments, because a call's `input` must be an object (page
+"Fine-grained tool streaming")."""
+_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+
+class Blocks(NamedTuple):
+    """What the blocks of an answer hold."""
+
+    text: str | None
+    thoughts: str | None
+    calls: tuple[ToolCall, ...]
+    extra: Json | None
+    """The blocks to send back with the message, for `Message.extra`."""
+
+
+def read(payload: Json | bytes) -> Response:
+    """The answer in a body.
+
+    Raises `BadRequestError` if there is none, `MissingContentError` if it has no content,
+    `RefusalError` if it was withheld.
+    """
+    body, raw = opened(payload)
+    if body.get("error") or body.get("type") == "error":
+        raise payload_error(body)
+    request_id = text_of(body.get("id"))
+    content = body.get("content")
+    reason = text_of(body.get("stop_reason"))
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not (content or reason):
+        raise MissingContentError(no_answer("no content", body), request_id=request_id, raw=body)
+
+    blocks = read_blocks([mapping(block) for block in list_of(content)])
+    refusal = None
+    if reason == "refusal":
+        refusal = text_of(mapping(body.get("stop_details")).get("explanation"))
+        if not blocks.text and not blocks.calls and not refusal:
+            raise RefusalError("the provider withheld the answer", request_id=request_id)
+    if reason is not None:
+        reason = _REASONS.get(reason, reason)
+    return Response(
+        text=blocks.text,
+        tool_calls=blocks.calls,
+        reasoning=blocks.thoughts,
+        finish_reason=reason,
+        refusal=refusal,
+        usage=_usage(mapping(body.get("usage"))),
+        model=text_of(body.get("model")),
+        extra=blocks.extra,
+        raw=raw,
+    )
+
+
+def read_blocks(blocks: Sequence[Json]) -> Blocks:
+    """The text, thoughts and calls in the blocks of an answer.
+
+    An answer with more than plain text and calls (signed thoughts, the provider's own tools,
+    citations) is sent back with all its blocks in order, except the arguments of calls, which the
+    message holds.
+    """
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCall] = []
+    to_send_back: list[Json] = []
+    is_plain = True
+    for block in blocks:
+        if not block:
+            continue
+        block_to_send = block
+        match kind(block):
+            case "text":
+                texts.append(text_of(block.get("text")) or "")
+            case "tool_use":
+                calls.append(call_in(block, len(calls)))
+                block_to_send = {key: value for key, value in block.items() if key != "input"}
+            case "thinking":
+                thoughts.append(text_of(block.get("thinking")) or "")
+                is_plain = False
+            case _:
+                is_plain = False
+        if block.get("citations"):
+            is_plain = False
+        to_send_back.append(block_to_send)
+    return Blocks(
+        text="".join(texts) if texts else None,
+        thoughts="".join(thoughts) or None,
+        calls=tuple(calls),
+        extra=None if is_plain else {WIRE: {"content": to_send_back}},
+    )
+
+
+def kind(block: Json) -> str:
+    """The type of a block."""
+    return text_of(block.get("type")) or ""
+
+
+def call_in(block: Json, index: int) -> ToolCall:
+    """The call in a block of an answer, or of a conversation."""
+    arguments: Any = block.get("input")
+    if isinstance(arguments, dict) and list(cast("Json", arguments)) == [UNREADABLE]:
+        arguments = cast("Json", arguments)[UNREADABLE]
+    return call_at({"id": block.get("id"), "name": block.get("name"), "input": arguments}, index)
+
+
+def _usage(usage: Json) -> Usage:
+    cached_tokens = count_of(usage.get("cache_read_input_tokens"))
+    cache_write_tokens = count_of(usage.get("cache_creation_input_tokens"))
+    output_details = mapping(usage.get("output_tokens_details"))
+    return Usage(
+        # The provider's input tokens include neither cache reads nor cache writes.
+        input_tokens=count_of(usage.get("input_tokens")) + cached_tokens + cache_write_tokens,
+        output_tokens=count_of(usage.get("output_tokens")),
+        cached_tokens=cached_tokens,
+        calls=1,
+        reasoning_tokens=count_of(output_details.get("thinking_tokens")),
+        cache_write_tokens=cache_write_tokens,
+    )

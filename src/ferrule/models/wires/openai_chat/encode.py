@@ -1,0 +1,267 @@
+"""Encodes requests for OpenAI's chat completions.
+
+vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak this protocol too;
+a `Dialect` says how a provider differs. Messages and tools are rendered once. Messages come last,
+so that each body of a conversation begins with the previous one, except for its end, and a provider
+can cache that beginning.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ferrule.encoding.encode import json_bytes
+from ferrule.models.providers import Dialect
+from ferrule.models.wires.openai_chat.decode import WIRE
+from ferrule.models.wires.payload import Json, openai_function, placeholder, refuse_settings
+from ferrule.record import replace
+from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ferrule.values.conversation.exchange import Declarations, Request, Shape
+
+OURS = frozenset(
+    {
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "parallel_tool_calls",
+        "response_format",
+        "stream",
+        "stream_options",
+    },
+)
+"""Fields of the body that settings may not set, because the `Request` or the model does."""
+_PLAIN = Dialect()
+
+
+def path(model: str, *, stream: bool = False) -> str:
+    """The path of the endpoint, below a base URL."""
+    del model, stream
+    return "/chat/completions"
+
+
+def headers(key: str | None) -> dict[str, str]:
+    """The header that carries the key (RFC 6750)."""
+    if key is None:
+        return {}
+    return {"authorization": f"Bearer {key}"}
+
+
+def render(
+    request: Request,
+    *,
+    model: str,
+    settings: Mapping[str, Any],
+    stream: bool = False,
+    dialect: Dialect = _PLAIN,
+) -> bytes:
+    """The body of a request.
+
+    Settings of the request override the model's `settings`; None omits a setting.
+    """
+    settings = {**settings, **request.settings}
+    head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
+    pieces = [json_bytes(head).removesuffix(b"}")]
+    if request.tools:
+        pieces += b',"tools":', request.tools.kept(WIRE, lambda: _tools(request.tools))
+    messages = request.messages.joined(
+        _form_name(dialect),
+        lambda added: _conversation(added, dialect),
+    )
+    pieces += b',"messages":[', messages, b"]}"
+    return b"".join(pieces)
+
+
+def _head(
+    request: Request,
+    *,
+    model: str,
+    settings: Json,
+    stream: bool,
+    dialect: Dialect,
+) -> Json:
+    """All fields of the body except tools and messages."""
+    refuse_settings(OURS.intersection(settings))
+    extra: Json = settings.pop("extra", None) or {}
+    head: Json = {"model": model}
+    for name, value in settings.items():
+        if value is not None:
+            head[dialect.names.get(name, name)] = value
+    if request.tools and request.tool_choice is not None:
+        head["tool_choice"] = _choice(request.tool_choice)
+    if request.tools and request.parallel is not None:
+        head["parallel_tool_calls"] = request.parallel
+    if request.shape is not None:
+        head["response_format"] = _format(request.shape)
+    if stream:
+        head["stream"] = True
+        if dialect.stream_usage:
+            head["stream_options"] = {"include_usage": True}
+    head.update(extra)
+    return head
+
+
+def _choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
+    if isinstance(choice, str) and choice not in {"auto", "none", "required"}:
+        return {"type": "function", "function": {"name": choice}}
+    return choice
+
+
+def _format(shape: Shape) -> Json:
+    if shape.kind == "json_object" or shape.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": shape.name, "schema": shape.schema}}
+
+
+def _tools(declarations: Declarations) -> bytes:
+    return json_bytes(
+        [{**tool, "function": openai_function(tool["function"])} for tool in declarations],
+    )
+
+
+# -- messages
+
+
+def _form_name(dialect: Dialect) -> str:
+    """The name under which a message keeps its form in this dialect."""
+    name = WIRE
+    if dialect.wants_reasoning:
+        name += "+reasoning"
+    if dialect.longest_id is not None:
+        name += f"<{dialect.longest_id}"
+    return name
+
+
+def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
+    """The messages as JSON.
+
+    Tool messages hold only text (API reference, "Create chat completion"), so the media of one
+    turn's results follow in a user message after them.
+    """
+    name = _form_name(dialect)
+    form = partial(_in_dialect, dialect=dialect)
+    pieces: list[bytes] = []
+    media: list[bytes] = []
+    for message in messages:
+        if not isinstance(message.content, str):
+            message = _without_remote_audio(message)  # noqa: PLW2901  the message that can be sent
+        if media and message.role != "tool":
+            pieces.append(_user_message(media))
+            media = []
+        if message.role == "tool" and not isinstance(message.content, str):
+            result = _with_short_ids(message, dialect.longest_id)
+            pieces.append(result.rendered(f"{WIRE}+text", _text_of_result))
+            media_of_result = result.rendered(f"{WIRE}+media", _media_of_result)
+            if media_of_result:
+                media.append(media_of_result)
+        elif _is_common(message, dialect):
+            pieces.append(message.json)
+        else:
+            pieces.append(message.rendered(name, form))
+    if media:
+        pieces.append(_user_message(media))
+    return pieces
+
+
+def _user_message(parts: list[bytes]) -> bytes:
+    return b'{"role":"user","content":[%b]}' % b",".join(parts)
+
+
+def _is_common(message: Message, dialect: Dialect) -> bool:
+    """Whether a message looks the same in this dialect as in the common form."""
+    if message.extra or (dialect.wants_reasoning and message.tool_calls):
+        return False
+    return _has_short_ids(message, dialect.longest_id)
+
+
+def _in_dialect(message: Message, dialect: Dialect) -> bytes:
+    """A message with what its provider needs back: opaque fields, short ids, reasoning."""
+    message = _with_short_ids(message, dialect.longest_id)
+    fields = sent_message(message)
+    extra: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
+    fields.update(extra.get("message") or {})
+    extra_of_calls: Mapping[str, Any] = extra.get("calls") or {}
+    for index, call in enumerate(fields.get("tool_calls") or ()):
+        call.update(extra_of_calls.get(str(index)) or {})
+    if dialect.wants_reasoning and message.tool_calls:
+        # Even if it is empty: DeepSeek reportedly refuses calls without the field
+        # (deepseek-harness, discussion 1850).
+        fields["reasoning_content"] = message.reasoning
+    return json_bytes(fields)
+
+
+def _has_short_ids(message: Message, longest: int | None) -> bool:
+    if longest is None:
+        return True
+    lengths = [len(call.id or "") for call in message.tool_calls]
+    lengths.append(len(message.tool_call_id or ""))
+    return max(lengths) <= longest
+
+
+def _with_short_ids(message: Message, longest: int | None) -> Message:
+    """The message, with long ids from other providers shortened."""
+    if _has_short_ids(message, longest):
+        return message
+    calls = tuple(
+        [
+            call if call.id is None else call.with_id(safe_id(call.id, longest))
+            for call in message.tool_calls
+        ]
+    )
+    result_id = message.tool_call_id
+    if result_id is not None:
+        result_id = safe_id(result_id, longest)
+    return replace(message, tool_call_id=result_id, tool_calls=calls)
+
+
+# -- media. The classes of parts load pydantic, so only messages with parts import them.
+
+
+def _without_remote_audio(message: Message) -> Message:
+    """The message with a note in place of each audio part with a URL.
+
+    The protocol takes only the bytes of audio.
+    """
+    from ferrule.values.content.parts import Audio, Text
+
+    parts: list[Any] = []
+    for part in message.content:
+        if isinstance(part, Audio) and not part.address.startswith("data:"):
+            parts.append(Text(text=placeholder(part, WIRE, "messages")))
+        else:
+            parts.append(part)
+    content = tuple(parts)
+    if content == message.content:
+        return message
+    return replace(message, content=content)
+
+
+def _text_of_result(message: Message) -> bytes:
+    """A result with notes in place of its images, audio and files."""
+    from ferrule.values.content.parts import Text
+
+    parts: list[Any] = []
+    for part in message.content:
+        if isinstance(part, Text):
+            parts.append(part)
+        else:
+            parts.append(Text(text=f"[{part!r}: see the message after the tool results]"))
+    return json_bytes(sent_message(replace(message, content=tuple(parts))))
+
+
+def _media_of_result(message: Message) -> bytes:
+    """The media that `_text_of_result` leaves out, under a heading; empty if there are none."""
+    from ferrule.values.content.parts import Text
+
+    media = [part for part in message.content if not isinstance(part, (str, Text))]
+    if not media:
+        return b""
+    tool_name = message.name or "the tool"
+    heading = Text(text=f"From the result of `{tool_name}` (call {message.tool_call_id}):")
+    parts = json_bytes(openai_content((heading, *media)))
+    return parts.removeprefix(b"[").removesuffix(b"]")
