@@ -208,7 +208,9 @@ def test_a_wire_adds_to_a_declaration_only_what_its_provider_demands(
     demanded = {"type": "object"} if wire == "anthropic" else {"type": "object", "properties": {}}
     request = Request(Messages([Message("user", "hi")]), Declarations([made.declaration]))
     body = json.loads(
-        import_module(f"ferrule.models.wires.{wire}.encode").render(request, model="m", settings={}),
+        import_module(f"ferrule.models.wires.{wire}.encode").render(
+            request, model="m", settings={}
+        ),
     )
     assert TOLD[wire](body) == {**demanded, **schema}
     assert made.declaration["function"]["parameters"] == schema
