@@ -126,7 +126,7 @@ def test_a_response_shows_what_the_model_said_and_not_what_the_provider_sent() -
         "hi",
         (ToolCall(name="look", args={"n": 1}, id="c"),),
         extra={"signature": "long"},
-        raw=object(),
+        body=object(),
         cost=0.5,
     )
     shown = as_json(events.ModelAnswered("0", response))["response"]

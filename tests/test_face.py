@@ -6,7 +6,6 @@ import ast
 import inspect
 import json
 import re
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
@@ -242,9 +241,8 @@ def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
     is_model = issubclass(cls, BaseModel)
     if is_model:
         cls.model_rebuild()  # its signature is known when it is built, which is put off to its first use
-    if hasattr(cls, "__record_fields__"):
-        with suppress(Exception):  # the same for a record's `__init__`
-            cls.__init__(cls.__new__(cls))
+    if hasattr(cls, "__struct_fields__"):
+        return {"signature": describe_signature(cls)}
     maker = next(
         (each for each in cls.__mro__ if "__init__" in vars(each) or "__new__" in vars(each)),
         object,

@@ -169,7 +169,6 @@ from ferrule.testing.replay import ReplayLM as ReplayLM
 from ferrule.testing.scripted import ScriptedLM as ScriptedLM
 from ferrule.tools.decorator import confirm_first as confirm_first
 from ferrule.tools.decorator import tool as tool
-from ferrule.tools.mcp_definition import MCPDefinition as MCPDefinition
 from ferrule.tools.execution.tool_changes import Load as Load
 from ferrule.tools.execution.tool_changes import ModuleCallback as ModuleCallback
 from ferrule.tools.execution.tool_changes import Unload as Unload
@@ -178,6 +177,7 @@ from ferrule.tools.mcp.result import MCPResult as MCPResult
 from ferrule.tools.mcp.safety import MCPFinding as MCPFinding
 from ferrule.tools.mcp.safety import fence_untrusted as fence_untrusted
 from ferrule.tools.mcp.safety import scan_mcp_definition as scan_mcp_definition
+from ferrule.tools.mcp_definition import MCPDefinition as MCPDefinition
 from ferrule.tools.search import defer_tools as defer_tools
 from ferrule.tools.server_tools import connect_mcp_tools as connect_mcp_tools
 from ferrule.tools.server_tools import convert_mcp_tool as convert_mcp_tool

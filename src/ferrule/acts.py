@@ -6,9 +6,6 @@ hand may send None for `Tell`, `Within`, and for a `Once` that is `only_if_true`
 Six acts are the language: `CallModel`, `CallTools`, `AskPerson`, `Once`, `Tell` and `Within`. Two
 more, `RecallCalls` and `RuleCalls`, read what an earlier execution did with a turn of calls; the
 built-in loop yields them, and a program of a user hardly ever does (docs/decisions/0018).
-
-The acts of every step are `MutableRecord`s, though nothing changes them: a frozen record takes
-three times as long to make.
 """
 
 from __future__ import annotations
@@ -16,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct
+
 from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
-from ferrule.record import MutableRecord, Record
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Policy, Rule
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.outcome import Prediction
 
 
-class Conditions(MutableRecord):
+class Conditions(Struct, frozen=True):
     """The settings and the facts about the run that apply while a program executes."""
 
     lm: Any = None
@@ -49,7 +47,7 @@ class Conditions(MutableRecord):
     """The names of the `Once` acts whose values a resumed run has recorded."""
 
 
-class CallModel(MutableRecord):
+class CallModel(Struct):
     """Call a model: answered with its `Response`."""
 
     request: Request
@@ -61,7 +59,7 @@ class CallModel(MutableRecord):
     """The number of this attempt to get an answer that can be parsed."""
 
 
-class RuleCalls(Record):
+class RuleCalls(Struct, frozen=True):
     """Apply policies to calls before they run: answered with a list of `Rule | None` in call order, journalled where a rule applies.
 
     A resumed run keeps the rulings on which it acted.
@@ -76,7 +74,7 @@ class RuleCalls(Record):
     """For each call, whether an earlier execution acted on it, or continued without it; None if unknown."""
 
 
-class RecallCalls(Record):
+class RecallCalls(Struct, frozen=True):
     """Look up what an earlier execution did with the calls of a recorded answer. Never journalled.
 
     Answered with one value for each call: True if the call ran or a person was asked about it,
@@ -91,13 +89,13 @@ class RecallCalls(Record):
     """Whether the calls are as a person allowed them: then True means that a call ran, and False that the person was asked again."""
 
 
-class CallTools(MutableRecord):
+class CallTools(Struct):
     """Run checked calls, at the same time if the tools allow it: answered with a list of `ToolResult`s in call order."""
 
     calls: tuple[CheckedCall, ...]
 
 
-class AskPerson(Record):
+class AskPerson(Struct, frozen=True):
     """Ask a person: answered with a list of `Decision`s in question order. The run waits until all questions are decided."""
 
     questions: tuple[Question, ...]
@@ -105,7 +103,7 @@ class AskPerson(Record):
     """For each question, the reason if a policy now denies the call: it is not asked. Empty if there are no policies."""
 
 
-class Once(Record):
+class Once(Struct, frozen=True):
     """Compute a value once, and take it from the journal in a replay. Answered with the value, which must be JSON data.
 
     Use it for whatever may differ the next time: the time, a random number, a search.
@@ -131,13 +129,13 @@ class Once(Record):
     """
 
 
-class Tell(MutableRecord):
+class Tell(Struct):
     """Send an event to observers: answered with None. Never journalled, and not sent in a replay."""
 
     event: Event
 
 
-class Within(Record):
+class Within(Struct, frozen=True):
     """Set what applies to this program and everything that it calls. Answered with `Conditions`; never journalled.
 
     A program starts with `conditions = yield Within()`, to read the settings.

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.record import MutableRecord, field, fields_of
+from msgspec import Struct, field
+from msgspec.structs import asdict
+
+from ferrule.record import PartlyCompared
 from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
@@ -24,23 +27,29 @@ _VERSION = 1
 """The version of `as_json()`. It changes when a field or an event type is removed or changes its meaning, not when one is added."""
 
 
-class Event(MutableRecord, kw_only=True):
+_WHEN_AND_WHERE = frozenset({"root_id", "at", "path", "depth", "number"})
+"""Filled in by `Observers`. Not part of what an event says, so that tests can compare events."""
+
+
+class Event(PartlyCompared, Struct, kw_only=True):
     """Base class of all events."""
+
+    _not_compared = _not_shown = _WHEN_AND_WHERE
 
     _kind_of_work = ""
     """The end of the span's id for an adapter's work in a run, which shares the place of an act."""
     run_id: str = ""
     parent_id: str = ""
     """The tool call inside which this program was started; empty outside one."""
-    root_id: str = field(default="", compare=False, repr=False)
+    root_id: str = ""
     """The `run_id` of the outermost run: the same as `run_id`, unless a tool of a run started this one."""
-    at: float = field(default=0.0, compare=False, repr=False)
+    at: float = 0.0
     """When the event was sent, in seconds since 1970."""
-    path: str = field(default="", compare=False, repr=False)
+    path: str = ""
     """The place in the run: `1.0/sub/2` is act 2 of the program `sub`, which call 0 of act 1 started. Empty for the run itself."""
-    depth: int = field(default=0, compare=False, repr=False)
+    depth: int = 0
     """The number of programs around the event's own program: 0 for the program that was called."""
-    number: int = field(default=0, compare=False, repr=False)
+    number: int = 0
     """Counts the events of a run from 0, while its `Run` is in memory; a run loaded from a store starts again at 0."""
 
     @property
@@ -93,7 +102,7 @@ class Event(MutableRecord, kw_only=True):
         return "/".join((self.root_id, *places))
 
     def _shown(self) -> dict[str, Any]:
-        return fields_of(self)
+        return asdict(self)
 
 
 def _name(value: Any) -> str:
@@ -112,7 +121,7 @@ class RunStarted(Event):
         plan = plan_of(self.program)
         fields = plan.inputs if plan is not None else self.inputs
         inputs = {name: value for name, value in self.inputs.items() if name in fields}
-        return {**fields_of(self), "program": _name(self.program), "inputs": inputs}
+        return {**asdict(self), "program": _name(self.program), "inputs": inputs}
 
 
 class Resumed(Event):
@@ -122,7 +131,7 @@ class Resumed(Event):
     program: Any = None
 
     def _shown(self) -> dict[str, Any]:
-        return {**fields_of(self), "program": _name(self.program)}
+        return {**asdict(self), "program": _name(self.program)}
 
 
 class Migrated(Event):
@@ -140,7 +149,7 @@ class ModelCalled(Event):
     attempt: int = 1
 
     def _shown(self) -> dict[str, Any]:
-        return {**fields_of(self), "lm": _name(self.lm)}
+        return {**asdict(self), "lm": _name(self.lm)}
 
 
 class Formatted(Event):
@@ -253,12 +262,14 @@ class CallRefused(Event):
 class CallStarted(Event):
     """A tool call starts to run."""
 
+    _not_compared = _not_shown = _WHEN_AND_WHERE | {"tool"}
+
     call: ToolCall
-    tool: Any = field(default=None, compare=False, repr=False)
+    tool: Any = None
     """The tool. Not in the JSON, and None for an event read from a journal."""
 
     def _shown(self) -> dict[str, Any]:
-        return {name: value for name, value in fields_of(self).items() if name != "tool"}
+        return {name: value for name, value in asdict(self).items() if name != "tool"}
 
 
 class CallProgress(Event):

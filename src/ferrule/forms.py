@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import dataclasses
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import asdict
 
 from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import LMError
-from ferrule.record import fields_of
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.type import Type
@@ -19,13 +20,13 @@ from ferrule.values.outcome import Prediction, Step, Trajectory
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ferrule.record import Record
+    from msgspec import Struct
 
 FACTS = ("provider", "status", "request_id", "retry_after_s")
 """The details of a model error, in addition to its class and its text."""
 
-_OF_RESPONSES = [name for name in Response.__record_fields__ if name not in {"raw", "answered_by"}]
-_OF_RESULTS = [name for name in ToolResult.__record_fields__ if name not in {"value", "error"}]
+_OF_RESPONSES = [name for name in Response.__struct_fields__ if name not in {"body", "answered_by"}]
+_OF_RESULTS = [name for name in ToolResult.__struct_fields__ if name not in {"value", "error"}]
 _in_response, _in_result = attrgetter(*_OF_RESPONSES), attrgetter(*_OF_RESULTS)
 
 
@@ -43,7 +44,7 @@ def call_form(call: ToolCall) -> dict[str, Any]:
     if call.intention is not None:
         form["intention"] = call.intention
     if call.fault is not None:
-        form["fault"] = asdict(call.fault)
+        form["fault"] = dataclasses.asdict(call.fault)
     if call.repairs:
         form["repairs"] = call.repairs
     return form
@@ -68,7 +69,7 @@ def usage_form(usage: Usage) -> dict[str, Any]:
     """Tokens by name, with the cost and the usage by model, if any. `Usage(**form)` reads it, once those parts are read."""
     form = {
         name: value
-        for name, value in fields_of(usage).items()
+        for name, value in asdict(usage).items()
         if name != "by_model" and value is not None
     }
     if usage.by_model:
@@ -105,11 +106,11 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     return {"type": known or type(error).__name__, "text": str(error), **facts}
 
 
-def record_form(record: Record) -> dict[str, Any]:
+def record_form(record: Struct) -> dict[str, Any]:
     """A decision or a question, by its fields."""
     form = {
         name: call_form(value) if isinstance(value, ToolCall) else value
-        for name, value in fields_of(record).items()
+        for name, value in asdict(record).items()
     }
     return jsonable(form)
 

@@ -115,7 +115,7 @@ def test_a_piece_that_changes_nothing_changes_nothing(
 
 def _as_read(message: Any, names: tuple[str, ...]) -> Any:
     """Messages in OpenAI's form do not say which tool a result is of."""
-    from ferrule.record import replace
+    from msgspec.structs import replace
 
     through_json = {"format", "format_conversation_history"} & {*names}
     return replace(message, name=None) if message.role == "tool" and through_json else message

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ferrule import Decision, DecisionError, Grant, Question, ToolCall
 from ferrule.approval.asking import tool_fingerprint
@@ -18,7 +19,6 @@ from ferrule.approval.input_form import (
     form_fields,
     read_form,
 )
-from ferrule.record import replace
 
 ASKED = Question(
     "confirm",

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pytest
 from agent_script import STEPS, fields, native_step, text_step
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from ferrule import (
@@ -53,7 +54,6 @@ from ferrule import (
     deny,
     tool,
 )
-from ferrule.record import replace
 
 
 @pytest.fixture(params=["text", "native"])

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from agent_script import native_step
+from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 
 from ferrule import (
@@ -42,7 +43,6 @@ from ferrule import (
 )
 from ferrule.approval.question import Question
 from ferrule.programs.module import Module
-from ferrule.record import replace
 from ferrule.runs import decisions as confirm
 from ferrule.runs.driver import approval as ask_person
 from ferrule.runs.journal.entry import Entry

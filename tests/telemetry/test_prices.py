@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from agent_script import fields
+from msgspec.structs import replace
 from raw_server import raw_server, reply
 
 from ferrule import (
@@ -29,7 +30,6 @@ from ferrule import (
     configure,
     context,
 )
-from ferrule.record import replace
 from ferrule.testing import serve
 
 pytest.importorskip("genai_prices", reason="needs the extra: pip install 'ferrule[prices]'")

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter
@@ -15,7 +16,6 @@ from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.errors import ConfigurationError, RateLimitError, ScriptError
 from ferrule.programs.predict import Predict
 from ferrule.programs.react import ReAct
-from ferrule.record import replace
 from ferrule.settings import context
 from ferrule.testing.scripted import ScriptedLM
 from ferrule.values.calls.call import ToolCall

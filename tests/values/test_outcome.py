@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.encoding.encode import json_text
-from ferrule.record import Log
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.log import Log
 from ferrule.values.outcome import Prediction, Step, Trajectory
 
 ONE = Step(

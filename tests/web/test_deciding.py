@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
@@ -27,7 +28,6 @@ from ferrule.approval.decisions import read_decision
 from ferrule.approval.question import Question
 from ferrule.encoding.safe_text import reveal
 from ferrule.encoding.stored import parse_json
-from ferrule.record import replace
 from ferrule.web.forms import HTMLForm
 from ferrule.web.pages import _notes
 from ferrule.web.reading import decided

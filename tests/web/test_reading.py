@@ -7,6 +7,7 @@ import sqlite3
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from msgspec.structs import replace
 from page_store import fill, support
 
 from ferrule import (
@@ -24,7 +25,6 @@ from ferrule import (
     gather,
     tool,
 )  # fmt: skip
-from ferrule.record import replace
 from ferrule.web import reading
 from ferrule.web.markup import beats_html
 from ferrule.web.reading import Readings, read_run

@@ -8,6 +8,8 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from ferrule.errors import (
     AuthenticationError,
     ContextOverflowError,
@@ -23,7 +25,6 @@ from ferrule.models.wires.anthropic.decode import kind, read_blocks
 from ferrule.models.wires.anthropic.encode import assistant_blocks, call_block
 from ferrule.models.wires.payload import list_of, mapping, text_of
 from ferrule.net.sse import event
-from ferrule.record import replace
 from ferrule.testing.server.openai_chat import Received
 from ferrule.values.content.parts import File, Image, Part, Text
 from ferrule.values.conversation.exchange import (

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 
+from msgspec import Struct
+
 from ferrule.adapters import composing
 from ferrule.adapters.fields import PromptFields, native_signature, prompt_fields, whole_of
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.render import as_read, field_description, join_pieces, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
-from ferrule.record import MutableRecord, Record
 from ferrule.settings import Scope, current, entered, is_observed, scope
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import (
@@ -31,7 +32,7 @@ from ferrule.values.conversation.exchange import (
     Response,
     Shape,
 )
-from ferrule.values.conversation.message import Message, Messages, make_message, openai_message
+from ferrule.values.conversation.message import Message, Messages, openai_message
 from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _SETTINGS = ("use_native_function_calling", "fallback", "repairs")
 _NO_SETTINGS: Mapping[str, Any] = {}
 
 
-class _PromptParts(Record):
+class _PromptParts(Struct, frozen=True):
     """The parts that all prompts of a signature share."""
 
     system: Message
@@ -58,7 +59,7 @@ class _PromptParts(Record):
     reminder: str
 
 
-class _AnswerForm(MutableRecord):
+class _AnswerForm(Struct):
     """The `AnswerForm` of a request: its JSON Schema, and outputs written as an answer."""
 
     adapter: Adapter
@@ -221,7 +222,7 @@ class Adapter:
         """Render a finished step of a loop as a user message."""
         if composing.USER in self.overridden:
             return Message("user", content_of(composing.compose_fields(self, fields)))
-        return make_message("user", content_of(self.render_fields(fields)))
+        return Message("user", content_of(self.render_fields(fields)))
 
     def answer_content(self, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
         """Render outputs as the answer that ends a conversation."""

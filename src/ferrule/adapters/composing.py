@@ -15,6 +15,8 @@ from contextlib import suppress
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from ferrule.adapters.fields import (
     native_signature,
     prompt_fields,
@@ -31,7 +33,6 @@ from ferrule.errors import (
     ToolCallError,
     shown,
 )
-from ferrule.record import Record
 from ferrule.values.content.convert import content_of, pieces_of
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.signatures.fields import declare
@@ -147,7 +148,7 @@ def compose(
     return Messages(messages)
 
 
-class PieceWriter(Record):
+class PieceWriter(Struct, frozen=True):
     """Renders fields with the pieces that an adapter overrides, in a signature that has them."""
 
     adapter: _Adapter

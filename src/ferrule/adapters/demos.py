@@ -13,12 +13,13 @@ from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from msgspec import Struct
+
 from ferrule.adapters.fields import calls_output, tool_inputs
 from ferrule.adapters.parse import read_calls
 from ferrule.adapters.render import as_read
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import InputError, shown
-from ferrule.record import Record
 from ferrule.values.calls.tool_calls import ToolCalls, calls_and_results
 from ferrule.values.content.convert import content_of, render
 from ferrule.values.conversation.history import History, after_system
@@ -58,7 +59,7 @@ class _FieldWriter(Protocol):
     def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]: ...
 
 
-class _Turn(Record):
+class _Turn(Struct, frozen=True):
     """One question and its answer, with the calls of the answer and their results."""
 
     inputs: Mapping[str, Any]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from ferrule.record import Record
+from msgspec import Struct
+
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import calls_type, without_none
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _LISTS = frozenset({list, tuple, Sequence, Iterable})
 
 
-class PromptFields(Record):
+class PromptFields(Struct, frozen=True):
     """The fields of a signature that a prompt shows."""
 
     inputs: Mapping[str, SignatureField]

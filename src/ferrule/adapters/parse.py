@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from msgspec import Struct
+
 from ferrule.adapters.fields import calls_output
 from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import read_json
 from ferrule.errors import AdapterParseError, ToolCallError, shown
-from ferrule.record import Record
 from ferrule.values.calls.call import ToolCall, call_at
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import derived
@@ -34,7 +35,7 @@ CUT_OFF = "the answer was cut off at its maximum length: write less, or raise `m
 _MARK = pattern(r"\[\[[ \t]*##[ \t]*\w+[ \t]*##[ \t]*\]\]")
 
 
-class OutputSpec(Record):
+class OutputSpec(Struct, frozen=True):
     """The facts about a signature's outputs that the parser needs."""
 
     checks: tuple[tuple[str, OutputCheck], ...]

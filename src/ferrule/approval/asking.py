@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.approval.question import Question
 from ferrule.approval.rulings import lossy_repairs
 from ferrule.encoding.encode import digest_of, json_text, jsonable
-from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

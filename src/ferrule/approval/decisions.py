@@ -15,12 +15,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
 from ferrule.approval.input_form import describe_form, read_form
 from ferrule.approval.question import DECIDED, Decision
 from ferrule.encoding.encode import escape_surrogates, jsonable
 from ferrule.encoding.stored import check_fields
 from ferrule.errors import DecisionError, ToolArgumentsError, shown
-from ferrule.record import Record, fields_of, replace
 from ferrule.schema.explain import SchemaCheck
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import edit_arguments
@@ -97,7 +99,7 @@ def plain_decision(decision: Any) -> Decision:
         raise DecisionError(
             "An edit is stored with its run, which would mask a secret: pass the value as text.",
         )
-    return read_decision(jsonable(fields_of(decision)))
+    return read_decision(jsonable(asdict(decision)))
 
 
 def read_decision(form: Mapping[str, Any]) -> Decision:
@@ -160,7 +162,7 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
 # -- udspy's way to decide
 
 
-class PersonResponse(Record):
+class PersonResponse(Struct, frozen=True):
     """The arguments of `respond_to_confirmation`, as a kind of decision and its data."""
 
     kind: Literal["approve", "edit", "deny", "reply"]

@@ -12,6 +12,9 @@ import secrets
 from operator import eq
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule import settings
 from ferrule.approval.asking import confirmation_text, tool_fingerprint
 from ferrule.approval.decisions import check_second
@@ -21,7 +24,6 @@ from ferrule.approval.rulings import needs_person
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import has_json_form
 from ferrule.errors import ConfirmationRejected, ConfirmationRequired, DecisionError
-from ferrule.record import MutableRecord, Record, replace
 from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import Coerced, edit_arguments
 
@@ -41,7 +43,7 @@ _IN_THE_MIDDLE = (
 _IN_A_FORWARD = "(`{name}` was called in a `forward`, where it ends the run: with `ferrule.call_tool({name}, ...)`, the run waits for the decision.)"
 
 
-class Asked(MutableRecord):
+class Asked(Struct):
     """One direct call that needs consent."""
 
     key: Hashable
@@ -53,7 +55,7 @@ class Asked(MutableRecord):
     is_used: bool = False
 
 
-class _Given(Record):
+class _Given(Struct, frozen=True):
     """The arguments of a call as it was made, to recognise the same call."""
 
     digests: tuple[str, str]

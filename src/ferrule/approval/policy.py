@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
-from ferrule.record import Record, field
 from ferrule.schema.nodes import is_sequence
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ Condition = (
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
-class Compared(Record):
+class Compared(Struct, frozen=True):
     """A condition on the order of a number or a text: `gt(100)`. Call it with a value. Returns None if the two cannot be compared."""
 
     sign: Literal[">", ">=", "<", "<="]
@@ -70,7 +72,7 @@ def le(bound: Any) -> Compared:
     return Compared("<=", bound)
 
 
-class Rule(Record):
+class Rule(Struct, frozen=True):
     """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`. Made by `allow`, `ask` and `deny`."""
 
     verdict: Verdict
@@ -158,7 +160,7 @@ def deny(
     return Rule("deny", tool, {**args, **(where or {})}, reason)
 
 
-class Policy(Record):
+class Policy(Struct, frozen=True):
     """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`). Their order does not matter.
 
     The strictest rule that matches a call wins: deny, then ask, then allow. `otherwise` is the
@@ -178,7 +180,7 @@ class Policy(Record):
             raise ConfigurationError(
                 f"A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(wrong[0])}.",
             )
-        object.__setattr__(self, "rules", tuple(rules))  # a generator can be read only once
+        force_setattr(self, "rules", tuple(rules))  # a generator can be read only once
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
             raise ConfigurationError(
                 f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.",
@@ -225,7 +227,7 @@ def strictest(rules: Sequence[Rule]) -> Rule:
     return max(rules, key=lambda each: _STRICTNESS[each.verdict])
 
 
-class Grant(Record):
+class Grant(Struct, frozen=True):
     """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`. It can be revoked.
 
     `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or patterns and

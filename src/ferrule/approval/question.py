@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
 from ferrule.approval.input_form import agree_to_form, fill_form, json_or_none, read_form
 from ferrule.encoding.encode import digest_of, json_text
 from ferrule.errors import DecisionError, shown
-from ferrule.record import Record, field, replace
+from ferrule.record import PartlyCompared
 from ferrule.values.slot import programs_in
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ DECIDED = {
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
-class Question(Record):
+class Question(Struct, frozen=True):
     """A question to a person. `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`."""
 
     kind: Literal["confirm", "clarify", "unknown", "input", "migration"]
@@ -227,8 +230,10 @@ class Question(Record):
         return self.edit(said)
 
 
-class Decision(Record):
+class Decision(PartlyCompared, Struct, frozen=True):
     """An answer to one question, with its author. Decisions with the same content are equal, regardless of author."""
+
+    _not_compared = frozenset({"shown", "by", "via", "at"})
 
     question_id: str
     kind: Literal["approve", "edit", "deny", "reply", "revoke"]
@@ -236,13 +241,13 @@ class Decision(Record):
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit; the others stay as shown."""
-    shown: str = field(default="", compare=False)
+    shown: str = ""
     """The digest of what was shown (`Question.digest`)."""
-    by: str = field(default="", compare=False)
+    by: str = ""
     """Who decided, if known."""
-    via: str = field(default="", compare=False)
+    via: str = ""
     """The source of the decision: `grant:` and the id of the grant's question, `expiry`, `policy`, or a caller's own word."""
-    at: float | None = field(default=None, compare=False)
+    at: float | None = None
     """The time of the decision, in seconds since 1970."""
     grant: Grant | None = None
     """Consent to further calls, given with this decision."""
@@ -251,7 +256,7 @@ class Decision(Record):
         if isinstance(self.grant, Mapping):  # read from JSON
             from ferrule.approval.policy import Grant
 
-            object.__setattr__(self, "grant", Grant(**cast("dict[str, Any]", self.grant)))
+            force_setattr(self, "grant", Grant(**cast("dict[str, Any]", self.grant)))
 
     @property
     def status(self) -> DecisionStatus:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ferrule.record import replace
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Grant

@@ -17,8 +17,10 @@ from contextlib import suppress
 from types import GeneratorType
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from ferrule.encoding.pattern import pattern
-from ferrule.record import MutableRecord, Record, fields_of
 
 _ADDRESS = pattern(r" at 0x[0-9a-fA-F]+")
 _OWN_MODULE = pattern(r"(?<![\w.])ferrule\.(?:\w+\.)+(?=\w)")
@@ -250,8 +252,8 @@ def inside_of(value: Any) -> Iterable[Any]:
 
 def _fields(value: Any) -> dict[str, Any]:
     """The fields of a record or a dataclass; empty for anything else."""
-    if isinstance(value, (Record, MutableRecord)):
-        return {name: each for name, each in fields_of(value).items() if not name.startswith("_")}
+    if isinstance(value, Struct):
+        return {name: each for name, each in asdict(value).items() if not name.startswith("_")}
     names: Mapping[str, Any] = getattr(type(value), "__dataclass_fields__", {})
     return {name: getattr(value, name, None) for name in names}
 
@@ -328,7 +330,7 @@ def _form(value: Any) -> Any:
             if type(made) in _LEAVES or type(made) in {dict, list}
             else _form(made)
         )
-    if hasattr(kind, "__dataclass_fields__") or isinstance(value, (Record, MutableRecord)):
+    if hasattr(kind, "__dataclass_fields__") or isinstance(value, Struct):
         return _fields(value)
     if isinstance(value, (deque, GeneratorType)):
         return list(value)

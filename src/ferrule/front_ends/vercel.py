@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import asdict
+
 from ferrule.encoding.encode import json_text
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.forms import form_of
 from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.front_ends.messages import objects, read_ui_messages
 from ferrule.front_ends.page import Page, question_id, run_of
-from ferrule.record import fields_of
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.outcome import Prediction
 
@@ -239,7 +240,7 @@ class _Chunks(Page):
             outputs = form_of(prediction)["outputs"]
             self.say("data-outputs", id=f"{self.run_id}#outputs", data=outputs)
         counts = {
-            name: count for name, count in fields_of(self._usage).items() if isinstance(count, int)
+            name: count for name, count in asdict(self._usage).items() if isinstance(count, int)
         }
         metadata = None
         if self._usage.calls:

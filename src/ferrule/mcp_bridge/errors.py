@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.errors import (
     ConfigurationError,
     FerruleError,
@@ -17,7 +20,6 @@ from ferrule.errors import (
     MCPTimeoutError,
 )
 from ferrule.mcp_bridge.redact import redact
-from ferrule.record import Record, replace
 from ferrule.tools.mcp.safety import scrub
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ _SURELY_NOT_RUN = frozenset({-32700, -32600, -32601, -32602, -32020, -32022})
 """Codes with which a server refuses a request before it acts on it."""
 
 
-class Attempt(Record, kw_only=True):
+class Attempt(Struct, frozen=True, kw_only=True):
     """One attempt of a request, as far as its error needs it."""
 
     server: str

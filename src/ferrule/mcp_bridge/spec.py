@@ -15,6 +15,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule.errors import ConfigurationError, shown
 from ferrule.mcp_bridge.login.oauth import OAuth, oauth_from_state, split_auth
 from ferrule.mcp_bridge.redact import (
@@ -27,7 +30,6 @@ from ferrule.mcp_bridge.redact import (
     public_words,
     takes_next,
 )
-from ferrule.record import Record, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 TransportKind = Literal["stdio", "http", "sse", "memory"]
 
 
-class ServerSpec(Record, kw_only=True):
+class ServerSpec(Struct, frozen=True, kw_only=True):
     """How to reach one server. Compares by every field; its `repr` shows no secrets."""
 
     name: str

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from msgspec.structs import replace
+
 from ferrule import settings as running
 from ferrule.errors import ConfigurationError, LMError, UnavailableError, shown
 from ferrule.events import ModelFellBack
 from ferrule.models.model import BaseLM, as_model
-from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Response
 
 if TYPE_CHECKING:

@@ -11,6 +11,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.concurrency.offload import run_blocking
 from ferrule.errors import BadRequestError, ConstraintError, ToolCallError, UnavailableError
 from ferrule.models.local.constraint import Constraint
@@ -19,7 +22,6 @@ from ferrule.models.local.task import chosen_tools, wants_call
 from ferrule.models.local.template import text_message, tools_as_text
 from ferrule.models.local.vocabulary import BYTES
 from ferrule.models.model import BaseLM, as_stream
-from ferrule.record import Record, replace
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -38,7 +40,7 @@ _FAILED = 500
 """The status with which llama.cpp answers a grammar that it cannot read."""
 
 
-class _Guide(Record):
+class _Guide(Struct, frozen=True):
     """One way to send a constraint."""
 
     name: str

@@ -7,6 +7,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit, urlunsplit
 
+from msgspec.structs import replace
+
 from ferrule.errors import (
     BadRequestError,
     ConfigurationError,
@@ -30,7 +32,6 @@ from ferrule.net.errors import cost_in, redact_error, request_id, with_provider
 from ferrule.net.pace import Pace
 from ferrule.net.sse import WholeAnswer
 from ferrule.net.transport import HTTPTransport, Timeouts
-from ferrule.record import replace
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.display import Concealed
 

@@ -10,8 +10,10 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule.errors import ConfigurationError, shown
-from ferrule.record import Record, field, replace
 from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Dialect(Record):
+class Dialect(Struct, frozen=True):
     """How a provider's chat completions differ from the common form."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -38,7 +40,7 @@ class Dialect(Record):
     """
 
 
-class Provider(Record):
+class Provider(Struct, frozen=True):
     """A provider of models, or your own server."""
 
     name: str
@@ -172,7 +174,7 @@ _PROVIDERS = (
 PROVIDERS: Mapping[str, Provider] = {provider.name: provider for provider in _PROVIDERS}
 
 
-class _Profile(Record):
+class _Profile(Struct, frozen=True):
     """Capabilities in which some models of a provider differ from its others."""
 
     provider: str

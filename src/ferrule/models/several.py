@@ -7,10 +7,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec.structs import replace
+
 from ferrule.concurrency.offload import result_or_run, run_blocking, submit
 from ferrule.errors import BadRequestError, LMError
 from ferrule.models.model import BaseLM, answer_of
-from ferrule.record import replace
 from ferrule.values.conversation.exchange import Request, Response, Usage, total_cost
 
 if TYPE_CHECKING:

@@ -12,10 +12,11 @@ import re
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.errors import BadRequestError
 from ferrule.models.model import BaseLM
 from ferrule.models.setting_names import check_attribute
-from ferrule.record import replace
 from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.concurrency.forking import ForkGuard
 from ferrule.errors import ConfigurationError, shown
 from ferrule.net.proxies import (
@@ -24,7 +26,6 @@ from ferrule.net.proxies import (
     trusted_certificates,
     with_proxies,
 )
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,7 +45,7 @@ A connection that the server closed still takes a file descriptor here.
 """
 
 
-class Timeouts(Record):
+class Timeouts(Struct, frozen=True):
     """How long to wait, in seconds; None waits forever."""
 
     connect_s: float | None = 10.0

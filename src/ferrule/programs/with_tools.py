@@ -6,6 +6,8 @@ from collections.abc import Generator
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec.structs import replace
+
 from ferrule import events
 from ferrule.acts import Act, Tell
 from ferrule.adapters.fields import calls_output
@@ -17,7 +19,6 @@ from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import has_changes, use_tools
-from ferrule.record import replace
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import NO_TOOLS, Response

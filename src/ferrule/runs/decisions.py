@@ -10,6 +10,8 @@ from time import time
 from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from ferrule import settings
 from ferrule.approval.decisions import (
     accept,
@@ -24,7 +26,6 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import DecisionError
 from ferrule.observers import note_caller
-from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace as replace_call
 
 from ferrule.concurrency.forking import ForkLock
-from ferrule.errors import ConfigurationError, LimitReachedError, refuse_unknown
-from ferrule.record import Record, fields_of, replace
+from ferrule.errors import ConfigurationError, LimitReachedError, checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +32,8 @@ _shared_of = attrgetter(*SHARED)
 _NONE_SHARED = (None,) * len(SHARED)
 
 
-class Limits(Record, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
     """Limits on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
     Once a limit is reached, no further model call is made, except an agent's last one, which
@@ -56,13 +59,8 @@ class Limits(Record, kw_only=True):
     observation_chars: int = 100_000
     """The model sees longer tool results with the middle cut out; the trajectory keeps them whole."""
 
-    def __new__(cls, **bounds: Any) -> Self:
-        """Refuse a misspelled limit, and suggest the nearest name, before the record's own `__init__` runs."""
-        refuse_unknown("Limits", bounds, cls.__record_fields__)
-        return super().__new__(cls)
-
     def __post_init__(self) -> None:
-        for name, value in fields_of(self).items():
+        for name, value in asdict(self).items():
             if value is None and name in SHARED:
                 continue
             form = "number above 0" if name in _AMOUNTS else "whole number of at least 1"
@@ -84,6 +82,10 @@ class Limits(Record, kw_only=True):
             if getattr(self, name) == getattr(_NO_LIMITS, name)
         ]
         return replace(self, **{name: getattr(around, name) for name in unset})
+
+
+# A misspelled limit is refused with the nearest name, instead of Python's `TypeError`.
+Limits.__init__ = checks_keywords(Limits.__init__)
 
 
 def _is_count(value: Any) -> bool:
@@ -229,4 +231,4 @@ class Budget:
                 tool,
                 tool.model_copy(update={"timeout_s": min(limits)}),
             )
-        return replace(checked, tool=known[1])
+        return replace_call(checked, tool=known[1])

@@ -8,9 +8,10 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from msgspec import Struct, field
+
 from ferrule import events, settings
 from ferrule.encoding.encode import escape_surrogates, json_text
-from ferrule.record import MutableRecord, field
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.tracebacks import with_causes
@@ -108,7 +109,7 @@ def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Eve
     return tell
 
 
-class Execution(MutableRecord):
+class Execution(Struct):
     """One execution of a run. Abandoned work, such as a thread, checks here whether the execution is over."""
 
     outer: Any = None
@@ -143,7 +144,7 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
             each.awaited.discard(task)
 
 
-class CallPlace(MutableRecord):
+class CallPlace(Struct):
     """The tool call that is executing; the scope carries it into the tool."""
 
     tell: Observers | None

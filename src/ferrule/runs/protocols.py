@@ -12,8 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
+from msgspec import Struct, field
+
 from ferrule.errors import ConfigurationError, InputError, StoreError, shown
-from ferrule.record import Record, field
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ R = TypeVar("R")
 RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 
 
-class Lease(Record, weak=True):
+class Lease(Struct, frozen=True, weakref=True):
     """The right to write to one run, until another process takes it. An execution holds it; garbage collection releases it."""
 
     run_id: str
@@ -36,7 +37,7 @@ class Lease(Record, weak=True):
     """The fencing token: it grows with every lease of the run. A deleted run and a later one with the same id share no token."""
 
 
-class Stored(Record):
+class Stored(Struct, frozen=True):
     """A run as read from a store."""
 
     status: str
@@ -49,7 +50,7 @@ class Stored(Record):
     """When each entry was written; None for entries written when the store kept no times."""
 
 
-class Order(Record, kw_only=True):
+class Order(Struct, frozen=True, kw_only=True):
     """The options with which a run is queued."""
 
     priority: int | None = None
@@ -60,7 +61,7 @@ class Order(Record, kw_only=True):
     """The owner of the run, such as a tenant, for the queue's limits per key."""
 
 
-class Summary(Record, kw_only=True):
+class Summary(Struct, frozen=True, kw_only=True):
     """A run as `Store.list` returns it: status, questions, usage, but no journal."""
 
     id: str

@@ -21,6 +21,9 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule import events
 from ferrule.approval.asking import misfit_text
 from ferrule.approval.question import Question
@@ -32,7 +35,6 @@ from ferrule.errors import (
     ToolArgumentsError,
     UnknownOutcomeError,
 )
-from ferrule.record import MutableRecord, Record, replace
 from ferrule.runs.decisions import register
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.matching import equal_arguments, names_call
@@ -65,7 +67,7 @@ _NOT_RUN = (
 # -- interrupted calls
 
 
-class InterruptedCall(Record):
+class InterruptedCall(Struct, frozen=True):
     """A call that an earlier execution began but did not finish."""
 
     slot: Slot
@@ -152,7 +154,7 @@ def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
     return {name: value for name, value in arguments.items() if name in parameters}
 
 
-class _Reconciling(Record):
+class _Reconciling(Struct, frozen=True):
     """The fields of a tool that are needed to run `reconcile`."""
 
     name: str
@@ -330,7 +332,7 @@ def _asked_calls(frame: Frame) -> set[str | None]:
     }
 
 
-class _Match(MutableRecord):
+class _Match(Struct):
     """A way to give the entries at some places to calls."""
 
     count: int = 0

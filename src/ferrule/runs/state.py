@@ -9,13 +9,14 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct, field
+
 from ferrule import events
 from ferrule.acts import Suspended, status_after
 from ferrule.approval.tally import Tally
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.errors import InputError, RunCancelledError, RunError
-from ferrule.record import MutableRecord, field
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
@@ -39,7 +40,7 @@ _BEGINNING = ForkLock(threading.RLock)
 """Guards changes of a run's state. Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
 
 
-class Frame(MutableRecord):
+class Frame(Struct):
     """One program's execution inside a run: the root program, or a child called from a `forward`."""
 
     run: RunState

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from ferrule.errors import LimitReachedError
-from ferrule.record import MutableRecord, field
 from ferrule.runs.journal.recall import named_call
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.slot import Slot, innermost_call, programs_in
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
 
 
-class CallBeat(MutableRecord, kw_only=True):
+class CallBeat(Struct, kw_only=True):
     """One call of a beat."""
 
     name: str
@@ -69,7 +70,7 @@ class CallBeat(MutableRecord, kw_only=True):
         }
 
 
-class Beat(MutableRecord, kw_only=True):
+class Beat(Struct, kw_only=True):
     """One turn of a run."""
 
     slot: str

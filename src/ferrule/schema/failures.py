@@ -12,7 +12,9 @@ from functools import reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.record import Record, replace
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.schema.nodes import is_list, is_object, is_sequence
 from ferrule.schema.patterns import with_surrogates
 from ferrule.schema.references import join_pointer
@@ -29,7 +31,7 @@ _CHEAP = 1_000
 _Path = tuple[str | int, ...]
 
 
-class Failure(Record):
+class Failure(Struct, frozen=True):
     """A value that a schema refuses, and the keyword that refuses it."""
 
     path: _Path
@@ -82,7 +84,7 @@ class _OutOfChecksError(ValueError):
     """The walk has used up its checks."""
 
 
-class _Spot(Record):
+class _Spot(Struct, frozen=True):
     """A value, and a schema that refuses it."""
 
     pointer: str

@@ -8,16 +8,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule import events
 from ferrule.errors import ConfigurationError, shown
-from ferrule.record import MutableRecord
 from ferrule.values.outcome import Prediction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class _Segment(MutableRecord):
+class _Segment(Struct):
     """What a run did since it began, or went on."""
 
     program: str

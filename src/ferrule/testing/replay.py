@@ -14,13 +14,14 @@ from difflib import SequenceMatcher, unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec.structs import asdict
+
 from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.forms import usage_form
 from ferrule.models.model import BaseLM, answer_of, as_model
 from ferrule.models.wires.payload import Json, decode
-from ferrule.record import fields_of
 from ferrule.testing.scripted import LocalLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
@@ -166,7 +167,7 @@ class _File:
             "ferrule": "recording",
             "version": 1,
             "lm": name,
-            "capabilities": fields_of(capabilities),
+            "capabilities": asdict(capabilities),
         }
         self._lock = threading.Lock()
 

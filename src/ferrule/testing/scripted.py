@@ -8,10 +8,11 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from msgspec.structs import replace
+
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
 from ferrule.models.model import BaseLM
-from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import copy
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from msgspec import Struct
+
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.record import Record
 from ferrule.schema.nodes import Schema, is_list, is_object, map_children
 from ferrule.schema.validator import schema_problem
 
@@ -21,7 +22,7 @@ _NULLABLE = ("const", "default")
 """Keywords that may be null in JSON Schema."""
 
 
-class MCPDefinition(Record):
+class MCPDefinition(Struct, frozen=True):
     """One tool as its server declares it. The server may lie, so its hints protect against nothing."""
 
     name: str

@@ -9,8 +9,9 @@ from asyncio import gather
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.concurrency.offload import run_async
-from ferrule.record import replace
 from ferrule.tools.mcp.names import unique_names
 from ferrule.tools.mcp.safety import MCPFinding, estimate_tokens, find_shadowing
 from ferrule.tools.mcp.tool import (

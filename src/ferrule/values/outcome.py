@@ -7,12 +7,15 @@ from operator import attrgetter, methodcaller
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.pattern import pattern
-from ferrule.record import FrozenFields, Log, Record, maker, replace
 from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
+from ferrule.values.log import Log
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
@@ -23,6 +26,20 @@ if TYPE_CHECKING:
 
 _KEYS = ("thought", "tool_name", "tool_args", "observation")
 _KEY = pattern(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
+
+
+class _FrozenFields(dict[str, Any]):
+    """The `__dict__` of a model that is built at each access. Setting a field raises, because the change would be lost."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in self:
+            raise AttributeError(
+                f"the field is frozen; use `it.model_copy(update={{{name!r}: ...}})`",
+            )
+        super().__setitem__(name, value)  # a cached property
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
 class Observation(str):
@@ -38,7 +55,7 @@ class Observation(str):
         return made
 
 
-class Step(Record):
+class Step(Struct, frozen=True):
     """One round of an agent: the model's thought, its calls, and their results in the same order."""
 
     thought: str = ""
@@ -55,9 +72,6 @@ class Step(Record):
             return read(found[0])
         # A step without a call (an answer that could not be parsed) still has its four entries.
         return list(map(read, found)) or (None if key != "tool_args" else {})
-
-
-make_step = maker(Step)
 
 
 def _observation(result: ToolResult) -> Observation:
@@ -95,7 +109,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
         for key, value in found.items():
             place = _KEY.fullmatch(key)
             if place is None or int(place[2]) >= len(self.steps):
-                steps[key] = make_step("", (), (ToolResult(key, str(value)),))
+                steps[key] = Step("", (), (ToolResult(key, str(value)),))
                 continue
             step = steps.setdefault(place[2], self.steps[int(place[2])])
             if value != step.entry(place[1]):
@@ -380,7 +394,7 @@ def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
     """The outputs as an instance of their signature. No validator runs: outputs were checked one by one, and the inputs are missing."""
     if signature is None:
         return SimpleNamespace(**outputs)
-    named = FrozenFields(
+    named = _FrozenFields(
         {name: outputs[name] for name in signature.plan.outputs if name in outputs},
     )
     made = signature.__new__(signature)

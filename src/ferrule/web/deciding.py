@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
 
 from ferrule.approval.policy import Grant
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import TypedText
 from ferrule.errors import DecisionError, FerruleError, StoreError
-from ferrule.record import replace
 from ferrule.runs.store.listing import stored_head
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm

@@ -11,9 +11,10 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct, field
+
 from ferrule.encoding.safe_text import conceal, reveal
 from ferrule.encoding.stored import parse_json
-from ferrule.record import MutableRecord, field
 from ferrule.schema.nodes import resolve_reference
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,4})?(?:[/?#][!-~]*)?")
 _MISSING: Any = object()
 
 
-class Field(MutableRecord, kw_only=True):
+class Field(Struct, kw_only=True):
     """One field of a form."""
 
     path: tuple[str, ...]

@@ -16,11 +16,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
+from msgspec import Struct
 from starlette.exceptions import HTTPException
 
 from ferrule.errors import StoreError
 from ferrule.net.loopback import HOSTS
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
         self.status, self.text, self.headers = status, text, headers
 
 
-class BrowserSession(Record):
+class BrowserSession(Struct, frozen=True):
     """One browser of one person."""
 
     person: str

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import quote
 from zlib import crc32
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule.errors import StoreError
-from ferrule.record import MutableRecord, Record, field, replace
 from ferrule.runs.protocols import RunStatus
 from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
 from ferrule.runs.story import Story
@@ -41,7 +43,7 @@ _ENTRY = re.compile(
 """The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
 
 
-class Runs(Record, kw_only=True):
+class Runs(Struct, frozen=True, kw_only=True):
     """One page of the list of runs."""
 
     lines: list[Summary]
@@ -92,7 +94,7 @@ def _place(text: str) -> tuple[float, str] | None:
         return None
 
 
-class AskedQuestion(Record, kw_only=True):
+class AskedQuestion(Struct, frozen=True, kw_only=True):
     """A question of a run, and the decision on it if there is one already."""
 
     run: Summary
@@ -163,7 +165,7 @@ def count_waiting(store: Store) -> int:
     return sum(len(undecided(run)) for run in store.list(status="waiting", limit=None))
 
 
-class Read(MutableRecord):
+class Read(Struct):
     """A run as far as it was read: it grows with its journal. Used by one thread at a time, which holds the lock."""
 
     store: Store

@@ -6,13 +6,13 @@ import threading
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct, field
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from ferrule import events
 from ferrule.errors import ConfigurationError, FerruleError, RunError
-from ferrule.record import MutableRecord, field
 from ferrule.runs.driver.execution import execute
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
@@ -35,7 +35,7 @@ _MOST_OUTPUTS = 500
 _MOST_KNOWN = 10_000
 
 
-class AnswerDraft(MutableRecord):
+class AnswerDraft(Struct):
     """What the model has said of the answer that is being written."""
 
     version: int = 0
@@ -85,7 +85,7 @@ class AnswerDraft(MutableRecord):
         )
 
 
-class _Execution(MutableRecord):
+class _Execution(Struct):
     """One run that executes here."""
 
     draft: AnswerDraft = field(default_factory=AnswerDraft)

@@ -32,7 +32,7 @@ def test_the_page_lists_every_event_with_its_fields() -> None:
 
 
 def test_the_page_lists_what_every_event_has() -> None:
-    assert {"type", *events.Event.__record_fields__} == COMMON  # pyright: ignore[reportAttributeAccessIssue]  made by the metaclass
+    assert {"type", *events.Event.__struct_fields__} == COMMON  # pyright: ignore[reportAttributeAccessIssue]  made by the metaclass
 
 
 def test_every_event_is_a_public_name() -> None:

@@ -116,7 +116,7 @@ def test_the_page_lists_every_option_of_an_mcp_server_with_its_default() -> None
 
 
 def vars_of(record: object) -> dict[str, object]:
-    return {name: getattr(record, name) for name in type(record).__record_fields__}
+    return {name: getattr(record, name) for name in type(record).__struct_fields__}
 
 
 def test_tool_has_the_options_of_the_decorator() -> None:

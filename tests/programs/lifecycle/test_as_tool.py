@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agent_script import fields, native_step
+from msgspec.structs import replace
 
 from ferrule import (
     ChainOfThought,
@@ -31,7 +32,6 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import UnavailableError
-from ferrule.record import replace
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.values.conversation.exchange import Usage
 

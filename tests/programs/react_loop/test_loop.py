@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from agent_script import STEPS, fields, native_step, text_step
+from msgspec.structs import replace
 from pydantic import field_validator, model_validator
 
 from ferrule import (
@@ -38,7 +39,6 @@ from ferrule import (
     XMLAdapter,
     context,
 )
-from ferrule.record import replace
 
 
 @pytest.fixture(params=["text", "native"])

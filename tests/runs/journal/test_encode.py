@@ -74,8 +74,8 @@ def test_version_1_is_read_as_it_was_written() -> None:
 
 
 def test_what_only_this_process_can_hold_is_left_out() -> None:
-    """`raw`, `value` and `error` are the process's own."""
-    response = read_entry(entry_text(Entry("0", "model", "d", Response("x", raw=object()))))
+    """`body`, `value` and `error` are the process's own."""
+    response = read_entry(entry_text(Entry("0", "model", "d", Response("x", body=object()))))
     assert response.value == Response("x")
     result = ToolResult("add", "3", value=object(), error=ValueError("x"))
     assert read_entry(entry_text(Entry("0.0", "result", "d", result))).value == ToolResult(
@@ -182,6 +182,8 @@ JSON = st.recursive(
 )
 NAMES = st.text(min_size=1, max_size=8)
 OPTIONAL = st.none() | st.text(max_size=8)
+# Structs are built by functions: `builds` would read the annotations of a class, and these name
+# late imports.
 CALLS = st.builds(
     ToolCall,
     name=NAMES,
@@ -190,7 +192,7 @@ CALLS = st.builds(
     intention=OPTIONAL,
 )
 RESPONSES = st.builds(
-    Response,
+    lambda *fields, **named: Response(*fields, **named),
     text=OPTIONAL,
     tool_calls=st.lists(CALLS, max_size=2).map(tuple),
     reasoning=OPTIONAL,
@@ -198,7 +200,7 @@ RESPONSES = st.builds(
     extra=st.none() | st.dictionaries(NAMES, JSON, max_size=2),
 )
 RESULTS = st.builds(
-    ToolResult,
+    lambda *fields, **named: ToolResult(*fields, **named),
     NAMES,
     st.text() | st.lists(st.builds(Text, text=st.text())).map(tuple),
     OPTIONAL,
@@ -206,7 +208,7 @@ RESULTS = st.builds(
     st.booleans(),
 )
 DECISIONS = st.builds(
-    Decision,
+    lambda *fields, **named: Decision(*fields, **named),
     NAMES,
     st.sampled_from(["approve", "deny", "reply"]),
     st.text(),
@@ -218,7 +220,9 @@ PLACES = st.from_regex(r"(?:[a-z]{1,3}#[0-9]/){0,2}[0-9]{1,2}(?:\.[0-9])?", full
 
 def entries_at(slots: st.SearchStrategy[str]) -> st.SearchStrategy[Entry]:
     return st.sampled_from(sorted(VALUES)).flatmap(
-        lambda kind: st.builds(Entry, slots, st.just(kind), st.text(), VALUES[kind]),
+        lambda kind: st.builds(
+            lambda *fields: Entry(*fields), slots, st.just(kind), st.text(), VALUES[kind]
+        ),
     )
 
 

@@ -640,7 +640,7 @@ def test_a_run_that_waits_goes_on_waiting_when_a_resume_gets_nowhere(
     else:
         with (
             pytest.raises(KeyboardInterrupt),
-            ferrule.context(lm=ScriptedLM([]), policy=_Interrupting()),
+            ferrule.context(lm=ScriptedLM([]), policy=_Interrupting([])),
         ):
             loaded.resume()
     assert hotel.store.load(run.id) == before
@@ -823,9 +823,6 @@ def _steal(store: Any) -> None:
 
 
 class _Interrupting(Policy):
-    def __init__(self) -> None:
-        super().__init__([])
-
     def rule_for(self, tool: str, args: Any) -> Any:
         raise KeyboardInterrupt
 

@@ -10,9 +10,9 @@ from typing import Any
 import constrained
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import asdict
 
 from ferrule.errors import ToolArgumentsError, ToolCallError
-from ferrule.record import fields_of
 from ferrule.schema.lowering.lower import TARGETS, Target, lower_schema, lower_tools
 from ferrule.schema.nodes import is_object, subschemas
 
@@ -104,9 +104,7 @@ def test_the_five_tools_are_lowered_as_the_golden_file_says(target: Target) -> N
             if (lowered := found.lowered.get(declared["function"]["name"]))
             else [],
             "pairs": sorted(lowered.pairs) if lowered else [],
-            "losses": [
-                fields_of(loss) for loss in found.losses.get(declared["function"]["name"], ())
-            ],
+            "losses": [asdict(loss) for loss in found.losses.get(declared["function"]["name"], ())],
         }
         for declared, sent in zip(constrained.DECLARATIONS, found.tools, strict=True)
     }

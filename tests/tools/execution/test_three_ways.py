@@ -10,10 +10,10 @@ from enum import Enum
 from typing import Any
 
 import pytest
+from msgspec import Struct
 from pydantic import BaseModel
 
 from ferrule.errors import ToolRetry
-from ferrule.record import Record
 from ferrule.settings import context
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.tool import Tool
@@ -41,7 +41,7 @@ class Slide:
     image: Image | None = None
 
 
-class Frame(Record):
+class Frame(Struct, frozen=True):
     image: Image
 
 

@@ -42,7 +42,7 @@ calls = st.builds(
     id=st.sampled_from(["1", "2"]),
 )
 messages = st.builds(
-    Message,
+    lambda *fields, **named: Message(*fields, **named),
     st.sampled_from(["system", "user", "assistant", "tool"]),
     contents,
     st.lists(calls, max_size=2).map(tuple),

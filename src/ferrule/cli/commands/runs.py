@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec.structs import replace
 
 from ferrule import settings
 from ferrule.approval.question import DECIDED
@@ -24,7 +25,6 @@ from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.safe_text import one_line, printable, reveal
 from ferrule.encoding.stored import LAST_TIME, reading
 from ferrule.errors import ConfigurationError, StoreError
-from ferrule.record import replace
 from ferrule.runs.protocols import check_status
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec.structs import asdict
 from rich.text import Text
 
 from ferrule.cli.arguments import find_attribute, find_program, load_tools, open_servers
@@ -24,7 +25,6 @@ from ferrule.encoding.safe_text import one_line, printable
 from ferrule.errors import ConfigurationError, DuplicateToolError
 from ferrule.net.loopback import is_loopback
 from ferrule.programs.module import Module
-from ferrule.record import fields_of
 from ferrule.schema.lowering.lower import TARGETS, SchemaLoss, Target, lower_tools
 from ferrule.tools.definition.attributes import describe_confirmation
 from ferrule.tools.toolbox import Toolbox
@@ -104,7 +104,7 @@ def lint_tools(
     losses = find_losses(places or (), targets)
     if as_json:
         print_json(
-            [{"target": target, "tool": tool, **fields_of(loss)} for target, tool, loss in losses],
+            [{"target": target, "tool": tool, **asdict(loss)} for target, tool, loss in losses],
         )
     else:
         _print_losses(console_on(sys.stdout), losses, targets)

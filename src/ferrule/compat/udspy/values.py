@@ -11,9 +11,10 @@ import inspect
 import json
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 import ferrule
 from ferrule.approval.direct_calls import forget_direct
-from ferrule.record import replace
 from ferrule.runs import decisions
 
 ConfirmationStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]

@@ -20,6 +20,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule import settings
 from ferrule.errors import MCPError, MCPProtocolError, MCPToolError, UnknownToolError
 from ferrule.mcp_bridge.client.catalog import Catalog
@@ -32,7 +35,6 @@ from ferrule.mcp_bridge.connection.handshake import wire_form
 from ferrule.mcp_bridge.connection.link import Link
 from ferrule.mcp_bridge.errors import Attempt, timeout_error
 from ferrule.mcp_bridge.transport.http import refuse_plain_http
-from ferrule.record import MutableRecord, replace
 from ferrule.tools.mcp_definition import MCPDefinition
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ _READ_ONLY, _IDEMPOTENT = "readOnlyHint", "idempotentHint"
 _ELICIT = "elicitation/create"
 
 
-class _Call(MutableRecord, kw_only=True):
+class _Call(Struct, kw_only=True):
     """One call of a tool, with all its requests."""
 
     name: str

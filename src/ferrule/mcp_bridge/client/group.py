@@ -6,9 +6,10 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Literal, Self
 
+from msgspec import Struct
+
 from ferrule.concurrency.offload import run_async
 from ferrule.errors import ConfigurationError, MCPError
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 
-class Skipped(Record):
+class Skipped(Struct, frozen=True):
     """A server that could not be connected, and why."""
 
     server: MCPServer
     error: MCPError | ConfigurationError
 
 
-class Connected(Record):
+class Connected(Struct, frozen=True):
     """Connected servers, and those that failed.
 
     A context manager, sync and async, that closes them all.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from ferrule.errors import MCPProtocolError, ToolDefinitionError
-from ferrule.record import Record
 from ferrule.tools.mcp_definition import MCPDefinition, read_definition
 
 if TYPE_CHECKING:
@@ -17,14 +18,14 @@ log = logging.getLogger("ferrule.mcp")
 _MOST_PAGES = 1000
 
 
-class Dropped(Record):
+class Dropped(Struct, frozen=True):
     """A listed tool that cannot be used."""
 
     name: str
     reason: str
 
 
-class ToolChanges(Record):
+class ToolChanges(Struct, frozen=True):
     """How a server's tools changed since the last listing: names on the server."""
 
     added: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class ToolChanges(Record):
         return bool(self.added or self.removed or self.changed)
 
 
-class Listing(Record):
+class Listing(Struct, frozen=True):
     """The usable tools of a server, from one listing."""
 
     definitions: dict[str, MCPDefinition]

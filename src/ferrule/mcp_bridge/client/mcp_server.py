@@ -12,6 +12,9 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
 from ferrule.errors import ConfigurationError, MCPTimeoutError, UnknownToolError
 from ferrule.mcp_bridge.client.client import Client
@@ -28,7 +31,6 @@ from ferrule.mcp_bridge.spec import (
     split_words,
 )
 from ferrule.mcp_bridge.transport.open_connections import register_exit
-from ferrule.record import Record, field, fields_of, replace
 from ferrule.tools.server_tools import make_tools
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ log = logging.getLogger("ferrule.mcp")
 _LOOP_ANSWERS_WITHIN_S = 10.0
 
 
-class ServerInfo(Record, kw_only=True):
+class ServerInfo(Struct, frozen=True, kw_only=True):
     """What a server says about itself."""
 
     name: str = ""
@@ -296,7 +298,7 @@ class MCPServer:
             state["options"] = options
         pins = self.client.guard.now if self._clients else self._expected
         if pins is not None:
-            state["pins"] = fields_of(pins)
+            state["pins"] = asdict(pins)
         return state
 
     # -- identity

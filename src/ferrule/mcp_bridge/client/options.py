@@ -8,11 +8,12 @@ from fnmatch import fnmatchcase
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct, field
+
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
 from ferrule.mcp_bridge.connection.handshake import PROTOCOL_MODES, ProtocolMode
 from ferrule.mcp_bridge.transport.stdio import GROUPS
-from ferrule.record import Record, field
 from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules, rules_from
 
@@ -43,7 +44,7 @@ _SAVED = (
 _SAVED_RULES = ("trust", "confirm", "lenient")
 
 
-class ServerOptions(Record, kw_only=True):
+class ServerOptions(Struct, frozen=True, kw_only=True):
     """Everything about a server except where it is.
 
     Hooks run on the background loop, and must not block it with sync code.
@@ -154,7 +155,7 @@ def _is_among(definition: Any, choice: Any) -> bool:
     return any(fnmatchcase(definition.name, pattern) for pattern in patterns)
 
 
-def _saved(values: Record, defaults: Record, names: tuple[str, ...]) -> dict[str, Any]:
+def _saved(values: Struct, defaults: Struct, names: tuple[str, ...]) -> dict[str, Any]:
     saved: dict[str, Any] = {}
     for name in names:
         value = getattr(values, name)
@@ -177,9 +178,9 @@ def options_from(values: Mapping[str, Any]) -> ServerOptions:
 
     Raises `ConfigurationError` for an unknown name and for a value of the wrong kind.
     """
-    own_names = set(ServerOptions.__record_fields__)
+    own_names = set(ServerOptions.__struct_fields__)
     # `show`, `server` and `tool` are how the rules are passed on inside, not options of a user.
-    rule_names = {*ConversionRules.__record_fields__, *ShowRules.__record_fields__}
+    rule_names = {*ConversionRules.__struct_fields__, *ShowRules.__struct_fields__}
     rule_names -= {*own_names, "show", "server", "tool"}
     unknown = [name for name in values if name not in own_names and name not in rule_names]
     if unknown:
@@ -212,7 +213,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-class _Check(Record):
+class _Check(Struct, frozen=True):
     """What a value of an option must be."""
 
     fits: Callable[[Any], bool]

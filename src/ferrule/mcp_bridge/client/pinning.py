@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json
 from ferrule.errors import ConfigurationError, MCPConnectionError, shown
 from ferrule.mcp_bridge.client.listing import Dropped, Listing
-from ferrule.record import Record, replace
 from ferrule.tools.mcp.safety import MCPFinding, scan_mcp_definition, scrub
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ _PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annot
 _writing = ForkLock()
 
 
-class Drift(Record):
+class Drift(Struct, frozen=True):
     """One difference between a server and its pins."""
 
     kind: Literal["identity", "new", "changed", "renamed", "gone"]
@@ -63,7 +65,7 @@ class Drift(Record):
         return f"{text}:\n{self.difference}" if self.difference else text
 
 
-class Pins(Record):
+class Pins(Struct, frozen=True):
     """The pins of one server."""
 
     identity: dict[str, Any]

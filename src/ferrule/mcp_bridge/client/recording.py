@@ -10,12 +10,13 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import asdict
+
 from ferrule import errors
 from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.stored import check_fields, parse_json, reading
 from ferrule.errors import ConfigurationError, MCPError, MCPProtocolError, shown
 from ferrule.mcp_bridge.connection.handshake import Handshake
-from ferrule.record import fields_of
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -65,7 +66,7 @@ class RecordingLink:
 
     def _head(self) -> str:
         handshake = self._link.handshake
-        wire = fields_of(handshake if handshake is not None else Handshake())
+        wire = asdict(handshake if handshake is not None else Handshake())
         del wire["session_id"]  # a reader of the file could use the session with it
         return json_text({"ferrule_mcp": _VERSION, "name": self._name, "wire": jsonable(wire)})
 

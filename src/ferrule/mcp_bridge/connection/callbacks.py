@@ -10,8 +10,9 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.mcp_bridge.connection.handshake import LEVELS, client_info, wire_form
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -40,7 +41,7 @@ _LONGEST_WAIT_S = 30.0
 _UNKNOWN_METHOD = -32601
 
 
-class Hooks(Record, kw_only=True):
+class Hooks(Struct, frozen=True, kw_only=True):
     """Where a connection passes notifications and questions; all hooks run on the background loop.
 
     `changed(kind)` gets `tools`, `resources`, `prompts` or `resource:<uri>`; `logged(params)` a log

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.mcp_bridge.errors import Attempt, connection_error, opening_error, root_of
 from ferrule.mcp_bridge.redact import public_words, redact
 from ferrule.mcp_bridge.transport.http import http_streams, sse_streams
@@ -18,7 +20,6 @@ from ferrule.mcp_bridge.transport.stdio import (
     private_proxies,
     stdio_streams,
 )
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _SETTLE_S = 0.5
 
 
-class Endpoint(Record, kw_only=True):
+class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a server is: its spec, expanded, and live objects that a spec cannot hold."""
 
     spec: ServerSpec

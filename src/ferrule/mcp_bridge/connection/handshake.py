@@ -20,8 +20,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from msgspec import Struct, field
+
 from ferrule.mcp_bridge.errors import CONNECTION_CLOSED, UnspokenModeError
-from ferrule.record import MutableRecord, Record, field
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +56,7 @@ _NAMED_BY = {
 """The parameter that the header `Mcp-Name` repeats, by method."""
 
 
-class KnownEra(MutableRecord):
+class KnownEra(Struct):
     """Which handshake a server takes; kept over reconnects."""
 
     discovered: Any = None
@@ -70,7 +71,7 @@ class KnownEra(MutableRecord):
         self.is_legacy = False
 
 
-class Handshake(Record, kw_only=True):
+class Handshake(Struct, frozen=True, kw_only=True):
     """What client and server agreed on."""
 
     version: str = ""

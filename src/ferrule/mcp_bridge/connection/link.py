@@ -26,6 +26,8 @@ from collections import deque
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.concurrency.forking import ForkLock
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
@@ -40,7 +42,6 @@ from ferrule.mcp_bridge.errors import (
 )
 from ferrule.mcp_bridge.login.authorization import LoginError
 from ferrule.mcp_bridge.transport.open_connections import forget_connection, register_connection
-from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

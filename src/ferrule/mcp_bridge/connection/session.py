@@ -16,6 +16,8 @@ import json
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from ferrule.errors import MCPError
 from ferrule.mcp_bridge.connection.callbacks import callbacks, listen_for_changes
 from ferrule.mcp_bridge.connection.channel import Channel
@@ -30,7 +32,6 @@ from ferrule.mcp_bridge.errors import (
     unsendable_error,
 )
 from ferrule.mcp_bridge.redact import redact_logs
-from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

@@ -22,9 +22,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from msgspec import Struct
+
 from ferrule.mcp_bridge.login.credentials import Credentials
 from ferrule.net.loopback import is_loopback
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -50,7 +51,7 @@ class LoginError(Exception):
     """Why there is no log-in; the message has no subject."""
 
 
-class LoginTarget(Record, kw_only=True):
+class LoginTarget(Struct, frozen=True, kw_only=True):
     """The server to log in to, and how."""
 
     url: str
@@ -58,7 +59,7 @@ class LoginTarget(Record, kw_only=True):
     allow_http: bool = False
 
 
-class Person(Record, kw_only=True):
+class Person(Struct, frozen=True, kw_only=True):
     """How a person takes part in a log-in: in a browser here, or with a code on any device."""
 
     redirect_uri: str

@@ -22,11 +22,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from ferrule.concurrency.offload import in_worker_thread
-from ferrule.record import Record, field, fields_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+from ferrule.record import PartlyCompared
 
 log = logging.getLogger("ferrule.mcp")
 
@@ -38,15 +42,17 @@ _LONGEST_OF_WINDOWS = 1_200
 """Characters that an entry of the Windows Credential Manager holds."""
 
 
-class Credentials(Record, kw_only=True):
+class Credentials(PartlyCompared, Struct, frozen=True, kw_only=True):
     """What is known after a log-in, as JSON. Its `repr` shows nothing of it."""
 
-    tokens: dict[str, Any] | None = field(default=None, repr=False)
-    expires_at: float | None = field(default=None, repr=False)
-    client: dict[str, Any] | None = field(default=None, repr=False)
-    server: dict[str, Any] | None = field(default=None, repr=False)
+    _not_shown = frozenset({"tokens", "expires_at", "client", "server", "resource"})
+
+    tokens: dict[str, Any] | None = None
+    expires_at: float | None = None
+    client: dict[str, Any] | None = None
+    server: dict[str, Any] | None = None
     """Metadata of the authorization server: a refresh after a restart needs its address."""
-    resource: dict[str, Any] | None = field(default=None, repr=False)
+    resource: dict[str, Any] | None = None
     """Metadata of the protected resource."""
 
     @property
@@ -116,7 +122,7 @@ class CredentialStore:
         return credentials if credentials.is_valid else Credentials()
 
     def _write(self, credentials: Credentials) -> None:
-        fields = fields_of(credentials)
+        fields = asdict(credentials)
         text = json.dumps({key: value for key, value in fields.items() if value is not None})
         if _write_keyring(self._url, text):
             text = json.dumps(_IN_KEYRING)

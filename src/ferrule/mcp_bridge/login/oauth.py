@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.errors import ConfigurationError
-from ferrule.record import Record, field, replace
+from ferrule.record import PartlyCompared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,17 +19,19 @@ if TYPE_CHECKING:
 _HIGHEST_PORT = 65_535
 
 
-class OAuth(Record, kw_only=True):
+class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
     """A log-in by OAuth: `mcp("https://...", auth=OAuth(client_id="..."))`.
 
     `auth="oauth"` is `OAuth()`. Without `client_id`, the client registers itself with the
     authorization server when a person logs in.
     """
 
+    _not_shown = frozenset({"client_secret"})
+
     client_id: str = ""
     """The id of a client that is registered already, with the redirect address
     `http://localhost:PORT/callback`."""
-    client_secret: str = field(default="", repr=False)
+    client_secret: str = ""
     """Its secret, if it has one."""
     client_metadata_url: str = ""
     """The https address of a document about the client, for authorization servers that take it

@@ -14,6 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule import settings
 from ferrule.approval.asking import confirmation_text
 from ferrule.approval.rulings import needs_person
@@ -43,7 +46,6 @@ from ferrule.mcp_bridge.server.context import (
 from ferrule.mcp_bridge.server.result import error_result, wire_result
 from ferrule.mcp_bridge.server.task import busy_error
 from ferrule.mcp_bridge.server.tools import program_runner
-from ferrule.record import Record, replace
 from ferrule.settings import Scope
 from ferrule.tools.execution.run import arun_call, attempt
 from ferrule.tools.mcp.result import MCPResult
@@ -68,7 +70,7 @@ _MOST_WAITING = 100
 _RUN = "run:"
 
 
-class CallRules(Record, kw_only=True):
+class CallRules(Struct, frozen=True, kw_only=True):
     """How to run calls; see `serve`."""
 
     timeout_s: float | None = None
@@ -79,7 +81,7 @@ class CallRules(Record, kw_only=True):
     confirm: Callable[[str, dict[str, Any]], Any] | None = None
 
 
-class _Query(Record):
+class _Query(Struct, frozen=True):
     """A question to a person about a call."""
 
     name: str

@@ -15,11 +15,12 @@ from secrets import token_hex
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct
+
 from ferrule import events, settings
 from ferrule.encoding.encode import jsonable
 from ferrule.mcp_bridge.connection.handshake import LEVELS
 from ferrule.mcp_bridge.server.result import replace_surrogates
-from ferrule.record import Record
 from ferrule.values.calls.context import Context, key_of
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ class Tickets:
             return True
 
 
-class PersonAnswer(Record):
+class PersonAnswer(Struct, frozen=True):
     """The outcome of a question."""
 
     said: Literal["yes", "no", "cannot", "host"]

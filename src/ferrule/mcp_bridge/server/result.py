@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
+from msgspec import Struct
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError
 
 from ferrule.encoding.encode import json_text, jsonable
-from ferrule.record import Record
 from ferrule.tools.mcp.result import MCPResult, output_problems
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.content.type import Type
@@ -158,7 +158,7 @@ def _block(value: Any) -> dict[str, Any]:
 
 def _structured(value: Any) -> dict[str, Any] | None:
     # Objects only: until 2025-11-25 nothing else is allowed here.
-    is_object = isinstance(value, (Mapping, BaseModel, Record)) or (
+    is_object = isinstance(value, (Mapping, BaseModel, Struct)) or (
         dataclasses.is_dataclass(value) and not isinstance(value, type)
     )
     if not is_object or isinstance(value, Type):

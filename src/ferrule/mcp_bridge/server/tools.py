@@ -18,8 +18,9 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 from uuid import UUID
 
+from msgspec import Struct
+
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
-from ferrule.record import Record
 from ferrule.schema.inline import Generator
 from ferrule.tools.tool import Tool
 from ferrule.values.signatures.compiled import given_inputs
@@ -31,7 +32,7 @@ _WIRE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # revision 2025-11-25, "Tool 
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-class ServedTool(Record):
+class ServedTool(Struct, frozen=True):
     """One served tool."""
 
     name: str

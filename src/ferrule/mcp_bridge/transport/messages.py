@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from ferrule.record import Record
+from msgspec import Struct
 
 LARGEST = 64 * 1024 * 1024
 """The most bytes that one message may have. Results of 20 MB occur."""
@@ -30,7 +30,7 @@ _EXCERPT = 200
 _PARSE_ERROR = -32700
 
 
-class Note(Record, kw_only=True):
+class Note(Struct, frozen=True, kw_only=True):
     """Why a JSON-RPC request got no answer that the SDK can read.
 
     If the session raises an error and the request has no note, or one with `has_error`, the server
@@ -50,7 +50,7 @@ class Note(Record, kw_only=True):
     cause: BaseException | None = None
 
 
-class ServerMessage(Record):
+class ServerMessage(Struct, frozen=True):
     """One message of a server."""
 
     message: Any = None

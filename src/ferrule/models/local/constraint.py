@@ -6,12 +6,13 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from msgspec.structs import replace
+
 from ferrule.encoding.encode import json_text
 from ferrule.errors import ConstraintError, ToolCallError, shown
 from ferrule.models.local.grammar import Answer, CallForm, call_union, grammar_of
 from ferrule.models.local.matcher import Matcher
 from ferrule.models.local.vocabulary import Cache, grammar_problem, make_matcher
-from ferrule.record import replace
 from ferrule.schema.lowering.bound import Bounds, bound, longest_bytes
 from ferrule.schema.lowering.lower import LoweredSchema, lower_schema
 from ferrule.schema.nodes import Schema, is_object

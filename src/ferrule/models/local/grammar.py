@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
-from ferrule.record import Record
 from ferrule.schema.nodes import Schema, escape_step, is_object, map_children
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _COMPACT = {"whitespace_flexible": False}
 """No whitespace between JSON tokens: a model that may write spaces could write nothing else."""
 
 
-class CallForm(Record, kw_only=True):
+class CallForm(Struct, frozen=True, kw_only=True):
     """The form of a constrained answer: a thought, the call and the text around it. Lengths are in characters."""
 
     call: bool = True
@@ -49,7 +50,7 @@ class CallForm(Record, kw_only=True):
         return 4 * self.prose_chars + len(self.opener.encode()) + len(self.closer.encode())
 
 
-class Grammar(Record):
+class Grammar(Struct, frozen=True):
     """The grammar that the engine compiles, and the schema and form that it is made from."""
 
     lark: str
@@ -61,7 +62,7 @@ class Grammar(Record):
     """The id of the special token that is the opener; None if the opener is text, or there is none."""
 
 
-class Answer(Record):
+class Answer(Struct, frozen=True):
     """A parsed and validated answer."""
 
     thought: str = ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from threading import Event
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from msgspec.structs import replace
+
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import ConfigurationError, ContextOverflowError
 from ferrule.models.local.backends.backend import Sampling
@@ -13,7 +15,6 @@ from ferrule.models.local.task import Options, can_constrain, task_of
 from ferrule.models.local.template import template_message, text_message, tools_as_text
 from ferrule.models.setting_names import check_spelling
 from ferrule.models.turns import Turns, TurnsLM
-from ferrule.record import replace
 from ferrule.values.conversation.exchange import Capabilities, Response, Usage
 
 if TYPE_CHECKING:

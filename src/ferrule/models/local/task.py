@@ -5,10 +5,11 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
 from ferrule.models.local.constraint import Constraint
 from ferrule.models.local.grammar import CallForm
-from ferrule.record import Record
 from ferrule.values.conversation.exchange import Response
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 LOOSE: Mapping[str, Any] = {"type": "object"}
 
 
-class Options(Record):
+class Options(Struct, frozen=True):
     """How a model in this process constrains its answers."""
 
     thought_chars: int = 1_000

@@ -15,7 +15,6 @@ from pydantic_core import from_json
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.errors import HIGHEST_COST
-from ferrule.values.conversation.exchange import Undecoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,12 +36,12 @@ _OTHER_PROTOCOL = (
 
 
 def opened(payload: Json | bytes) -> tuple[Json, Any]:
-    """The JSON object of an answer's body, and the value for `Response.raw`."""
+    """The JSON object of an answer's body, and the value for `Response.body`."""
     if isinstance(payload, bytes):
         with suppress(ValueError):
             body = from_json(payload)
             if isinstance(body, dict):
-                return cast("Json", body), Undecoded(payload)
+                return cast("Json", body), payload
         payload = decode(payload)
     return payload, payload
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from ferrule.encoding.encode import jsonable, with_whole_characters
 from ferrule.models.wires.wire import wire
-from ferrule.record import replace
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from ferrule import events
 from ferrule.acts import Act, CallModel, Conditions, Once, Tell, Within
 from ferrule.adapters.chat import ChatAdapter
@@ -26,7 +28,6 @@ from ferrule.errors import (
 )
 from ferrule.models.model import as_model
 from ferrule.programs.asking.refusals import reminded, warn_of_text
-from ferrule.record import MutableRecord
 from ferrule.values.conversation.exchange import (
     NO_TOOLS,
     Calls,
@@ -59,7 +60,7 @@ _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """Used if the settings have no adapter: the model's capabilities choose between native calls and calls in text."""
 
 
-class Asker(MutableRecord):
+class Asker(Struct):
     """The model, adapter and settings with which one program asks during one run; fixed when the program is called."""
 
     lm: Any

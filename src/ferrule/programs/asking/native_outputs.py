@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.errors import AdapterParseError
-from ferrule.record import replace
 from ferrule.values.content.type import Reasoning, Type
 from ferrule.values.signatures.fields import without_none
 

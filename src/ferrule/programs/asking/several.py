@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.errors import AdapterParseError
 from ferrule.models.several import SeveralLM
 from ferrule.programs.asking.ask import Asker, ask_model, rejected
-from ferrule.record import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence

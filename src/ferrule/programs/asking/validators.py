@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.acts import Act, Once
 from ferrule.errors import ConfigurationError, ToolRetry, refuse_awaitable, shown
-from ferrule.record import Record
 from ferrule.tools.definition.deps import ContextParameter, bind_arguments, context_parameter
 from ferrule.tools.definition.inspect_function import name_of
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 
-class OutputValidator(Record):
+class OutputValidator(Struct, frozen=True):
     """A function that checks one answer."""
 
     function: Callable[..., Any]

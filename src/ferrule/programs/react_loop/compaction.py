@@ -13,13 +13,14 @@ from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from msgspec.structs import replace
+
 from ferrule.acts import Act, CallTools, Once, Tell
 from ferrule.events import Compacted
 from ferrule.programs.asking.refusals import log_once
 from ferrule.programs.instructions import SUMMARIZE
 from ferrule.programs.lifecycle.as_tool import AgentTool
 from ferrule.programs.predict import Predict
-from ferrule.record import replace
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.content.convert import content_text, render

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule import events
 from ferrule.acts import Act, Flow, Tell, Within
 from ferrule.errors import (
@@ -42,12 +45,11 @@ from ferrule.programs.react_loop.agent import (
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
-from ferrule.record import MutableRecord, replace
 from ferrule.settings import check_limits, setting
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.calls.call import ToolCall, ToolResult, make_result
-from ferrule.values.conversation.message import make_message
-from ferrule.values.outcome import Prediction, Step, Trajectory, make_step
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.conversation.message import Message
+from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
             {name: value for name, value in asker.config.items() if name in of_call},
         )
     # The answer is added as text: no provider accepts a call of `finish` without a result.
-    answer = make_message("assistant", asker.adapter.answer_content(signature, outputs))
+    answer = Message("assistant", asker.adapter.answer_content(signature, outputs))
     messages = loop.request.messages.then(answer)
     return Prediction.of(
         outputs,
@@ -139,7 +141,7 @@ def _extract(
             return {name: found[name] for name in agent.react.signature.plan.outputs}
 
 
-class _End(MutableRecord):
+class _End(Struct):
     """The end of the loop."""
 
     outputs: dict[str, Any] | None
@@ -280,7 +282,7 @@ class _Loop:
             yield Tell(events.StepFinished(index, step))
             if end is not None:
                 ran = (
-                    make_step(step.thought, step.calls[:-1], step.results[:-1])
+                    Step(step.thought, step.calls[:-1], step.results[:-1])
                     if step.calls[-1].name == "finish"
                     else step
                 )
@@ -372,7 +374,7 @@ class _Loop:
             if has_changes(results):
                 results, self.news = self.host.apply(results)
             stop = (yield from self._stop(turn.calls)) if self.agent.stop_at_tools else None
-            return make_step(turn.thought, turn.calls, tuple(results)), stop
+            return Step(turn.thought, turn.calls, tuple(results)), stop
         others = tuple([call for call in turn.calls if call is not finish])
         results = (yield from self._use_tools(turn, others)) if others else []
         if (
@@ -393,8 +395,8 @@ class _Loop:
             if self.asker.conditions.is_observed:
                 yield Tell(events.CallRefused(finish, last))
         else:
-            last = make_result("finish", "Completed.", finish.id)
-        return make_step(
+            last = ToolResult("finish", "Completed.", finish.id)
+        return Step(
             turn.thought,
             (*others, finish),
             (*results, last),

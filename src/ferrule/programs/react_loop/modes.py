@@ -10,11 +10,13 @@ import json
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.adapters.parse import CUT_OFF
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
-from ferrule.record import MutableRecord, replace
 from ferrule.tools.definition.export import (
     INTENTION_DESCRIPTION,
     add_intention,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from ferrule.values.outcome import Step
 
 
-class Turn(MutableRecord):
+class Turn(Struct):
     """One turn of the model: calls, an answer in plain text, or something unreadable (`problem`)."""
 
     thought: str = ""
@@ -96,7 +98,7 @@ def _is_summary(step: Step) -> bool:
     return bool(step.results) and bool(step.results[0].name)
 
 
-class _TextMode(MutableRecord):
+class _TextMode(Struct):
     """Steps as the fields `next_thought`, `next_tool_name`, `next_tool_args`; each finished step is one user message."""
 
     asker: Asker
@@ -197,7 +199,7 @@ def _one_or_all(found: list[Any]) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-class _NativeMode(MutableRecord):
+class _NativeMode(Struct):
     """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
 
     asker: Asker

@@ -14,10 +14,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
-from ferrule.record import Record, field, replace
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
@@ -45,7 +47,7 @@ def _no_history() -> History:
     return History()
 
 
-class ModuleContext(Record):
+class ModuleContext(Struct, frozen=True):
     """The argument of a `@module_callback`."""
 
     module: Any

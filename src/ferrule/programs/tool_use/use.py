@@ -11,6 +11,9 @@ from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.acts import (
     Act,
     AskPerson,
@@ -29,7 +32,6 @@ from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.events import CallRefused
 from ferrule.programs.instructions import CLARIFY
-from ferrule.record import Record, replace
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
 
 if TYPE_CHECKING:
@@ -147,7 +149,7 @@ def has_changes(results: Iterable[ToolResult]) -> bool:
     return False
 
 
-class _Pending(Record):
+class _Pending(Struct, frozen=True):
     """A call that waits for a person's decision."""
 
     at: int
@@ -223,7 +225,7 @@ def _denial_text(why: str, reason: str) -> str:
     return f"{why}; it was not run.{f' Reason: {reason}' if reason else ''}"
 
 
-class _GoneTool(Record):
+class _GoneTool(Struct, frozen=True):
     """Stands for a tool that a run used and that the program no longer has. Its calls keep their recorded results, and none runs."""
 
     name: str

@@ -21,6 +21,9 @@ from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.approval.policy import rule_for
@@ -30,7 +33,6 @@ from ferrule.concurrency import offload
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
-from ferrule.record import Record, field, replace
 from ferrule.runs.decisions import decide_by_grant, register
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.slot import Slot
@@ -107,7 +109,7 @@ def _asks(ruling: Ruling) -> bool:
 # -- questions
 
 
-class _Shown(Record):
+class _Shown(Struct, frozen=True):
     """What a question showed when it was asked, where checking its call again made other values."""
 
     text: str = ""
@@ -203,7 +205,7 @@ async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
     if _written(asked) != _written(bare):
         return _Shown()
     args = {name: value for name, value in asked.call.args.items() if bare.call.args[name] != value}
-    form = {"text": asked.text, "args": args}
+    form: dict[str, Any] = {"text": asked.text, "args": args}
     await frame.write(Entry(slot.shown_values, "once", bare.call.name, form))
     return _Shown(**form)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace
+
 from ferrule.adapters.fields import calls_output
-from ferrule.record import replace
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox
 from ferrule.values.calls.context import Context

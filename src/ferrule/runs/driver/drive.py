@@ -12,6 +12,8 @@ from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from ferrule import events
 from ferrule.acts import (
     Act,
@@ -31,7 +33,6 @@ from ferrule.acts import (
 )
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
-from ferrule.record import MutableRecord
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.once import answer_once
@@ -227,7 +228,7 @@ async def _aforward(
 # -- driving a flow
 
 
-class _Failure(MutableRecord):
+class _Failure(Struct):
     """A failed model call, to raise in the flow.
 
     It is journalled only if the flow handles it: otherwise a resumed run calls the model again.

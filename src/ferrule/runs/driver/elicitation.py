@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.approval.asking import mcp_origin, tool_fingerprint
@@ -21,7 +24,6 @@ from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import MCPProtocolError
-from ferrule.record import MutableRecord, field, replace
 from ferrule.runs.decisions import register
 from ferrule.runs.driver.approval import decision_in_time, is_void, now
 from ferrule.runs.journal.entry import Entry
@@ -36,7 +38,7 @@ MOST_ROUNDS = 10
 """The maximum number of times that one call may return with questions."""
 
 
-class _Round(MutableRecord):
+class _Round(Struct):
     """The questions with which one execution of the call returned."""
 
     questions: dict[str, dict[str, Any]]

@@ -7,11 +7,12 @@ from functools import partial
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule import events
 from ferrule.concurrency import offload
 from ferrule.errors import BadRequestError, ConfigurationError, shown
 from ferrule.models.model import answer_of
-from ferrule.record import replace
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter

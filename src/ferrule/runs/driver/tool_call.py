@@ -13,12 +13,13 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_masked
 from ferrule.errors import ConfirmationRequired, RunError, ToolError
-from ferrule.record import Record
 from ferrule.runs.driver.inner_programs import close_frame
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ferrule.values.slot import Slot
 
 
-class PlacedCall(Record):
+class PlacedCall(Struct, frozen=True):
     """A checked call with its place in the run."""
 
     slot: Slot

@@ -15,9 +15,10 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
+
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
-from ferrule.record import MutableRecord, field
 from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.driver.tool_call import (
     PlacedCall,
@@ -46,7 +47,7 @@ _Live = tuple[int, PlacedCall]
 """A call to run, with its position in the batch."""
 
 
-class _Batch(MutableRecord):
+class _Batch(Struct):
     """The calls of one act, by what is left to do with each."""
 
     results: list[ToolResult | None]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from ferrule.record import MutableRecord
+from msgspec import Struct
+
 from ferrule.values.calls.call import digest_of_call
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
 
 
-class Entry(MutableRecord):
+class Entry(Struct):
     """One line of a journal: where in the program (`slot`) something was asked, and the answer."""
 
     slot: str

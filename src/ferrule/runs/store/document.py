@@ -7,6 +7,7 @@ raises when the run starts, not when it is resumed.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from contextlib import suppress
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import BaseModel
 
 from ferrule.approval.decisions import read_decision
@@ -22,7 +25,6 @@ from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
 from ferrule.forms import usage_form
 from ferrule.models.setting_names import check_saved
-from ferrule.record import MutableRecord, Record, fields_of
 from ferrule.runs.journal.encode import (
     PART_NAMES,
     PARTS,
@@ -257,7 +259,7 @@ def _form(value: Any) -> Any:
     if kind is History:
         return {_TAG: "history", **jsonable(value.format())}
     if kind is Limits:
-        return {_TAG: "limits", **fields_of(value)}
+        return {_TAG: "limits", **dataclasses.asdict(value)}
     if kind in PART_NAMES:
         return {_TAG: PART_NAMES[kind], **value.__dict__}
     if isinstance(value, Tool):
@@ -297,8 +299,8 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         return {**found, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
-    if isinstance(value, (Record, MutableRecord)):
-        return fields_of(value)
+    if isinstance(value, Struct):
+        return asdict(value)
     names: Mapping[str, Any] | None = getattr(
         cast("Any", type(value)),
         "__dataclass_fields__",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
-from ferrule.record import Record
 from ferrule.schema.lowering.grammar import ANY_VALUE
 from ferrule.schema.nodes import Schema, find_pointer, is_object, members
 
@@ -16,7 +17,7 @@ _PER_CHARACTER = 6
 """The most bytes that a character takes in JSON, as in `\\u0000`."""
 
 
-class Bounds(Record, kw_only=True):
+class Bounds(Struct, frozen=True, kw_only=True):
     """Limits that apply where a schema sets none of its own."""
 
     depth: int = 3

@@ -7,10 +7,12 @@ arguments go through `restored` before they are checked against the tool.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from msgspec import Struct
+
 from ferrule.errors import ConfigurationError, ToolCallError, shown
-from ferrule.record import Record, field
 from ferrule.schema.lowering.grammar import GrammarPass
 from ferrule.schema.lowering.limits import beyond_limits, nodes, within_request
 from ferrule.schema.lowering.rules import RULES, ProviderTarget, SchemaLoss, Target
@@ -45,7 +47,7 @@ __all__ = [
 TARGETS: tuple[ProviderTarget, ...] = get_args(ProviderTarget)
 
 
-class LoweredSchema(Record):
+class LoweredSchema(Struct, frozen=True, dict=True):
     """A schema in the form that one target accepts."""
 
     schema: Schema
@@ -56,13 +58,6 @@ class LoweredSchema(Record):
     """JSON pointers into `schema` to the properties in which null means "left out"."""
     pairs: frozenset[str] = frozenset()
     """JSON pointers into `schema` to the lists of `{"key": ..., "value": ...}` that stand for dictionaries."""
-    _validators: list[Validator] = field(
-        default_factory=list,
-        init=False,
-        compare=False,
-        repr=False,
-    )
-    """The validator of `schema`, after its first use."""
 
     @property
     def is_strict(self) -> bool:
@@ -79,6 +74,10 @@ class LoweredSchema(Record):
             if any(loss.breaking for loss in self.losses)
             else "rewritten"
         )
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self.schema, lenient=True)
 
     def restored(self, arguments: Any) -> Any:
         """Convert arguments written under `schema` to the original schema.
@@ -133,12 +132,10 @@ class LoweredSchema(Record):
         if len(possible) < 2:
             return possible[0] if possible else None
         try:
-            if not self._validators:
-                self._validators.append(Validator(self.schema, lenient=True))
-            plain = self._validators[0].plain(value)
+            plain = self._validator.plain(value)
             possible.sort(key=likely.__ne__)
             return next(
-                (i for i in possible if self._validators[0].accepts(f"{at}/anyOf/{i}", plain)),
+                (i for i in possible if self._validator.accepts(f"{at}/anyOf/{i}", plain)),
                 None,
             )
         except ValueError:  # too large to be checked
@@ -163,7 +160,7 @@ def _dictionary(items: list[Any]) -> Any:
 _PAIR = {"key", "value"}
 
 
-class LoweredTools(Record):
+class LoweredTools(Struct, frozen=True):
     """Declarations in the form that one target accepts."""
 
     tools: tuple[dict[str, Any], ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
-from ferrule.record import Record
 from ferrule.schema.words import LIMITS
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ ELSEWHERE = frozenset({"not", "if", "then", "else"})
 """Keywords for values of any type, which no target accepts."""
 
 
-class SchemaLoss(Record):
+class SchemaLoss(Struct, frozen=True):
     """A rule of a schema that its lowered form does not express."""
 
     path: str
@@ -74,7 +75,7 @@ class SchemaLoss(Record):
     admits more than the schema, so that an answer must be checked; otherwise it admits less."""
 
 
-class Rules(Record, kw_only=True):
+class Rules(Struct, frozen=True, kw_only=True):
     """The rules of one target for schemas."""
 
     strict: bool

@@ -9,9 +9,10 @@ from __future__ import annotations
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
 from ferrule.models.wires.payload import Json, mapping
-from ferrule.record import Record
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Response, Usage
 
@@ -25,7 +26,7 @@ _NO_PROSE = ("[[", "<", "Answer with ")
 """The starts of lines in a question that only name a field, or say how to answer."""
 
 
-class OfferedTool(Record):
+class OfferedTool(Struct, frozen=True):
     """A tool of a request."""
 
     name: str
@@ -34,7 +35,7 @@ class OfferedTool(Record):
     """A JSON Schema of an object."""
 
 
-class PastCall(Record):
+class PastCall(Struct, frozen=True):
     """A call made earlier in the conversation, with the text of its result."""
 
     name: str
@@ -42,7 +43,7 @@ class PastCall(Record):
     result: str
 
 
-class Task(Record):
+class Task(Struct, frozen=True):
     """The tools, calls and outputs of a request."""
 
     question: str

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from ferrule.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -18,14 +20,13 @@ from ferrule.errors import (
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.models.wires.payload import Json, mapping, text_of
 from ferrule.net.sse import event
-from ferrule.record import Record
 from ferrule.values.conversation.exchange import Delta, Request, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-class Received(Record):
+class Received(Struct, frozen=True):
     """A request as it reached the server."""
 
     request: Request

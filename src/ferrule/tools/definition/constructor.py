@@ -13,11 +13,12 @@ from threading import TIMEOUT_MAX
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeGuard, cast, get_args
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic_core import PydanticUndefined
 
 from ferrule.approval.policy import Rule
 from ferrule.errors import ToolDefinitionError, refuse_async, shown
-from ferrule.record import Record, field, replace
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
 from ferrule.tools.definition.inspect_function import (
     FunctionSpec,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _WORDS_FOR_CONFIRMATION = ("destructive", "host")
 
 
-class ToolDefinition(Record):
+class ToolDefinition(Struct, frozen=True):
     """The options of `Tool(...)`, checked."""
 
     func: Callable[..., Any] | None

@@ -7,8 +7,9 @@ import types
 import typing
 from typing import Any
 
+from msgspec import Struct
+
 from ferrule.errors import ConfigurationError, shown
-from ferrule.record import Record
 from ferrule.tools.definition.inspect_function import (
     bound_names,
     find_context,
@@ -21,7 +22,7 @@ if typing.TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 
-class ContextParameter(Record):
+class ContextParameter(Struct, frozen=True):
     """The parameter of a plain function that takes a `Context`."""
 
     name: str

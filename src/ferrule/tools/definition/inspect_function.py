@@ -18,11 +18,11 @@ import types
 import typing
 from typing import Any, cast
 
+from msgspec import Struct
 from pydantic_core import PydanticUndefined
 from typing_extensions import ReadOnly, get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.record import Record
 from ferrule.values.calls.context import Context
 from ferrule.values.content.late_model import is_field_info
 from ferrule.values.signatures.fields import has_text
@@ -39,7 +39,7 @@ _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
 
-class Parameter(Record):
+class Parameter(Struct, frozen=True):
     """One parameter that a model may fill."""
 
     name: str
@@ -51,7 +51,7 @@ class Parameter(Record):
     """Whether it is optional without a default (a key of an unpacked `TypedDict`)."""
 
 
-class FunctionSpec(Record):
+class FunctionSpec(Struct, frozen=True):
     """Name, documentation and parameters of a callable."""
 
     name: str

@@ -13,6 +13,7 @@ import typing
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
 from pydantic.errors import (
     PydanticInvalidForJsonSchema,
@@ -24,7 +25,6 @@ from typing_extensions import TypedDict
 
 from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import ToolDefinitionError
-from ferrule.record import Record
 from ferrule.schema.inline import Generator, inline_definitions, strip_titles
 from ferrule.schema.iterables import eager_type, validator_kinds
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
@@ -64,7 +64,7 @@ class Reread(list[Any]):
 _REREAD = AfterValidator(Reread)
 
 
-class Parameters(Record):
+class Parameters(Struct, frozen=True):
     """The parameters of a tool."""
 
     schema: Schema

@@ -10,7 +10,9 @@ import binascii
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from ferrule.record import Record, field
+from msgspec import Struct
+
+from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list, is_object
 from ferrule.tools.mcp_definition import as_plain
 from ferrule.values.content.parts import Audio, File, Image, Part, Text
@@ -21,14 +23,16 @@ _FILES = frozenset({"application/pdf"})
 _UNKNOWN = "application/octet-stream"
 
 
-class Block(Record):
+class Block(PartlyCompared, Struct, frozen=True):
     """One content block."""
+
+    _not_compared = frozenset({"reader"})
 
     raw: dict[str, Any]
     """The block as the server sent it, under the protocol's names."""
     part: Part | None
     """Its content: text, image, audio or file. None for a link, a damaged block and an unknown type."""
-    reader: Callable[[str], Any] | None = field(default=None, compare=False, repr=False)
+    reader: Callable[[str], Any] | None = None
 
     def __repr__(self) -> str:
         return f"Block({self.part!r})" if self.part is not None else f"Block({self._description()})"

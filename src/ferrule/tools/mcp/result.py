@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
-from ferrule.record import Record, field
+from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import Schema, is_object
 from ferrule.tools.mcp.blocks import Block, read_block
 from ferrule.tools.mcp.showing import ResultMode, ShowRules, abridged, shown_content
@@ -28,8 +30,11 @@ if TYPE_CHECKING:
     from ferrule.schema.explain import SchemaCheck
 
 
-class MCPResult(Record):
+class MCPResult(PartlyCompared, Struct, frozen=True):
     """The whole result of one call."""
+
+    _not_compared = frozenset({"output_schema", "result_type", "result_mode"})
+    _not_shown = _not_compared | {"content"}
 
     blocks: tuple[Block, ...]
     """Every content block, in the server's order."""
@@ -40,13 +45,13 @@ class MCPResult(Record):
     is_error: bool = False
     """Whether the tool reported an error."""
     meta: dict[str, Any] | None = None
-    content: Content = field(default="", repr=False)
+    content: Content = ""
     """The content for a model."""
     problems: tuple[str, ...] = ()
     """Why the structured value does not fit the output schema."""
-    output_schema: Schema | None = field(default=None, compare=False, repr=False)
-    result_type: Any = field(default=None, compare=False, repr=False)
-    result_mode: ResultMode = field(default="auto", compare=False, repr=False)
+    output_schema: Schema | None = None
+    result_type: Any = None
+    result_mode: ResultMode = "auto"
 
     @property
     def text(self) -> str:

@@ -9,8 +9,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from ferrule.encoding.mark import Mark
-from ferrule.record import Record
 from ferrule.schema.nodes import Schema, is_list, is_object
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _CHARACTERS_A_TOKEN = 4
 """An estimate for English JSON and common tokenisers, 10-20 % off."""
 
 
-class MCPFinding(Record):
+class MCPFinding(Struct, frozen=True):
     """Something suspicious about a tool or a text."""
 
     server: str | None

@@ -6,8 +6,9 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Literal, assert_never, get_args
 
+from msgspec import Struct
+
 from ferrule.encoding.encode import json_text
-from ferrule.record import Record
 from ferrule.schema.nodes import is_list, is_object
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.content.convert import content_of
@@ -26,7 +27,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_\r\n-]+={0,2}\s*")
 _UNREADABLE: Any = object()
 
 
-class ShowRules(Record, kw_only=True):
+class ShowRules(Struct, frozen=True, kw_only=True):
     """How to check results and show them to a model."""
 
     result_mode: ResultMode = "auto"

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
+
 from ferrule.approval.policy import Rule
 from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
-from ferrule.record import Record, field, replace
 from ferrule.settings import setting
 from ferrule.tools.mcp.names import usable_name
 from ferrule.tools.mcp.result import MCPResult, asks_for_input, read_result
@@ -62,7 +64,7 @@ class Caller(Protocol):
         ...
 
 
-class ConversionRules(Record, kw_only=True):
+class ConversionRules(Struct, frozen=True, kw_only=True):
     """How to convert the tools of a server."""
 
     trust: bool = False
@@ -85,11 +87,13 @@ class ConversionRules(Record, kw_only=True):
     show: ShowRules = field(default_factory=ShowRules)
 
 
-class RemoteCall(Record):
+class RemoteCall(Struct, frozen=True):
     """The function of a server's tool.
 
     It takes checked arguments, and returns a `ToolResult` with the whole result.
     """
+
+    _not_compared = _not_shown = frozenset({"home"})
 
     caller: Any
     definition: MCPDefinition
@@ -104,7 +108,7 @@ class RemoteCall(Record):
     on_input: OnInput | None = None
     note: str = ""
     """Text at the start of a confirmation question."""
-    home: Any = field(default=None, compare=False, repr=False)
+    home: Any = None
     """The event loop to which a bare SDK session is bound."""
 
     @property
@@ -180,10 +184,9 @@ class RemoteCall(Record):
             may_have_run=False,
         )
 
-    def __getstate__(self) -> list[Any]:
-        return [
-            None if name == "home" else getattr(self, name) for name in type(self).__record_fields__
-        ]
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all fields but the event loop, which belongs to this process."""
+        return type(self), astuple(replace(self, home=None))
 
 
 def _fence(content: Content, source: str) -> Content:
@@ -320,8 +323,8 @@ def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> di
 
 def rules_from(options: dict[str, Any]) -> ConversionRules:
     """Make rules from the keywords of `ConversionRules` and `ShowRules`."""
-    of_conversion = ConversionRules.__record_fields__
-    of_showing = ShowRules.__record_fields__
+    of_conversion = ConversionRules.__struct_fields__
+    of_showing = ShowRules.__struct_fields__
     unknown = [name for name in options if name not in of_conversion and name not in of_showing]
     if unknown:
         names = ", ".join(f"`{name}`" for name in sorted(unknown))

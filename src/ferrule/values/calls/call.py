@@ -7,6 +7,8 @@ from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
 import pydantic
+from msgspec import Struct
+from msgspec.structs import astuple, replace
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import core_schema
 
@@ -19,7 +21,7 @@ from ferrule.errors import (
     ToolRetry,
     UnknownToolError,
 )
-from ferrule.record import MutableRecord, Record, field, fields_of, maker
+from ferrule.record import PartlyCompared
 from ferrule.text_calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.content.convert import render
@@ -257,12 +259,14 @@ def call_at(entry: Any, index: int) -> ToolCall:
     return entry if isinstance(entry, ToolCall) else ToolCall.unchecked(**fields_at(entry, index))
 
 
-class ToolResult(Record):
+class ToolResult(PartlyCompared, Struct, frozen=True):
     """The result of one call: `content` is what the model sees, `value` what the function returned (None in a loaded run).
 
     With `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an
     unknown tool, bad arguments, `ToolRetry`.
     """
+
+    _not_compared = _not_shown = frozenset({"value", "error", "repairs"})
 
     name: str
     """The tool's name, as the call gave it."""
@@ -273,29 +277,24 @@ class ToolResult(Record):
     """The tool failed, or did not run."""
     is_fault: bool = False
     """The call itself was wrong (no such tool, bad arguments, `ToolRetry`)."""
-    value: Any = field(default=None, compare=False, repr=False)
+    value: Any = None
     """The function's value. Not journalled: None after a replay."""
-    error: BaseException | None = field(default=None, compare=False, repr=False)
+    error: BaseException | None = None
     """The function's exception. Its traceback is dropped after the observers have seen it. Not journalled: None after a replay."""
     change: Mapping[str, Any] | None = None
     """How the call changed the tools of its run, as JSON (`tools/execution/tool_changes.py`), or None. Journalled."""
-    repairs: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    repairs: tuple[str, ...] = ()
     """Names of the repairs that the call needed: of its text, then of its arguments."""
 
-    def __getstate__(self) -> list[Any]:
-        """The pickled fields: all except `value` and `error`, which may hold anything."""
-        return [
-            None if name in {"value", "error"} else found for name, found in fields_of(self).items()
-        ]
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle all fields but `value` and `error`, which may hold anything."""
+        return type(self), astuple(replace(self, value=None, error=None))
 
     def __copy__(self) -> Self:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # frozen, and the function's value may not be copyable
-
-
-make_result = maker(ToolResult)
 
 
 def to_result(call: ToolCall, value: Any) -> ToolResult:
@@ -314,8 +313,7 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
             msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
             return failure(call, TypeError(msg), is_raised=True)
     content = value if type(value) is str else render(value)
-    # By position: keywords take a fifth more.
-    return make_result(call.name, content, call.id, False, False, value, None, None, call.repairs)
+    return ToolResult(call.name, content, call.id, False, False, value, None, None, call.repairs)
 
 
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:
@@ -377,7 +375,7 @@ class ToolSpec(Protocol):
         ...
 
 
-class CheckedArguments(MutableRecord):
+class CheckedArguments(Struct):
     """Arguments that passed their tool's check."""
 
     positional: tuple[Any, ...]
@@ -398,7 +396,7 @@ class CheckedArguments(MutableRecord):
         }
 
 
-class CheckedCall(MutableRecord):
+class CheckedCall(Struct):
     """A call that may run: its tool was found and its arguments fit."""
 
     call: ToolCall

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import field
+
 from ferrule.encoding.encode import is_masked
-from ferrule.record import field
+from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list, is_object
 from ferrule.values.calls.call import CheckedArguments
 
@@ -18,14 +20,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-class Coerced(CheckedArguments):
+class Coerced(PartlyCompared, CheckedArguments):
     """Arguments whose values differ from their JSON form."""
 
-    given: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    _not_compared = _not_shown = frozenset({"given", "values", "names"})
+
+    given: dict[str, Any] = field(default_factory=dict[str, Any])
     """The given arguments, repaired, by parameter name."""
-    values: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
     """The coerced values by parameter name, positional-only ones too."""
-    names: Mapping[str, str] | None = field(default=None, compare=False, repr=False)
+    names: Mapping[str, str] | None = None
     """Each name that a call may use, with its parameter; None if there are no aliases."""
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ferrule.errors import ConfigurationError, shown
-from ferrule.record import Record, replace
 from ferrule.values.content.convert import render
 from ferrule.values.content.parts import Text
 from ferrule.values.conversation.message import Message, shorten
@@ -27,7 +29,7 @@ _PER_MEDIA = 1_000
 """Tokens of an image. Providers count between 85 and 4,800, by size and model (their pages, November 2026)."""
 
 
-class Compact(Record):
+class Compact(Struct, frozen=True):
     """When and how to shorten a conversation: `ReAct(..., compact=Compact(100_000, "summarize"))`.
 
     Older steps and turns of the conversation go first. See
@@ -179,7 +181,7 @@ def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep:
     )
 
 
-class Cut(Record):
+class Cut(Struct, frozen=True):
     """How much to leave out of a sequence of units, from the oldest on."""
 
     dropped: int

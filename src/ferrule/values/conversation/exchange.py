@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from ferrule.encoding.encode import from_json, json_bytes, sha256
-from ferrule.record import MutableRecord, Record, field
-from ferrule.values.conversation.message import Message, Messages, make_message
+from ferrule.record import PartlyCompared
+from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
@@ -17,8 +21,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Usage(Record):
+class Usage(PartlyCompared, Struct, frozen=True):
     """Tokens of one or more model calls, and their `cost` in US dollars (None if unknown). Usages can be added with `+`."""
+
+    _not_compared = _not_shown = frozenset({"by_model"})
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -32,11 +38,7 @@ class Usage(Record):
     """The part of `input_tokens` that the provider wrote to its prompt cache."""
     cost: float | None = None
     """The cost of a run's calls in US dollars; None if the cost of any call is unknown. A single answer has `Response.cost`."""
-    by_model: Mapping[str, Usage] = field(
-        default_factory=dict[str, "Usage"],
-        compare=False,
-        repr=False,
-    )
+    by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"])
     """The usage of each model in a run, by `Response.model`; under an empty name for answers without one."""
 
     @property
@@ -73,7 +75,7 @@ Calls = Literal["native", "prompted", "constrained"]
 """How a model calls tools: by declarations, in the text of its answer, or by declarations with calls that are valid by construction."""
 
 
-class Capabilities(Record):
+class Capabilities(Struct, frozen=True):
     """The features that a model is known to support. Programs choose the form of their requests by them."""
 
     native_tools: bool = True
@@ -91,7 +93,7 @@ class Capabilities(Record):
     """Can constrain its answer to a valid call of a declared tool."""
 
 
-class Shape(Record):
+class Shape(Struct, frozen=True):
     """The required form of an answer's text."""
 
     kind: Literal["json_object", "json_schema", "call"]
@@ -162,8 +164,10 @@ class AnswerForm(Protocol):
         ...
 
 
-class Request(MutableRecord):
+class Request(PartlyCompared, Struct):
     """One request to a model. Treat it as immutable: `following` returns the next one of the conversation."""
+
+    _not_compared = _not_shown = frozenset({"form"})
 
     messages: Messages
     tools: Declarations = NO_TOOLS
@@ -174,9 +178,8 @@ class Request(MutableRecord):
     shape: Shape | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """`temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and any other parameter of the provider."""
-    form: AnswerForm | None = field(default=None, repr=False, compare=False)
+    form: AnswerForm | None = None
     """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
-    _fixed: str | None = field(default=None, init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:
 
@@ -199,36 +202,22 @@ class Request(MutableRecord):
             )  # the act refuses others
 
     def following(self, messages: Messages) -> Request:
-        """A copy with other messages, which keeps the digest of the rest."""
-        following = Request(
-            messages,
-            self.tools,
-            self.tool_choice,
-            self.parallel,
-            self.shape,
-            self.settings,
-            self.form,
-        )
-        following._fixed = self._fixed
-        return following
+        """A copy with other messages."""
+        return replace(self, messages=messages)
 
     @property
     def digest(self) -> str:
         """A hexadecimal digest of the whole request. Its cost does not grow with the conversation."""
-        if self._fixed is None:  # all but the messages: nothing of it changes from step to step
-            rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-            fixed = self.tools.kept(sha256, lambda: sha256(self.tools.json)).copy()
-            fixed.update(json_bytes(rest))
-            self._fixed = fixed.hexdigest()[:12]
-        return f"{self.messages.digest.hex()[:20]:0>20}{self._fixed}"
+        rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
+        fixed = self.tools.kept(sha256, lambda: sha256(self.tools.json)).copy()
+        fixed.update(json_bytes(rest))
+        return f"{self.messages.digest.hex()[:20]:0>20}{fixed.hexdigest()[:12]}"
 
 
-class Undecoded(bytes):
-    """A provider's answer as JSON, not decoded: few programs read it, and its objects would stay in memory with the conversation."""
+class Response(PartlyCompared, Struct, frozen=True, dict=True):
+    """One answer of a model, in the same form for all providers."""
 
-
-class Response(Record):
-    """One answer of a model, in the same form for all providers. `cost` is in US dollars; None if it is unknown."""
+    _not_compared = _not_shown = frozenset({"body", "answered_by"})
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -242,16 +231,25 @@ class Response(Record):
     """In US dollars: as the provider reports it, otherwise computed from the setting `prices`; None if unknown."""
     extra: Mapping[str, Any] | None = None
     """Data that the provider needs back unchanged in the next request."""
-    raw: Any = field(default=None, compare=False, repr=False)
-    """The provider's own answer; JSON is decoded when this is first read. Not journalled."""
+    body: Any = None
+    """The provider's own answer: its JSON as bytes, or another object. `raw` decodes it. Not journalled."""
     others: tuple[Response, ...] = ()
     """The other answers to a request for several (`n`)."""
-    answered_by: str | None = field(default=None, compare=False, repr=False)
+    answered_by: str | None = None
     """The `name` of the model that answered, where several were asked (`FallbackLM`). Not journalled."""
+
+    @cached_property
+    def raw(self) -> Any:
+        """The provider's own answer, decoded.
+
+        Decoded at the first read: few programs read it, and its objects would stay in memory with
+        the conversation.
+        """
+        return from_json(self.body) if isinstance(self.body, bytes) else self.body
 
     def message(self) -> Message:
         """The answer as an assistant message."""
-        return make_message(
+        return Message(
             "assistant",
             self.text or "",
             self.tool_calls,
@@ -270,30 +268,7 @@ class Response(Record):
             yield Delta(call=CallPiece(index, call.id or "", call.name, call.arguments_text))
 
 
-class _Raw:
-    """The descriptor of `Response.raw`, which decodes JSON on first access."""
-
-    def __init__(self, slot: Any) -> None:
-        self.slot = slot
-        """The slot's own descriptor, which sets the value in a new response."""
-
-    def __get__(self, response: Response | None, owner: type[Response]) -> Any:
-        if response is None:
-            return self
-        found = self.slot.__get__(response)
-        if type(found) is Undecoded:
-            found = vars(found).setdefault("decoded", from_json(found))  # the same for all threads
-            self.slot.__set__(response, found)
-        return found
-
-    def __set__(self, response: Response, value: Any) -> None:
-        self.slot.__set__(response, value)
-
-
-Response.raw = _Raw(Response.raw)
-
-
-class CallPiece(Record):
+class CallPiece(Struct, frozen=True):
     """A piece of a streamed tool call."""
 
     index: int
@@ -306,7 +281,7 @@ class CallPiece(Record):
     """The next piece of the arguments' JSON text."""
 
 
-class Delta(Record):
+class Delta(Struct, frozen=True):
     """A piece of a streamed answer. A stream is any number of these, then one `Response` with the whole answer."""
 
     text: str = ""

@@ -12,12 +12,12 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+from msgspec.structs import replace
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import InputError, ToolCallError, shown
-from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.convert import content_text, marked_parts, read_content, read_marked
 from ferrule.values.content.parts import Part

@@ -7,12 +7,15 @@ conversation is chained over them. A *wire* is the API format of a provider.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 from ferrule.encoding import encode
 from ferrule.encoding.encode import json_bytes, sha256
 from ferrule.encoding.pattern import pattern
-from ferrule.record import Log, Record, field, maker
+from ferrule.values.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +32,7 @@ _SAFE = pattern(r"[a-zA-Z0-9_-]+")
 _ODD = pattern(r"[^a-zA-Z0-9_-]")
 
 
-class Message(Record):
+class Message(Struct, frozen=True, dict=True):
     """One message of a conversation."""
 
     role: Role
@@ -46,20 +49,18 @@ class Message(Record):
     """The model's reasoning before its answer, if the provider returns it."""
     extra: Mapping[str, Any] | None = None
     """Data that a provider needs back unchanged (such as signed reasoning blocks), keyed by provider."""
-    _rendered: dict[str, bytes] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @cached_property
+    def _forms(self) -> dict[str, bytes]:
+        """The message in the form of each wire that has rendered it."""
+        return {}
 
     def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
         """The message in one wire's form. `render` makes it once."""
-        forms = self._rendered
-        if (
-            forms is None
-        ):  # made late: a run in memory, with a model in this process, renders no messages
-            forms = dict[str, bytes]()
-            object.__setattr__(self, "_rendered", forms)
-        found = forms.get(wire)
-        if found is None:
-            found = forms[wire] = render(self)
-        return found
+        form = self._forms.get(wire)
+        if form is None:
+            form = self._forms[wire] = render(self)
+        return form
 
     @property
     def json(self) -> bytes:
@@ -76,19 +77,16 @@ class Message(Record):
         return content_text(self.content)
 
 
-make_message = maker(Message)
-
-
 def tool_message(result: ToolResult) -> Message:
     """The message that returns a result to the model."""
-    return make_message(
+    return Message(
         "tool",
         result.content,
         (),
         result.call_id,
         result.name,
         result.is_error,
-    )  # by position: keywords take a fifth more
+    )
 
 
 def shorten(content: Content, limit: int) -> Content:

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from ferrule.record import replace
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

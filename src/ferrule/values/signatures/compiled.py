@@ -9,9 +9,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
+from msgspec.structs import replace
+
 from ferrule.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
 from ferrule.errors import InputError, SignatureError, nearest
-from ferrule.record import replace
 from ferrule.schema.iterables import read_iterators
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.signatures.fields import (

@@ -20,12 +20,13 @@ from typing import (
     get_origin,
 )
 
+from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticUndefined
 
 from ferrule.encoding.encode import fits, is_plain
 from ferrule.errors import SignatureError, shown
-from ferrule.record import Record, field, replace
 from ferrule.schema.iterables import eager_type, eager_validators
 from ferrule.values.content.late_model import is_field_info
 from ferrule.values.content.type import Type
@@ -105,7 +106,7 @@ def _declared(
     )
 
 
-class SignatureField(Record):
+class SignatureField(Struct, frozen=True):
     """A field of a signature. `info` makes pydantic's `FieldInfo` from it; pydantic's module is slow to load."""
 
     annotation: Any

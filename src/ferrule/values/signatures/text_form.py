@@ -18,8 +18,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NoReturn, Union
 
+from msgspec.structs import replace
+
 from ferrule.errors import SignatureError, shown
-from ferrule.record import replace
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.fields import SignatureField, copy_field, declare
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ferrule import BaseLM, Limits, Predict, Response
-from ferrule.record import fields_of
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "agents" / "limits.md"
 
@@ -25,7 +25,7 @@ def test_no_link_of_the_page_is_broken(links) -> None:
 
 def test_every_limit_stands_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert [name for name in fields_of(Limits()) if f"| `{name}` |" not in page] == []
+    assert [name for name in asdict(Limits()) if f"| `{name}` |" not in page] == []
 
 
 class Hung(BaseLM):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ferrule.errors import (
     AuthenticationError,
@@ -25,7 +26,6 @@ from ferrule.errors import (
 from ferrule.models.providers import PROVIDERS, address, choose
 from ferrule.models.wires import payload
 from ferrule.models.wires.openai_responses import headers, path, read, render
-from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage

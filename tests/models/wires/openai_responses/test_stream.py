@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ferrule.errors import (
     ContextOverflowError,
@@ -19,7 +20,6 @@ from ferrule.errors import (
 )
 from ferrule.models.wires.openai_responses import read
 from ferrule.models.wires.openai_responses.stream import Assembly
-from ferrule.record import replace
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response, Usage
 

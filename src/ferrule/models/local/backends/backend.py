@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from msgspec import Struct
+
 from ferrule.errors import ConfigurationError, shown
-from ferrule.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ _IGNORED = frozenset({"parallel_tool_calls", "user", "metadata", "store"})
 """Settings that do not affect how a text is generated."""
 
 
-class Sampling(Record):
+class Sampling(Struct, frozen=True):
     """How the tokens of one answer are chosen. None leaves a value to the model's own default."""
 
     max_tokens: int | None = None
@@ -46,8 +47,8 @@ class Sampling(Record):
             own = _SYNONYMS.get(name, name)
             if value is None or own in _IGNORED:
                 continue
-            if own not in cls.__record_fields__:
-                names = ", ".join(f"`{each}`" for each in cls.__record_fields__)
+            if own not in cls.__struct_fields__:
+                names = ", ".join(f"`{each}`" for each in cls.__struct_fields__)
                 raise ConfigurationError(f"A local model has no setting `{name}`. It has {names}.")
             known[own] = value
         if "stop" in known:

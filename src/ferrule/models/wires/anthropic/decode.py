@@ -85,7 +85,7 @@ def read(payload: Json | bytes) -> Response:
         usage=_usage(mapping(body.get("usage"))),
         model=text_of(body.get("model")),
         extra=blocks.extra,
-        raw=raw,
+        body=raw,
     )
 
 

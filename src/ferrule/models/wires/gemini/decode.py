@@ -83,7 +83,7 @@ def read(payload: Json | bytes) -> Response:
         usage=_usage(mapping(body.get("usageMetadata"))),
         model=text_of(body.get("modelVersion")),
         extra=turn.extra,
-        raw=raw,
+        body=raw,
     )
 
 

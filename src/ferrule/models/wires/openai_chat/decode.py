@@ -71,7 +71,7 @@ def read(payload: Json | bytes) -> Response:
         model=text_of(body.get("model")),
         cost=cost_of(usage),
         extra=_extra(message),
-        raw=raw,
+        body=raw,
     )
 
 

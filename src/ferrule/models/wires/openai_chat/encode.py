@@ -11,11 +11,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.encoding.encode import json_bytes
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_chat.decode import WIRE
 from ferrule.models.wires.payload import Json, openai_function, placeholder, refuse_settings
-from ferrule.record import replace
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ def read(payload: Json | bytes) -> Response:
         model=text_of(body.get("model")),
         cost=cost_of(usage),
         extra=extra_of(items, is_stored=body.get("store") is True),
-        raw=raw,
+        body=raw,
     )
 
 
