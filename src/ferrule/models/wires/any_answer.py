@@ -33,7 +33,7 @@ def response_of(answer: Any) -> Response:
     if isinstance(answer, Response):
         return answer
     if isinstance(answer, str):
-        return Response(answer, raw=answer)
+        return Response(answer, body=answer)
     body = body_of(answer)
     if not body:
         raise MissingContentError(f"this is not a model's answer: {shown(answer)}", raw=answer)
