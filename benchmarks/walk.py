@@ -1,8 +1,11 @@
-"""Counts the files of ferrule that one call passes through: `python walk.py` prints one JSON line; with `--list`, the files come first.
+"""Counts the files of ferrule that one call passes through.
 
-Three calls are traced: a native `ReAct` run with one tool call over HTTP, a direct call of an MCP
-tool over stdio, and the same call with `ToolCall.execute`. Model and server run in other processes.
-Each call is made many times before, so that imports, connections and the first instances of a
+`python walk.py` prints one JSON line; with `--list`, the files come first.
+
+Four calls are traced: a native `ReAct` run with one tool call over HTTP; a person's decision, from
+the resume of the run that waits for it in a `SQLiteStore` to the tool's function; a direct call of
+an MCP tool over stdio, and the same call with `ToolCall.execute`. Model and server run in other
+processes; the decision comes through another connection to the store. Each call is made many times before, so that imports, connections and the first instances of a
 record do not count. `files` counts the files of ferrule in which a function was called; `changes`
 counts how often the next call on a thread was in another file. Threads that ferrule starts for the
 call are included.
@@ -14,17 +17,21 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import ferrule
-from ferrule import LM, MCPServer, ReAct, ToolCall
+from ferrule import LM, MCPServer, ReAct, Run, ScriptedLM, SQLiteStore, Tool, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+
+    from ferrule import Request
 
 PACKAGE = f"{Path(ferrule.__file__).parent}/"
 MODEL = """
@@ -53,7 +60,10 @@ ferrule.serve([add])
 
 
 class Walk:
-    """A profiler of all threads that start after it; records the calls of ferrule's functions by thread."""
+    """A profiler of all threads that start after it.
+
+    Records the calls of ferrule's functions by thread.
+    """
 
     def __init__(self) -> None:
         self._is_on = False
@@ -68,14 +78,27 @@ class Walk:
                 frame.f_code.co_filename.removeprefix(PACKAGE),
             )
 
-    def of(self, name: str, call: Callable[[], object]) -> dict[str, int]:
-        """Make the call forty times, and trace the last one."""
+    def stop(self) -> None:
+        """End the trace, inside the traced call."""
+        self._is_on = False
+
+    def of(
+        self,
+        name: str,
+        call: Callable[..., object],
+        prepare: Callable[[], tuple[object, ...]] = tuple,
+    ) -> dict[str, int]:
+        """Make the call forty times, and trace the last one.
+
+        `prepare` makes its arguments, without being traced.
+        """
         for _ in range(39):
-            call()
+            call(*prepare())
+        args = prepare()
         self._files.clear()
         self._is_on = True
-        call()
-        self._is_on = False
+        call(*args)
+        self.stop()
         threads = [*self._files.values()]
         files = sorted({file for thread in threads for file in thread})
         if "--list" in sys.argv:
@@ -108,6 +131,33 @@ def native_run(walk: Walk) -> dict[str, dict[str, int]]:
     return {"native run": found}
 
 
+def decision(walk: Walk) -> dict[str, dict[str, int]]:
+    def pay(euros: int) -> str:
+        """Pay."""
+        walk.stop()
+        return f"paid {euros}"
+
+    def answer(request: Request) -> object:
+        if len(request.messages) > 2:  # noqa: PLR2004
+            return {"name": "finish", "args": {"answer": "done"}}
+        return {"name": "pay", "args": {"euros": 3}}
+
+    tool = Tool(pay, require_confirmation=True)
+    agent = ReAct("question -> answer", [tool], native=True, lm=ScriptedLM(by=answer))
+    with TemporaryDirectory() as folder, closing(SQLiteStore(f"{folder}/runs.db")) as store:
+        with closing(SQLiteStore(f"{folder}/runs.db")) as other:
+
+            def waiting() -> tuple[Run]:
+                run = agent.start(question="?", store=store)
+                other.decide(run.id, run.pending[0].approve())
+                return (run,)
+
+            def resume(run: Run) -> None:
+                assert run.resume().status == "done"
+
+            return {"decision to tool": walk.of("decision to tool", resume, waiting)}
+
+
 def mcp_calls(walk: Walk) -> dict[str, dict[str, int]]:
     args = {"a": 1, "b": 2}
     with MCPServer.stdio(sys.executable, ["-c", SERVER], name="walk") as tools:
@@ -121,4 +171,7 @@ def mcp_calls(walk: Walk) -> dict[str, dict[str, int]]:
 
 if __name__ == "__main__":
     profiler = Walk()
-    print(json.dumps({**native_run(profiler), **(mcp_calls(profiler) if find_spec("mcp") else {})}))
+    found = {**native_run(profiler), **decision(profiler)}
+    if find_spec("mcp"):
+        found |= mcp_calls(profiler)
+    print(json.dumps(found))
