@@ -21,6 +21,7 @@ from ferrule.settings import Scope, entered, scope
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
 from ferrule.values.outcome import Trajectory
+from ferrule.values.slot import programs_in
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 
@@ -37,16 +38,18 @@ if TYPE_CHECKING:
 
 
 class Run(Displayed, RunState, Typed[S]):
-    """One run of a program, as a value: it can wait for a person, be stored, and be resumed. Made by `program.start(...)`.
+    """One run of a program, as a value: it can wait for a person, be stored, and be resumed.
 
-    `status` is `running`, `waiting` (see `pending`), `done`, `failed` (see `error`) or `cancelled`.
+    Made by `program.start(...)`. `status` is `running`, `waiting` (see `pending`), `done`, `failed`
+    (see `error`) or `cancelled`.
     """
-
-    __slots__ = ()
 
     @property
     def prediction(self) -> Prediction[S]:
-        """The program's result. Raises the run's error if it failed, `ConfirmationRequired` if it waits."""
+        """The program's result.
+
+        Raises the run's error if it failed, `ConfirmationRequired` if it waits.
+        """
         self._ensure_outcome()
         if self.status == "done":
             return self.outcome
@@ -61,15 +64,21 @@ class Run(Displayed, RunState, Typed[S]):
     def trajectory(self) -> Trajectory:
         """The program's steps so far."""
         self._ensure_outcome()
-        found = getattr(self.outcome, "trajectory", None)
-        return found if isinstance(found, Trajectory) else Trajectory(self.steps)
+        trajectory = getattr(self.outcome, "trajectory", None)
+        return trajectory if isinstance(trajectory, Trajectory) else Trajectory(self.steps)
 
     @property
     def messages(self) -> Messages:
-        """The conversation so far. In an unfinished run: the program's own latest request in this process, not that of a program inside."""
+        """The conversation so far.
+
+        In an unfinished run: the program's own latest request in this process, not that of a
+        program inside.
+        """
         self._ensure_outcome()
-        found = getattr(self.outcome, "messages", None)
-        return found if isinstance(found, Messages) else self.latest_messages or Messages()
+        messages = getattr(self.outcome, "messages", None)
+        if isinstance(messages, Messages):
+            return messages
+        return self.latest_messages or Messages()
 
     @property
     def usage(self) -> Usage:
@@ -78,56 +87,48 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def cost(self) -> float | None:
-        """The cost of the models' answers so far, in US dollars; None if the cost of any of them is unknown."""
+        """The cost of the models' answers so far, in US dollars; None if any of it is unknown."""
         return self.usage.cost
 
     def events(self, *, after: str = "") -> list[Event]:
-        """The run's events, rebuilt from its journal: those after the last event with the path `after`, or all if no event has it.
+        """The run's events, rebuilt from its journal, for clients that reconnect.
 
-        For clients that reconnect to a run loaded from a store: see docs/reference/events.md.
+        Those after the last event with the path `after`, or all if no event has it. See
+        docs/reference/events.md.
         """
         from ferrule.events import QuestionAsked, RunFinished
         from ferrule.runs.journal.recall import recalled_events
         from ferrule.runs.observers import started
-        from ferrule.values.slot import programs_in
 
-        told: list[Event] = [
+        run_events: list[Event] = [
             started(self.program, self.args, self.inputs),
             *recalled_events([*self.journal.entries]),
         ]
-        told += [
-            QuestionAsked(
-                each,
-                path=each.path.removesuffix("/"),
-                depth=len(programs_in(each.path)),
-            )
-            for each in self.pending
-        ]
+        for question in self.pending:
+            path, depth = question.path.removesuffix("/"), len(programs_in(question.path))
+            run_events.append(QuestionAsked(question, path=path, depth=depth))
         if self.status != "running":
             prediction = self.prediction if self.status == "done" else None
-            told.append(RunFinished(prediction, self.error, self.status))
-        for number, event in enumerate(told):
+            run_events.append(RunFinished(prediction, self.error, self.status))
+        first = 0
+        for number, event in enumerate(run_events):
             event.run_id, event.root_id, event.number = self.id, self.id, number
-        first = max(
-            (k + 1 for k, event in enumerate(told) if after and event.path == after),
-            default=0,
-        )
-        return told[first:]
+            if after and event.path == after:
+                first = number + 1
+        return run_events[first:]
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
         first = self.pending[0]
-        known = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
-        inputs = {
-            name: value for name, value in self.inputs.items() if name in known
-        }  # without options of the call, such as `lm`
-        so_far = {"trajectory": self.trajectory, "input_args": inputs}
+        fields = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
+        # Without options of the call, such as `lm`.
+        inputs = {name: value for name, value in self.inputs.items() if name in fields}
         return ConfirmationRequired(
             first.text,
             confirmation_id=first.id,
             tool_call=first.call,
             run=self,
-            context=so_far,
+            context={"trajectory": self.trajectory, "input_args": inputs},
         )
 
     def answer(self, decision: Decision) -> None:
@@ -142,7 +143,10 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def grants(self) -> dict[str, Grant]:
-        """The valid grants (see `Grant`), by the id of the question that each was given with; `calls` is how many calls remain."""
+        """The valid grants (see `Grant`), by the id of the question that each was given with.
+
+        `calls` is how many calls remain.
+        """
         from ferrule.runs.decisions import open_grants
 
         return open_grants(self)
@@ -157,10 +161,10 @@ class Run(Displayed, RunState, Typed[S]):
         revoke_grant(self, grant_id, by=by)
 
     def resume(self, *, deps: Any = None) -> Self:
-        """Continue the run: replay the journal, then go on live. Returns this run, which may wait again.
+        """Continue the run: replay the journal, then go on live.
 
-        `deps` replace those of the run. Raises `ConfigurationError`, before executing anything, if
-        a tool needs `deps` and there are none.
+        Returns this run, which may wait again. `deps` replace those of the run. Raises
+        `ConfigurationError`, before executing anything, if a tool needs `deps` and there are none.
         """
         self.goes_on(resumed=True, deps=deps)
         execute(self)
@@ -173,10 +177,12 @@ class Run(Displayed, RunState, Typed[S]):
         return self
 
     # -- stores and JSON
-    # -------------------------------------------------------------------------------------
 
     def keep(self, store: Store) -> None:
-        """Keep this run in a store, starting with its next execution. Called by `program.start(store=...)`."""
+        """Keep this run in a store, starting with its next execution.
+
+        Called by `program.start(store=...)`.
+        """
         from ferrule.runs.store.stored_run import StoredRun
 
         check_store(store)
@@ -184,23 +190,48 @@ class Run(Displayed, RunState, Typed[S]):
 
     @classmethod
     def load(
-        cls, store: Store, run_id: str, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None,
-    ) -> Self:  # fmt: skip
-        """Load a run from a store, in any process; `resume()` continues it. Nothing is executed here.
+        cls,
+        store: Store,
+        run_id: str,
+        program: Program,
+        *,
+        tools: Iterable[Any] = (),
+        migrate: bool = False,
+        deps: Any = None,
+    ) -> Self:
+        """Load a run from a store, in any process; `resume()` continues it.
 
-        `program` may be a newer version of the program that started the run. A program of another
-        class, or one that no longer takes the inputs, raises `ReplayMismatchError`; `migrate=True`
-        loads the run anyway. If the program then takes other steps than the journal has, the run
-        fails with `ReplayMismatchError`. `tools` are the tools that the run got as inputs or
-        loaded. Raises `StoreError` if there is no such run.
+        Nothing is executed here. If the program then takes other steps than the journal has, the
+        run fails with `ReplayMismatchError`.
+
+        Args:
+            store: The store that has the run.
+            run_id: The run's id.
+            program: The program that started the run, or a newer version of it.
+            tools: The tools that the run got as inputs or loaded.
+            migrate: Load the run even if the program is of another class, or no longer takes the
+                inputs.
+            deps: The value that tools find in `Context.deps`.
+
+        Raises:
+            ReplayMismatchError: The program is another one, and `migrate` is false.
+            StoreError: There is no such run.
+
         """
         check_store(store)
         return cls._of(store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps)
 
     @classmethod
     def _of(
-        cls, stored: Stored, store: Store, program: Program, *, tools: Iterable[Any] = (), migrate: bool = False, deps: Any = None,
-    ) -> Self:  # fmt: skip
+        cls,
+        stored: Stored,
+        store: Store,
+        program: Program,
+        *,
+        tools: Iterable[Any] = (),
+        migrate: bool = False,
+        deps: Any = None,
+    ) -> Self:
         from ferrule.runs.store.listing import decisions_of, head_of
         from ferrule.runs.store.stored_run import StoredRun
 
@@ -209,37 +240,49 @@ class Run(Displayed, RunState, Typed[S]):
         if stored.status != "waiting":  # questions from before it resumed are outdated
             head["questions"] = []
         run = cls._from_head(head, stored.entries, program, tools, migrate=migrate, deps=deps)
-        revoked = {key: each for key, each in run.answers.items() if each.kind == "revoke"}
-        decided = decisions_of(stored)
-        run.answers = {**revoked, **{each.question_id: each for each in decided}}
-        known = {each.question_id for each in run.decisions}
-        run.decisions += [each for each in decided if each.question_id not in known]
+        # The decisions that the run has not used are in rows of their own; its head has only
+        # revocations, which no question uses.
+        run.answers = {
+            key: decision for key, decision in run.answers.items() if decision.kind == "revoke"
+        }
+        counted = {decision.question_id for decision in run.decisions}
+        for decision in decisions_of(stored):
+            run.answers[decision.question_id] = decision
+            if decision.question_id not in counted:
+                run.decisions.append(decision)
         run.persistence = StoredRun(store, run, is_new=False)
         return run
 
     @staticmethod
     def list(
-        store: Store, *, status: str | None = None, program: str | None = None, limit: int | None = 100,
+        store: Store,
+        *,
+        status: str | None = None,
+        program: str | None = None,
+        limit: int | None = 100,
         before: tuple[float, str] | None = None,
-    ) -> builtins.list[Summary]:  # fmt: skip
-        """The runs of a store, most recently changed first: ids, status, pending questions, tokens and cost. See `Store.list`."""
+    ) -> builtins.list[Summary]:
+        """The runs of a store, most recently changed first. See `Store.list`.
+
+        Each with its id, status, pending questions, tokens and cost.
+        """
         check_store(store)
         return store.list(status=status, program=program, limit=limit, before=before)
 
     def to_json(self) -> str:
-        """The whole run as one JSON document; `Run.from_json` restores an equal run. Raises `RunError` while it executes."""
+        """The whole run as one JSON document; `Run.from_json` restores an equal run.
+
+        Raises `RunError` while it executes.
+        """
         from ferrule.encoding.encode import json_text
         from ferrule.runs.journal.encode import entry_form
         from ferrule.runs.store.document import head_form, inputs_form
 
         if self.executing:
             raise RunError(f"The run {self.id} is executing. Wait until it pauses or ends.")
-        return json_text(
-            {
-                **head_form(self, inputs_form(self)),
-                "journal": [entry_form(entry) for entry in self.journal.entries],
-            },
-        )
+        form = head_form(self, inputs_form(self))
+        form["journal"] = [entry_form(entry) for entry in self.journal.entries]
+        return json_text(form)
 
     @classmethod
     def from_json(
@@ -255,14 +298,8 @@ class Run(Displayed, RunState, Typed[S]):
         from ferrule.encoding.stored import parse_object
 
         head = parse_object(text, "a run")
-        return cls._from_head(
-            head,
-            head.get("journal", ()),
-            program,
-            tools,
-            migrate=migrate,
-            deps=deps,
-        )
+        entries = head.get("journal", ())
+        return cls._from_head(head, entries, program, tools, migrate=migrate, deps=deps)
 
     @classmethod
     def _from_head(
@@ -301,10 +338,10 @@ class Run(Displayed, RunState, Typed[S]):
         return run
 
     def _ensure_outcome(self) -> None:
-        """At the first access, rebuild the result of a run that was done when loaded, by replaying its journal.
+        """At the first access, rebuild the result of a run that was done when loaded.
 
-        Raises an error if the replay cannot follow the journal: no model configured (none is
-        called), or another model.
+        Its journal is replayed. Raises an error if the replay cannot follow the journal: no model
+        is configured (none is called), or the program is another one.
         """
         lock = self.replay_lock
         if lock is None:
@@ -322,23 +359,23 @@ class Run(Displayed, RunState, Typed[S]):
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = DoneJournal(self.journal.entries)
-        with entered(
-            Scope(scope().overrides),
-        ):  # the replay costs the reader, perhaps a tool, nothing of its budget
+        # Outside the reader's frame: the replay costs the reader, perhaps a tool, nothing of its
+        # budget.
+        with entered(Scope(scope().overrides)):
             execute(again, is_silent=True)
         if again.error is not None:
             raise again.error
-        self.outcome, self.steps, self.latest_messages = (
-            again.outcome,
-            again.steps,
-            again.latest_messages,
-        )
+        self.outcome, self.steps = again.outcome, again.steps
+        self.latest_messages = again.latest_messages
         self.replay_lock = None
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
         """Id, program, status and outcome, as far as they are known without a replay."""
-        yield from (("id", self.id), ("program", self.program), ("status", self.status))
-        yield from (("pending", question.text) for question in self.pending)
+        yield "id", self.id
+        yield "program", self.program
+        yield "status", self.status
+        for question in self.pending:
+            yield "pending", question.text
         if self.error is not None:
             yield "error", f"{type(self.error).__name__}: {self.error}"
         if self.outcome is not None:
@@ -347,11 +384,14 @@ class Run(Displayed, RunState, Typed[S]):
             yield "trajectory", Trajectory(self.steps)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # there is only one such run: copies of objects that hold it, such as `BatchResults`, share it
+        # There is only one such run: copies of objects that hold it, such as `BatchResults`, share
+        # it.
+        return self
 
     def __getstate__(self) -> Never:
         raise TypeError(
-            "cannot pickle a `Run`: it holds its program. Use `run.to_json()` and `Run.from_json(text, program)`.",
+            "cannot pickle a `Run`: it holds its program. Use `run.to_json()` and "
+            "`Run.from_json(text, program)`.",
         )
 
     def __repr__(self) -> str:
@@ -364,7 +404,10 @@ def call_program(
     inputs: Mapping[str, Any],
     deps: Any = None,
 ) -> Any:
-    """Execute a program and return its result: in a child frame of the run that executes here, otherwise as a separate run."""
+    """Execute a program and return its result.
+
+    In a child frame of the run that executes here, otherwise as a run of its own.
+    """
     frame = _running_frame()
     if frame is None:
         run = Run(program, args, inputs, deps=deps)
@@ -412,7 +455,7 @@ def _child(
 
 
 def is_inside_run() -> bool:
-    """Whether this code runs inside a run. If so, a program called here becomes part of that run."""
+    """Whether this code runs inside a run: a program called here then becomes a part of it."""
     return _running_frame() is not None
 
 
@@ -425,4 +468,6 @@ def cancel_run_here() -> None:
 
 def _running_frame() -> Frame | None:
     frame = scope().frame
-    return frame if frame is not None and frame.run.status == "running" else None
+    if frame is None or frame.run.status != "running":
+        return None
+    return frame

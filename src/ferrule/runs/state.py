@@ -37,16 +37,20 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
 
 _BEGINNING = ForkLock(threading.RLock)
-"""Guards changes of a run's state. Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
+"""Guards changes of a run's state.
+
+Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
 
 
 class Frame(Struct):
-    """One program's execution inside a run: the root program, or a child called from a `forward`."""
+    """One program's execution inside a run: the root program, or one that it calls."""
 
     run: RunState
     path: str = ""
     life: Execution | CallPlace = field(default_factory=Execution)
-    """The execution, or the tool call of this program, that this frame belongs to: when it ends, so does the frame."""
+    """The execution, or the tool call of this program, that this frame belongs to.
+
+    When it ends, so does the frame."""
     tell: Observers | None = None
     budget: Budget | None = None
     """The budget that applies here; None without limits."""
@@ -55,13 +59,15 @@ class Frame(Struct):
 
     acts: int = 0
     children: dict[str, int] = field(default_factory=dict[str, int])
-    """The last number given out here for each key: of a child, of `gather`, of a value of `once`."""
+    """The last number given out here for each key: a child, `gather`, a value of `once`."""
     active: dict[str, str] = field(default_factory=dict[str, str])
     """The keys of the children that are executing now, with their paths."""
     last_calls: int = -1
     """Model calls left for the program to finish after a limit was reached; -1 before that."""
     live: bool = True
-    """Whether the latest act was answered live, not from the journal: then its events were not sent before."""
+    """Whether the latest act was answered live, not from the journal.
+
+    Then its events were not sent before."""
     outer: Frame | None = None
     """The enclosing frame: spending here counts there, too."""
     lm: Any = None
@@ -69,24 +75,22 @@ class Frame(Struct):
     blocks: bool = True
     """How the driver of this frame waits: True blocks its thread, False awaits."""
     failures: list[tuple[Any, Entry]] | None = None
-    """In plain Python: model failures that the code may still catch, each with the task or thread that saw it."""
+    """In plain Python: model failures that the code may still catch.
+
+    Each with the task or thread that saw it."""
 
     def check(self) -> None:
-        """Before each act: raise `RunCancelledError` if the run was cancelled, or if this frame was abandoned."""
+        """Before each act: raise `RunCancelledError` for a cancelled run or an abandoned frame."""
         life, run = self.life, self.run
-        if (
-            life.over
-            or life.outer is not None
-            or run.cancelled
-            or run.resuming
-            or run.status != "running"
-        ):  # else both would pass
-            self.check_alive()
-            run.check()
-            if (around := cancelled_around(life)) is not None:
-                raise RunCancelledError(
-                    f"The run {around.run_id} was cancelled, in which a tool calls this program.",
-                )
+        if not life.over and life.outer is None and run.goes_on_undisturbed:
+            return  # everything below would pass
+        self.check_alive()
+        run.check()
+        around = cancelled_around(life)
+        if around is not None:
+            raise RunCancelledError(
+                f"The run {around.run_id} was cancelled, in which a tool calls this program.",
+            )
 
     def check_alive(self) -> None:
         """Raise `RunCancelledError` if this frame's run has ended or its call was abandoned."""
@@ -95,11 +99,15 @@ class Frame(Struct):
             if (life := life.outer) is None:
                 return
         raise RunCancelledError(
-            f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has ended.",
+            f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has "
+            "ended.",
         )
 
     def write(self, entry: Entry) -> Awaitable[None]:
-        """Journal an entry: durable once this is awaited. Raises `RunCancelledError` in a thread that an interrupt abandoned."""
+        """Journal an entry: durable once this is awaited.
+
+        Raises `RunCancelledError` in a thread that an interrupt abandoned.
+        """
         self.check_alive()
         return self.run.journal.write(entry, blocks=self.blocks)
 
@@ -112,50 +120,61 @@ class Frame(Struct):
         return slot
 
     def child(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Frame:
-        """A frame for a program called from this one, named by the program, a digest of its inputs, and a number for equal calls."""
+        """A frame for a program called from this one.
+
+        It is named by the program, a digest of its inputs, and a number for equal calls.
+        """
         key = f"{program.name}:{digest_of((args, dict(inputs)), 12)}"
         if key in self.active:
-            msg = (
-                f"Two calls of `{program.name}` with equal inputs run at once inside one program, so a replay could not tell them apart. "
-                "Give each branch its own place with `ferrule.gather(...)`."
+            raise RunError(
+                f"Two calls of `{program.name}` with equal inputs run at once inside one program, "
+                "so a replay could not tell them apart. Give each branch its own place with "
+                "`ferrule.gather(...)`.",
             )
-            raise RunError(msg)
         self.active[key] = path = f"{self.numbered(key)}/"
         return self.inner(path, depth=1)
 
     def branches(self, count: int) -> list[Frame]:
-        """Frames for concurrent branches: named by the number of the `gather` in this frame and their position in it."""
-        which = self.numbered("gather")
-        return [self.inner(f"{which}.{i}/") for i in range(count)]
+        """Frames for concurrent branches.
+
+        They are named by the number of the `gather` in this frame and their position in it.
+        """
+        gather = self.numbered("gather")
+        return [self.inner(f"{gather}.{position}/") for position in range(count)]
 
     def numbered(self, key: str) -> str:
-        """The path of the next item with this key in this frame: `key#0`, then `key#1`, and so on."""
-        self.children[key] = which = self.children.get(key, -1) + 1
-        return child_path(self.path, key, which)
+        """The path of the next item with this key in this frame: `key#0`, then `key#1`."""
+        self.children[key] = number = self.children.get(key, -1) + 1
+        return child_path(self.path, key, number)
 
     def inner(self, path: str, *, depth: int = 0) -> Frame:
         """A frame inside this one, of the same program or (`depth=1`) of another."""
-        live = not self.run.journal.replaying
-        tell = self.tell.inside(path, depth=depth) if self.tell is not None else None
-        life, budget, deps, blocks = self.life, self.budget, self.deps, self.blocks
-        return Frame(self.run, path, life, tell, budget, deps, live=live, outer=self, blocks=blocks)
+        return Frame(
+            self.run,
+            path,
+            self.life,
+            None if self.tell is None else self.tell.inside(path, depth=depth),
+            self.budget,
+            self.deps,
+            live=not self.run.journal.replaying,
+            outer=self,
+            blocks=self.blocks,
+        )
 
     def tool_frame(self, slot: Slot, name: str, place: CallPlace) -> Frame:
-        """A frame for a program called as the tool `name`: its slots are below the call's slot."""
+        """A frame for a program called as the tool `name`, below the call's slot."""
         path = slot.inside(name)
         tell = None
         if self.tell is not None:
             tell = self.tell.inside(path, depth=1, call_id=place.call_id)
-        live = not self.run.journal.has_begun(slot)
-        budget = Budget(outer=self.budget)
         return Frame(
             self.run,
             path,
             place,
             tell,
-            budget,
+            Budget(outer=self.budget),
             self.deps,
-            live=live,
+            live=not self.run.journal.has_begun(slot),
             outer=self,
         )
 
@@ -167,7 +186,10 @@ class Frame(Struct):
 
 
 def snapshot(value: Any) -> Any:
-    """A snapshot of a value: containers are copied, generators read. Raises `InputError` for a container that contains itself."""
+    """A snapshot of a value: containers are copied, generators read.
+
+    Raises `InputError` for a container that contains itself.
+    """
     try:
         return _copied(value)
     except RecursionError:
@@ -180,24 +202,20 @@ def _copied(value: Any) -> Any:
     if type(value) in SCALARS:  # most inputs
         return value
     if type(value) is dict:
-        return {key: _copied(each) for key, each in cast("dict[Any, Any]", value).items()}
+        return {key: _copied(item) for key, item in cast("dict[Any, Any]", value).items()}
     if type(value) is list:
-        return [_copied(each) for each in cast("list[Any]", value)]
+        return [_copied(item) for item in cast("list[Any]", value)]
     if isinstance(value, Type):
         from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
         return value.copy() if type(value) is History else value
-    return [_copied(each) for each in value] if is_read_once(value) else value
+    if is_read_once(value):
+        return [_copied(item) for item in value]
+    return value
 
 
 class RunState:
     """The state of a run, on which its driver works. `Run` adds the public methods."""
-
-    __slots__ = (
-        "__weakref__", "_tally", "answers", "args", "asked", "cancelled", "changed", "decisions", "deps", "error", "executing",
-        "extra_tools", "id", "inputs", "journal", "key", "latest_messages", "notes", "outcome", "pending", "persistence", "prices",
-        "program", "replay_lock", "resuming", "root", "status", "steps", "tell", "trace", "wants_deltas",
-    )  # fmt: skip
 
     def __init__(
         self,
@@ -208,17 +226,15 @@ class RunState:
         run_id: str | None = None,
         deps: Any = None,
     ) -> None:
-        chance = os.urandom(32)
-        self.id = chance[:16].hex() if run_id is None else check_run_id(run_id)
+        random_bytes = os.urandom(32)
+        self.id = random_bytes[:16].hex() if run_id is None else check_run_id(run_id)
         self.program = program
         self.args = args
-        # A flow's inputs are replayed: if the caller changes a list or a history later, that must
-        # not affect them.
-        self.inputs = (
-            {name: snapshot(value) for name, value in inputs.items()}
-            if program.is_flow
-            else dict(inputs)
-        )
+        self.inputs = dict(inputs)
+        if program.is_flow:
+            # A flow's inputs are replayed: if the caller changes a list or a history later, that
+            # must not affect them.
+            self.inputs = {name: snapshot(value) for name, value in inputs.items()}
         self.journal = Journal()
         self.status: RunStatus = "running"
         self.pending: tuple[Question, ...] = ()
@@ -226,30 +242,36 @@ class RunState:
         self.asked: tuple[Question, ...] = ()
         """The questions of the run's last pause."""
         self.changed: Mapping[str, tuple[str, str]] = {}
-        """How the program differs from the one stored with the run: for each part that does, its value then and now."""
+        """How the program differs from the one stored with the run.
+
+        For each part that does, its value then and now."""
         self.error: BaseException | None = None
         self.cancelled = False
         self.executing: Execution | None = None
-        """The current execution. Only one may run at a time, or an approved call would run twice."""
+        """The current execution. Only one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
         self.root: Frame | None = None
-        """The root frame of the current execution. Dropped at its end: run and frame form a cycle, which waits for garbage collection."""
+        """The root frame of the current execution.
+
+        Dropped at its end: run and frame form a cycle, which waits for garbage collection."""
         self.latest_messages: Messages | None = None
         """The messages of the program's own latest model request."""
         self.prices: Any = None
         """The setting `prices` during the current execution."""
         self.replay_lock: Any = None
-        """Held by the replay that rebuilds the result of a run that was done when loaded; None if there is nothing to rebuild."""
+        """Held by the replay that rebuilds the result of a run that was done when loaded.
+
+        None if there is nothing to rebuild."""
         self.trace: TracebackType | None = None
-        """The traceback of the original raise; each re-raise changes the error's own traceback."""
+        """The traceback of the first raise; each further raise changes the error's own."""
         self.tell: Observers | None = None
         self.wants_deltas = False
         self.decisions: list[Decision] = []
         self._tally: Tally | None = None
         self.answers: dict[str, Decision] = {}
-        self.key = chance[16:]
-        """Secret key from which the ids of this run's questions are derived; stored with the run."""
+        self.key = random_bytes[16:]
+        """The secret from which the ids of this run's questions are made; stored with the run."""
         self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
         self.notes: Mapping[str, str] = {}
@@ -258,10 +280,13 @@ class RunState:
         """The run's place in a store; None for a run in memory only."""
         self.outcome: Any = None
         self.extra_tools: tuple[Any, ...] = ()
-        """Tools passed to `Run.load`, to look up the tools that the run had loaded (`programs/tool_use/dynamic.py`)."""
+        """Tools passed to `Run.load`, to look up the tools that the run had loaded."""
 
     def question_id(self, slot: str) -> str:
-        """An unguessable id for the question at a slot, the same in every replay. After a decision on it is dropped, there is a new id."""
+        """An unguessable id for the question at a slot, the same in every replay.
+
+        After a decision on it is dropped, there is a new id.
+        """
         import hmac  # late: it loads OpenSSL
 
         question_id = hmac.new(self.key, slot.encode(), "sha256").hexdigest()[:20]
@@ -282,48 +307,55 @@ class RunState:
         return self.answers.get(question_id)
 
     def decided(self, decision: Decision) -> None:
-        """Drop a decision that is now in the journal, and count it. Not earlier: after an interrupt, it must still be there to use."""
+        """Drop a decision that is now in the journal, and count it.
+
+        Not earlier: after an interrupt, it must still be there to use.
+        """
         self.answers.pop(decision.question_id, None)
         self.tally.note(self.decisions, decision)
 
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
         """Begin the first or a later execution; returns its root frame."""
         with _BEGINNING.lock:
-            if self.executing or self.status == "done":
-                raise RunError(
-                    f"The run {self.id} is {'executing already; wait for it' if self.executing else 'done; start another one'}.",
-                )
+            if self.executing:
+                raise RunError(f"The run {self.id} is executing already; wait for it.")
+            if self.status == "done":
+                raise RunError(f"The run {self.id} is done; start another one.")
             self.executing = execution
         self.asked = self.pending or self.asked
-        self.status, self.error, self.trace, self.pending, self.steps = (
-            "running",
-            None,
-            None,
-            (),
-            [],
-        )
-        budget = execution.outer.frame.budget if execution.outer and execution.outer.frame else None
+        self.status, self.error, self.trace = "running", None, None
+        self.pending, self.steps = (), []
+        budget = None
+        if execution.outer and execution.outer.frame:  # a tool of another run started this one
+            budget = execution.outer.frame.budget
         self.root = root = Frame(self, "", execution, tell, budget, self.deps)
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.resuming = self.journal.rewind()
         root.live = not self.resuming
-        if self.changed:
-            for what, (then, now) in self.changed.items():
-                self.journal.note_drift(what, then, now)
-        self.journal.on_note = (
-            (lambda differs: tell(events.Migrated(differs))) if tell is not None else None
-        )
+        for what, (then, now) in self.changed.items():
+            self.journal.note_drift(what, then, now)
+        self.journal.on_note = None
+        if tell is not None:
+            self.journal.on_note = lambda differs: tell(events.Migrated(differs))
         return root
 
+    @property
+    def goes_on_undisturbed(self) -> bool:
+        """Whether `check` has nothing to do."""
+        if self.cancelled or self.status != "running" or self.journal.mismatch is not None:
+            return False
+        return not self.resuming or self.journal.replaying
+
     def check(self) -> None:
-        """Before each act: raise if the run was cancelled from elsewhere; send an event when a replay has ended."""
-        if (
-            self.cancelled or self.status != "running"
-        ):  # the second: an unawaited branch outlives its run
-            raise RunCancelledError(
-                f"The run {self.id} {'was cancelled' if self.cancelled else f'is {self.status} already'}.",
-            )
+        """Before each act: raise if the run was cancelled from elsewhere.
+
+        Sends an event when a replay has ended.
+        """
+        if self.cancelled:
+            raise RunCancelledError(f"The run {self.id} was cancelled.")
+        if self.status != "running":  # a branch that was not awaited outlives its run
+            raise RunCancelledError(f"The run {self.id} is {self.status} already.")
         if self.journal.mismatch is not None:  # the program caught it and went on
             raise self.journal.mismatch
         if self.resuming and not self.journal.replaying:
@@ -332,7 +364,10 @@ class RunState:
                 self.tell.inside("")(events.Resumed(Trajectory(self.steps), self.program))
 
     def cancel(self) -> None:
-        """Stop the run before its next act, also in another process, or while it waits. Its journal is kept, so `resume()` continues it."""
+        """Stop the run before its next act, also in another process, or while it waits.
+
+        Its journal is kept, so `resume()` continues it.
+        """
         self.cancelled = True
         with _BEGINNING.lock:
             if self.executing or self.status not in {"waiting", "queued", "running"}:
@@ -343,19 +378,18 @@ class RunState:
                 self.error = RunCancelledError(
                     f"The run {self.id} was cancelled while it waited for a person.",
                 )
-        if self.persistence is not None and not self.persistence.is_new:
-            self.persistence.store.cancel(self.id)
-            if (
-                self.status == "running"
-                and self.persistence.store.summary(self.id).status == "cancelled"
-            ):  # no process executed it
-                self.status = "cancelled"
+        if self.persistence is None or self.persistence.is_new:
+            return
+        store = self.persistence.store
+        store.cancel(self.id)
+        if self.status == "running" and store.summary(self.id).status == "cancelled":
+            self.status = "cancelled"  # no process executed it
 
     def goes_on(self, *, resumed: bool = False, deps: Any = None) -> None:
-        """Before an execution: clear the cancellation of an earlier execution; later cancellations apply to this one.
+        """Before an execution: clear the cancellation of an earlier execution.
 
-        A cancellation before the first execution also applies, unless the run is resumed. `deps`
-        replace those of the run, unless None.
+        Later cancellations apply to this one. A cancellation before the first execution also
+        applies, unless the run is resumed. `deps` replace those of the run, unless None.
         """
         if deps is not None:
             self.deps = deps
@@ -366,13 +400,22 @@ class RunState:
 
     def forget_untaken(self) -> None:
         """Drop unused decisions after a cancellation: their questions are asked again."""
-        untaken = {key for key, each in self.answers.items() if each.kind != "revoke"}
-        self.answers = {key: each for key, each in self.answers.items() if key not in untaken}
-        self.decisions = [each for each in self.decisions if each.question_id not in untaken]
+        untaken = {key for key, decision in self.answers.items() if decision.kind != "revoke"}
+        if not untaken:
+            return
+        for key in untaken:
+            del self.answers[key]
+        # A new list, which tells the tally to count again.
+        self.decisions = [
+            decision for decision in self.decisions if decision.question_id not in untaken
+        ]
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether Ctrl-C, a task's cancellation or an exit ended the run. Such an error is not only recorded but raised again."""
+        """Whether Ctrl-C, a task's cancellation or an exit ended the run.
+
+        Such an error is not only recorded but raised again.
+        """
         return self.error is not None and not isinstance(self.error, Exception)
 
     def _end(self) -> None:
@@ -390,15 +433,16 @@ class RunState:
         self.executing = None
 
     def stopped(self, error: BaseException) -> None:
-        """Record that the execution ended without a prediction: the run waits, has failed, or was cancelled."""
+        """Record that the execution ended without a prediction.
+
+        The run waits, has failed, or was cancelled.
+        """
         life = self.root.life if self.root is not None else None
         if isinstance(life, Execution) and life.left:
             import asyncio  # late: a cancelled task has loaded it already
 
-            if isinstance(
-                error,
-                asyncio.CancelledError,
-            ):  # the run was cancelled, not the caller's task
+            if isinstance(error, asyncio.CancelledError):
+                # The run was cancelled, not the caller's task.
                 error = RunCancelledError(f"The run {self.id} was cancelled: its stream was left.")
         self._end()
         if isinstance(error, Suspended):

@@ -1,4 +1,4 @@
-"""The `deps` of a run: checks them before a program acts, and passes them to plain Python that takes a `Context`.
+"""The `deps` of a run: checked before a program acts, and passed to plain Python with a `Context`.
 
 Each tool, each output validator and each `forward` gets the `deps` that it declares; so do the
 tools of programs that are tools.
@@ -31,7 +31,10 @@ def with_context(
     args: tuple[Any, ...],
     inputs: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Add the `Context` to a function's arguments. Raises `ConfigurationError` if the function's `deps` are missing or of another type."""
+    """Add the `Context` to a function's arguments.
+
+    Raises `ConfigurationError` if the function's `deps` are missing or of another type.
+    """
     context: Context[Any] = Context(
         run_id=frame.run.id,
         deps=frame.deps,
@@ -42,44 +45,24 @@ def with_context(
 
 
 def for_forward(
-    frame: Frame, program: Any, name: str, args: tuple[Any, ...], inputs: Mapping[str, Any],
-) -> tuple[tuple[Any, ...], Mapping[str, Any]]:  # fmt: skip
-    """The arguments of a program's `forward` or `aforward`, with the `Context` that it may take. See `with_context`."""
-    parameter = _context_of(program, name)
-    return (
-        (args, inputs)
-        if parameter is None
-        else with_context(frame, parameter, _what(program, name), args, inputs)
-    )
-
-
-def _what(program: Any, name: str) -> str:
-    return f"`{program.name}.{name}`"
-
-
-def _context_of(program: Any, name: str) -> ContextParameter | None:
-    method = getattr(program, name, None)
-    function = getattr(method, "__func__", None)
-    if function is None:  # not a method of the class
-        return context_parameter(method) if callable(method) else None
-    if function not in _found:
-        found = context_parameter(function)
-        # `self` is passed already.
-        _found[function] = (
-            found if found is None or found.at is None else replace(found, at=found.at - 1)
-        )
-    return _found[function]
-
-
-_found: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
-"""The `Context` parameter of each `forward` seen so far. Weak, because a process may make classes for each request."""
+    frame: Frame,
+    program: Any,
+    method: str,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    """The arguments of `forward` or `aforward`, with the `Context` that it may take."""
+    parameter = _context_of(program, method)
+    if parameter is None:
+        return args, inputs
+    return with_context(frame, parameter, _name_of(program, method), args, inputs)
 
 
 def check_program_deps(program: Program, deps: Any) -> None:
-    """Raise `ConfigurationError` if a tool, an output validator or a `forward` declares `Context[X]` and `deps` is not an `X`.
+    """Raise `ConfigurationError` if anything declares `Context[X]` and `deps` is not an `X`.
 
-    Programs inside a `forward` are checked when it calls them, since it may pass other `deps` to
-    them.
+    Tools, output validators and the `forward` are checked. Programs inside a `forward` are checked
+    when it calls them, since it may pass other `deps` to them.
     """
     _check(program, deps, set())
 
@@ -89,42 +72,61 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
         return
     seen.add(id(program))  # an agent may be among its own tools
     if not program.is_flow:
-        for name in ("forward", "aforward"):
-            if (parameter := _context_of(program, name)) is not None:
-                check_type(_what(program, name), parameter.deps_type, deps)
+        for method in ("forward", "aforward"):
+            parameter = _context_of(program, method)
+            if parameter is not None:
+                check_type(_name_of(program, method), parameter.deps_type, deps)
         return
     for tool in _tools(program):
         if tool.takes_context:
             check_deps(tool, deps)
         elif tool.is_program:
             _check(tool.func.program, deps, seen)
-    for each in _validators(program):
-        check_type(each.what, each.context.deps_type, deps)
-
-
-def _predictors(program: Any) -> Sequence[Any]:
-    find = getattr(program, "tool_users", None)
-    return find() if find is not None else ()
-
-
-def _validators(program: Any) -> Iterator[Any]:
-    return (
-        each
-        for predictor in _predictors(program)
-        for each in predictor.output_validators
-        if each.context is not None
-    )
+    for predictor in _predictors(program):
+        for validator in predictor.output_validators:
+            if validator.context is not None:
+                check_type(validator.what, validator.context.deps_type, deps)
 
 
 def _tools(program: Any) -> Iterator[Any]:
     for predictor in _predictors(program):
-        box = predictor.toolbox
-        if isinstance(box, LiveToolbox):
-            box.look_again()  # here, because every run with servers passes here once, before its first act
-        if isinstance(box, LiveToolbox) and not box.is_listed:
-            yield from box.local().values()  # the servers' own tools need no `deps`, so this does not list them
-        elif (
-            len(box) and predictor.auto_execute_tools and calls_output(predictor.signature) is None
-        ):
-            yield from box
-            yield from box.shelf or ()
+        toolbox = predictor.toolbox
+        if isinstance(toolbox, LiveToolbox):
+            # Here, because every run with servers passes here once, before its first act.
+            toolbox.look_again()
+            if not toolbox.is_listed:
+                # The servers' own tools need no `deps`, so this does not list them.
+                yield from toolbox.local().values()
+                continue
+        returns_calls = calls_output(predictor.signature) is not None
+        if len(toolbox) and predictor.auto_execute_tools and not returns_calls:
+            yield from toolbox
+            yield from toolbox.shelf or ()
+
+
+def _predictors(program: Any) -> Sequence[Any]:
+    tool_users = getattr(program, "tool_users", None)
+    return () if tool_users is None else tool_users()
+
+
+def _name_of(program: Any, method: str) -> str:
+    return f"`{program.name}.{method}`"
+
+
+def _context_of(program: Any, name: str) -> ContextParameter | None:
+    method = getattr(program, name, None)
+    function = getattr(method, "__func__", None)
+    if function is None:  # not a method of the class
+        return context_parameter(method) if callable(method) else None
+    if function not in _parameters:
+        parameter = context_parameter(function)
+        if parameter is not None and parameter.at is not None:
+            parameter = replace(parameter, at=parameter.at - 1)  # `self` is passed already
+        _parameters[function] = parameter
+    return _parameters[function]
+
+
+_parameters: WeakKeyDictionary[Any, ContextParameter | None] = WeakKeyDictionary()
+"""The `Context` parameter of each `forward` seen so far.
+
+Weak, because a process may make classes for each request."""
