@@ -138,24 +138,27 @@ def decision(walk: Walk) -> dict[str, dict[str, int]]:
         return f"paid {euros}"
 
     def answer(request: Request) -> object:
-        if len(request.messages) > 2:  # noqa: PLR2004
+        if len(request.messages) > 2:
             return {"name": "finish", "args": {"answer": "done"}}
         return {"name": "pay", "args": {"euros": 3}}
 
     tool = Tool(pay, require_confirmation=True)
     agent = ReAct("question -> answer", [tool], native=True, lm=ScriptedLM(by=answer))
-    with TemporaryDirectory() as folder, closing(SQLiteStore(f"{folder}/runs.db")) as store:
-        with closing(SQLiteStore(f"{folder}/runs.db")) as other:
 
-            def waiting() -> tuple[Run]:
-                run = agent.start(question="?", store=store)
-                other.decide(run.id, run.pending[0].approve())
-                return (run,)
+    def waiting() -> tuple[Run]:
+        run = agent.start(question="?", store=store)
+        other.decide(run.id, run.pending[0].approve())
+        return (run,)
 
-            def resume(run: Run) -> None:
-                assert run.resume().status == "done"
+    def resume(run: Run) -> None:
+        assert run.resume().status == "done"
 
-            return {"decision to tool": walk.of("decision to tool", resume, waiting)}
+    with (
+        TemporaryDirectory() as folder,
+        closing(SQLiteStore(f"{folder}/runs.db")) as store,
+        closing(SQLiteStore(f"{folder}/runs.db")) as other,
+    ):
+        return {"decision to tool": walk.of("decision to tool", resume, waiting)}
 
 
 def mcp_calls(walk: Walk) -> dict[str, dict[str, int]]:
