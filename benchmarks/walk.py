@@ -5,8 +5,8 @@
 Four calls are traced: a native `ReAct` run with one tool call over HTTP; a person's decision, from
 the resume of the run that waits for it in a `SQLiteStore` to the tool's function; a direct call of
 an MCP tool over stdio, and the same call with `ToolCall.execute`. Model and server run in other
-processes; the decision comes through another connection to the store. Each call is made many times before, so that imports, connections and the first instances of a
-record do not count. `files` counts the files of ferrule in which a function was called; `changes`
+processes; the decision comes through another connection to the store. Each call is made many times
+before, so that imports, connections and first uses do not count. `files` counts the files of ferrule in which a function was called; `changes`
 counts how often the next call on a thread was in another file. Threads that ferrule starts for the
 call are included.
 """

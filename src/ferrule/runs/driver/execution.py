@@ -11,12 +11,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from msgspec import Struct
+
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.observers import Observers, observing
-from ferrule.record import Record
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
@@ -70,7 +71,7 @@ async def aexecute(
     await _execute(run, _Options(observers, wants_deltas, is_silent=False, blocks=False))
 
 
-class _Options(Record):
+class _Options(Struct, frozen=True):
     """The options of one execution."""
 
     observers: tuple[Any, ...]
