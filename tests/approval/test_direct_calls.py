@@ -351,7 +351,7 @@ def test_a_call_runs_with_the_defaults_that_were_shown() -> None:
 def test_the_oldest_questions_are_forgotten(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is bounded, and what fell out of it runs nothing."""
     monkeypatch.setattr(confirmed, "_table", {})
-    monkeypatch.setattr(confirmed, "_MOST", 2)
+    monkeypatch.setattr(confirmed, "_MOST_QUESTIONS", 2)
     first = asked(log.rm, path="a").confirmation_id
     asked(log.rm, path="b")
     asked(log.rm, path="c")

@@ -9,7 +9,6 @@ there is one.
 from __future__ import annotations
 
 import secrets
-from operator import eq
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -33,20 +32,25 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision
     from ferrule.values.calls.call import ToolSpec
 
-_MOST = 10_000
+_MOST_QUESTIONS = 10_000
 """The number of questions kept. The oldest are dropped first, with their decisions."""
-_IN_THE_MIDDLE = (
-    "(`{name}` was called inside another tool, which cannot pause halfway: its code would run a second time. Give the agent "
-    "`{name}` itself as a tool; or decide with `respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
+_INSIDE_A_TOOL = (
+    "(`{name}` was called inside another tool, which cannot pause halfway: its code would run a "
+    "second time. Give the agent `{name}` itself as a tool; or decide with "
+    "`respond_to_confirmation` and resume: then a person is asked whether to run the outer tool "
     "again.)"
 )
-_IN_A_FORWARD = "(`{name}` was called in a `forward`, where it ends the run: with `ferrule.call_tool({name}, ...)`, the run waits for the decision.)"
+_INSIDE_A_FORWARD = (
+    "(`{name}` was called in a `forward`, where it ends the run: with "
+    "`ferrule.call_tool({name}, ...)`, the run waits for the decision.)"
+)
 
 
 class Asked(Struct):
     """One direct call that needs consent."""
 
     key: Hashable
+    """The tool, its definition, its secrets and the run: see `_key_of`."""
     given: _Given
     question: Question
     checked: CheckedArguments
@@ -59,9 +63,11 @@ class _Given(Struct, frozen=True):
     """The arguments of a call as it was made, to recognise the same call."""
 
     digests: tuple[str, str]
-    """Digests of the arguments as given, and as shown: shown ones include defaults, which a factory makes anew for each call."""
+    """Digests of the arguments as given, and as shown.
+
+    Shown ones include defaults, which a factory makes again for each call."""
     objects: tuple[Any, ...]
-    """Arguments without a JSON form. A digest cannot distinguish them from other objects of their class."""
+    """Arguments without a JSON form: a digest cannot tell them from others of their class."""
 
     @classmethod
     def of(cls, checked: CheckedArguments) -> _Given:
@@ -73,7 +79,9 @@ class _Given(Struct, frozen=True):
 
     def is_same(self, other: _Given) -> bool:
         """Whether two calls have the same arguments, as given or as shown."""
-        if not any(map(eq, self.digests, other.digests)):
+        given, shown = self.digests
+        other_given, other_shown = other.digests
+        if given != other_given and shown != other_shown:
             return False
         try:
             return self.objects == other.objects
@@ -88,76 +96,38 @@ def _is_object(value: Any) -> bool:
 
 _guard = ForkLock()
 _table: dict[str, Asked] = {}
+"""The direct calls of this process that asked, by the id of their question, oldest first."""
 
 
 def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
-    """Return the arguments of a direct call that needs no confirmation or was approved, with the person's edits.
+    """The arguments of a direct call that needs no confirmation or was approved, as edited.
 
     Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call
     was denied or answered with feedback.
     """
     if not needs_person(tool, checked.shown):
         return checked
-    here = settings.scope()
-    place = here.call
-    function: Hashable = (
-        tool.func if getattr(tool.func, "__hash__", None) is not None else id(tool.func)
-    )
-    bound = tool_fingerprint(tool.declaration, tool.effect)
-    key = (
-        function,
-        bound,
-        tuple(checked.secrets.values()),
-        place.run_id if place is not None else "",
-    )
+    key = _key_of(tool, checked)
     given = _Given.of(checked)
     call = ToolCall(name=tool.name, args=checked.shown)
     with _guard.lock:
-        decided = [
-            each
-            for each in _table.values()
-            if each.key == key and each.decision is not None and not each.is_used
-        ]
-        found = next((each for each in decided if each.given.is_same(given)), None)
-        if found is None:
-            question = Question(
-                "confirm",
-                confirmation_text(tool.name, checked.shown),
-                call,
-                secrets.token_hex(10),
-                bound,
-            )
-            _table[question.id] = Asked(key, given, question, checked, tool.prepare)
-            while len(_table) > _MOST:
-                del _table[next(iter(_table))]
-            asking = ConfirmationRequired(
-                question.text,
-                confirmation_id=question.id,
-                tool_call=call,
-            )
-            hint = (
-                _IN_THE_MIDDLE
-                if place is not None
-                else _IN_A_FORWARD
-                if here.frame is not None
-                else ""
-            )
-            if hint:
-                asking.args = (f"{question.text} {hint.format(name=tool.name)}",)
-            raise asking
-        found.is_used = True
-    decision = found.decision
+        asked = _find_decided(key, given)
+        if asked is None:
+            raise _ask(tool, key, given, checked, call)
+        asked.is_used = True
+    decision = asked.decision
     if decision is None or decision.kind not in {"approve", "edit"}:
-        said = decision.text if decision is not None else ""
-        message = said or f"A person decided against `{tool.name}`; it was not run."
-        raise ConfirmationRejected(message, confirmation_id=found.question.id, tool_call=call)
-    if found.given.digests[1] != given.digests[1]:
-        checked = found.checked  # the arguments that the person saw
-    return (
-        checked
-        if decision.kind == "approve"
-        else edit_arguments(checked, decision.args, tool.prepare)
-    )
+        reason = decision.text if decision is not None else ""
+        raise ConfirmationRejected(
+            reason or f"A person decided against `{tool.name}`; it was not run.",
+            confirmation_id=asked.question.id,
+            tool_call=call,
+        )
+    if asked.given.digests[1] != given.digests[1]:
+        checked = asked.checked  # the arguments that the person saw
+    if decision.kind == "approve":
+        return checked
+    return edit_arguments(checked, decision.args, tool.prepare)
 
 
 def asked_directly(question_id: str) -> Asked | None:
@@ -166,7 +136,7 @@ def asked_directly(question_id: str) -> Asked | None:
 
 
 def forget_direct(question_id: str) -> None:
-    """Forget a direct call's question, with the decision on it: the next such call asks again."""
+    """Forget a direct call's question and decision: the next such call asks again."""
     with _guard.lock:
         _table.pop(question_id, None)
 
@@ -187,4 +157,58 @@ def decide_directly(decision: Decision) -> None:
     with _guard.lock:
         if asked.decision is not None:
             check_second(asked.decision, decision)
-        asked.decision = asked.decision or replace(decision, args=dict(decision.args))
+        else:
+            asked.decision = replace(decision, args=dict(decision.args))
+
+
+def _key_of(tool: ToolSpec, checked: CheckedArguments) -> Hashable:
+    """What must be equal for a decision to apply, apart from the arguments.
+
+    Secrets are shown as stars, so the digest of the arguments does not distinguish them.
+    """
+    function: Any = tool.func
+    if getattr(function, "__hash__", None) is None:
+        function = id(function)
+    call_of_run = settings.scope().call
+    run_id = call_of_run.run_id if call_of_run is not None else ""
+    secret_values = tuple(checked.secrets.values())
+    return function, tool_fingerprint(tool.declaration, tool.effect), secret_values, run_id
+
+
+def _find_decided(key: Hashable, given: _Given) -> Asked | None:
+    """An equal call that was decided, and whose decision is not used yet."""
+    for asked in _table.values():
+        is_decided = asked.decision is not None and not asked.is_used
+        if is_decided and asked.key == key and asked.given.is_same(given):
+            return asked
+    return None
+
+
+def _ask(
+    tool: ToolSpec,
+    key: Hashable,
+    given: _Given,
+    checked: CheckedArguments,
+    call: ToolCall,
+) -> ConfirmationRequired:
+    """Put a question into the table, and return the error that asks it."""
+    question = Question(
+        "confirm",
+        confirmation_text(tool.name, checked.shown),
+        call,
+        secrets.token_hex(10),
+        tool_fingerprint(tool.declaration, tool.effect),
+    )
+    _table[question.id] = Asked(key, given, question, checked, tool.prepare)
+    while len(_table) > _MOST_QUESTIONS:
+        del _table[next(iter(_table))]
+    error = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)
+    scope = settings.scope()
+    hint = ""
+    if scope.call is not None:
+        hint = _INSIDE_A_TOOL
+    elif scope.frame is not None:
+        hint = _INSIDE_A_FORWARD
+    if hint:
+        error.args = (f"{question.text} {hint.format(name=tool.name)}",)
+    return error

@@ -1,7 +1,10 @@
-"""Rules that decide about calls in place of a person: a `Policy` made beforehand, or a `Grant` given with a decision.
+"""Rules that decide about calls in place of a person.
 
-They judge a tool's name and its validated arguments, as JSON, and allow, ask or deny. An impossible
-comparison counts against the call.
+A `Policy` is made beforehand, a `Grant` is given with a decision. Both judge a tool's name and its
+validated arguments, as JSON; a policy allows, asks or denies.
+
+A doubt never lets a call through: if a value cannot be compared with a rule's condition, an `allow`
+does not apply, and an `ask` or a `deny` does.
 """
 
 from __future__ import annotations
@@ -22,34 +25,41 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolSpec
 
 Verdict = Literal["allow", "ask", "deny"]
-Condition = (
-    Callable[[Any], object] | object
-)  # any value; the function is named so that a type checker infers the parameter of a lambda
+# Any value. The function is named so that a type checker infers the parameter of a lambda.
+Condition = Callable[[Any], object] | object
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Compared(Struct, frozen=True):
-    """A condition on the order of a number or a text: `gt(100)`. Call it with a value. Returns None if the two cannot be compared."""
+    """A condition on the order of a number or a text: `gt(100)`. Call it with a value."""
 
     sign: Literal[">", ">=", "<", "<="]
     bound: Any
 
     def __call__(self, value: Any) -> bool | None:
-        """Whether the value meets the condition."""
-        numbers = all(
-            isinstance(each, (int, float)) and not isinstance(each, bool)
-            for each in (value, self.bound)
-        )
-        if not numbers and not (isinstance(value, str) and isinstance(self.bound, str)):
+        """Whether the value meets the condition; None if the two cannot be compared."""
+        if not _are_comparable(value, self.bound):
             return None
-        above, equal = value > self.bound, value == self.bound
-        if not (above or equal or value < self.bound):
-            return None  # not a number
-        return (
-            equal
-            if equal and "=" in self.sign
-            else (above if ">" in self.sign else not above) and not equal
-        )
+        match self.sign:
+            case ">":
+                return value > self.bound
+            case ">=":
+                return value >= self.bound
+            case "<":
+                return value < self.bound
+            case "<=":
+                return value <= self.bound
+
+
+def _are_comparable(value: Any, bound: Any) -> bool:
+    if isinstance(value, str) and isinstance(bound, str):
+        return True
+    for number in (value, bound):
+        # JSON has no NaN, but Python code may pass one; it compares with nothing.
+        is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+        if not is_number or number != number:
+            return False
+    return True
 
 
 def gt(bound: Any) -> Compared:
@@ -73,29 +83,38 @@ def le(bound: Any) -> Compared:
 
 
 class Rule(Struct, frozen=True):
-    """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`. Made by `allow`, `ask` and `deny`."""
+    """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`.
+
+    Made by `allow`, `ask` and `deny`.
+    """
 
     verdict: Verdict
     tool: str = "*"
-    """A name, or a pattern: `*` is any text, `?` any character, `[ab]` one of these. Case-sensitive."""
+    """A name, or a pattern: `*` is any text, `?` any character, `[ab]` one of these.
+
+    Case-sensitive."""
     where: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """For each argument, a pattern for text, a value to equal, or a condition (`gt(100)`, any function of the value)."""
+    """For each argument, a pattern for text, a value to equal, or a condition.
+
+    A condition is `gt(100)` or the like, or any function of the value."""
     reason: str = ""
     """Part of a denial's message to the model, and shown to observers."""
     expires_s: float | None = None
     """For `ask`: seconds after which an unanswered question counts as denied."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tool, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass tools
+        tool: Any = self.tool
+        if not isinstance(tool, str):  # users pass tools
             raise ConfigurationError(
-                f"`{self.verdict}` takes a tool's name or a pattern, such as 'pay'; found {shown(self.tool)}.",
+                f"`{self.verdict}` takes a tool's name or a pattern, such as 'pay'; "
+                f"found {shown(tool)}.",
             )
-        for name, wanted in self.where.items():
-            if callable(wanted) and not isinstance(wanted, Compared):
-                refuse_async(wanted, f"The condition on `{name}`")
+        for name, condition in self.where.items():
+            if callable(condition) and not isinstance(condition, Compared):
+                refuse_async(condition, f"The condition on `{name}`")
 
     def covers(self, tool: str, args: Mapping[str, Any]) -> bool:
-        """Whether the rule applies to this call. In doubt, `allow` does not apply, and the others do."""
+        """Whether the rule applies to this call. In doubt, only `allow` does not."""
         if not fnmatchcase(tool, self.tool):
             return False
         return _all_fit(self.where, args, careful=self.verdict == "allow")
@@ -105,7 +124,7 @@ class Rule(Struct, frozen=True):
         return self.verdict == "ask" and _all_fit(self.where, args, careful=False)
 
     def __str__(self) -> str:
-        where = "".join(f", {name}={wanted!r}" for name, wanted in self.where.items())
+        where = "".join(f", {name}={condition!r}" for name, condition in self.where.items())
         return f"{self.verdict}({self.tool!r}{where})"
 
 
@@ -117,21 +136,14 @@ def allow(
     where: Mapping[str, Any] | None = None,
     **args: Condition,
 ) -> Rule:
-    """A rule for a `Policy`: calls that match run without a question, even if their tool requires confirmation.
+    """A rule for a `Policy`: calls that match run without a question.
 
-    `tool` is a name or a pattern, such as `"search*"`. `args` are conditions by argument: a value
-    to equal, a pattern for text, a comparison such as `gt(100)`, or a sync function of the value.
-    `where` is for arguments that are named like a keyword here.
+    They do so even if their tool requires confirmation. `tool` is a name or a pattern, such as
+    `"search*"`. `args` are conditions by argument: a value to equal, a pattern for text, a
+    comparison such as `gt(100)`, or a sync function of the value. `where` is for arguments that are
+    named like a keyword here.
     """
     return Rule("allow", tool, {**args, **(where or {})}, reason)
-
-
-def check_expiry(expires_s: Any) -> None:
-    """Raise `ConfigurationError` for anything but a number of seconds, or None."""
-    if expires_s is not None and not (_is_finite(expires_s) and expires_s > 0):
-        raise ConfigurationError(
-            f"`expires_s` is a number of seconds above 0, found {expires_s!r}.",
-        )
 
 
 def ask(
@@ -143,7 +155,10 @@ def ask(
     where: Mapping[str, Any] | None = None,
     **args: Condition,
 ) -> Rule:
-    """A rule: calls that match (see `allow`) need a person's decision. After `expires_s` seconds without one they count as denied."""
+    """A rule: calls that match (see `allow`) need a person's decision.
+
+    After `expires_s` seconds without one they count as denied.
+    """
     check_expiry(expires_s)
     return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
 
@@ -160,26 +175,34 @@ def deny(
     return Rule("deny", tool, {**args, **(where or {})}, reason)
 
 
-class Policy(Struct, frozen=True):
-    """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`). Their order does not matter.
+def check_expiry(expires_s: Any) -> None:
+    """Raise `ConfigurationError` for anything but a number of seconds, or None."""
+    if expires_s is None or (_is_finite(expires_s) and expires_s > 0):
+        return
+    raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
 
-    The strictest rule that matches a call wins: deny, then ask, then allow. `otherwise` is the
-    verdict on calls that no rule matches (`"allow"`, `"ask"` or `"deny"`); None leaves those to the
-    tool's own `require_confirmation`. If the settings and the agent both have a policy, the
-    stricter verdict wins.
+
+class Policy(Struct, frozen=True):
+    """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`).
+
+    Their order does not matter. The strictest rule that matches a call wins: deny, then ask, then
+    allow. `otherwise` is the verdict on calls that no rule matches (`"allow"`, `"ask"` or
+    `"deny"`); None leaves those to the tool's own `require_confirmation`. If the settings and the
+    agent both have a policy, the stricter verdict wins.
     """
 
     rules: Sequence[Rule]
     otherwise: Verdict | None = None
 
     def __post_init__(self) -> None:
-        is_list = isinstance(self.rules, Iterable)  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-        rules: list[Any] = [*self.rules] if is_list else [self.rules]
-        wrong = [each for each in rules if not (is_list and isinstance(each, Rule))]
-        if wrong:
-            raise ConfigurationError(
-                f"A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, found {shown(wrong[0])}.",
-            )
+        given: Any = self.rules  # users pass anything
+        rules: list[Any] = [*given] if isinstance(given, Iterable) else [given]
+        for rule in rules:
+            if not isinstance(rule, Rule) or rule is given:
+                raise ConfigurationError(
+                    "A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, "
+                    f"found {shown(rule)}.",
+                )
         force_setattr(self, "rules", tuple(rules))  # a generator can be read only once
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
             raise ConfigurationError(
@@ -188,9 +211,9 @@ class Policy(Struct, frozen=True):
 
     def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
         """The rule that applies to a call; None leaves the call to the tool's own rule."""
-        found = [each for each in self.rules if each.covers(tool, args)]
-        if found:
-            return strictest(found)
+        matching = [rule for rule in self.rules if rule.covers(tool, args)]
+        if matching:
+            return strictest(matching)
         return Rule(self.otherwise) if self.otherwise is not None else None
 
 
@@ -204,8 +227,9 @@ def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]
         for rule in policy.rules:
             if rule.tool == tool.name:
                 check_arguments(rule, tool, args)
-    found = [rule for each in policies if (rule := each.rule_for(tool.name, args)) is not None]
-    return strictest(found) if found else None
+    rules = [policy.rule_for(tool.name, args) for policy in policies]
+    matching = [rule for rule in rules if rule is not None]
+    return strictest(matching) if matching else None
 
 
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
@@ -216,19 +240,20 @@ def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None
     known = {**schema.get("properties", {}), **args}
     unknown = [name for name in rule.where if name not in known]
     if unknown and not schema.get("additionalProperties"):
-        names = ", ".join(f"`{name}`" for name in known)
+        names = ", ".join(f"`{name}`" for name in known) or "none"
         raise ConfigurationError(
-            f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. It has: {names or 'none'}.",
+            f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. "
+            f"It has: {names}.",
         )
 
 
 def strictest(rules: Sequence[Rule]) -> Rule:
     """The strictest of several rules; the first of equally strict ones."""
-    return max(rules, key=lambda each: _STRICTNESS[each.verdict])
+    return max(rules, key=lambda rule: _STRICTNESS[rule.verdict])
 
 
 class Grant(Struct, frozen=True):
-    """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`. It can be revoked.
+    """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`.
 
     `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or patterns and
     values by argument. It ends with its run, after `calls` calls, at the time `until` (seconds
@@ -237,7 +262,8 @@ class Grant(Struct, frozen=True):
     """
 
     args: Literal["same", "any"] | Mapping[str, Any] = "same"
-    """The calls that it covers: those with the same arguments, any, or those whose arguments match these patterns and values."""
+    """The calls that it covers: those with the same arguments, any, or those whose arguments match
+    these patterns and values."""
     calls: int | None = None
     """The number of further calls; None for any number."""
     until: float | None = None
@@ -246,26 +272,30 @@ class Grant(Struct, frozen=True):
     """The tool's name. This field and the next three are filled in when the grant is given."""
     fingerprint: str = ""
     inside: str = ""
-    """The nested program that asked (`Question.inside`): another agent's tool of the same name may do something else."""
+    """The nested program that asked (`Question.inside`).
+
+    Another agent's tool of the same name may do something else."""
     same: str = ""
     """The digest of the arguments in the question."""
 
     def __post_init__(self) -> None:
         args: Any = self.args
-        patterns = isinstance(args, Mapping) and all(
-            isinstance(name, str) for name in cast("Mapping[Any, Any]", args)
-        )
-        counts = self.calls is None or (type(self.calls) is int and self.calls > 0)
-        if not (patterns or (isinstance(args, str) and args in {"same", "any"})) or not counts:
-            msg = f"A grant is for the 'same' arguments, 'any', or patterns by name, and for 1 or more calls; found {self!r}."
-            raise ConfigurationError(msg)
+        has_valid_args = args in ("same", "any") or _is_by_name(args)
+        has_valid_calls = self.calls is None or (type(self.calls) is int and self.calls > 0)
+        if not has_valid_args or not has_valid_calls:
+            raise ConfigurationError(
+                "A grant is for the 'same' arguments, 'any', or patterns by name, "
+                f"and for 1 or more calls; found {self!r}.",
+            )
         if self.until is not None and not _is_finite(self.until):
             raise ConfigurationError(
-                f"`until` of a grant is a time in seconds since 1970, or None; found {self.until!r}.",
+                "`until` of a grant is a time in seconds since 1970, or None; "
+                f"found {self.until!r}.",
             )
-        if isinstance(self.args, Mapping) and any(callable(each) for each in self.args.values()):
+        if isinstance(self.args, Mapping) and any(map(callable, self.args.values())):
             raise ConfigurationError(
-                "A grant is stored with its run as JSON: its arguments are patterns and values, not functions.",
+                "A grant is stored with its run as JSON: "
+                "its arguments are patterns and values, not functions.",
             )
 
     def covers(
@@ -281,15 +311,9 @@ class Grant(Struct, frozen=True):
             return False
         if self.args == "any":
             return True
-        return (
-            arguments_digest(args) == self.same
-            if self.args == "same"
-            else _all_fit(self.args, args)
-        )
-
-
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if self.args == "same":
+            return arguments_digest(args) == self.same
+        return _all_fit(self.args, args)
 
 
 def arguments_digest(args: Mapping[str, Any]) -> str:
@@ -297,23 +321,48 @@ def arguments_digest(args: Mapping[str, Any]) -> str:
     return digest_of(dict(sorted(args.items())), 20)
 
 
+def _is_by_name(args: Any) -> bool:
+    if not isinstance(args, Mapping):
+        return False
+    return all(isinstance(name, str) for name in cast("Mapping[Any, Any]", args))
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _all_fit(where: Mapping[str, Any], args: Mapping[str, Any], *, careful: bool = True) -> bool:
-    return all(
-        name in args and _fits(wanted, args[name], careful=careful)
-        for name, wanted in where.items()
-    )
+    """Whether all conditions are met. A condition on an argument that is missing is not."""
+    for name, condition in where.items():
+        if name not in args or not _fits(condition, args[name], careful=careful):
+            return False
+    return True
 
 
-def _fits(wanted: Any, value: Any, *, careful: bool) -> bool:
-    """Whether a value meets a condition. With `careful`, all elements of a list must, and a value that cannot be compared does not."""
-    if is_sequence(value) and (
-        type(wanted) is Compared or not (callable(wanted) or is_sequence(wanted))
-    ):
-        each = [_fits(wanted, one, careful=careful) for one in value]
-        return bool(each) and all(each) if careful else any(each)
-    if callable(wanted):
-        answer: Any = refuse_awaitable(wanted(value), "A condition of a rule")
+def _fits(condition: Any, value: Any, *, careful: bool) -> bool:
+    """Whether a value meets a condition.
+
+    With `careful`, every element of a list must meet it, and a value that cannot be compared does
+    not; without, one element is enough, and a value that cannot be compared does.
+    """
+    if is_sequence(value) and _is_about_elements(condition):
+        answers = [_fits(condition, element, careful=careful) for element in value]
+        if careful:
+            return bool(answers) and all(answers)
+        return any(answers)
+    if callable(condition):
+        answer: Any = refuse_awaitable(condition(value), "A condition of a rule")
         return not careful if answer is None else bool(answer)
-    if isinstance(wanted, str):
-        return fnmatchcase(value if isinstance(value, str) else json_text(value), wanted)
-    return jsonable(wanted) == value and isinstance(wanted, bool) == isinstance(value, bool)
+    if isinstance(condition, str):
+        text = value if isinstance(value, str) else json_text(value)
+        return fnmatchcase(text, condition)
+    # `1 == True` in Python, but not in JSON.
+    is_same_kind = isinstance(condition, bool) == isinstance(value, bool)
+    return is_same_kind and jsonable(condition) == value
+
+
+def _is_about_elements(condition: Any) -> bool:
+    """Whether a condition judges the elements of a list; functions and lists judge the whole."""
+    if isinstance(condition, Compared):
+        return True
+    return not callable(condition) and not is_sequence(condition)

@@ -75,7 +75,7 @@ def lossy_repairs(checked: CheckedCall) -> frozenset[str]:
 
 
 def denial_reasons(calls: Sequence[CheckedCall], policies: Sequence[Policy]) -> list[str | None]:
-    """For each call, the reason (may be empty) why the policies deny it now; None if they do not."""
+    """For each call, the reason (perhaps empty) if the policies deny it now; None otherwise."""
     reasons: list[str | None] = []
     for checked in calls:
         rule = rule_for(policies, checked.tool, checked.arguments.shown)

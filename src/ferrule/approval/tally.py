@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Tally:
-    """The count of one run's decisions. Thread-safe, because branches of a run may receive decisions at the same time."""
+    """The count of one run's decisions.
+
+    Thread-safe, because branches of a run may receive decisions at the same time.
+    """
 
     __slots__ = ("_counted", "_first", "_grants", "_kinds", "_lock", "_of")
 
@@ -49,11 +52,12 @@ class Tally:
 
     def _use(self, key: str) -> None:
         grant = self._grants.get(key)
-        if grant is not None and grant.calls is not None:
-            if grant.calls > 1:
-                self._grants[key] = replace(grant, calls=grant.calls - 1)
-            else:
-                del self._grants[key]
+        if grant is None or grant.calls is None:
+            return
+        if grant.calls > 1:
+            self._grants[key] = replace(grant, calls=grant.calls - 1)
+        else:
+            del self._grants[key]
 
     def first(self, decisions: list[Decision], question_id: str) -> Decision | None:
         """The first decision on a question, or None."""
@@ -68,7 +72,7 @@ class Tally:
             return dict(self._grants)
 
     def note(self, decisions: list[Decision], decision: Decision) -> None:
-        """Append a decision to the list, unless the list has one of the same kind on the same question.
+        """Append a decision, unless the list has one of the same kind on the same question.
 
         This completes the list after a crash that left only the journal.
         """
