@@ -16,6 +16,7 @@ from msgspec.structs import astuple, replace
 
 from ferrule.approval.policy import Rule
 from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
+from ferrule.record import PartlyCompared
 from ferrule.settings import setting
 from ferrule.tools.mcp.names import usable_name
 from ferrule.tools.mcp.result import MCPResult, asks_for_input, read_result
@@ -87,7 +88,7 @@ class ConversionRules(Struct, frozen=True, kw_only=True):
     show: ShowRules = field(default_factory=ShowRules)
 
 
-class RemoteCall(Struct, frozen=True):
+class RemoteCall(PartlyCompared, Struct, frozen=True):
     """The function of a server's tool.
 
     It takes checked arguments, and returns a `ToolResult` with the whole result.
