@@ -142,12 +142,10 @@ def test_a_model_that_cannot_constrain_calls_is_refused_before_any_request():
 
 
 @pytest.mark.parametrize(("native", "calls"), [(True, "native"), (False, "prompted"), (None, None)])
-def test_native_is_the_older_form_of_the_same_choice(native, calls):
+def test_native_is_another_spelling_of_calls(native, calls):
     for program in (ReAct("q -> a", [double], native=native), Predict("q -> a", native=native)):
-        assert (program.calls, program.native) == (calls, native)
-        program.native = not native
-        assert program.calls == ("prompted" if native else "native")
-    assert ReAct("q -> a", [double], calls="constrained").native is True
+        assert program.calls == calls
+        assert "native" not in getattr(program, "react", program).config
 
 
 def test_a_wrong_choice_and_a_contradiction_are_refused():

@@ -33,7 +33,7 @@ from ferrule import (
     events,
 )
 from ferrule.models.wires.streamed import assembly
-from ferrule.programs.asking.native_reader import NativeReader
+from ferrule.programs.asking.native import NativeReader
 from ferrule.runs.stream import EventStream
 from ferrule.testing.server import openai_chat
 from ferrule.values.calls.call import ToolCall

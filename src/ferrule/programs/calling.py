@@ -1,4 +1,4 @@
-"""Calls of programs: their types, their `deps`, and `Bound`, a program with the inputs of one run.
+"""Calls of programs: their types, their `deps` and names, and `Bound`.
 
 The code that runs programs is imported when one is called, so that importing a program stays cheap.
 """
@@ -8,7 +8,9 @@ The code that runs programs is imported when one is called, so that importing a 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.values.tracebacks import callers_frames
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     R_co = TypeVar("R_co", covariant=True)
     R = TypeVar("R")
 
-    class Call(Protocol[R_co, D, P]):  # pyright: ignore[reportInvalidTypeVarUse]  `object` below marks programs without a type of `deps`
-        """A call of a program: with only the signature's inputs, which are type-checked, or with an option, too.
+    # `object` in the overloads marks programs without a type of `deps`.
+    class Call(Protocol[R_co, D, P]):  # pyright: ignore[reportInvalidTypeVarUse]
+        """A call of a program, with the signature's inputs, which are type-checked, and options.
 
         Python's typing cannot add a keyword to a `ParamSpec`, so an option turns off the check of
         the inputs; `bind` keeps it.
@@ -87,10 +90,9 @@ def run_program(
     inputs: Mapping[str, Any],
     deps: Any = None,
 ) -> Any:
-    """Import `call_program` at the first use; from then on, this name is that function. Importing at each call takes 3 % of a short run."""
+    """Run a program to its end, inside the run that executes here, or in a new one."""
     from ferrule.runs.run import call_program
 
-    globals()["run_program"] = call_program
     return call_program(program, args, inputs, deps)
 
 
@@ -103,12 +105,14 @@ def arun_program(
     """`run_program` on an event loop."""
     from ferrule.runs.run import acall_program
 
-    globals()["arun_program"] = acall_program
     return acall_program(program, args, inputs, deps)
 
 
 class Bound(Typed[S, D]):
-    """A program and the inputs of one run. Call or start it like the program; here every keyword is an option, not an input."""
+    """A program and the inputs of one run.
+
+    Call or start it like the program; here every keyword is an option, not an input.
+    """
 
     def __init__(self, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> None:
         self.program = program
@@ -116,11 +120,9 @@ class Bound(Typed[S, D]):
         self.inputs = dict(inputs)
 
     def __repr__(self) -> str:
-        given = (
-            *map(repr, self.args),
-            *(f"{name}={value!r}" for name, value in self.inputs.items()),
-        )
-        return f"{self.program!r}.bind({', '.join(given)})"
+        arguments = [repr(argument) for argument in self.args]
+        arguments += [f"{name}={value!r}" for name, value in self.inputs.items()]
+        return f"{self.program!r}.bind({', '.join(arguments)})"
 
     def __call__(self, *, deps: D | None = None) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
@@ -165,9 +167,15 @@ class Bound(Typed[S, D]):
         return run
 
     def submit(
-        self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
+        self,
+        /,
+        *,
+        store: Store,
+        run_id: str | None = None,
+        priority: int | None = None,
+        delay_s: float | None = None,
         queue_key: str | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """See `Module.submit`."""
         from ferrule.runs.protocols import Order, check_store
         from ferrule.runs.store.stored_run import submit_run
@@ -180,8 +188,6 @@ class Bound(Typed[S, D]):
 
     async def asubmit(self, /, *, store: Store, **options: Any) -> str:
         """See `Module.submit`."""
-        from functools import partial
-
         from ferrule.concurrency.offload import run_or_cancel
 
         return await run_or_cancel(partial(self.submit, store=store, **options))
@@ -209,49 +215,61 @@ class Bound(Typed[S, D]):
 
 
 def give_name(program: object, name: str | None) -> None:
-    """Name a program, unless `name` is None. Raises `ConfigurationError` for anything but a word: slots in journals contain the name."""
-    if (
-        name is None
-    ):  # no `vars`: on Python 3.11, using an object's dict makes reading its attributes four times slower
+    """Name a program, unless `name` is None.
+
+    Raises `ConfigurationError` for anything but a word: slots in journals contain the name.
+    """
+    if name is None:
         return
-    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+    is_text = isinstance(cast("Any", name), str)  # users pass anything
+    if not is_text or not name.replace("-", "_").isidentifier():
         raise ConfigurationError(
-            f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}.",
+            f"The name of a program is a word of letters, digits, `_` and `-`; "
+            f"found {shown(name)}.",
         )
     vars(program)["name"] = name
 
 
 class ProgramName:
-    """Descriptor of a program's name: the given name, otherwise that of its class. A subclass may have an attribute `name` instead."""
+    """Descriptor of a program's name: the one that it got, otherwise that of its class.
+
+    A subclass may have an attribute `name` instead.
+    """
 
     def __get__(self, program: object | None, owner: type) -> str:
-        return owner.__name__ if program is None else vars(program).get("name", owner.__name__)
+        if program is None:
+            return owner.__name__
+        return vars(program).get("name", owner.__name__)
 
     def __set__(self, program: object, name: str) -> None:
         give_name(program, name)
 
 
 def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
-    """Take the run's `deps` out of the keywords of a call. They stay there if the program has an input called `deps`."""
+    """Take the run's `deps` out of the keywords of a call.
+
+    They stay there if the program has an input called `deps`.
+    """
     if deps is not None:
         inputs["deps"] = deps
-    return None if "deps" not in inputs or _has_input(program, "deps") else inputs.pop("deps")
+    if "deps" not in inputs or _has_input(program, "deps"):
+        return None
+    return inputs.pop("deps")
 
 
 def _has_input(program: Any, name: str) -> bool:
-    import inspect
-
-    from ferrule.tools.definition.deps import context_parameter
+    from ferrule.tools.definition.deps import context_parameter  # late: few calls have `deps`
 
     plan = plan_of(program)
-    fields = plan.inputs if plan is not None else ()
-    written = (
-        program.flow
-        if program.is_flow
-        else program.aforward
-        if program.is_only_async
-        else program.forward
-    )
-    if name in fields or name not in inspect.signature(written).parameters:
-        return name in fields
-    return (context := context_parameter(written)) is None or context.name != name
+    if plan is not None and name in plan.inputs:
+        return True
+    written = program.forward
+    if program.is_flow:
+        written = program.flow
+    elif program.is_only_async:
+        written = program.aforward
+    if name not in inspect.signature(written).parameters:
+        return False
+    # A parameter of the type `Context` gets the context of the run, not an input.
+    context = context_parameter(written)
+    return context is None or context.name != name

@@ -15,7 +15,7 @@ from ferrule.errors import ConfigurationError, refuse_async
 from ferrule.programs import calling
 from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call
 from ferrule.programs.lifecycle.batching import Batches
-from ferrule.values.tracebacks import callers_frames, trim
+from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -32,44 +32,54 @@ if TYPE_CHECKING:
 
 
 class Module(Batches[S, D, P]):
-    """Base class of programs. Subclass it, make the programs you need in `__init__`, and write `forward` (or `flow`)."""
+    """Base class of programs.
+
+    Subclass it, make the programs you need in `__init__`, and write `forward` (or `flow`).
+    """
 
     is_flow: bool = False
+    """Whether the program is written as a generator of acts."""
     is_async: bool = False
+    """Whether the program has an `aforward`."""
     is_only_async: bool = False
+    """Whether the program has an `aforward` and no `forward`."""
     is_predictor: bool = False
-    """Whether this program itself has demos, a model and a saved state, as `Predict` and its subclasses do."""
+    """Whether this program itself has demos, a model and a saved state, as `Predict` has."""
     name: str = cast("str", ProgramName())
-    """The program's name in events and stored runs: the option `name` of `Predict` and `ReAct`, or the name of the class."""
+    """The program's name in events and stored runs.
+
+    It is the option `name` of `Predict` and `ReAct`, or the name of the class.
+    """
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
         refuse_async(vars(cls).get("forward"), f"`{cls.__name__}.forward`", "name it `aforward`")
         # The nearest definition counts: a subclass of ReAct with a `forward` of its own is a plain
         # program.
-        written = [
-            name
-            for each in cls.__mro__
-            if each is not Module
-            for name in ("aforward", "forward", "flow")
-            if name in vars(each)
-        ]
-        cls.is_flow = bool(written) and written[0] == "flow"
+        written: list[str] = []
+        for owner in cls.__mro__:
+            if owner is not Module:
+                names = vars(owner).keys()
+                written += [name for name in ("aforward", "forward", "flow") if name in names]
+        cls.is_flow = written[:1] == ["flow"]
         cls.is_async = not cls.is_flow and "aforward" in written
         cls.is_only_async = cls.is_async and not {"forward", "flow"} & set(written)
 
     @property
     def fingerprint(self) -> str:
-        """A digest (16 characters) of what a stored run checks of its program: class, signatures, tools. Computed at each access."""
+        """A digest (16 characters) of what a stored run checks of its program.
+
+        That is the class, the signatures and the tools. It is computed at each access.
+        """
         from ferrule.runs.store.fingerprint import program_digest
 
         return program_digest(self)
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={each!r}' for name, each in self.named_predictors())})"
+        predictors = [f"{name}={predictor!r}" for name, predictor in self.named_predictors()]
+        return f"{self.name}({', '.join(predictors)})"
 
     # -- for subclasses to write
-    # ------------------------------------------------------------------------------
 
     def flow(self, /, *args: Any, **inputs: Any) -> Flow:
         """The program as a generator of acts."""
@@ -77,12 +87,16 @@ class Module(Batches[S, D, P]):
         raise NotImplementedError(f"`{self.name}` has no `flow`; it is written as `forward`.")
 
     def forward(self, /, *args: Any, **inputs: Any) -> Any:
-        """The program in plain Python. If it is written as a `flow`, this runs the flow; `resume_state=` resumes it."""
+        """The program in plain Python.
+
+        If it is written as a `flow`, this runs the flow; `resume_state=` resumes it.
+        """
         from ferrule.programs.lifecycle.resume import resume_program
 
         if self.is_only_async:
             return self(*args, **inputs)
-        if (state := inputs.pop("resume_state", None)) is not None:
+        state = inputs.pop("resume_state", None)
+        if state is not None:
             return resume_program(self, state, inputs, None)
         return calling.run_program(self._as_flow(), args, inputs)
 
@@ -90,7 +104,8 @@ class Module(Batches[S, D, P]):
         """`forward` on an event loop."""
         from ferrule.programs.lifecycle.resume import aresume_program
 
-        if (state := inputs.pop("resume_state", None)) is not None:
+        state = inputs.pop("resume_state", None)
+        if state is not None:
             return await aresume_program(self, state, inputs, None)
         return await calling.arun_program(self._as_flow(), args, inputs)
 
@@ -102,43 +117,43 @@ class Module(Batches[S, D, P]):
         return _FlowOnly(self)
 
     # -- calling
-    # ---------------------------------------------------------------------------------------------
 
     @typed_call
     def __call__(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
-        """Run to the end and return the prediction. Raises `ConfirmationRequired`, which carries the run, if a person must decide.
+        """Run to the end and return the prediction.
 
+        Raises `ConfirmationRequired`, which carries the run, if a person must decide.
         `resume_state=` resumes that run (also in `stream`): pass a `ResumeState`, or the exception
         itself for "yes"; None starts a new run. Tools find `deps=` in their `Context`; it is never
         stored. If the program has an input called `deps`, the keyword is that input, and
         `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares
         `Context[X]` and gets no `deps`.
         """
-        deps = take_deps(self, inputs) if "deps" in inputs else None
-        try:  # `callers_frames`, at no cost
-            if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
-                from ferrule.programs.lifecycle.resume import resume_program
+        deps = take_deps(self, inputs)
+        state = inputs.pop("resume_state", None)
+        with callers_frames:
+            if state is None:
+                return calling.run_program(self, args, inputs, deps)
+            from ferrule.programs.lifecycle.resume import resume_program
 
-                return resume_program(self, state, inputs, deps)
-            return calling.run_program(self, args, inputs, deps)
-        except BaseException as error:
-            trim(error)
-            raise
+            return resume_program(self, state, inputs, deps)
 
     @typed_call
     async def acall(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """`__call__` on an event loop."""
-        deps = take_deps(self, inputs) if "deps" in inputs else None
+        deps = take_deps(self, inputs)
+        state = inputs.pop("resume_state", None)
         with callers_frames:
-            if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
-                from ferrule.programs.lifecycle.resume import aresume_program
+            if state is None:
+                return await calling.arun_program(self, args, inputs, deps)
+            from ferrule.programs.lifecycle.resume import aresume_program
 
-                return await aresume_program(self, state, inputs, deps)
-            return await calling.arun_program(self, args, inputs, deps)
+            return await aresume_program(self, state, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
-        """Resume a waiting run. `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
+        """Resume a waiting run.
 
+        `response` is "yes", "no", a JSON object of changed arguments, or text for the model.
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the
         next `ConfirmationRequired`.
         """
@@ -155,7 +170,10 @@ class Module(Batches[S, D, P]):
             return await aresume_program(self, ResumeState(state, response), {}, deps)
 
     def bind(self, /, *args: P.args, **inputs: P.kwargs) -> Bound[S, D]:
-        """The program with its inputs. Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`."""
+        """The program with its inputs.
+
+        Needed for inputs named like a keyword of `start`: `program.bind(run_id=7).start()`.
+        """
         return Bound(self, args, inputs)
 
     def start(
@@ -192,10 +210,19 @@ class Module(Batches[S, D, P]):
             return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
 
     def submit(
-        self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
-        queue_key: str | None = None, **inputs: Any,
-    ) -> str:  # fmt: skip
-        """Store a run with these inputs as `queued` and return its id. A worker starts it (docs/how-to/running/workers.md).
+        self,
+        /,
+        *,
+        store: Store,
+        run_id: str | None = None,
+        priority: int | None = None,
+        delay_s: float | None = None,
+        queue_key: str | None = None,
+        **inputs: Any,
+    ) -> str:
+        """Store a run with these inputs as `queued` and return its id.
+
+        A worker starts it (docs/how-to/running/workers.md).
 
         Args:
             store: The store of the run.
@@ -207,7 +234,8 @@ class Module(Batches[S, D, P]):
 
         Raises:
             StoreError: The id exists, or the store has no engine for `priority`, `delay_s` or
-            `queue_key`. RunError: An input cannot be stored.
+                `queue_key`.
+            RunError: An input cannot be stored.
 
         """
         with callers_frames:
@@ -220,9 +248,16 @@ class Module(Batches[S, D, P]):
             )
 
     async def asubmit(
-        self, /, *, store: Store, run_id: str | None = None, priority: int | None = None, delay_s: float | None = None,
-        queue_key: str | None = None, **inputs: Any,
-    ) -> str:  # fmt: skip
+        self,
+        /,
+        *,
+        store: Store,
+        run_id: str | None = None,
+        priority: int | None = None,
+        delay_s: float | None = None,
+        queue_key: str | None = None,
+        **inputs: Any,
+    ) -> str:
         """`submit` on an event loop."""
         bound = Bound[S, D](self, (), inputs)
         return await bound.asubmit(
@@ -234,17 +269,27 @@ class Module(Batches[S, D, P]):
         )
 
     def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
-        """A stored run of this program: `Run.load(store, run_id, program)`, with the types of its signature."""
+        """A stored run of this program: `Run.load(...)`, with the types of its signature."""
         from ferrule.runs.run import Run
 
         return Run[S].load(store, run_id, self, deps=deps)
 
     def stream(
-        self, /, *args: Any, store: Store | None = None, run_id: str | None = None, deps: D | None = None, **inputs: Any,
-    ) -> EventStream[S]:  # fmt: skip
-        """Stream the run's events with `for` (`astream`: `async for`); then read `.prediction`. Leaving the loop cancels the run."""
+        self,
+        /,
+        *args: Any,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+        **inputs: Any,
+    ) -> EventStream[S]:
+        """Stream the run's events with `for` (`astream`: `async for`); then read `.prediction`.
+
+        Leaving the loop cancels the run.
+        """
         deps = take_deps(self, inputs, deps)
-        if "resume_state" in inputs and (state := inputs.pop("resume_state")) is not None:
+        state = inputs.pop("resume_state", None)
+        if state is not None:
             from ferrule.programs.lifecycle.resume import resume_stream
 
             return resume_stream(self, state, inputs, deps)
@@ -259,7 +304,7 @@ class Module(Batches[S, D, P]):
         description: str | None = None,
         **keywords: Any,
     ) -> Tool:
-        """The program as a tool: its arguments are the inputs of the signature, its result is the outputs.
+        """The program as a tool: its arguments are the inputs, its result is the outputs.
 
         When an agent calls it, the program becomes part of that agent's run: it asks its questions
         there, and resumes where it stopped. The name defaults to that of the signature or class,
@@ -270,21 +315,20 @@ class Module(Batches[S, D, P]):
         return as_tool(self, name, description, **keywords)
 
     # -- programs inside
-    # ----------------------------------------------------------------------------------
 
     def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
-        """The program itself (`self`) and every program inside it, each once, depth first: `answer`, `agents[0].react`.
+        """The program itself (`self`) and every program inside it, each once, depth first.
 
-        Programs in attributes with a leading underscore come last.
+        The names are paths, such as `answer` or `agents[0].react`. Programs in attributes with a leading underscore come last.
         """
         return _walk(self)
 
     def named_predictors(self) -> list[tuple[str, Predictor]]:
         """Every `Predict` inside, with its path. Demos, models and saved state belong to these."""
         return [
-            (name, cast("Predictor", each))
-            for name, each in self.named_sub_modules()
-            if each.is_predictor
+            (name, cast("Predictor", program))
+            for name, program in self.named_sub_modules()
+            if program.is_predictor
         ]
 
     def predictors(self) -> list[Predictor]:
@@ -302,39 +346,44 @@ class Module(Batches[S, D, P]):
 
     def get_lm(self) -> Any:
         """The model of all predictors inside; raises `ConfigurationError` if they differ."""
-        found = {id(predictor.lm): predictor.lm for predictor in self.predictors()}
-        if len(found) != 1:
+        models = {id(predictor.lm): predictor.lm for predictor in self.predictors()}
+        if len(models) != 1:
             raise ConfigurationError(
-                f"`{self.name}` has {len(found)} different models: read the `lm` of each of its predictors.",
+                f"`{self.name}` has {len(models)} different models: "
+                "read the `lm` of each of its predictors.",
             )
-        return next(iter(found.values()))
+        return next(iter(models.values()))
 
     def deepcopy(self) -> Self:
         """A deep copy that shares models, tools, and attributes that cannot be copied, such as a lock."""
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        from ferrule.programs.lifecycle.copying import copied
-
-        made = self.__class__.__new__(self.__class__)
-        memo[id(self)] = made
+        copied = self.__class__.__new__(self.__class__)
+        memo[id(self)] = copied
         for _, predictor in self.named_predictors():
             memo[id(predictor.lm)] = predictor.lm
             memo.update((id(tool), tool) for tool in predictor.tools.values())
-        vars(made).update({key: copied(value, memo) for key, value in vars(self).items()})
-        return made
+        for key, value in vars(self).items():
+            vars(copied)[key] = _deep_copy(value, memo)
+        return copied
 
     # -- state
-    # -----------------------------------------------------------------------------------------------
 
     def dump_state(self) -> dict[str, Any]:
-        """Signatures, demos, settings and tool definitions of all predictors, as JSON data without functions, models and keys."""
+        """Signatures, demos, settings and tool definitions of all predictors, as JSON data.
+
+        The state has no functions, models and keys.
+        """
         from ferrule.programs.lifecycle.saving import dump_state
 
         return dump_state(self)
 
     def load_state(self, state: Mapping[str, Any], *, tools: Iterable[Any] = ()) -> None:
-        """Load a dumped state. `tools` are bound by name. A missing tool raises `ToolDefinitionError`; a changed one causes a warning."""
+        """Load a dumped state. `tools` are bound by name.
+
+        A missing tool raises `ToolDefinitionError`; a changed one causes a warning.
+        """
         from ferrule.programs.lifecycle.saving import load_state
 
         load_state(self, state, tools=tools)
@@ -352,8 +401,31 @@ class Module(Batches[S, D, P]):
         read_program(self, path, tools=tools)
 
 
+def _deep_copy(value: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy; or the value itself, if it holds something that cannot be copied.
+
+    Locks, sockets and generators cannot be copied.
+    """
+    attempt = dict(memo)  # a separate memo: a copy that fails leaves unfinished objects there
+    try:
+        copied = copy.deepcopy(value, attempt)
+    except TypeError as error:
+        if "cannot pickle" not in str(error):
+            raise
+        return value
+    # `copy` keeps the originals alive in a list under the memo's own id. That id is free once
+    # `attempt` is gone, so the list must move to the id of `memo`.
+    originals = attempt.pop(id(attempt), [])
+    memo.update(attempt)
+    cast("Any", memo).setdefault(id(memo), []).extend(originals)
+    return copied
+
+
 class _FlowOnly:
-    """A program's flow as a program: `super().forward(...)` runs it in a subclass that has its own `forward`."""
+    """A program's flow as a program.
+
+    `super().forward(...)` runs it in a subclass that has its own `forward`.
+    """
 
     is_flow = True
     is_async = False
@@ -367,44 +439,46 @@ class _FlowOnly:
         self.aforward = module.aforward
 
 
-def _walk(root: Module) -> Iterator[tuple[str, Module]]:
-    # Saved states use these paths: a program with a public path must get that path, even if private
-    # attributes hold it, too.
-    seen: set[int] = set()
-    later: list[tuple[str, Any]] = [("self", root)]
-    while later:
-        stack, later = later[::-1], []
-        while stack:
-            name, found = stack.pop()
-            if id(found) in seen:
-                continue
-            seen.add(id(found))  # containers, too: a cache may contain itself
-            if not isinstance(found, Module):
-                stack += [
-                    (f"{name}[{key!r}]", value)
-                    for key, value in _elements(found)[::-1]
-                    if isinstance(value, _HOLDERS)
-                ]
-                continue
-            yield name, found
-            prefix = "" if found is root else f"{name}."
-            attributes = [
-                each for each in tuple(vars(found).items())[::-1] if isinstance(each[1], _HOLDERS)
-            ]
-            stack += [
-                (f"{prefix}{key}", value) for key, value in attributes if not key.startswith("_")
-            ]
-            later += [
-                (f"{prefix}{key}", value) for key, value in attributes[::-1] if key.startswith("_")
-            ]
-
-
 _HOLDERS = (Module, list, tuple, dict)
 """Types of values that are programs or may contain some."""
 
 
-def _elements(found: Any) -> Sequence[tuple[Any, Any]]:
-    # Copies: another thread may be filling a cache.
-    if isinstance(found, dict):
-        return tuple(cast("dict[Any, Any]", found).items())
-    return tuple(enumerate(cast("list[Any]", found))) if isinstance(found, (list, tuple)) else ()
+def _walk(root: Module) -> Iterator[tuple[str, Module]]:
+    """The programs inside `root`, each with its path.
+
+    Depth first, along public attributes, then those that only private attributes hold. Saved states
+    use the paths: a program with a public path must get that path, even if private attributes hold
+    it, too.
+    """
+    seen: set[int] = set()
+    private: list[tuple[str, Any]] = [("self", root)]
+    while private:
+        # A stack: its last element is next, so that elements are pushed in reverse order.
+        stack, private = private[::-1], []
+        while stack:
+            path, holder = stack.pop()
+            if id(holder) in seen:
+                continue
+            seen.add(id(holder))  # containers, too: a cache may contain itself
+            if not isinstance(holder, Module):
+                elements = [(f"{path}[{key!r}]", value) for key, value in _elements(holder)]
+                stack += _only_holders(elements)[::-1]
+                continue
+            yield path, holder
+            prefix = "" if holder is root else f"{path}."
+            # Copies: another thread may be filling a cache.
+            attributes = tuple(vars(holder).items())
+            public = [(prefix + key, value) for key, value in attributes if key[:1] != "_"]
+            stack += _only_holders(public)[::-1]
+            hidden = [(prefix + key, value) for key, value in attributes if key[:1] == "_"]
+            private += _only_holders(hidden)
+
+
+def _only_holders(values: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [(path, value) for path, value in values if isinstance(value, _HOLDERS)]
+
+
+def _elements(container: Any) -> Sequence[tuple[Any, Any]]:
+    if isinstance(container, dict):
+        return tuple(cast("dict[Any, Any]", container).items())
+    return tuple(enumerate(cast("list[Any]", container)))

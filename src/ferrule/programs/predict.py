@@ -1,4 +1,7 @@
-"""`Predict` and `ChainOfThought`: ask a model for outputs, given the inputs; with tools, if there are any."""
+"""`Predict` and `ChainOfThought`: ask a model for outputs, given the inputs.
+
+With tools, the model may call them before it answers.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ferrule.adapters.fields import calls_output
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, InputError, SignatureError
-from ferrule.programs.asking.ask import (
-    as_native,
-    ask_model,
+from ferrule.programs.asking.ask import ask_model, ask_several, rejected, validated
+from ferrule.programs.asking.asker import (
+    check_calls,
     check_positive,
-    choose_calls,
+    declares_tools,
     list_demos,
     make_asker,
-    rejected,
     split_inputs,
-    validated,
 )
-from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
+from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
 from ferrule.tools.toolbox import Toolbox
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from ferrule.acts import Act, Flow
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.asking.asker import Asker
     from ferrule.programs.asking.validators import OutputValidator
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
@@ -42,20 +44,41 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
 
 Validator = TypeVar("Validator", bound="Callable[..., object]")
-_OWN = ("lm", "config", "demos", "max_turns")
+_OPTIONS_OF_CALL = ("lm", "config", "demos", "max_turns")
 _REASONING = "What leads to the answer, step by step."
 OPTIONS = (
-    "auto_execute_tools", "calls", "compact", "config", "demos", "enable_user_clarification", "intention", "limits", "lm", "max_iters",
-    "max_turns", "name", "native", "parallel", "policy", "require_confirmation", "signature", "stop_at_tools", "tools",
-)  # fmt: skip
-"""The options of all programs here. If a program lacks one of them, it is still an option, not a setting of the model."""
+    "auto_execute_tools",
+    "calls",
+    "compact",
+    "config",
+    "demos",
+    "enable_user_clarification",
+    "intention",
+    "limits",
+    "lm",
+    "max_iters",
+    "max_turns",
+    "name",
+    "native",
+    "parallel",
+    "policy",
+    "require_confirmation",
+    "signature",
+    "stop_at_tools",
+    "tools",
+)
+"""The options of all programs here.
+
+If a program lacks one of them, it is still an option, not a setting of the model.
+"""
 
 
 class Predict(Module[S, D, P]):
-    """Ask a model for the outputs of a signature. With tools, the model may call them first, for at most `max_turns` turns.
+    """Ask a model for the outputs of a signature.
 
-    A call takes `lm=`, `config=`, `demos=`, `max_turns=` and `deps=` besides the inputs, unless an
-    input has that name. `config` also holds `tool_choice` and `parallel_tool_calls`.
+    With tools, the model may call them first, for at most `max_turns` turns. A call takes `lm=`,
+    `config=`, `demos=`, `max_turns=` and `deps=` besides the inputs, unless an input has that name.
+    `config` also holds `tool_choice` and `parallel_tool_calls`.
 
     Inputs of the type `Tool` or `list[Tool]` declare tools, too, after the program's own. With an
     output of the type `ToolCalls`, the model is asked once, and its calls become that output
@@ -66,19 +89,22 @@ class Predict(Module[S, D, P]):
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
         tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
         auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`;
-        outputs missing in the answer are None. max_turns: The maximum number of turns with tool
-        calls. demos: Examples of inputs and outputs for the prompt. native: True is
-        `calls="native"`, False is `calls="prompted"`. calls: How the model calls tools: `"native"`,
-        `"prompted"` or `"constrained"`, as for `ReAct`. lm: The model; by default the one in the
-        settings. name: The program's name in events, traces and stored runs, and as a tool. config:
-        Settings of the model, such as `temperature=0`; and `n=3` for three answers
-        (`prediction.completions`), without tools.
+            outputs missing in the answer are None.
+        max_turns: The maximum number of turns with tool calls.
+        demos: Examples of inputs and outputs for the prompt.
+        calls: How the model calls tools: `"native"`, `"prompted"` or `"constrained"`, as for
+            `ReAct`. `native=True` and `native=False` are other spellings of the first two.
+        lm: The model; by default the one in the settings.
+        name: The program's name in events, traces and stored runs, and as a tool.
+        config: Settings of the model, such as `temperature=0`; and `n=3` for three answers
+            (`prediction.completions`), without tools.
 
     Raises:
-        ConfigurationError: A keyword holds a secret (`api_key`). Pass it to the model, `LM(...,
-        api_key=...)`: a program is saved. AdapterParseError: In a run, when the answer cannot be
-        parsed. MaxTurnsReachedError: In a run, when the turns run out. ToolCallError: In a run, for
-        an input that declares no tool.
+        ConfigurationError: A keyword holds a secret (`api_key`). Pass it to the model,
+            `LM(..., api_key=...)`: a program is saved.
+        AdapterParseError: In a run, when the answer cannot be parsed.
+        MaxTurnsReachedError: In a run, when the turns run out.
+        ToolCallError: In a run, for an input that declares no tool.
 
     """
 
@@ -94,7 +120,6 @@ class Predict(Module[S, D, P]):
         auto_execute_tools: bool = True,
         max_turns: int = 10,
         demos: Sequence[Any] | None = None,
-        native: bool | None = None,
         calls: Calls | None = None,
         lm: Any = None,
         name: str | None = None,
@@ -105,30 +130,12 @@ class Predict(Module[S, D, P]):
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
-        self.calls: Calls | None = choose_calls(calls, native)
+        self.calls: Calls | None = check_calls(calls, config)
         self.lm = lm
-        if config:
-            from ferrule.models.setting_names import check_saved, check_spelling
-
-            check_saved(config)
-            check_spelling(config.keys() - {"n"}, OPTIONS)
-            if config.get("n") is not None:
-                check_positive("n", config["n"])
-            if not isinstance(config.get("store"), bool | None):
-                msg = "`store` is a provider's setting here, True or False. A store of runs belongs to a call: `program.start(store=...)`."
-                raise ConfigurationError(msg)
+        _check_config(config)
         self.config = config
         self.toolbox = Toolbox.of(tools)
         self.output_validators: list[OutputValidator] = []
-
-    @property
-    def native(self) -> bool | None:
-        """Whether tools are declared to the model: True unless `calls` is `"prompted"`, None if the model's capabilities decide."""
-        return as_native(self.calls)
-
-    @native.setter
-    def native(self, native: bool | None) -> None:
-        self.calls = choose_calls(None, native)
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -137,7 +144,7 @@ class Predict(Module[S, D, P]):
 
     @property
     def is_validated(self) -> bool:
-        """Whether validators check the outputs: the program's own, or those of the signature's class."""
+        """Whether validators check the outputs: the program's, or those of the signature."""
         return bool(self.output_validators) or self.signature.__validated_by__ is not None
 
     def output_validator(self, function: Validator) -> Validator:
@@ -155,18 +162,18 @@ class Predict(Module[S, D, P]):
         return function
 
     def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs after validation; raises `InvalidOutputsError` with the validators' objections.
+        """The outputs after validation; raises `InvalidOutputsError` with the objections.
 
         Validators whose verdict is recorded run later: see `judged`.
         """
         outputs = self.signature.validate_outputs(inputs, outputs)
-        for each in self.output_validators:
-            if (
-                not each.is_recorded
-                and (verdict := offload.run_blocking(each.judge(self.signature, inputs, outputs)))
-                is not None
-            ):
-                raise InvalidOutputsError([("", verdict)])
+        for validator in self.output_validators:
+            if validator.is_recorded:
+                continue
+            judging = validator.judge(self.signature, inputs, outputs)
+            objection = offload.run_blocking(judging)
+            if objection is not None:
+                raise InvalidOutputsError([("", objection)])
         return outputs
 
     def judged(
@@ -174,8 +181,8 @@ class Predict(Module[S, D, P]):
         inputs: Mapping[str, Any],
         answers: Sequence[Mapping[str, Any]],
     ) -> Generator[Act, Any, Sequence[str | None]]:
-        """For each answer, the objection of the validators whose verdict is recorded; None if they accept it."""
-        validators = [each for each in self.output_validators if each.is_recorded]
+        """For each answer, the objection of the validators whose verdict is recorded, or None."""
+        validators = [validator for validator in self.output_validators if validator.is_recorded]
         if not validators:
             return [None] * len(answers)
         from ferrule.programs.asking.validators import judge_answers
@@ -183,12 +190,19 @@ class Predict(Module[S, D, P]):
         return (yield from judge_answers(validators, self.signature, inputs, answers))
 
     def check_answer(
-        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response,
-    ) -> Generator[Act, Any, None]:  # fmt: skip
-        """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded; for `ask_model`."""
-        [verdict] = yield from self.judged(inputs, [outputs])
-        if verdict is not None:
-            raise rejected(adapter, response, outputs, [("", verdict)])
+        self,
+        inputs: Mapping[str, Any],
+        adapter: Adapter,
+        outputs: dict[str, Any],
+        response: Response,
+    ) -> Generator[Act, Any, None]:
+        """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded.
+
+        For `ask_model`.
+        """
+        [objection] = yield from self.judged(inputs, [outputs])
+        if objection is not None:
+            raise rejected(adapter, response, outputs, [("", objection)])
 
     def tool_users(self) -> Sequence[Predict]:
         """Only this predictor."""
@@ -199,104 +213,88 @@ class Predict(Module[S, D, P]):
         return self.flow_for(self, inputs)
 
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
-        """The flow of this predictor on behalf of the program `module`, which a `@module_callback` sees."""
-        own, values, toolbox = yield from split_inputs(self.signature, inputs, _OWN, self.toolbox)
-        returns_calls = calls_output(self.signature) is not None or (
-            len(toolbox) and not len(self.toolbox)
+        """The flow of this predictor on behalf of a program, which a `@module_callback` sees."""
+        options, values, toolbox = yield from split_inputs(
+            self.signature,
+            inputs,
+            _OPTIONS_OF_CALL,
+            self.toolbox,
         )
-        is_plain = not returns_calls and not len(toolbox)
+        has_tools = bool(len(toolbox))
+        # Without tools of its own, the program cannot know what calls of an input's tools are for.
+        only_inputs_have_tools = has_tools and not len(self.toolbox)
+        returns_calls = calls_output(self.signature) is not None or only_inputs_have_tools
         asker = yield from make_asker(
             self.lm,
             self.config,
-            own,
+            options,
             calls=self.calls,
-            may_ask_several=is_plain,
+            may_ask_several=not returns_calls and not has_tools,
         )
-        demos = list_demos(own.get("demos", self.demos), InputError)
+        demos = list_demos(options.get("demos", self.demos), InputError)
         if returns_calls:
-            from ferrule.programs.with_tools import (
-                ask_once,
-            )  # late: most predictors have no tools, and `ReAct` asks itself
+            # Late: most predictors have no tools, and `ReAct` asks itself.
+            from ferrule.programs.with_tools import ask_once
 
-            # No call is run, so the adapter may choose, too: see docs/how-to/tools/tool-calls.md.
-            wanted = (
-                False
-                if self.native is None and asker.adapter.use_native_function_calling is False
-                else self.native
-            )
-            return (yield from ask_once(self, asker, values, demos, toolbox, native=wanted))
-        if len(toolbox):
+            native = declares_tools(self.calls)
+            if native is None and asker.adapter.use_native_function_calling is False:
+                # No call runs, so the adapter may choose: see docs/how-to/tools/tool-calls.md.
+                native = False
+            return (yield from ask_once(self, asker, values, demos, toolbox, native=native))
+        if has_tools:
             from ferrule.programs.with_tools import ask_in_turns
 
-            turns = check_positive("max_turns", own.get("max_turns", self.max_turns))
-            turning = ask_in_turns(
+            answering = ask_in_turns(
                 self,
                 asker,
                 values,
                 demos,
                 toolbox,
-                native=self.native,
+                native=declares_tools(self.calls),
                 module=module,
-                max_turns=turns,
+                max_turns=check_positive("max_turns", options.get("max_turns", self.max_turns)),
             )
-            return (yield from turning)
+            return (yield from answering)
+        return (yield from self._ask_without_tools(asker, values, demos))
 
+    def _ask_without_tools(
+        self,
+        asker: Asker,
+        values: Mapping[str, Any],
+        demos: list[Any],
+    ) -> Flow:
         signature, asker, native_outputs = adapt_to_model(self.signature, asker)
 
         def render(adapter: Adapter) -> Messages:
             return adapter.opening(signature, values, demos=demos)
 
-        messages = render(asker.adapter)
-
         def read(adapter: Adapter, response: Response) -> dict[str, Any]:
             outputs = adapter.read(signature, response)
-            whole = (
-                add_native_outputs(self.signature, outputs, native_outputs, response)
-                if native_outputs
-                else outputs
-            )
-            return validated(partial(self.validate, values), adapter, response, whole)
+            outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
+            return validated(partial(self.validate, values), adapter, response, outputs)
 
+        messages = render(asker.adapter)
         request = asker.request(signature, messages)
         if asker.n > 1:
-            from ferrule.programs.asking.several import (
-                ask_several,
-            )  # late: few programs ask for several answers
-
-            (outputs, response), *rest = yield from ask_several(
-                asker,
-                signature,
-                request,
-                render,
-                read,
-                judged=partial(self.judged, values),
-            )
-            others = [
-                self.make_prediction(each, messages=messages.then(other.message()))
-                for each, other in rest
-            ]
+            judge = partial(self.judged, values)
+            answers = yield from ask_several(asker, signature, request, render, read, judge=judge)
+            (outputs, response), *others = answers
             return self.make_prediction(
                 outputs,
                 messages=messages.then(response.message()),
-                others=others,
+                others=[
+                    self.make_prediction(other, messages=messages.then(other_response.message()))
+                    for other, other_response in others
+                ],
             )
         if self.is_validated:
             check = partial(self.check_answer, values)
-            outputs, response = yield from ask_model(
-                asker,
-                signature,
-                request,
-                render,
-                read=read,
-                check=check,
-            )
+            asking = ask_model(asker, signature, request, render, read=read, check=check)
+            outputs, response = yield from asking
         else:
             outputs, response = yield from ask_model(asker, signature, request, render)
-            outputs = (
-                add_native_outputs(self.signature, outputs, native_outputs, response)
-                if native_outputs
-                else outputs
-            )
+            # A missing native output is not a reason to ask again: the model cannot write it.
+            outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
         return self.make_prediction(outputs, messages=messages.then(response.message()))
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:
@@ -304,13 +302,42 @@ class Predict(Module[S, D, P]):
         return Prediction.of(outputs, signature=self.outputs_of or self.signature, **more)
 
     def __repr__(self) -> str:
-        tools = repr(self.toolbox).removeprefix("Toolbox(")
-        return f"{self.name}({self.signature.signature!r}{f', tools={tools}' if tools != '[])' else ')'}"
+        return f"{self.name}({self.signature.signature!r}{_shown_tools(self)})"
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """Check the settings of the model that a program is made with."""
+    if not config:
+        return
+    from ferrule.models.setting_names import (  # late: few programs have any
+        check_saved,
+        check_spelling,
+    )
+
+    check_saved(config)
+    check_spelling(config.keys() - {"n"}, OPTIONS)
+    if config.get("n") is not None:
+        check_positive("n", config["n"])
+    if not isinstance(config.get("store"), bool | None):
+        raise ConfigurationError(
+            "`store` is a provider's setting here, True or False. A store of runs belongs to a "
+            "call: `program.start(store=...)`.",
+        )
+
+
+def _shown_tools(predictor: Predict[Any, Any, Any]) -> str:
+    """The tools of a predictor, for its `repr`."""
+    # Not its length, which connects to MCP servers.
+    tools = repr(predictor.toolbox).removeprefix("Toolbox(").removesuffix(")")
+    if tools == "[]":
+        return ""
+    return f", tools={tools}"
 
 
 class ChainOfThought(Module[S, D, P]):
-    """A `Predict` that lets the model reason first: it adds an output `reasoning` before the others, unless the signature has one.
+    """A `Predict` that lets the model reason first.
 
+    It adds an output `reasoning` before the others, unless the signature has one.
     `reasoning_description` describes that output to the model. Raises `SignatureError` if an input
     is called `reasoning`.
     """
@@ -324,27 +351,27 @@ class ChainOfThought(Module[S, D, P]):
         name: str | None = None,
         **keywords: Any,
     ) -> None:
-        found, self.reasoning_description = as_signature(signature), reasoning_description
+        signature = as_signature(signature)
+        self.reasoning_description = reasoning_description
         give_name(self, name)
-        self.predict = Predict(
-            self._with_reasoning(found, reasoning_description),
-            lm=lm,
-            **keywords,
-        )
-        self.predict.outputs_of = found
+        reasoning = self._with_reasoning(signature, reasoning_description)
+        self.predict = Predict(reasoning, lm=lm, **keywords)
+        self.predict.outputs_of = signature
 
     @staticmethod
     def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
         if "reasoning" in signature.plan.outputs:
             return signature
         if "reasoning" in signature.plan.inputs:
-            msg = (
-                f"`ChainOfThought` adds an output `reasoning`, and `{signature.__name__}` has an input of that name: "
-                f"give the input another name, or use `Predict`."
+            raise SignatureError(
+                f"`ChainOfThought` adds an output `reasoning`, and `{signature.__name__}` has an "
+                "input of that name: give the input another name, or use `Predict`.",
             )
-            raise SignatureError(msg)
-        made = partial(signature.prepend, "reasoning", declare("output", description), str)
-        return signature.kept((ChainOfThought, description), made)
+        field = declare("output", description)
+        return signature.kept(
+            (ChainOfThought, description),
+            lambda: signature.prepend("reasoning", field, str),
+        )
 
     @property
     def signature(self) -> type[Signature]:
@@ -353,9 +380,9 @@ class ChainOfThought(Module[S, D, P]):
 
     @signature.setter
     def signature(self, signature: type[Signature] | str) -> None:
-        found = as_signature(signature)
-        self.predict.signature = self._with_reasoning(found, self.reasoning_description)
-        self.predict.outputs_of = found
+        signature = as_signature(signature)
+        self.predict.signature = self._with_reasoning(signature, self.reasoning_description)
+        self.predict.outputs_of = signature
 
     @property
     def lm(self) -> Any:
@@ -381,10 +408,7 @@ class ChainOfThought(Module[S, D, P]):
         return self.predict.tools
 
     def __repr__(self) -> str:
-        shown = repr(self.predict).removeprefix(
-            f"{self.predict.name}({self.predict.signature.signature!r}",
-        )
-        return f"{self.name}({self.signature.signature!r}{shown}"
+        return f"{self.name}({self.signature.signature!r}{_shown_tools(self.predict)})"
 
     def output_validator(self, function: Validator) -> Validator:
         """Like `Predict.output_validator`."""
@@ -396,6 +420,7 @@ class ChainOfThought(Module[S, D, P]):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
+        # A `@module_callback` sees this program, unless the predictor has a flow of its own.
         if type(self.predict).flow is Predict.flow:
             return self.predict.flow_for(self, inputs)
         return self.predict.flow(**inputs)

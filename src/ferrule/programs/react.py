@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class ReAct(Module[S, D, P]):
-    """An agent: the model calls tools until it returns the outputs. `prediction.trajectory` has the steps.
+    """An agent: the model calls tools until it returns the outputs.
 
-    The tools `finish` and `user_clarification` are built in. If a tool fails, a call is invalid, or
+    `prediction.trajectory` has the steps. The tools `finish` and `user_clarification` are built in. If a tool fails, a call is invalid, or
     outputs passed to `finish` do not fit, the model sees the error as the result. At `max_iters`,
     at one of the `limits`, or when outputs were refused `limits.same_error` times, the model must
     answer from the steps so far, and `prediction.reason` says why.
@@ -43,29 +43,35 @@ class ReAct(Module[S, D, P]):
 
     Args:
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
-        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`. max_iters: The
-        maximum number of steps. native: True is `calls="native"`, False is `calls="prompted"`.
+        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
+        max_iters: The maximum number of steps.
         calls: How the model calls tools: `"native"` by tool declarations, `"prompted"` in the text
-        of its answer, `"constrained"` by
-            declarations with the answer constrained to a valid call. None: the model's capabilities
-            decide, constrained first.
+            of its answer, `"constrained"` by declarations with the answer constrained to a valid
+            call. None: the model's capabilities decide, constrained first. `native=True` and
+            `native=False` are other spellings of the first two.
         intention: Whether the model says why it makes each call: `call.intention`, which is not
-        passed to the tool. limits: Limits of the agent and everything that it calls.
+            passed to the tool.
+        limits: Limits of the agent and everything that it calls.
         enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a
-        person. policy: Which calls run, which need a decision, and which are denied. parallel:
-        False runs the calls of one step one at a time, in their order: for tools that share state.
+            person.
+        policy: Which calls run, which need a decision, and which are denied.
+        parallel: False runs the calls of one step one at a time, in their order: for tools that
+            share state.
         compact: When to leave out old messages: at a number of tokens, at a share of the context
-        such as `0.8`, or a `Compact`. stop_at_tools: Tools, functions or names. When one of them
-        has returned, the run ends after that step with its result as output. demos: Examples of
-        inputs and outputs for the prompt. lm: The model; by default the one in the settings. name:
-        The agent's name in events, traces and stored runs, and as a tool. config: Settings of the
-        model, such as `temperature=0`.
+            such as `0.8`, or a `Compact`.
+        stop_at_tools: Tools, functions or names. When one of them has returned, the run ends after
+            that step with its result as output.
+        demos: Examples of inputs and outputs for the prompt.
+        lm: The model; by default the one in the settings.
+        name: The agent's name in events, traces and stored runs, and as a tool.
+        config: Settings of the model, such as `temperature=0`.
 
     Raises:
-        ConfigurationError: An option is unknown or invalid. SignatureError: The signature is
-        invalid, or has a field name that the agent reserves. ToolDefinitionError: One of `tools`
-        cannot become a tool. TooManyFaultsError: In a run, after `limits.same_error` steps in a row
-        in which all calls were faulty.
+        ConfigurationError: An option is unknown or invalid.
+        SignatureError: The signature is invalid, or has a field name that the agent reserves.
+        ToolDefinitionError: One of `tools` cannot become a tool.
+        TooManyFaultsError: In a run, after `limits.same_error` steps in a row in which all calls
+            were faulty.
 
     """
 
@@ -75,7 +81,6 @@ class ReAct(Module[S, D, P]):
         tools: Iterable[Tool | Callable[..., Any] | ToolServer],
         max_iters: int = 20,
         *,
-        native: bool | None = None,
         calls: Calls | None = None,
         intention: bool = False,
         limits: Limits | None = None,
@@ -89,7 +94,7 @@ class ReAct(Module[S, D, P]):
         name: str | None = None,
         **config: Any,
     ) -> None:
-        from ferrule.programs.asking.ask import check_positive, choose_calls
+        from ferrule.programs.asking.asker import check_calls, check_positive
         from ferrule.programs.predict import Predict
         from ferrule.programs.react_loop.agent import (
             check_signature,
@@ -100,14 +105,16 @@ class ReAct(Module[S, D, P]):
         )
         from ferrule.runs.limits import Limits
 
-        found = check_signature(signature)
-        if wrong := config.keys() & {"max_turns", "auto_execute_tools"}:
+        signature = check_signature(signature)
+        of_predict = config.keys() & {"max_turns", "auto_execute_tools"}
+        if of_predict:
             raise ConfigurationError(
-                f"`ReAct` has no option `{min(wrong)}`: it runs the calls, and `max_iters` limits its steps.",
+                f"`ReAct` has no option `{min(of_predict)}`: "
+                "it runs the calls, and `max_iters` limits its steps.",
             )
         give_name(self, name)
         self.max_iters = check_positive("max_iters", max_iters)
-        self.calls: Calls | None = choose_calls(calls, native)
+        self.calls: Calls | None = check_calls(calls, config)
         self.intention = intention
         check_limits(limits)
         self.limits = Limits() if limits is None else limits
@@ -124,7 +131,7 @@ class ReAct(Module[S, D, P]):
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in
         # one place.
         self.react = Predict(
-            found,
+            signature,
             tools=check_tools(tools, intention=intention),
             demos=demos,
             lm=lm,
@@ -142,20 +149,9 @@ class ReAct(Module[S, D, P]):
     def signature(self, signature: type[Signature] | str) -> None:
         from ferrule.programs.react_loop.agent import check_signature, extracting
 
-        found = check_signature(signature)
-        self.extract.signature = extracting(found)
-        self.react.signature = found
-
-    @property
-    def native(self) -> bool | None:
-        """Whether tools are declared to the model: True unless `calls` is `"prompted"`, None if the model's capabilities decide."""
-        return None if self.calls is None else self.calls != "prompted"
-
-    @native.setter
-    def native(self, native: bool | None) -> None:
-        from ferrule.programs.asking.ask import choose_calls
-
-        self.calls = choose_calls(None, native)
+        signature = check_signature(signature)
+        self.extract.signature = extracting(signature)
+        self.react.signature = signature
 
     @property
     def lm(self) -> Any:
@@ -196,7 +192,10 @@ class ReAct(Module[S, D, P]):
         return f"{self.name}{repr(self.react).removeprefix(self.react.name)}"
 
     def output_validator(self, function: Validator) -> Validator:
-        """Like `Predict.output_validator`. The model sees the function's objection, and still has its tools."""
+        """Like `Predict.output_validator`.
+
+        The model sees the function's objection, and still has its tools.
+        """
         return self.react.output_validator(function)
 
     def tool_users(self) -> Sequence[Predict]:
@@ -205,16 +204,13 @@ class ReAct(Module[S, D, P]):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        return _run_react(self, inputs)
+        from ferrule.programs.react_loop.loop import run_react
+
+        return run_react(self, inputs)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
-        """The part of a trajectory to show when it is too long for the model: all but the oldest step. Override it to keep summaries."""
+        """The part of a trajectory to show when it is too long for the model.
+
+        By default, that is all but the oldest step. Override it to keep summaries.
+        """
         return type(trajectory)(trajectory.steps[1:])
-
-
-def _run_react(agent: Any, inputs: dict[str, Any]) -> Flow:
-    """Import `run_react` at the first use; from then on, this name is that function."""
-    from ferrule.programs.react_loop.loop import run_react
-
-    globals()["_run_react"] = run_react
-    return run_react(agent, inputs)

@@ -1,4 +1,9 @@
-"""`Predict` with tools: asks for one answer that may hold calls, or turn by turn until the model answers."""
+"""`Predict` with tools.
+
+It asks for one answer that may hold calls (`ask_once`), or turn by turn until the model answers
+without calls (`ask_in_turns`). Calls are native, or written in the text of the answer. If the model
+refuses native calls in the middle of a conversation, the conversation continues in text.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +17,9 @@ from ferrule import events
 from ferrule.acts import Act, Tell
 from ferrule.adapters.fields import calls_output
 from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
-from ferrule.programs.asking.ask import Answering, Asker, ask_model, calls_natively, validated
-from ferrule.programs.asking.native_outputs import adapt_to_model, add_native_outputs
-from ferrule.programs.asking.native_reader import NativeReader
+from ferrule.programs.asking.ask import Answering, ask_model, validated
+from ferrule.programs.asking.asker import Asker, calls_natively
+from ferrule.programs.asking.native import NativeReader, adapt_to_model, add_native_outputs
 from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
@@ -55,8 +60,12 @@ class Asks(Protocol):
         ...
 
     def check_answer(
-        self, inputs: Mapping[str, Any], adapter: Adapter, outputs: dict[str, Any], response: Response,
-    ) -> Generator[Act, Any, None]:  # fmt: skip
+        self,
+        inputs: Mapping[str, Any],
+        adapter: Adapter,
+        outputs: dict[str, Any],
+        response: Response,
+    ) -> Generator[Act, Any, None]:
         """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded."""
         ...
 
@@ -77,12 +86,12 @@ def ask_once(
     *,
     native: bool | None,
 ) -> Predicting:
-    """Ask for one answer. Its calls are not run: they are an output, or returned with the prediction."""
-    return _native_or_text(
-        asker,
-        native,
-        partial(_OneAnswer, predict, asker, values, demos, toolbox),
-    )
+    """Ask for one answer.
+
+    Its calls are not run: they are an output, or returned with the prediction.
+    """
+    make = partial(_OneAnswer, predict, asker, values, demos, toolbox)
+    return _native_or_text(asker, native, make)
 
 
 def ask_in_turns(
@@ -96,12 +105,12 @@ def ask_in_turns(
     module: Any,
     max_turns: int,
 ) -> Predicting:
-    """Ask in turns: run the model's calls and show it the results, until it answers. A `@module_callback` sees the program `module`."""
-    return _native_or_text(
-        asker,
-        native,
-        partial(_Turns, predict, asker, values, demos, toolbox, module=module, max_turns=max_turns),
-    )
+    """Ask in turns: run the model's calls and show it the results, until it answers.
+
+    A `@module_callback` sees the program `module`.
+    """
+    make = partial(_Turns, predict, asker, values, demos, toolbox, module=module)
+    return _native_or_text(asker, native, partial(make, max_turns=max_turns))
 
 
 def _native_or_text(
@@ -109,7 +118,10 @@ def _native_or_text(
     wanted: bool | None,
     make: Callable[..., _WithTools],
 ) -> Predicting:
-    """Use native calls, or calls in text. If the program did not choose, and the model refuses native calls, continue in text."""
+    """Use native calls, or calls in text.
+
+    If the program did not choose, and the model refuses native calls, continue in text.
+    """
     conversation = make(native=calls_natively(asker, wanted))
     try:
         return (yield from conversation.flow())
@@ -138,8 +150,9 @@ class _WithTools:
         self.values = values
         self.demos = demos
         self.native = native
-        self.asked, self.asker, self.native_outputs = adapt_to_model(predict.signature, asker)
-        self.signature = self.asked
+        self.adapted, self.asker, self.native_outputs = adapt_to_model(predict.signature, asker)
+        self.signature = self.adapted
+        """The signature of the prompt: in text, it has the tools and an output for the calls."""
         self.tail: list[Message] = []
         """The messages after the opening."""
         self.calls_in = calls_output(self.signature) or _CALLS
@@ -150,17 +163,19 @@ class _WithTools:
         self.native = False
 
     def render(self, adapter: Adapter) -> Messages:
-        return adapter.opening(
+        opening = adapter.opening(
             self.signature,
             self.values,
             demos=self.demos,
             native=self.native,
-        ).then(*self.tail)
+        )
+        return opening.then(*self.tail)
 
     def request(self, messages: Messages | None = None) -> Request:
+        if messages is None:
+            messages = self.render(self.asker.adapter)
         tools = self.toolbox.declarations if self.native else NO_TOOLS
-        shown = self.render(self.asker.adapter) if messages is None else messages
-        return self.asker.request(self.signature, shown, tools=tools)
+        return self.asker.request(self.signature, messages, tools=tools)
 
     def ask(self, request: Request) -> Answering:
         """Ask the model; returns the fields of its answer, and the response."""
@@ -180,13 +195,8 @@ class _WithTools:
         fields = self._read(adapter, response)
         if fields.get(self.calls_in) or not self.predict.is_validated:
             return fields
-        validate = partial(self.predict.validate, self.values)
-        return validated(
-            validate,
-            adapter,
-            response,
-            self.outputs(fields, response, with_calls=False),
-        )
+        outputs = self.outputs(fields, response, with_calls=False)
+        return validated(partial(self.predict.validate, self.values), adapter, response, outputs)
 
     def check_answer(
         self,
@@ -201,11 +211,10 @@ class _WithTools:
     def reader(self, adapter: Adapter) -> FieldReader:
         """Make the reader that splits a streamed answer into fields."""
         reader = adapter.reader(self.signature)
-        return (
-            NativeReader(partial(self._read, adapter), reader, tuple(self.signature.plan.outputs))
-            if self.native
-            else reader
-        )
+        if not self.native:
+            return reader
+        outputs = tuple(self.signature.plan.outputs)
+        return NativeReader(partial(self._read, adapter), reader, outputs)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         raise NotImplementedError
@@ -217,8 +226,6 @@ class _WithTools:
         *,
         with_calls: bool,
     ) -> dict[str, Any]:
-        if not self.native_outputs:
-            return fields
         return add_native_outputs(
             self.predict.signature,
             fields,
@@ -248,14 +255,11 @@ class _OneAnswer(_WithTools):
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         request = self.request()
         fields, response = yield from self.ask(request)
-        calls = fields.get(self.calls_in)
-        outputs = self.outputs(fields, response, with_calls=bool(calls))
+        output = fields.get(self.calls_in)
+        calls = output.tool_calls if output else ()
+        outputs = self.outputs(fields, response, with_calls=bool(output))
         messages = request.messages.then(response.message())
-        return self.predict.make_prediction(
-            outputs,
-            messages=messages,
-            calls=calls.tool_calls if calls else (),
-        )
+        return self.predict.make_prediction(outputs, messages=messages, calls=calls)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         return adapter.read(
@@ -276,101 +280,105 @@ class _Turns(_WithTools):
         self.max_turns = max_turns
         self.host = Host(self, self.asker.conditions, concurrent=self.predict.toolbox.concurrent)
         self.live: LiveTools | LoadedTools | None = None
-        if (
-            self.predict.toolbox.servers
-            or self.predict.toolbox.has_remote
-            or self.predict.toolbox.keep_turns is not None
-        ):
-            from ferrule.programs.tool_use.live import (
-                after_turns,
-            )  # late: most programs have no such tools
+        toolbox = self.predict.toolbox
+        if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
+            # Late: most programs have no such tools.
+            from ferrule.programs.tool_use.live import after_turns
 
-            self.live = after_turns(self.predict.toolbox, self.host, self.asker.conditions)
+            self.live = after_turns(toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
         if not native:
             self.go_on_in_text()
 
     def go_on_in_text(self) -> None:
-        """See `_WithTools`. Earlier turns are rendered as text, in the form in which the model must write calls."""
+        """See `_WithTools`.
+
+        Earlier turns are rendered as text, in the form in which the model must write calls.
+        """
         super().go_on_in_text()
         self.signature = _may_call_first(self.signature, self.toolbox)
         self.tail = []
         for turn, step in enumerate(self.trajectory.steps):
             calls = [{"name": call.name, "args": call.args} for call in step.calls]
-            said = self.asker.adapter.answer_content(self.signature, {_CALLS: calls})
-            self.tail += [Message("assistant", said), self._observed(step.results, turn)]
+            answer = self.asker.adapter.answer_content(self.signature, {_CALLS: calls})
+            self.tail += [Message("assistant", answer), self._observation(step.results, turn)]
 
     def context(self, view: ModuleView) -> ModuleContext:
-        said = History(messages=after_system(self.render(self.asker.adapter)))
-        return ModuleContext(view, self.trajectory, dict(self.values), said)
+        """See `dynamic.Owner`."""
+        history = History(messages=after_system(self.render(self.asker.adapter)))
+        return ModuleContext(view, self.trajectory, dict(self.values), history)
 
     def check(self, tools: Sequence[Tool]) -> None:
         """See `dynamic.Owner`."""
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
-        predict, asker, max_turns = self.predict, self.asker, self.max_turns
-        # The flow begins twice if the model refuses tools: it then has the note already.
-        if (
-            self.live is not None
-            and (note := (yield from self.live.begin()))
-            and note not in self.signature.instructions
-        ):
-            self.signature = self.signature.with_instructions(
-                f"{self.signature.instructions}\n\n{note}",
-            )
+        if self.live is not None:
+            note = yield from self.live.begin()
+            self._add_to_instructions(note)
         request = self.request()
-        messages = request.messages
         calls: tuple[ToolCall, ...] = ()
-        for turn in range(len(self.trajectory.steps), max_turns):
+        for turn in range(len(self.trajectory.steps), self.max_turns):
             fields, response = yield from self.ask(request)
-            calls = tuple(
-                call if call.id else call.with_id(f"call_{turn}_{k}")
-                for k, call in enumerate(fields.pop(_CALLS, ()))
-            )
+            calls = _identified(fields.pop(_CALLS, ()), turn)
             if _REST in fields:
                 response = replace(response, text=fields[_REST] or None, tool_calls=calls)
             if not calls:
-                messages = request.messages.then(response.message())
                 outputs = self.outputs(fields, response, with_calls=False)
-                return predict.make_prediction(
-                    outputs,
-                    trajectory=self.trajectory,
-                    messages=messages,
-                )
-            if not predict.auto_execute_tools:
-                said = response.message()
-                messages = request.messages.then(
-                    replace(said, tool_calls=calls) if self.native else said,
-                )
-                outputs = {name: fields.get(name) for name in predict.signature.plan.outputs}
-                return predict.make_prediction(
-                    outputs,
-                    trajectory=self.trajectory,
-                    messages=messages,
-                    calls=calls,
-                )
+                return self._prediction(request, response.message(), outputs)
+            if not self.predict.auto_execute_tools:
+                answer = response.message()
+                if self.native:
+                    answer = replace(answer, tool_calls=calls)
+                outputs = {name: fields.get(name) for name in self.predict.signature.plan.outputs}
+                return self._prediction(request, answer, outputs, calls=calls)
+
+            thought = response.text or ""
             results: list[ToolResult] = yield from use_tools(
                 self.toolbox,
                 calls,
                 self.host,
-                asker.conditions,
-                thought=response.text or "",
+                self.asker.conditions,
+                thought=thought,
             )
             news = ""
             if has_changes(results):
                 results, news = self.host.apply(results)
-            step = Step(response.text or "" if self.native else "", calls, tuple(results))
+            step = Step(thought if self.native else "", calls, tuple(results))
             self.trajectory = self.trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
             if self.live is not None:
-                news = "\n".join(filter(None, (news, (yield from self.live.refresh(step)))))
-            new = self._messages(response, results, turn, news)
-            self.tail += new
-            messages = request.messages.then(*new)
-            # In text mode, the system message stays the same after a change of tools: a later
-            # message describes the change.
-            request = self.request(messages) if news else request.following(messages)
-        raise MaxTurnsReachedError(max_turns, calls)
+                live_news = yield from self.live.refresh(step)
+                news = "\n".join(part for part in (news, live_news) if part)
+
+            new_messages = self._messages(response, results, turn, news)
+            self.tail += new_messages
+            messages = request.messages.then(*new_messages)
+            request = request.following(messages)
+            if news:
+                # The declarations change. In text mode, the system message stays the same: a later
+                # message describes the change.
+                request = self.request(messages)
+        raise MaxTurnsReachedError(self.max_turns, calls)
+
+    def _add_to_instructions(self, note: str) -> None:
+        # The flow begins twice if the model refuses tools: it then has the note already.
+        instructions = self.signature.instructions
+        if note and note not in instructions:
+            self.signature = self.signature.with_instructions(f"{instructions}\n\n{note}")
+
+    def _prediction(
+        self,
+        request: Request,
+        answer: Message,
+        outputs: dict[str, Any],
+        **more: Any,
+    ) -> Prediction:
+        return self.predict.make_prediction(
+            outputs,
+            trajectory=self.trajectory,
+            messages=request.messages.then(answer),
+            **more,
+        )
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """Parse the outputs, or the calls (as `_CALLS`)."""
@@ -378,38 +386,31 @@ class _Turns(_WithTools):
             return {**self._beside_calls(adapter, response), _CALLS: response.tool_calls}
         if self.native:
             calls, rest = calls_in_text(self.asker.lm, response.text, self.toolbox.declarations)
-            return (
-                {**self._beside_calls(adapter, Response(rest)), _CALLS: calls, _REST: rest}
-                if calls
-                else adapter.read(self.signature, response, lenient=True)
-            )
+            if not calls:
+                return adapter.read(self.signature, response, lenient=True)
+            return {**self._beside_calls(adapter, Response(rest)), _CALLS: calls, _REST: rest}
+        return self._read_text(adapter, response)
+
+    def _read_text(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
             fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)
         except AdapterParseError as error:
-            bad = error.__cause__
-            if (
-                isinstance(bad, ToolCallError) and bad.index is not None
-            ):  # the fault becomes the result of that call
-                return {
-                    _CALLS: (
-                        ToolCall(
-                            name=bad.tool or "",
-                            fault=CallFault(bad.code, str(bad), str(bad.raw), bad.index),
-                        ),
-                    ),
-                }
+            invalid = _invalid_call(error)
+            if invalid is not None:
+                return {_CALLS: (invalid,)}
             fields = error.parsed
-            if not fields.get(_CALLS) and not fields.keys() >= self.asked.plan.outputs.keys():
+            if not fields.get(_CALLS) and not fields.keys() >= self.adapted.plan.outputs.keys():
                 raise
         calls = fields.pop(_CALLS, None)
-        return (
-            {**self._beside_calls(adapter, response), _CALLS: tuple(calls.tool_calls)}
-            if calls
-            else fields
-        )
+        if not calls:
+            return fields
+        return {**self._beside_calls(adapter, response), _CALLS: tuple(calls.tool_calls)}
 
     def _beside_calls(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        """Outputs in the text beside calls that are returned unexecuted; empty if the calls run, because the model then answers again."""
+        """Outputs in the text beside calls that are returned unexecuted.
+
+        Empty if the calls run, because the model then answers again.
+        """
         if self.predict.auto_execute_tools or not response.text:
             return {}
         try:
@@ -427,29 +428,50 @@ class _Turns(_WithTools):
         """The messages that show a turn in the next request."""
         if self.native:
             return [response.message(), *map(tool_message, results)]
-        return [replace(response.message(), tool_calls=()), self._observed(results, turn, news)]
+        answer = replace(response.message(), tool_calls=())
+        return [answer, self._observation(results, turn, news)]
 
-    def _observed(self, results: Sequence[ToolResult], turn: int, news: str = "") -> Message:
+    def _observation(self, results: Sequence[ToolResult], turn: int, news: str = "") -> Message:
         """The results of a turn in text."""
-        names = (
-            (f"observation_{turn}", results[0].content)
-            if len(results) == 1
-            else (
-                f"observations_{turn}",
-                [{"name": result.name, "result": result.content} for result in results],
-            )
-        )
-        return self.asker.adapter.step_message(
-            dict([names, *([(f"tools_{turn}", news)] if news else [])]),
-        )
+        fields: dict[str, Any] = {}
+        if len(results) == 1:
+            fields[f"observation_{turn}"] = results[0].content
+        else:
+            fields[f"observations_{turn}"] = [
+                {"name": result.name, "result": result.content} for result in results
+            ]
+        if news:
+            fields[f"tools_{turn}"] = news
+        return self.asker.adapter.step_message(fields)
 
 
 _CALLS = "tool_calls"
 _REST = "text beside the calls"
-"""The key of the remaining text, if calls were found in the text of a native answer. No field can have this name."""
+"""The key of the remaining text, if calls were found in the text of a native answer.
+
+No field can have this name.
+"""
+
+
+def _identified(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
+    """The calls of a turn; those without an id get one that is unique in the conversation."""
+    return tuple(
+        call if call.id else call.with_id(f"call_{turn}_{index}")
+        for index, call in enumerate(calls)
+    )
+
+
+def _invalid_call(error: AdapterParseError) -> ToolCall | None:
+    """The invalid call that made an answer unreadable: its fault becomes its result."""
+    cause = error.__cause__
+    if not isinstance(cause, ToolCallError) or cause.index is None:
+        return None
+    fault = CallFault(cause.code, str(cause), str(cause.raw), cause.index)
+    return ToolCall(name=cause.tool or "", fault=fault)
 
 
 def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
+    """The signature for one answer in text: it lists the tools in its instructions."""
     return toolbox.kept(
         (_may_call, signature),
         lambda: _instructed(signature, answer_or_call_instructions(signature, toolbox)),
@@ -462,7 +484,10 @@ def _instructed(signature: type[Signature], instructions: str) -> type[Signature
 
 
 def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
-    """The signature for calls in text: it has an output for the calls, and lists the tools in its instructions."""
+    """The signature for turns in text.
+
+    It has an output for the calls, and lists the tools in its instructions.
+    """
     return toolbox.kept(
         (_may_call_first, signature),
         lambda: _calls_first(signature, call_first_instructions(signature, toolbox)),

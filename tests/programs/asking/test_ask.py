@@ -31,6 +31,7 @@ from ferrule import (
     events,
 )  # fmt: skip
 from ferrule.errors import BoundaryError
+from ferrule.programs.asking.asker import calls_of_native
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 
@@ -263,7 +264,7 @@ def test_native_or_text_goes_by_override_then_adapter_then_capability() -> None:
     ]
     for adapter, native, is_native, answer in cases:
         lm = ScriptedLM([answer])
-        program.native = native
+        program.calls = calls_of_native(native)
         with context(adapter=adapter):
             prediction = program(question="q", tools=[add], lm=lm)
         prompt = "".join(message.text for message in lm.requests[0].messages)

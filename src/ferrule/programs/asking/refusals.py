@@ -1,11 +1,13 @@
-"""Detects models that refuse tool declarations, and calls written as text; remembers the models, and logs a warning once for each.
+"""Models that refuse tool declarations, and models that write calls as text.
 
 A model may refuse a request with tools although its capabilities allow them; then the program lists
-its tools in the prompt.
+its tools in the prompt. This module detects such models, remembers them for the process, and logs a
+warning once for each.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,35 +28,42 @@ if TYPE_CHECKING:
 _warned: set[tuple[str, str]] = set()
 _refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """The models that refused tools, by their `id`: a user's model may not be hashable."""
+
+# The patterns below are compiled when a request is first refused: few programs need them. They
+# follow the wording of Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini,
+# Novita and litellm.
 _NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
 _TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
-# Compiled when a request is first refused: few programs need it. The wording of Ollama (issue
-# 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini, Novita and litellm.
 _REFUSAL = (
-    rf"(?:not|n't) support\w*\W+(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
-    rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
+    rf"(?:not|n't) support\w*\W+"
+    rf"(?:(?:the|any|native|use|using|usage|of|following|param(?:eter)?s?)\W+)*{_TOOLS}"
+    rf"|{_TOOLS}\W{{0,2}}(?: param(?:eter)?s?)?(?: (?:is|are))?"
+    r"(?:n't| currently| not| yet| un)+ ?-?(?:support|enabled|available)"
     rf"|unsupported (?:param(?:eter)?|field|feature)s?(?:\(s\))?\W+{_TOOLS}"
     r"|no endpoints found that support tool|--enable-auto-tool-choice|--jinja"
 )
-_ASPECT = r"choice|results?|responses?|outputs?|messages?|search|types?|names?|ids?|schemas?|descriptions?|examples?"
+_ASPECT = (
+    "choice|results?|responses?|outputs?|messages?|search|types?|names?|ids?|schemas?"
+    "|descriptions?|examples?"
+)
 _NARROWER = (
     rf"(?:parallel|strict|multiple|forced|nested|streaming|hosted|custom|built-?in)[ _-]{_NOUN}"
-    rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict"
+    rf"|(?<![\w-]){_NOUN}[ _-](?:{_ASPECT})"
+    rf"|\b(?:in|for|inside|within|with) (?:the )?{_NOUN}|{_NOUN} with strict"
 )
-"""Phrases about one aspect of tool calling. A model that refuses one of these may still accept tools."""
+"""Phrases about one aspect of tool calling. A model that refuses it may still accept tools."""
 
 
 def refuses_tools(lm: Any, error: LMError) -> bool:
-    """Whether the error says that the model accepts no tool declarations, despite its capabilities. If so, remembers the model."""
+    """Whether the error says that the model accepts no tool declarations; if so, remembers it."""
     if not isinstance(error, BadRequestError):
         return False
     words = re.sub(_NARROWER, "…", str(error), flags=re.IGNORECASE)
     # A chat template whose roles must alternate has no place for tool results.
     if not re.search(_REFUSAL, words, re.IGNORECASE) and not demands_alternation(error):
         return False
-    with suppress(
-        TypeError,
-    ):  # a class with `__slots__` may allow no weak references: its models are asked again every time
+    # A class with `__slots__` may allow no weak references: its models are asked again every time.
+    with suppress(TypeError):
         _refusing[id(lm)] = lm
     warn_of_text(lm, "it refused the declared tools", f" ({error})")
     return True
@@ -66,7 +75,9 @@ def reminded(model: Model) -> Model:
     The program still declares its tools first: a journal that holds the refusal must replay in a
     process that does not remember it.
     """
-    return _RefusingTools(model) if _refusing.get(id(model)) is model else model
+    if _refusing.get(id(model)) is not model:
+        return model
+    return _RefusingTools(model)
 
 
 class _RefusingTools(BaseLM):
@@ -81,12 +92,9 @@ class _RefusingTools(BaseLM):
         return self._for(request).complete(request)
 
     def context_tokens(self) -> int | None:
-        lm: Any = self._lm
-        return (
-            lm.context_tokens()
-            if hasattr(lm, "context_tokens")
-            else self.capabilities.context_tokens
-        )  # users' models may lack it
+        if not hasattr(self._lm, "context_tokens"):  # a user's model
+            return self.capabilities.context_tokens
+        return self._lm.context_tokens()
 
     async def acomplete(self, request: Request) -> Response:
         return await self._for(request).acomplete(request)
@@ -117,27 +125,32 @@ def calls_in_text(
     """
     from ferrule.text_calls.find import find  # late: few answers need it
 
-    found, rest = find(text, tools) if text else ([], "")
-    if found:
-        log_once(lm, _CALLS_AS_TEXT, "")
-    return tuple([ToolCall.unchecked(**fields) for fields in found]), rest
+    if not text:
+        return (), ""
+    calls, rest = find(text, tools)
+    if calls:
+        log_once(lm, _CALLS_AS_TEXT)
+    return tuple([ToolCall.unchecked(**fields) for fields in calls]), rest
 
 
-def warn_of_text(lm: Any, reason: str, found: str = "") -> None:
+_CALLS_AS_TEXT = (
+    "%s wrote its calls as text, and they were read.%s "
+    "A server that can parse calls may need an option for it."
+)
+
+
+def warn_of_text(lm: Any, reason: str, details: str = "") -> None:
     """Log, once for each model, that its tools are listed in the prompt, with the reason."""
-    form = f"%s gets its tools in the text of the prompt: {reason}%s."
-    form += ' Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.'
-    log_once(lm, form, found)
+    form = (
+        f"%s gets its tools in the text of the prompt: {reason}%s. "
+        'Pass `calls="prompted"` to choose this, or `calls="native"` to force declarations.'
+    )
+    log_once(lm, form, details)
 
 
-_CALLS_AS_TEXT = "%s wrote its calls as text, and they were read.%s A server that can parse calls may need an option for it."
-
-
-def log_once(lm: Any, form: str, found: str) -> None:
-    """Log a warning once for each model."""
+def log_once(lm: Any, form: str, details: str = "") -> None:
+    """Log a warning once for each model. `form` has a place for its name and one for `details`."""
     name = str(lm.name)
     if (name, form) not in _warned:
-        import logging  # late: most runs log nothing here
-
         _warned.add((name, form))
-        logging.getLogger("ferrule.programs").warning(form, name, found)
+        logging.getLogger("ferrule.programs").warning(form, name, details)

@@ -47,27 +47,31 @@ class OutputValidator(Struct, frozen=True):
         outputs: Mapping[str, Any],
         call: Callable[..., Any] | None = None,
     ) -> str | None:
-        """The objection to an answer, or None. `call` comes from a `Once` with `runs_code`; it is given for a validator whose verdict is recorded."""
-        given = signature.model_construct(**inputs, **outputs)
+        """The objection to an answer, or None.
+
+        `call` comes from a `Once` with `runs_code`, for a validator whose verdict is recorded.
+        """
+        answer = signature.model_construct(**inputs, **outputs)
         try:
             if call is None:
-                found = self.function(given)
+                returned = self.function(answer)
             else:
-                found = await call(
+                returned = await call(
                     self.function,
-                    given,
+                    answer,
                     context=self.context,
                     is_async=self.is_async,
                     what=self.what,
                 )
         except ToolRetry as error:
             return str(error) or "not accepted, change it and try again"
-        refuse_awaitable(found, self.what)
-        if (found is not None and found is not given) or any(
-            getattr(given, name) is not value for name, value in outputs.items()
-        ):
-            msg = "An output validator only checks: it raises `ToolRetry`, or returns None. Pydantic's validators may change outputs."
-            raise ConfigurationError(msg)
+        refuse_awaitable(returned, self.what)
+        has_changes = any(getattr(answer, name) is not value for name, value in outputs.items())
+        if has_changes or (returned is not None and returned is not answer):
+            raise ConfigurationError(
+                "An output validator only checks: it raises `ToolRetry`, or returns None. "
+                "Pydantic's validators may change outputs.",
+            )
         return None
 
 
@@ -78,14 +82,12 @@ def as_validator(function: Callable[..., Any]) -> OutputValidator:
     except ValueError:  # a function in C may have no signature
         pass
     except TypeError:
-        msg = (
-            "An output validator takes one argument, which has the inputs and outputs as attributes, and a `Context` if it needs one; "
-            f"found {shown(function)}."
-        )
-        raise ConfigurationError(msg) from None
-    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None),  # noqa: B004
-    )
+        raise ConfigurationError(
+            "An output validator takes one argument, which has the inputs and outputs as "
+            f"attributes, and a `Context` if it needs one; found {shown(function)}.",
+        ) from None
+    call: Any = getattr(type(function), "__call__", None)  # noqa: B004  of an object
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
     return OutputValidator(function, context_parameter(function), is_async)
 
 
@@ -97,13 +99,18 @@ def judge_answers(
 ) -> Generator[Act, Any, Sequence[str | None]]:
     """The recorded verdict on each answer: the first objection, or None."""
 
-    async def verdicts(call: Callable[..., Any]) -> list[str | None]:
-        return [await verdict(outputs, call) for outputs in answers]
+    async def judge_all(call: Callable[..., Any]) -> list[str | None]:
+        return [await first_objection(outputs, call) for outputs in answers]
 
-    async def verdict(outputs: Mapping[str, Any], call: Callable[..., Any]) -> str | None:
-        for each in validators:
-            if (found := await each.judge(signature, inputs, outputs, call)) is not None:
-                return found
+    async def first_objection(
+        outputs: Mapping[str, Any],
+        call: Callable[..., Any],
+    ) -> str | None:
+        for validator in validators:
+            objection = await validator.judge(signature, inputs, outputs, call)
+            if objection is not None:
+                return objection
         return None
 
-    return (yield Once(verdicts, "output_validators", runs_code=True)) or [None] * len(answers)
+    objections = yield Once(judge_all, "output_validators", runs_code=True)
+    return objections or [None] * len(answers)

@@ -16,7 +16,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
 from ferrule.errors import ConfigurationError, InputError, shown
-from ferrule.programs.asking.ask import check_positive
+from ferrule.programs.asking.asker import check_positive
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
 from ferrule.values.conversation.exchange import Usage

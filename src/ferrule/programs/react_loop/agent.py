@@ -59,11 +59,6 @@ class Agent(Protocol):
     react: Predict
     extract: ChainOfThought
 
-    @property
-    def native(self) -> bool | None:
-        """Whether tools are declared to the model; None if the model's capabilities decide."""
-        ...
-
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The part of a trajectory to show when all of it no longer fits."""
         ...

@@ -42,7 +42,7 @@ from ferrule.values.signatures.signature import Signature
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
-    from ferrule.programs.asking.ask import Asker
+    from ferrule.programs.asking.asker import Asker
     from ferrule.programs.react_loop.agent import Agent
     from ferrule.programs.react_loop.modes import Mode
     from ferrule.programs.tool_use.dynamic import Host
@@ -203,7 +203,7 @@ class Compaction:
         return None if window is None else window * self._policy.at
 
     def _without_window(self) -> float:
-        log_once(self._loop.asker.lm, _NO_WINDOW, "")
+        log_once(self._loop.asker.lm, _NO_WINDOW)
         return inf
 
     def count(self, response: Response | None, new: Sequence[Message]) -> None:

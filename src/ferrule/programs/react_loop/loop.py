@@ -23,11 +23,12 @@ from ferrule.errors import (
     ToolArgumentsError,
     TooManyFaultsError,
 )
-from ferrule.programs.asking.ask import (
+from ferrule.programs.asking.ask import ask_model
+from ferrule.programs.asking.asker import (
     Asker,
-    ask_model,
     calls_natively,
     check_positive,
+    declares_tools,
     list_demos,
     make_asker,
     split_inputs,
@@ -87,7 +88,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
         must_call=True,
     )
     native, max_iters = (
-        calls_natively(asker, agent.native),
+        calls_natively(asker, declares_tools(agent.calls)),
         check_positive("max_iters", own.get("max_iters", agent.max_iters)),
     )
     demos = list_demos(own.get("demos", agent.react.demos), InputError)
@@ -337,7 +338,11 @@ class _Loop:
                 continue
             except BadRequestError as error:
                 # The model's capabilities may be wrong: ask once more, with the tools in the text.
-                if self.agent.native or not self.native or not refuses_tools(self.asker.lm, error):
+                if (
+                    declares_tools(self.agent.calls)
+                    or not self.native
+                    or not refuses_tools(self.asker.lm, error)
+                ):
                     raise
                 self._choose_mode(native=False)
             else:

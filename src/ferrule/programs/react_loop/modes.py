@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ferrule.adapters.parse import CUT_OFF
 from ferrule.errors import AdapterParseError
+from ferrule.programs.asking.native import NativeReader
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
 from ferrule.tools.definition.export import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
-    from ferrule.programs.asking.ask import Asker
+    from ferrule.programs.asking.asker import Asker
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
     from ferrule.values.outcome import Step
@@ -215,10 +216,6 @@ class _NativeMode(Struct):
     observation_chars: int
 
     def reader(self, adapter: Adapter) -> FieldReader:
-        from ferrule.programs.asking.native_reader import (
-            NativeReader,
-        )  # late: only streams are split
-
         return NativeReader(
             partial(self.read, adapter),
             None,
