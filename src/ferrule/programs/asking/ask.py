@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
-Read = Callable[["Adapter", Response], dict[str, Any]]
+ReadAnswer = Callable[["Adapter", Response], dict[str, Any]]
 """Parses an answer in the form of an adapter."""
 Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, None]]
 """Checks the fields of an answer, by acts of the program.
@@ -43,7 +43,7 @@ def ask_model(
     request: Request,
     render: Callable[[Adapter], Messages],
     *,
-    read: Read | None = None,
+    read: ReadAnswer | None = None,
     reader: Callable[[Adapter], FieldReader] | None = None,
     check: Check | None = None,
 ) -> Answering:
@@ -189,7 +189,7 @@ def _parse(
     response: Response,
     *,
     signature: type[Signature],
-    read: Read | None,
+    read: ReadAnswer | None,
 ) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
         raise RefusalError(f"the model declined: {response.refusal}")
@@ -246,7 +246,7 @@ def ask_several(
     signature: type[Signature],
     request: Request,
     render: Callable[[Adapter], Messages],
-    read: Read,
+    read: ReadAnswer,
     *,
     judge: Judge,
 ) -> Generator[Act, Any, Answers]:
