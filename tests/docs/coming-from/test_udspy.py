@@ -28,8 +28,9 @@ EXPORTED = frozenset(
 """The names that `import *` brings from udspy 0.1.8."""
 
 OF_PARTS = {
-    "as_hooks",
-    "of_model",
+    "Hooks",
+    "with_model",
+    "forget_direct",
     "episodes",
     "contextmanager",
     "is_inside_run",

@@ -1,4 +1,7 @@
-"""udspy's names and behaviour over ferrule. docs/coming-from/udspy.md lists each name. All submodules are this one module."""
+"""udspy's names and behaviour over ferrule. docs/coming-from/udspy.md lists each name.
+
+All submodules are this one module.
+"""
 
 import sys
 
@@ -8,12 +11,13 @@ from ferrule.compat.udspy.modules import *  # noqa: F403
 from ferrule.compat.udspy.values import *  # noqa: F403
 
 PredictContext = ReactContext = ModuleContext  # noqa: F405
-_NAMES = "adapter callback confirmation exceptions history lm lm.factory lm.openai module settings signature streaming tool"
-for _name in (
-    *_NAMES.split(),
-    *(f"module.{each}" for each in ("base", "callbacks", "chain_of_thought", "predict", "react")),
-):
-    sys.modules[f"{__name__}.{_name}"] = sys.modules[__name__]
+_PAGES = (
+    "adapter callback confirmation exceptions history lm lm.factory lm.openai module module.base "
+    "module.callbacks module.chain_of_thought module.predict module.react settings signature "
+    "streaming tool"
+)
+for _page in _PAGES.split():
+    sys.modules[f"{__name__}.{_page}"] = sys.modules[__name__]
 
 _MISSING = {
     "ACTIVE_CALL_ID",
@@ -27,7 +31,10 @@ _MISSING = {
 
 
 def __getattr__(name: str) -> object:
-    kind = ImportError if name in _MISSING else AttributeError
-    raise kind(
-        f"`ferrule.compat.udspy` has no `{name}`. docs/coming-from/udspy.md says what is there instead.",
+    text = (
+        f"`ferrule.compat.udspy` has no `{name}`. "
+        "docs/coming-from/udspy.md says what is there instead."
     )
+    if name in _MISSING:
+        raise ImportError(text)
+    raise AttributeError(text)

@@ -1,4 +1,8 @@
-"""udspy's modules over the core's programs: calls with `history=` and `resume_state=`, udspy's events, tools that stay loaded."""
+"""udspy's modules over the core's programs.
+
+Their calls take `history=` and `resume_state=`, their streams have udspy's events, and tools that a
+callback loads stay loaded.
+"""
 
 # udspy's names override those of the core, and accept anything.
 # pyright: basic
@@ -16,21 +20,26 @@ from ferrule.runs.run import is_inside_run
 
 
 class Module(ferrule.Module):
-    """Base class of your own modules, which write `aexecute` or `forward`. The core runs them as programs."""
+    """Base class of your own modules, which write `aexecute` or `forward`.
+
+    The core runs them as programs.
+    """
 
     adapter = model = callbacks = loaded = None
-    itself = property(lambda self: self)
+
+    @property
+    def itself(self):
+        return self
 
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
-        above = [vars(each) for each in cls.__mro__ if each not in {Module, ferrule.Module}]
-        written = {
-            name
-            for each in above
-            for name in ("aexecute", "aforward", "forward", "flow")
-            if name in each
-        }
-        cls.is_flow, cls.is_async = written <= {"flow"}, bool(written & {"aexecute", "aforward"})
+        methods = set()
+        for base in cls.__mro__:
+            if base not in {Module, ferrule.Module}:
+                methods |= vars(base).keys()
+        written = methods & {"aexecute", "aforward", "forward", "flow"}
+        cls.is_flow = written <= {"flow"}
+        cls.is_async = bool(written & {"aexecute", "aforward"})
         cls.is_only_async = cls.is_async and "forward" not in written
 
     def __call__(self, *, resume_state=None, history=None, **inputs):
@@ -46,24 +55,20 @@ class Module(ferrule.Module):
             async with program.stream(**given) as stream:
                 events, convert = aiter(stream), _Events(self)
                 while True:
-                    with (
-                        self._settings()
-                    ):  # ends before each `yield`: the caller must not get these settings
+                    # The block ends before each `yield`: the caller must not get these settings.
+                    with self._settings():
                         event = await anext(events, None)
                     if event is None:
                         break
-                    for each in convert(event):
-                        yield each
+                    for item in convert(event):
+                        yield item
             yield self._finished(stream.prediction, history)
 
     forward, aexecute = __call__, acall
 
     async def aforward(self, *, resume_state=None, **inputs):
-        if (
-            type(self).aexecute is Module.aexecute
-            or resume_state is not None
-            or not is_inside_run()
-        ):
+        has_no_method = type(self).aexecute is Module.aexecute
+        if has_no_method or resume_state is not None or not is_inside_run():
             return await self.acall(resume_state=resume_state, **inputs)
         return await self.aexecute(**inputs)
 
@@ -80,111 +85,133 @@ class Module(ferrule.Module):
         return exception
 
     def init_module(self, tools=None):
-        own = [
+        users_tools = [
             tool
             for tool in tools or ()
             if getattr(tool, "name", "") not in {"finish", "user_clarification"}
         ]
-        self.tool_users()[0].toolbox = ferrule.Toolbox(own)
+        self.tool_users()[0].toolbox = ferrule.Toolbox(users_tools)
 
     def _settings(self):
-        lm = self.model and models.of_model(models.settings.lm, self.model)
-        own = {
-            "adapter": self.adapter,
-            "lm": lm,
-            "callbacks": self.callbacks and list(map(models.as_hooks, self.callbacks)),
-        }
-        return ferrule.context(**{name: each for name, each in own.items() if each is not None})
+        changes = {}
+        if self.adapter is not None:
+            changes["adapter"] = self.adapter
+        if self.model:
+            changes["lm"] = models.with_model(models.settings.lm, self.model)
+        if self.callbacks:
+            changes["callbacks"] = [models.Hooks(callback) for callback in self.callbacks]
+        return ferrule.context(**changes)
 
     @contextmanager
     def _asked(self, state, inputs, history):
-        """The core's program and keywords for a call. If the same call asked a question that is decided by now, its run resumes."""
+        """The core's program and keywords for a call.
+
+        If the same call asked a question before, and it is decided by now, its run resumes.
+        """
         inputs.pop("stream", None)
-        said, waiting, made = (
-            inputs.pop("user_response", "yes"),
-            vars(self).setdefault("_waiting", []),
-            self,
-        )
+        response = inputs.pop("user_response", "yes")
+        waiting = vars(self).setdefault("_waiting", [])
+        program = self
         if not inputs.pop("auto_execute_tools", True):
-            made = copy.copy(self)
-            made.auto_execute_tools = False
-        again = [
-            run for run in waiting if {**run.inputs, "history": None} == {**inputs, "history": None}
-        ]
-        decided = [
-            run
-            for run in again
-            if {each.id for each in run.pending} & values.get_confirmation_context().keys()
-        ]
-        state = state or (decided[0] if decided else None)
+            program = copy.copy(self)
+            program.auto_execute_tools = False
+        state = state or _decided_run(waiting, inputs)
         if state is not None and not isinstance(state, ferrule.ResumeState):
-            state = ferrule.ResumeState(state, None if said == "yes" else said)
-        for name, field in (
-            () if state or not hasattr(self, "signature") else self.signature.input_fields.items()
-        ):
-            if field.is_required() and name not in inputs:
-                raise ferrule.InputError(f"Missing required input field: {name}")
-        told = (
-            {}
-            if history is None
-            else {
-                "history": ferrule.History(history.messages)
-                if hasattr(self, "signature")
-                else history,
-            }
-        )
+            answer = None
+            if response != "yes":
+                answer = response
+            state = ferrule.ResumeState(state, answer)
+        arguments = {"resume_state": state}
+        if state is None:
+            arguments = inputs
+            self._check_inputs(inputs)
+            if history is not None:
+                arguments["history"] = self._core_history(history)
         try:
-            yield super(Module, made), {"resume_state": state} if state else {**inputs, **told}
+            yield super(Module, program), arguments
         except ferrule.MaxTurnsReachedError as error:
             error.args = (f"Max turns ({self.max_turns}) reached without final answer",)
             raise
         except ferrule.ConfirmationRequired as error:
             if error.run is not None:
-                waiting[:] = [*(run for run in waiting[-9:] if run is not error.run), error.run]
-                error.context = {
-                    **error.context,
-                    "trajectory": values.episodes(error.context["trajectory"]),
-                    "stream": False,
-                }
+                others = [run for run in waiting[-9:] if run is not error.run]
+                waiting[:] = [*others, error.run]
+                steps = values.episodes(error.context["trajectory"])
+                error.context = {**error.context, "trajectory": steps, "stream": False}
             raise
 
-    def _finished(self, found, history):
+    def _check_inputs(self, inputs):
+        if not hasattr(self, "signature"):
+            return
+        for name, field in self.signature.input_fields.items():
+            if field.is_required() and name not in inputs:
+                raise ferrule.InputError(f"Missing required input field: {name}")
+
+    def _core_history(self, history):
+        if hasattr(self, "signature"):
+            return ferrule.History(history.messages)
+        return history
+
+    def _finished(self, prediction, history):
         if self.loaded is not None:
-            self.loaded = self.init_module(self.loaded)
-        if not isinstance(found, ferrule.Prediction):
-            return found
+            self.init_module(self.loaded)
+            self.loaded = None
+        if not isinstance(prediction, ferrule.Prediction):
+            return prediction
         if history is not None:
-            history.messages[:] = values.History(found.messages).messages
-        return self._prediction(found)
+            history.messages[:] = values.History(prediction.messages).messages
+        return self._prediction(prediction)
 
-    def _prediction(self, found, **more):
-        calls = [values.ToolCall.unchecked(**vars(call)) for call in found.tool_calls.tool_calls]
-        return values.Prediction(self, calls, found, **found, **more)
+    def _prediction(self, prediction, **more):
+        calls = [
+            values.ToolCall.unchecked(**vars(call)) for call in prediction.tool_calls.tool_calls
+        ]
+        return values.Prediction(self, calls, prediction, **prediction, **more)
 
 
-Module.is_flow, Module.is_async = (
-    True,
-    False,
-)  # so that the core raises for a module without its own method
+# The core raises for a module without a method of its own.
+Module.is_flow = True
+Module.is_async = False
+
+
+def _decided_run(waiting, inputs):
+    """The run of the same call whose question is decided by now; None if there is none."""
+    decided = values.get_confirmation_context().keys()
+    for run in waiting:
+        is_same_call = {**run.inputs, "history": None} == {**inputs, "history": None}
+        if is_same_call and {question.id for question in run.pending} & decided:
+            return run
+    return None
 
 
 class _WithTools(Module):
-    def __init__(self, signature, *given, adapter=None, model=None, callbacks=None, **options):
-        made = signature if isinstance(signature, type) else values.Signature.from_string(signature)
-        if "history" not in made.fields:
-            body = {
-                "history": ferrule.InputField(),
-                "__annotations__": {"history": ferrule.History | None},
-                "__doc__": made.instructions,
-            }
-            made = type(made)(made.__name__, (made,), {**body, "__module__": made.__module__})
-        super().__init__(made, *given, **options)
-        self.adapter, self.model, self.callbacks = adapter or values.ChatAdapter(), model, callbacks
+    def __init__(self, signature, *args, adapter=None, model=None, callbacks=None, **options):
+        if not isinstance(signature, type):
+            signature = values.Signature.from_string(signature)
+        if "history" not in signature.fields:
+            signature = _with_history(signature)
+        super().__init__(signature, *args, **options)
+        self.adapter = adapter or values.ChatAdapter()
+        self.model, self.callbacks = model, callbacks
 
-    tool_schemas = property(lambda self: self.adapter.format_tool_schemas(self.tools.values()))
-    kwargs = property(
-        lambda self: {**models.settings.default_kwargs, **self.tool_users()[0].config},
-    )
+    @property
+    def tool_schemas(self):
+        return self.adapter.format_tool_schemas(self.tools.values())
+
+    @property
+    def kwargs(self):
+        return {**models.settings.default_kwargs, **self.tool_users()[0].config}
+
+
+def _with_history(signature):
+    """The signature with an optional `history`, which every call of udspy may have."""
+    members = {
+        "history": ferrule.InputField(),
+        "__annotations__": {"history": ferrule.History | None},
+        "__doc__": signature.instructions,
+        "__module__": signature.__module__,
+    }
+    return type(signature)(signature.__name__, (signature,), members)
 
 
 class Predict(_WithTools, ferrule.Predict):
@@ -196,64 +223,78 @@ class ChainOfThought(_WithTools, ferrule.ChainOfThought):
 
 
 class ReAct(_WithTools, ferrule.ReAct):
-    react_signature = property(lambda self: self.react.signature)
-    extract_signature = property(lambda self: self.extract.signature)
-
     def __init__(self, signature, tools=(), *, max_iters=10, enable_ask_to_user=False, **options):
-        super().__init__(
-            signature,
-            tools,
-            max_iters,
-            enable_user_clarification=enable_ask_to_user,
-            **options,
-        )
+        options["enable_user_clarification"] = enable_ask_to_user
+        super().__init__(signature, tools, max_iters, **options)
 
-    def _prediction(self, found, **more):
-        steps = values.episodes(found.trajectory)
-        return super()._prediction(
-            found,
-            reasoning=steps[-1]["thought"] if steps else "",
-            trajectory=steps,
-            **more,
-        )
+    @property
+    def react_signature(self):
+        return self.react.signature
+
+    @property
+    def extract_signature(self):
+        return self.extract.signature
+
+    def _prediction(self, prediction, **more):
+        steps = values.episodes(prediction.trajectory)
+        reasoning = ""
+        if steps:
+            reasoning = steps[-1]["thought"]
+        return super()._prediction(prediction, reasoning=reasoning, trajectory=steps, **more)
 
 
 class _Events:
     """Converts the core's events to udspy's."""
 
     def __init__(self, module):
-        self.modules, self.open = {"": module}, None
+        self.modules = {"": module}
+        """The modules that have begun, by their path."""
+        self.open = None
+        """The last piece of the field that is being written."""
 
     def __call__(self, event):
-        module = next(
-            each for path, each in reversed(self.modules.items()) if event.path.startswith(path)
-        )
+        module = self._module_at(event.path)
         match event:
-            case ferrule.RunStarted(depth=depth) if depth:
-                self.modules[event.path] = event.program
+            case ferrule.RunStarted(depth=depth):
+                if depth:
+                    self.modules[event.path] = event.program
             case ferrule.FieldDelta(field=name, text=text):
                 yield from self._piece(values.OutputStreamChunk, module, name, text)
-            case ferrule.ThoughtDelta(text=text) if (
-                isinstance(module, ChainOfThought) or "reasoning" in module.signature.output_fields
-            ):
-                yield from self._piece(values.OutputStreamChunk, module, "reasoning", text)
             case ferrule.ThoughtDelta(text=text):
-                yield from self._piece(values.ThoughtStreamChunk, module, "thought", text)
+                if _has_reasoning(module):
+                    yield from self._piece(values.OutputStreamChunk, module, "reasoning", text)
+                else:
+                    yield from self._piece(values.ThoughtStreamChunk, module, "thought", text)
             case ferrule.ModelAnswered() | ferrule.AttemptFailed():
-                yield from self._piece(values.OutputStreamChunk, module, None, "")
+                yield from self._close()
             case ferrule.Custom(payload=payload):
                 yield payload
-            case ferrule.RunFinished(prediction=ferrule.Prediction() as found, depth=depth) if (
-                depth and isinstance(module, Module)
-            ):
-                yield module._prediction(found)
+            case ferrule.RunFinished(prediction=ferrule.Prediction() as prediction, depth=depth):
+                if depth and isinstance(module, Module):
+                    yield module._prediction(prediction)
+
+    def _module_at(self, path):
+        for known, module in reversed(self.modules.items()):
+            if path.startswith(known):
+                return module
+        raise LookupError(path)
 
     def _piece(self, kind, module, name, text):
-        """Yield the end of the previous field, if another one begins, and the next piece; without a name, only the end."""
-        last, said = self.open, ""
-        if last and last.field_name == name:
-            said = last.content
-        elif last:
+        """Yield the end of the previous field, if another one begins, and the next piece."""
+        before = ""
+        if self.open and self.open.field_name == name:
+            before = self.open.content
+        else:
+            yield from self._close()
+        self.open = kind(module, name, text, before + text, is_complete=False)
+        yield self.open
+
+    def _close(self):
+        last, self.open = self.open, None
+        if last:
             yield type(last)(last.module, last.field_name, "", last.content, is_complete=True)
-        self.open = name and kind(module, name, text, said + text, is_complete=False)
-        yield from [self.open] if name else []
+
+
+def _has_reasoning(module):
+    """Whether a thought of the model is an output, not a thought between steps."""
+    return isinstance(module, ChainOfThought) or "reasoning" in module.signature.output_fields

@@ -1,4 +1,4 @@
-"""udspy's values over the core's: signatures, mutable predictions, growing histories, events, confirmations, adapters."""
+"""udspy's values over the core's: signatures, predictions, histories, events, confirmations."""
 
 # udspy's names override those of the core, and accept anything.
 # pyright: basic
@@ -23,42 +23,50 @@ HumanInTheLoopRequired = ferrule.ConfirmationRequired
 
 
 class Signature(ferrule.Signature):
-    get_input_fields = classmethod(lambda cls: cls.input_fields)
-    get_output_fields = classmethod(lambda cls: cls.output_fields)
-    get_instructions = classmethod(lambda cls: cls.instructions)
+    @classmethod
+    def get_input_fields(cls):
+        return cls.input_fields
+
+    @classmethod
+    def get_output_fields(cls):
+        return cls.output_fields
+
+    @classmethod
+    def get_instructions(cls):
+        return cls.instructions
 
     @classmethod
     def from_string(cls, spec, instructions=""):
-        found = ferrule.Signature(spec, instructions or None)
-        if not found.input_fields:
+        signature = ferrule.Signature(spec, instructions or None)
+        if not signature.input_fields:
             raise ferrule.SignatureError(
-                f"Signature must have at least one input field; found {spec!r}.",
+                f"Signature must have at least one input field; found {spec!r}."
             )
-        return make_signature(found.input_fields, found.output_fields, found.instructions)
+        inputs, outputs = signature.input_fields, signature.output_fields
+        return make_signature(inputs, outputs, signature.instructions)
 
 
 def make_signature(input_fields, output_fields, instructions=""):
     """Make a signature from types or fields by name."""
-    types = {
-        name: getattr(each, "annotation", each)
-        for name, each in {**input_fields, **output_fields}.items()
-    }
-    fields = {
-        **{name: ferrule.InputField() for name in input_fields},
-        **{name: ferrule.OutputField() for name in output_fields},
-    }
-    return type(Signature)(
-        "Signature",
-        (Signature,),
-        {**fields, "__annotations__": types, "__doc__": instructions, "__module__": __name__},
-    )
+    members: dict[str, Any] = {}
+    types: dict[str, Any] = {}
+    for name, field in input_fields.items():
+        members[name] = ferrule.InputField()
+        types[name] = getattr(field, "annotation", field)
+    for name, field in output_fields.items():
+        members[name] = ferrule.OutputField()
+        types[name] = getattr(field, "annotation", field)
+    members |= {"__annotations__": types, "__doc__": instructions, "__module__": __name__}
+    return type(Signature)("Signature", (Signature,), members)
 
 
 class ToolCall(ferrule.ToolCall):
     """A call that can also be read like a dict."""
 
     def __getitem__(self, key):
-        return json.dumps(self.args) if key == "arguments" else getattr(self, key)
+        if key == "arguments":
+            return json.dumps(self.args)
+        return getattr(self, key)
 
 
 class Tools:
@@ -68,14 +76,18 @@ class Tools:
         self.tools = list(tools)
 
     def format(self):
-        return "\n".join(f"({k}): {tool.format()}" for k, tool in enumerate(self.tools, 1))
+        lines = [f"({number}): {tool.format()}" for number, tool in enumerate(self.tools, 1)]
+        return "\n".join(lines)
 
 
 class History(ferrule.History):
     """A history that grows with each call it is passed to."""
 
-    set_system_message = lambda self, content: ferrule.History.add_message(self, "system", content)
-    add_system_message = lambda self, content: self.add_message("system", content)
+    def set_system_message(self, content):
+        ferrule.History.add_message(self, "system", content)
+
+    def add_system_message(self, content):
+        self.add_message("system", content)
 
     def add_message(self, role, content="", **more):
         if role == "system":
@@ -84,11 +96,11 @@ class History(ferrule.History):
             super().add_message(role, content, **more)
 
     def __str__(self):
-        lines = [
-            f"  {k}. [{each['role']}] {str(each.get('content') or '')[:50]}"
-            for k, each in enumerate(self.messages, 1)
-        ]
-        return "\n".join([f"History ({len(self)} messages):", *lines])
+        lines = [f"History ({len(self)} messages):"]
+        for number, message in enumerate(self.messages, 1):
+            text = str(message.get("content") or "")[:50]
+            lines.append(f"  {number}. [{message['role']}] {text}")
+        return "\n".join(lines)
 
 
 class StreamEvent:
@@ -99,13 +111,11 @@ class StreamChunk(StreamEvent):
     """A piece of a field. The last piece of each field is empty and has `is_complete`."""
 
     def __init__(self, module, field_name, delta, content, is_complete):
-        self.module, self.field_name, self.delta, self.content, self.is_complete = (
-            module,
-            field_name,
-            delta,
-            content,
-            is_complete,
-        )
+        self.module = module
+        self.field_name = field_name
+        self.delta = delta
+        self.content = content
+        self.is_complete = is_complete
 
     def __repr__(self):
         shown = f"delta={self.delta!r}, content={self.content!r}, is_complete={self.is_complete}"
@@ -121,18 +131,25 @@ class ThoughtStreamChunk(StreamChunk):
 
 
 class Prediction(StreamEvent, dict):
-    """The outputs as a dict with attributes. The other attributes of the core's prediction (`usage`, `history`) are there, too."""
+    """The outputs as a dict with attributes.
 
-    is_final = property(lambda self: bool(self) and not self.native_tool_calls)
+    The other attributes of the core's prediction (`usage`, `history`) are there, too.
+    """
+
+    @property
+    def is_final(self):
+        return bool(self) and not self.native_tool_calls
 
     def __init__(self, /, module=None, native_tool_calls=None, core=None, **outputs):
         super().__init__(outputs)
         vars(self).update(module=module, native_tool_calls=native_tool_calls, core=core)
 
     def __getattr__(self, name):
-        if name not in self and (name.startswith("_") or self.core is None):
+        if name in self:
+            return self[name]
+        if name.startswith("_") or self.core is None:
             raise AttributeError(f"Prediction has no attribute '{name}'")
-        return self[name] if name in self else getattr(self.core, name)
+        return getattr(self.core, name)
 
     __setattr__ = dict.__setitem__
 
@@ -157,38 +174,46 @@ def emit_event(event):
 
 
 def module_callback(function):
-    """The core's `module_callback`, but the tools that it loads stay with the module after the run."""
+    """The core's `module_callback`, but the tools that it loads stay with the module."""
 
-    async def in_run(found):
-        said = function(replace(found, trajectory=episodes(found.trajectory)))
-        said = await said if inspect.isawaitable(said) else said
-        found.module.itself.loaded = list(found.module.tools.values())
-        return said
+    async def in_run(context):
+        message = function(replace(context, trajectory=episodes(context.trajectory)))
+        if inspect.isawaitable(message):
+            message = await message
+        context.module.itself.loaded = list(context.module.tools.values())
+        return message
 
-    return ferrule.module_callback(
-        lambda found: (in_run if isinstance(found.module, ferrule.ModuleView) else function)(found),
-    )
+    def callback(context):
+        if isinstance(context.module, ferrule.ModuleView):
+            return in_run(context)
+        return function(context)
+
+    return ferrule.module_callback(callback)
 
 
-def is_module_callback(found):
-    return isinstance(found, ferrule.ModuleCallback)
+def is_module_callback(value):
+    return isinstance(value, ferrule.ModuleCallback)
 
 
 _responses = {}
-"""Responses to confirmations by id, until they are used or cleared. The core decides by its own record."""
+"""Responses to confirmations by id, until they are used or cleared.
+
+Only for reading: the core decides by its own record.
+"""
 
 
 def get_confirmation_context():
-    for each in [*_responses]:
-        if not decisions.is_open(each):
-            del _responses[each]
+    for confirmation_id in [*_responses]:
+        if not decisions.is_open(confirmation_id):
+            del _responses[confirmation_id]
     return dict(_responses)
 
 
 def respond_to_confirmation(confirmation_id, approved=True, data=None, status=None):
     ferrule.respond_to_confirmation(confirmation_id, approved, data, status)
-    said = {"approved": approved, "data": data, "status": get_confirmation_status(confirmation_id)}
-    _responses.update(get_confirmation_context() | {confirmation_id: said})
+    status = get_confirmation_status(confirmation_id)
+    response = {"approved": approved, "data": data, "status": status}
+    _responses.update(get_confirmation_context() | {confirmation_id: response})
 
 
 def get_confirmation_status(confirmation_id):
@@ -201,8 +226,8 @@ def clear_confirmation(confirmation_id):
 
 
 def clear_all_confirmations():
-    for each in [*_responses]:
-        clear_confirmation(each)
+    for confirmation_id in [*_responses]:
+        clear_confirmation(confirmation_id)
 
 
 class ChatAdapter(ferrule.JSONAdapter):
@@ -220,9 +245,9 @@ class ChatAdapter(ferrule.JSONAdapter):
                 )
 
     def __init__(self, **options):
-        super().__init__(
-            **{"use_native_function_calling": None, "fallback": ferrule.ChatAdapter(), **options},
-        )
+        options.setdefault("use_native_function_calling", None)
+        options.setdefault("fallback", ferrule.ChatAdapter())
+        super().__init__(**options)
 
     def format_instructions(self, signature):
         return super().format_system_message(signature)

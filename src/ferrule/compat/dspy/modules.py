@@ -1,0 +1,305 @@
+"""DSPy's modules over the core's."""
+
+# DSPy's names override those of the core, and accept anything.
+# pyright: basic
+# pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
+# pyright: reportAssignmentType=false, reportReturnType=false
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ferrule
+from ferrule import settings as core
+from ferrule.compat.dspy.errors import under_dspys_names
+from ferrule.compat.dspy.models import LM, without_rollout
+from ferrule.compat.dspy.settings import observers, settings
+from ferrule.compat.dspy.values import Example, Prediction
+from ferrule.concurrency.offload import in_worker_thread
+from ferrule.values.signatures.signature import as_signature
+
+_logger = logging.getLogger("ferrule.compat.dspy")
+_OPTIONS = {"lm", "config", "demos", "max_turns", "max_iters", "limits", "deps", "resume_state"}
+
+
+class Module(ferrule.Module):
+    inspect_history = staticmethod(ferrule.inspect_history)
+
+    def __init__(self, callbacks=None):
+        self.callbacks = callbacks or ()
+
+    @contextmanager
+    def _as_in_dspy(self, args: Any, inputs: Any) -> Any:
+        """Check a call as DSPy does; within, this module's callbacks and DSPy's errors apply."""
+        if args and self.is_flow:
+            fields = ", ".join(self.signature.input_fields)
+            raise ValueError(
+                f"Positional arguments are not allowed when calling `dspy.{self.name}`, must use "
+                f"keyword arguments that match your signature input fields: '{fields}'."
+            )
+        if self.is_flow and not self._has_model(inputs):
+            raise ValueError(
+                "No LM is loaded. Please configure the LM using `dspy.configure(lm=dspy.LM(...))`."
+            )
+        changes: dict[str, Any] = {}
+        if getattr(self, "callbacks", ()):
+            changes["callbacks"] = [*core.current().callbacks, *observers(self.callbacks)]
+        with under_dspys_names(), ferrule.context(**changes):
+            yield
+
+    def _has_model(self, inputs: Any) -> bool:
+        if inputs.get("lm") or settings.lm:
+            return True
+        return any(predictor.lm for predictor in self.predictors())
+
+    def __call__(self, /, *args, **inputs):
+        with self._as_in_dspy(args, inputs):
+            return super().__call__(*args, **inputs)
+
+    async def acall(self, /, *args, **inputs):
+        with self._as_in_dspy(args, inputs):
+            return await super().acall(*args, **inputs)
+
+    def named_parameters(self):
+        return self.named_predictors()
+
+    def parameters(self):
+        return self.predictors()
+
+    def batch(self, examples, num_threads=None, **options):
+        return Parallel(num_threads, **options)([(self, example) for example in examples])
+
+    def dump_state(self, json_mode=True):
+        return {name: predictor.dump_state() for name, predictor in self.named_predictors()}
+
+    def load_state(self, state, *, tools=(), allow_unsafe_lm_state=False):
+        for name, predictor in self.named_predictors():
+            predictor.load_state(state[name])
+
+    def save(self, path, save_program=False, modules_to_serialize=None):
+        if save_program or Path(path).suffix != ".json":
+            raise ferrule.ConfigurationError(
+                "ferrule saves no code: `save` writes the state, to a file whose name ends with "
+                "`.json`."
+            )
+        versions = {"dependency_versions": {"ferrule": ferrule.__version__}}
+        state = {**self.dump_state(), "metadata": versions}
+        text = f"{json.dumps(state, indent=2, ensure_ascii=False)}\n"
+        # A lone surrogate has no UTF-8: it is written as its escape, which JSON reads back.
+        Path(path).write_bytes(text.encode(errors="backslashreplace"))
+
+    def load(self, path, *, tools=(), allow_pickle=False, allow_unsafe_lm_state=False):
+        self.load_state(json.loads(Path(path).read_text(encoding="utf-8")), tools=tools)
+
+
+class Predict(Module, ferrule.Predict):
+    def __init__(self, signature, callbacks=None, **options):
+        ferrule.Predict.__init__(self, signature, **without_rollout(options))
+        self.callbacks = callbacks or ()
+
+    def flow_for(self, module, inputs):
+        program, inputs = self.loosened(inputs)
+        prediction = yield from ferrule.Predict.flow_for(program, module, inputs)
+        return Prediction.from_core(prediction)
+
+    def loosened(self, inputs: Any) -> tuple[Any, dict[str, Any]]:
+        """The program and inputs, changed so that the core accepts them.
+
+        DSPy only warns about inputs that the core refuses: unknown, missing, or of another type.
+        """
+        inputs = dict(inputs)
+        if "config" in inputs:
+            inputs["config"] = without_rollout(inputs["config"])
+        signature = as_signature(inputs.pop("signature", self.signature))
+        fields = signature.plan.inputs
+        unknown = [name for name in inputs if name not in fields and name not in _OPTIONS]
+        if unknown:
+            _logger.warning(
+                "Input contains fields not in signature. These fields will be ignored: %s. "
+                "Expected fields: %s.",
+                unknown,
+                [*fields],
+            )
+        inputs = {name: value for name, value in inputs.items() if name not in unknown}
+        misfits = _misfits(signature, inputs)
+        if settings.warn_on_type_mismatch:
+            for name in misfits:
+                expected = fields[name].annotation
+                _logger.warning(
+                    "Type mismatch for field '%s': expected %s based on given Signature, but the "
+                    "provided value is incompatible: %s.",
+                    name,
+                    getattr(expected, "__name__", expected),
+                    inputs[name],
+                )
+        missing = [
+            name for name, field in fields.items() if name not in inputs and field.is_required
+        ]
+        if missing:
+            _logger.warning(
+                "Not all input fields were provided to module. Present: %s. Missing: %s.",
+                [*inputs],
+                missing,
+            )
+            signature = signature.delete(*missing)
+        for name in misfits:
+            signature = signature.with_updated_fields(name, type_=Any)
+        if signature is self.signature:
+            return self, inputs
+        program = copy.copy(self)
+        program.signature = signature
+        return program, inputs
+
+    def reset(self):
+        self.lm = None
+        self.demos = []
+
+    def update_config(self, **config):
+        self.config = {**self.config, **config}
+
+    def get_config(self):
+        return self.config
+
+    def dump_state(self, json_mode=True):
+        fields = [_field_state(name, field) for name, field in self.signature.plan.fields.items()]
+        lm = None
+        if self.lm:
+            lm = self.lm.dump_state()
+        return {
+            "traces": [],
+            "train": [],
+            "demos": [Example(demo).toDict() for demo in self.demos],
+            "signature": {"instructions": self.signature.instructions, "fields": fields},
+            "lm": lm,
+        }
+
+    def load_state(self, state, *, tools=(), allow_unsafe_lm_state=False):
+        names, saved = [*self.signature.fields], state["signature"]["fields"]
+        if len(names) != len(saved):
+            raise ferrule.ConfigurationError(
+                f"The state belongs to another signature than `{self.signature}`: "
+                f"it has {len(saved)} fields."
+            )
+        fields = []
+        for name, field in zip(names, saved, strict=True):
+            # DSPy writes this placeholder for a field without a description.
+            description = field["description"].replace(f"${{{name}}}", "")
+            fields.append({"name": name, "desc": description})
+        instructions = state["signature"]["instructions"]
+        self.signature = self.signature.load_state({"instructions": instructions, "fields": fields})
+        self.demos = [Example(demo) for demo in state["demos"]]
+        self.lm = None
+        if state["lm"]:
+            self.lm = LM(**state["lm"])
+
+
+def _misfits(signature: Any, inputs: dict[str, Any]) -> list[str]:
+    """The inputs whose values do not fit their types."""
+    fields = signature.plan.inputs
+    try:
+        signature.check_inputs({name: inputs[name] for name in fields if name in inputs})
+    except ferrule.InputError as error:
+        names = [name for name, _ in error.problems]
+        return [name for name in names if name in inputs and not _takes_tools(fields[name])]
+    return []
+
+
+def _takes_tools(field: Any) -> bool:
+    """Whether a field takes tools. DSPy accepts functions for them, too."""
+    return bool(ferrule.Tool.extract_custom_type_from_annotation(field.annotation))
+
+
+def _field_state(name: str, field: Any) -> dict[str, Any]:
+    return {
+        "prefix": f"{name.replace('_', ' ').title()}:",
+        "description": field.description or f"${{{name}}}",
+    }
+
+
+class ChainOfThought(Module, ferrule.ChainOfThought):
+    def __init__(self, signature, callbacks=None, **options):
+        ferrule.ChainOfThought.__init__(self, signature, **options)
+        self.predict.__class__ = Predict
+        self.callbacks = callbacks or ()
+
+
+class ReAct(Module, ferrule.ReAct):
+    def __init__(self, signature, tools, max_iters=20, **options):
+        options = {"enable_user_clarification": False, **options}
+        ferrule.ReAct.__init__(self, signature, tools, max_iters, **options)
+        self.react.__class__ = self.extract.predict.__class__ = Predict
+
+    def truncate_trajectory(self, trajectory):
+        """The trajectory without its first step, which has four entries."""
+        return dict([*trajectory.items()][4:])
+
+    def flow(self, /, **inputs):
+        program = copy.copy(self)
+        program.truncate_trajectory = lambda trajectory: self.truncate_trajectory(dict(trajectory))
+        program.react, inputs = self.react.loosened(inputs)
+        prediction = yield from ferrule.ReAct.flow(program, **inputs)
+        return Prediction.from_core(prediction)
+
+
+class ReActV2(ReAct):
+    def flow(self, /, **inputs):
+        prediction = yield from super().flow(**inputs)
+        prediction["termination_reason"] = "forced_submit"
+        if prediction.reason is None:
+            prediction["termination_reason"] = "submit"
+        return prediction
+
+
+class Parallel:
+    def __init__(self, num_threads=None, max_errors=None, **options):
+        self.num_threads, self.max_errors, self.options = num_threads, max_errors, options
+
+    def __call__(self, pairs, num_threads=None):
+        calls = [
+            {"module": module, "example": example, **self.options} for module, example in pairs
+        ]
+        results, failed, errors = _CallOfModule().batch(
+            calls,
+            num_threads or self.num_threads,
+            return_failed_examples=True,
+            progress=not self.options.get("disable_progress_bar"),
+            timeout=self.options.get("timeout"),
+        )
+        for call, error in zip(failed, errors, strict=True):
+            _logger.error("Error for example %s: %r", call["example"], error)
+        if len(errors) >= (self.max_errors or settings.max_errors):
+            raise errors[-1]
+        if self.options.get("return_failed_examples"):
+            return results, [call["example"] for call in failed], errors
+        return results
+
+
+class _CallOfModule(ferrule.Module):
+    """Calls a module with an example, in any of the forms that DSPy takes."""
+
+    def forward(self, module, example, access_examples=True, **_):
+        if isinstance(example, Example) and access_examples:
+            return module(**example.inputs())
+        if isinstance(example, tuple):
+            return module(*example)
+        if isinstance(example, dict):
+            return module(**example)
+        return module(example)
+
+
+def asyncify(program):
+    def call(*args, **inputs):
+        return in_worker_thread(lambda: program(*args, **inputs))
+
+    return call
+
+
+def syncify(program, in_place=True):
+    """Returns the program: sync code can call one that has only an `aforward` like any other."""
+    return program
