@@ -2,37 +2,56 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from ferrule.encoding.encode import json_text
-from ferrule.schema.nodes import Schema, declared_types
+from ferrule.schema.nodes import declared_types
+
+if TYPE_CHECKING:
+    from ferrule.schema.nodes import Schema
+
+
+def one_or_list(kinds: list[str]) -> Any:
+    """JSON types as the value of `type`: one as text, several as a list."""
+    return kinds[0] if len(kinds) == 1 else kinds
 
 
 def any_of(forms: list[Schema]) -> Schema:
     """A union of these schemas, with nested unions flattened and duplicates removed."""
-    spread = [
-        inner for each in forms for inner in (each["anyOf"] if each.keys() == {"anyOf"} else [each])
-    ]
-    distinct = list({json_text(each): each for each in spread}.values())
-    return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
+    distinct: dict[str, Schema] = {}
+    for form in forms:
+        is_union = form.keys() == {"anyOf"}
+        for branch in form["anyOf"] if is_union else [form]:
+            distinct[json_text(branch)] = branch
+    branches = list(distinct.values())
+    return branches[0] if len(branches) == 1 else {"anyOf": branches}
 
 
-def admit_null(made: Schema) -> Schema:
+def admit_null(lowered: Schema) -> Schema:
     """The lowered schema, which then also admits null."""
-    if "anyOf" in made:
-        return {**made, "anyOf": [*made["anyOf"], {"type": "null"}]}
-    if "$ref" in made:
-        return {"anyOf": [made, {"type": "null"}]}
-    enum = {"enum": [*made["enum"], None]} if "enum" in made else {}
-    kinds = declared_types(made)
-    return {**made, **({"type": [*kinds, "null"]} if kinds and "null" not in kinds else {}), **enum}
+    if "anyOf" in lowered:
+        return {**lowered, "anyOf": [*lowered["anyOf"], {"type": "null"}]}
+    if "$ref" in lowered:
+        return {"anyOf": [lowered, {"type": "null"}]}
+    nullable = dict(lowered)
+    kinds = declared_types(lowered)
+    if kinds and "null" not in kinds:
+        nullable["type"] = [*kinds, "null"]
+    if "enum" in lowered:
+        nullable["enum"] = [*lowered["enum"], None]
+    return nullable
 
 
-def null_apart(made: Schema) -> Schema:
-    """Split an enumeration that contains null, for a target whose enumerations must not contain it."""
-    kinds = [kind for kind in declared_types(made) if kind != "null"]
+def null_apart(lowered: Schema) -> Schema:
+    """Split an enumeration that contains null into a union.
+
+    For a target whose enumerations must not contain null.
+    """
+    kinds = [kind for kind in declared_types(lowered) if kind != "null"]
     listed = {
-        **made,
-        "type": kinds[0] if len(kinds) == 1 else kinds,
-        "enum": [each for each in made["enum"] if each is not None],
+        **lowered,
+        "type": one_or_list(kinds),
+        "enum": [value for value in lowered["enum"] if value is not None],
     }
-    own = {key: listed.pop(key) for key in ("title", "description") if key in listed}
-    return {**own, "anyOf": [listed, {"type": "null"}]}
+    annotations = {key: listed.pop(key) for key in ("title", "description") if key in listed}
+    return {**annotations, "anyOf": [listed, {"type": "null"}]}
