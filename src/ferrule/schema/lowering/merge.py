@@ -6,10 +6,12 @@ once, because repetition adds nothing.
 
 from __future__ import annotations
 
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.schema.lowering.rules import TYPE_OF
+from ferrule.schema.lowering.unions import one_or_list
 from ferrule.schema.nodes import (
     Schema,
     declared_types,
@@ -30,11 +32,17 @@ _SMALLER = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "m
 _MOST_COMPARED = 64
 """The most schemas that are all compared with each other."""
 _FIRST = frozenset({"title", "default", "examples"})
+
+
+def _both_items(one: Any, other: Any) -> Schema:
+    return {"allOf": [one, other]}
+
+
 _BOTH: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(_GREATER, max),
     **dict.fromkeys(_SMALLER, min),
-    "uniqueItems": lambda one, other: one or other,
-    "items": lambda one, other: {"allOf": [one, other]},
+    "uniqueItems": max,
+    "items": _both_items,
 }
 """How to merge two values of a keyword. Values of other keywords must be equal."""
 
@@ -44,58 +52,74 @@ def merge(
     root: Schema,
     steps: Iterator[object],
 ) -> tuple[Schema, list[str]]:
-    """Merge schemas, and the parts of their `allOf`, into one. Also returns the keywords that could not be merged.
+    """Merge schemas, and the parts of their `allOf`, into one.
 
-    Each part uses one of `steps`; if there are no more, raises `TooMuchWorkError`: many places may
-    refer to a schema of many parts.
+    Also returns the keywords that could not be merged. Each part uses one of `steps`; if there are
+    no more, raises `TooMuchWorkError`: many places may refer to a schema of many parts.
     """
-    made: Schema = {}
-    clashes: list[str] = []
-    wanted, said = dict[str, None](), list[str]()
+    merged: Schema = {}
+    clashes: dict[str, None] = {}
+    required: dict[str, None] = {}
+    descriptions: list[str] = []
     seen: set[str] = set()
-    for part in (inner for each in schemas for inner in _parts(each, root, seen)):
+    for part in chain.from_iterable(_parts(schema, root, seen) for schema in schemas):
         if next(steps, None) is None:
             raise TooMuchWorkError("the parts of its schemas are too many to be merged")
-        if _closes(made, part) or _closes(part, made):
-            clashes.append("additionalProperties")
-        if _shifts(made, part) or _shifts(part, made):
-            clashes.append("items")
-        for key, value in _one_way(part).items():
+        if _closes(merged, part) or _closes(part, merged):
+            clashes["additionalProperties"] = None
+        if _shifts(merged, part) or _shifts(part, merged):
+            clashes["items"] = None
+        for key, value in _with_enum(part).items():
             if key == "required":
-                made[key] = []  # its place, filled at the end
-                wanted.update(dict.fromkeys(value))
+                merged[key] = []  # its place, filled at the end
+                required.update(dict.fromkeys(value))
             elif key == "description":
-                made[key] = ""
-                if len(said) > _MOST_COMPARED or not any(value in each for each in said):
-                    said.append(value)
-            elif key not in made:
-                made[key] = dict(value) if key == "properties" and is_object(value) else value
-            elif not _merge_keyword(made, key, value):
-                clashes.append(key)
-    if "required" in made:
-        made["required"] = list(wanted)
-    if "description" in made:
-        made["description"] = " ".join(said)
-    return made, list(dict.fromkeys(clashes))
+                merged[key] = ""
+                # Comparing very many texts with each other would take too long.
+                is_compared = len(descriptions) <= _MOST_COMPARED
+                if not is_compared or not any(value in text for text in descriptions):
+                    descriptions.append(value)
+            elif key not in merged:
+                is_copied = key == "properties" and is_object(value)
+                merged[key] = dict(value) if is_copied else value
+            elif not _merge_keyword(merged, key, value):
+                clashes[key] = None
+    if "required" in merged:
+        merged["required"] = list(required)
+    if "description" in merged:
+        merged["description"] = " ".join(descriptions)
+    return merged, list(clashes)
 
 
 def inlined_references(schema: Schema) -> Iterator[str]:
-    """The references that merging inlines: those in an `allOf`, and in a union that has other keywords beside it."""
-    beside = schema.keys() & (TYPE_OF.keys() | {"type", "enum", "const", "allOf"})
-    for key in ("allOf", *(("anyOf", "oneOf") if beside else ())):
-        for each in schema.get(key) or ():
-            if is_object(each):
-                if isinstance(each.get("$ref"), str):
-                    yield each["$ref"]
-                yield from inlined_references({"allOf": each["allOf"]} if "allOf" in each else {})
+    """The references that merging inlines.
+
+    Those in an `allOf`, and in a union that has other keywords beside it.
+    """
+    keys = ["allOf"]
+    if schema.keys() & (TYPE_OF.keys() | {"type", "enum", "const", "allOf"}):
+        keys += ["anyOf", "oneOf"]
+    for key in keys:
+        for part in schema.get(key) or ():
+            if not is_object(part):
+                continue
+            if isinstance(part.get("$ref"), str):
+                yield part["$ref"]
+            if "allOf" in part:
+                yield from inlined_references({"allOf": part["allOf"]})
 
 
 def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
-    """Whether null fits, judged by types and constants. `known` caches the answers for references into this root."""
+    """Whether null fits, judged by types and constants.
+
+    `known` caches the answers for references into this root.
+    """
     if not is_object(schema):
         return schema is not False
     kinds, values = declared_types(schema), _values(schema)
-    if (kinds and "null" not in kinds) or (values is not None and None not in values):
+    if kinds and "null" not in kinds:
+        return False
+    if values is not None and None not in values:
         return False
     reference = schema.get("$ref")
     if isinstance(reference, str):
@@ -104,28 +128,34 @@ def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
             known[reference] = admits_null(find_pointer(reference, root), root, known)
         if not known[reference]:
             return False
-    if not all(admits_null(each, root, known) for each in schema.get("allOf") or ()):
+    if not all(admits_null(part, root, known) for part in schema.get("allOf") or ()):
         return False
-    return all(
-        any(admits_null(each, root, known) for each in schema[key])
-        for key in ("anyOf", "oneOf")
-        if is_list(schema.get(key))
-    )
+    for key in ("anyOf", "oneOf"):
+        branches: Any = schema.get(key)
+        if is_list(branches) and not any(admits_null(part, root, known) for part in branches):
+            return False
+    return True
 
 
 def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) -> bool:
-    """Whether no value can fit two of these schemas, judged by types and constants. False for very many schemas, which are not compared."""
+    """Whether no value can fit two of these schemas, judged by types and constants.
+
+    False for very many schemas, which are not compared.
+    """
     if len(branches) > _MOST_COMPARED:
         return False
-    seen = [
-        merge([found], root, steps)[0] if is_object(found := resolve_reference(each, root)) else {}
-        for each in branches
-    ]
-    return all(_apart(one, other, root) for i, one in enumerate(seen) for other in seen[i + 1 :])
+    merged: list[Schema] = []
+    for branch in branches:
+        schema = resolve_reference(branch, root)
+        merged.append(merge([schema], root, steps)[0] if is_object(schema) else {})
+    return all(_apart(one, other, root) for one, other in combinations(merged, 2))
 
 
 def _parts(schema: Schema, root: Schema, seen: set[str]) -> Iterator[Schema]:
-    """Split a schema into schemas without `allOf` and `$ref` that must all fit. A dangling reference stays; one in `seen` is dropped."""
+    """Split a schema into schemas without `allOf` and `$ref` that must all fit.
+
+    A dangling reference stays; one in `seen` is dropped.
+    """
     yield {key: value for key, value in schema.items() if key not in {"allOf", "$ref"}}
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference not in seen:
@@ -140,110 +170,126 @@ def _every(
     seen: set[str],
     otherwise: Schema,
 ) -> Iterator[Schema]:
-    for each in schemas:
-        if is_object(each):
-            yield from _parts(each, root, seen)
+    """The parts of all schemas; `otherwise` for one that is not a schema."""
+    for schema in schemas:
+        if is_object(schema):
+            yield from _parts(schema, root, seen)
+        elif schema is False:
+            yield {"enum": []}
         else:
-            yield {"enum": []} if each is False else otherwise
+            yield otherwise
 
 
-def _one_way(schema: Schema) -> Schema:
+def _with_enum(schema: Schema) -> Schema:
     """The schema with a constant written as an enumeration."""
-    return {
-        ("enum" if key == "const" else key): [value] if key == "const" else value
-        for key, value in schema.items()
-    }
+    if "const" not in schema:
+        return schema
+    written: Schema = {}
+    for key, value in schema.items():
+        if key == "const":
+            written["enum"] = [value]
+        else:
+            written[key] = value
+    return written
 
 
-def _merge_keyword(made: Schema, key: str, value: Any) -> bool:
-    """Merge a keyword's second value into its first. Returns False if no single value can express both."""
-    before = made[key]
-    if key in _FIRST or (
-        before == value and json_text(before) == json_text(value)
-    ):  # `1`, `1.0` and `True` are equal in Python
+def _merge_keyword(merged: Schema, key: str, value: Any) -> bool:
+    """Merge a keyword's second value into its first.
+
+    Returns False if no single value can express both.
+    """
+    before = merged[key]
+    # As text too: `1`, `1.0` and `True` are equal in Python.
+    if key in _FIRST or (before == value and json_text(before) == json_text(value)):
         return True
     if key == "items" and (is_list(before) or is_list(value)):
         return False  # a tuple in draft 7's form
     if key in _BOTH:
-        made[key] = _BOTH[key](before, value)
-    elif key == "properties":
-        for name, each in value.items():
-            before[name] = {"allOf": [before[name], each]} if name in before else each
-    elif key == "enum":
-        texts = {json_text(each) for each in value}
-        made[key] = [each for each in before if json_text(each) in texts]
-    elif key == "type":
-        kinds = [kind for kind in declared_types(made) if _admits(kind, value)] + (
-            ["integer"] if _narrows(before, value) else []
-        )
-        if not kinds:
-            return False
-        made[key] = kinds[0] if len(kinds) == 1 else kinds
-    else:
-        return False
-    return True
+        merged[key] = _BOTH[key](before, value)
+        return True
+    if key == "properties":
+        for name, part in value.items():
+            before[name] = {"allOf": [before[name], part]} if name in before else part
+        return True
+    if key == "enum":
+        texts = {json_text(choice) for choice in value}
+        merged[key] = [choice for choice in before if json_text(choice) in texts]
+        return True
+    if key == "type":
+        kinds = _common_types(declared_types(merged), declared_types({"type": value}))
+        if kinds:
+            merged[key] = one_or_list(kinds)
+        return bool(kinds)
+    return False
 
 
-def _admits(kind: str, types: Any) -> bool:
-    admitted = declared_types({"type": types})
-    return kind in admitted or (kind == "integer" and "number" in admitted)
+def _common_types(kinds: list[str], others: list[str]) -> list[str]:
+    """The types that both admit; `integer` where one admits it and the other any number."""
+    common = [kind for kind in kinds if _admits(kind, others)]
+    if "number" in kinds and "integer" in others and "number" not in others:
+        common.append("integer")
+    return common
 
 
-def _narrows(before: Any, after: Any) -> bool:
-    return (
-        "number" in declared_types({"type": before})
-        and "integer" in (found := declared_types({"type": after}))
-        and "number" not in found
-    )
+def _admits(kind: str, kinds: list[str]) -> bool:
+    return kind in kinds or (kind == "integer" and "number" in kinds)
 
 
 def _closes(one: Schema, other: Schema) -> bool:
     """Whether the first schema forbids or limits properties that the second names."""
-    if one.get("additionalProperties", True) is True or one.get("additionalProperties") == {}:
+    more: Any = one.get("additionalProperties", True)
+    if more is True or more == {}:
         return False
     named = one.get("properties") or ()
     return any(name not in named for name in other.get("properties") or ())
 
 
 def _shifts(one: Schema, other: Schema) -> bool:
-    """Whether `items` means the items after `prefixItems` in one schema, and all items in the other."""
+    """Whether `items` means the items after `prefixItems` in one schema, and all in the other."""
     return "prefixItems" in one and "prefixItems" not in other and "items" in other
 
 
 def _apart(one: Schema, other: Schema, root: Schema) -> bool:
+    """Whether no value fits both schemas."""
     values, others = _values(one), _values(other)
     if values is not None and others is not None:
-        return {json_text(each) for each in values}.isdisjoint(
-            json_text(each) for each in others
-        ) and not _look_equal(values, others)
-    if values is not None or others is not None:
-        listed, kinds = (
-            (values, declared_types(other))
-            if values is not None
-            else (others or [], declared_types(one))
-        )
-        return bool(kinds) and not any(fits_type(each, kinds) for each in listed)
+        texts = {json_text(value) for value in values}
+        are_other_texts = texts.isdisjoint(json_text(value) for value in others)
+        return are_other_texts and not _look_equal(values, others)
+    if values is not None:
+        return _fit_none(values, declared_types(other))
+    if others is not None:
+        return _fit_none(others, declared_types(one))
     kinds, more = declared_types(one), declared_types(other)
     if not kinds or not more:
         return False
-    if not any(_admits(kind, more) for kind in kinds) and not any(
-        _admits(kind, kinds) for kind in more
-    ):
+    if not _common_types(kinds, more) and not _common_types(more, kinds):
         return True
     if kinds != ["object"] or more != ["object"]:
         return False
+    # Two objects are apart if a property that both require tells them apart.
     both = set(one.get("required") or ()) & set(other.get("required") or ())
     return any(
-        _apart(_property(one, name, root), _property(other, name, root), root) for name in both
+        _apart(_constant_property(one, name, root), _constant_property(other, name, root), root)
+        for name in both
     )
 
 
-def _property(schema: Schema, name: str, root: Schema) -> Schema:
-    found = resolve_reference(members(schema, "properties").get(name), root)
-    return {} if not is_object(found) or _values(found) is None else found
+def _fit_none(values: list[Any], kinds: list[str]) -> bool:
+    """Whether none of the values has one of these types; False if any type is admitted."""
+    return bool(kinds) and not any(fits_type(value, kinds) for value in values)
+
+
+def _constant_property(schema: Schema, name: str, root: Schema) -> Schema:
+    """The schema of a property with constant values; empty for any other property."""
+    part = resolve_reference(members(schema, "properties").get(name), root)
+    if not is_object(part) or _values(part) is None:
+        return {}
+    return part
 
 
 def _values(schema: Schema) -> list[Any] | None:
+    """The only values that a schema admits, if it lists them."""
     if "const" in schema:
         return [schema["const"]]
     listed: Any = schema.get("enum")
@@ -252,5 +298,5 @@ def _values(schema: Schema) -> list[Any] | None:
 
 def _look_equal(values: list[Any], others: list[Any]) -> bool:
     # `1` and `1.0` are one value in JSON Schema (section 4.2.2), but two texts.
-    numbers = {each for each in values if type(each) in {int, float}}
-    return any(type(each) in {int, float} and each in numbers for each in others)
+    numbers = {value for value in values if type(value) in {int, float}}
+    return any(type(value) in {int, float} and value in numbers for value in others)
