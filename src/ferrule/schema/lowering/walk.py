@@ -265,8 +265,7 @@ class LoweringPass:
             self._lose(
                 pointer,
                 key,
-                "an empty list and an empty dictionary look the same: "
-                "one may be read as the other",
+                "an empty list and an empty dictionary look the same: one may be read as the other",
             )
         lowered = self._branches(schema, branches, key, pointer)
         if not lowered:
@@ -325,9 +324,7 @@ class LoweringPass:
                 lowered[key] = annotations[key]
             elif key in {"type", "enum"}:
                 lowered[key] = copy.deepcopy(value)
-            elif key in STRUCTURE or (key == "propertyNames" and becomes_pairs):
-                continue
-            elif key in TYPE_OF and kinds and not applies_to(key, kinds):
+            elif key in STRUCTURE or (key == "propertyNames" and becomes_pairs) or (key in TYPE_OF and kinds and not applies_to(key, kinds)):
                 continue
             elif key in TYPE_OF or key in ELSEWHERE:
                 is_whole = kinds == ["integer"] and type(value) is int
