@@ -324,7 +324,11 @@ class LoweringPass:
                 lowered[key] = annotations[key]
             elif key in {"type", "enum"}:
                 lowered[key] = copy.deepcopy(value)
-            elif key in STRUCTURE or (key == "propertyNames" and becomes_pairs) or (key in TYPE_OF and kinds and not applies_to(key, kinds)):
+            elif (
+                key in STRUCTURE
+                or (key == "propertyNames" and becomes_pairs)
+                or (key in TYPE_OF and kinds and not applies_to(key, kinds))
+            ):
                 continue
             elif key in TYPE_OF or key in ELSEWHERE:
                 is_whole = kinds == ["integer"] and type(value) is int
