@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ferrule.values.calls.context import Context
 
 
-class Tool(ToolAttributes, Type, late=True):
+class Tool(ToolAttributes, Type):
     """A callable that a model may call.
 
     Three ways to make one are accepted: `Tool(function)` with DSPy's further arguments,

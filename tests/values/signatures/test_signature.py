@@ -13,7 +13,14 @@ from enum import Enum
 from typing import Annotated, Any, ClassVar, Literal, Optional, Protocol, Self
 
 import pytest
-from pydantic import BaseModel, Discriminator, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Discriminator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.errors import InputError, SignatureError
@@ -870,3 +877,40 @@ def test_an_enum_whose_values_are_not_json_is_read_by_name() -> None:
     made = Signature({"q": InputField(), "a": (Unit, OutputField())})
     assert made.output_schema()["properties"] == {"a": {}}
     assert made.check_output("a", "METRE") is Unit.METRE
+
+
+def test_a_field_may_have_the_name_of_an_attribute_of_signatures():
+    made = Signature("question -> instructions, fields: int")
+    assert list(made.model_fields) == ["question", "instructions", "fields"]
+    assert made(question="q", instructions="i", fields=1).model_dump() == {
+        "question": "q",
+        "instructions": "i",
+        "fields": 1,
+    }
+    assert (
+        made.instructions
+        == "Given the fields `question`, produce the fields `instructions`, `fields`."
+    )
+
+
+def test_signatures_made_from_others_keep_defaults_and_constraints_for_pydantic():
+    made = Signature("question, k: int = 3 -> answer: str").with_updated_fields(
+        "k",
+        desc="how many",
+        ge=1,
+    )
+    assert made.input_fields["k"].description == "how many"
+    with pytest.raises(ValidationError):
+        made(question="q", k=0, answer="a")
+    assert made(question="q", answer="a").k == 3
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made
+    assert repr(again.input_fields) == repr(made.input_fields)
+
+
+@pytest.mark.parametrize("written", ["list[int]", list["int"], Optional["list[int]"]], ids=repr)
+def test_the_type_of_a_field_may_be_given_as_text(written):
+    made = Signature("a -> b").append("c", OutputField(), written)
+    assert made.plan.outputs["c"].annotation in (list[int], list[int] | None)
+    assert made.output_fields["c"].annotation == made.plan.outputs["c"].annotation
+    assert made.check_output("c", "[1, 2]") == [1, 2]

@@ -24,7 +24,7 @@ from ferrule.tools.definition.export import (
     take_intention,
     write_intention,
 )
-from ferrule.values.calls.call import CallFault, ToolCall, ToolResult, make_call
+from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
@@ -482,9 +482,9 @@ def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolC
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     name = str(name).strip().strip("`\"'")
     if isinstance(args, dict):
-        return make_call(name, dict(args), call_id)  # pyright: ignore[reportUnknownArgumentType]
+        return ToolCall.unchecked(name, dict(args), call_id)  # pyright: ignore[reportUnknownArgumentType]
     if args is None or (isinstance(args, str) and not args.strip()):
-        return make_call(name, {}, call_id)
+        return ToolCall.unchecked(name, {}, call_id)
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
     reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
     return ToolCall(

@@ -16,6 +16,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, ValidationError
 
 from ferrule.encoding.encode import has_json_form
@@ -39,7 +40,6 @@ from ferrule.tools.definition.inspect_function import field_of
 from ferrule.tools.definition.parameters import Reread
 from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import Coerced
-from ferrule.values.content.late_model import is_field_info
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -368,7 +368,7 @@ class Checker:
         defaults: dict[str, Any] = {}
         for parameter in self._function_spec.parameters:
             default: Any = parameter.default
-            if default is PydanticUndefined or is_field_info(default):
+            if default is PydanticUndefined or isinstance(default, FieldInfo):
                 default = field_of(parameter).default
             defaults[parameter.name] = default
         return defaults

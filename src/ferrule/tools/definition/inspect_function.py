@@ -19,18 +19,17 @@ import typing
 from typing import Any, cast
 
 from msgspec import Struct
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 from typing_extensions import ReadOnly, get_type_hints, is_typeddict
 
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.values.calls.context import Context
-from ferrule.values.content.late_model import is_field_info
 from ferrule.values.signatures.fields import has_text
 
 if typing.TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pydantic.fields import FieldInfo
 
 _DOCUMENTS_PARAMETERS = (
     r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
@@ -239,9 +238,7 @@ def parameter_docs(doc: str) -> dict[str, str]:
 
 def field_of(parameter: Parameter) -> FieldInfo:
     """A parameter's annotation and default as one pydantic field."""
-    from pydantic.fields import FieldInfo
-
-    if is_field_info(parameter.default):
+    if isinstance(parameter.default, FieldInfo):
         return FieldInfo.from_annotated_attribute(parameter.annotation, parameter.default)
     return FieldInfo.from_annotation(parameter.annotation)
 
@@ -250,7 +247,7 @@ def is_required(parameter: Parameter) -> bool:
     """Whether the function cannot be called without the parameter."""
     default = parameter.default
     if parameter.may_be_missing or (
-        default is not PydanticUndefined and not is_field_info(default)
+        default is not PydanticUndefined and not isinstance(default, FieldInfo)
     ):
         return False
     return field_of(parameter).is_required()
@@ -302,7 +299,7 @@ def bound_names(function: Any) -> set[str]:
 
 
 def _type_of_default(default: Any) -> Any:
-    value = default.default if is_field_info(default) else default
+    value = default.default if isinstance(default, FieldInfo) else default
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     return kind if kind in _PLAIN else Any
 

@@ -20,6 +20,7 @@ from pydantic.errors import (
     PydanticSchemaGenerationError,
     PydanticUserError,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, PydanticUndefined, SchemaError
 from typing_extensions import TypedDict
 
@@ -35,7 +36,6 @@ from ferrule.tools.definition.inspect_function import (
     field_of,
     parameter_docs,
 )
-from ferrule.values.content.late_model import is_field_info
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -195,7 +195,7 @@ def _annotation(parameter: Parameter, description: str | None, *, insisted: bool
     if default_value is None and not _admits_none(annotation):
         annotation = _optional(annotation, in_metadata=default is PydanticUndefined)
     metadata: list[Any] = []
-    if is_field_info(default):
+    if isinstance(default, FieldInfo):
         metadata.append(default)
     elif default is not PydanticUndefined:
         metadata.append(Field(default=default))
@@ -215,7 +215,7 @@ def _annotation(parameter: Parameter, description: str | None, *, insisted: bool
 def _default_value(parameter: Parameter) -> Any:
     """The default, which may be in a `FieldInfo`, or in the metadata of the annotation."""
     default = parameter.default
-    if is_field_info(default):
+    if isinstance(default, FieldInfo):
         return default.default
     if default is PydanticUndefined:
         return field_of(parameter).default

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
 
-import pydantic
 from msgspec import Struct
 from msgspec.structs import astuple, replace
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import core_schema
 
 from ferrule.encoding.encode import SCALARS, is_masked, json_text
@@ -25,7 +24,6 @@ from ferrule.record import PartlyCompared
 from ferrule.text_calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.content.convert import render
-from ferrule.values.content.late_model import LateModelType, late_field
 from ferrule.values.content.type import serialized_by
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
 
 
-class ToolCall(BaseModel, metaclass=LateModelType, late=True):
+class ToolCall(BaseModel):
     """One call a model asked for: `ToolCall(name="add", args={"a": 1})`. `arguments=` is an alias of `args=`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -51,16 +49,9 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     args: Annotated[
         dict[str, Any],
         BeforeValidator(lambda value: {} if value is None else value),
-    ] = late_field(
-        lambda: pydantic.Field(
-            default_factory=dict[str, Any],
-            validation_alias=AliasChoices("args", "arguments"),
-        ),
-    )
+    ] = Field(default_factory=dict[str, Any], validation_alias=AliasChoices("args", "arguments"))
     """Arguments by name, as parsed from JSON; not yet checked against a tool."""
-    id: str | None = late_field(
-        lambda: pydantic.Field(default=None, validation_alias=AliasChoices("id", "call_id")),
-    )
+    id: str | None = Field(default=None, validation_alias=AliasChoices("id", "call_id"))
     """The provider's id of the call; a run assigns one if there is none."""
     intention: str | None = None
     """Why the model makes the call, in its own words. Not passed to the tool."""
@@ -68,34 +59,6 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
     """Why the call cannot run; None for a well-formed call."""
     repairs: tuple[str, ...] = ()
     """The names of the repairs that its text needed, in order; in events, also of the repairs of its arguments."""
-
-    if not TYPE_CHECKING:  # the types of the arguments are those of the fields
-
-        def __init__(self, /, **data: Any) -> None:
-            """As for any pydantic model. Values of exactly the fields' types skip the validator, which may not be built yet."""
-            name, args, own = data.get("name"), data.get("args"), data.get("id")
-            given = _EXACT.get((type(name), type(args), type(own), len(data)))
-            if given is not None and type(self) is ToolCall and _TEXT.issuperset(map(type, args)):
-                _set_dict(
-                    self,
-                    {
-                        "name": name,
-                        "args": args.copy(),
-                        "id": own,
-                        "intention": None,
-                        "fault": None,
-                        "repairs": (),
-                    },
-                )
-                _set_fields(self, given)
-                _set_extra(self, None)
-                _set_private(self, None)
-            else:
-                super().__init__(**data)
-
-        __init__.__pydantic_base_init__ = (
-            True  # pydantic makes instances as it does without an `__init__`
-        )
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -169,7 +132,7 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
 
     def changed(self, **fields: Any) -> Self:
         """A copy with some fields changed. The values are not checked."""
-        return self.unchecked(**{**vars(self), **fields})
+        return self.model_copy(update=fields)
 
     def __str__(self) -> str:
         return json_text(self.to_dict())
@@ -217,38 +180,10 @@ class ToolCall(BaseModel, metaclass=LateModelType, late=True):
         id: str | None = None,
         **fields: Any,
     ) -> Self:
-        """Make a call without pydantic's checks, as every step makes one or two. The values must have the right types."""
-        call = object.__new__(cls)  # pydantic's metaclass makes `cls.__new__` slow
-        _set_dict(
-            call,
-            {
-                "name": name,
-                "args": args,
-                "id": id,
-                "intention": None,
-                "fault": None,
-                "repairs": (),
-                **fields,
-            },
-        )
-        _set_fields(call, _EVERY_FIELD)
-        _set_extra(call, None)
-        _set_private(call, None)
-        return call
+        """Make a call without checks. The values must have the right types."""
+        return cls.model_construct(name=name, args=args, id=id, **fields)
 
 
-make_call = ToolCall.unchecked
-"""Bound once: looking up a method on a pydantic class takes a fifth of the time of making a call."""
-_SLOTS = ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-# Set through their descriptors, in half the time of `object.__setattr__`.
-_set_dict, _set_fields, _set_extra, _set_private = (
-    vars(BaseModel)[slot].__set__ for slot in _SLOTS
-)
-_EVERY_FIELD = {*ToolCall.__annotations__} - {"model_config"}
-"""One set for all calls; a copy of a call gets its own."""
-_EXACT = {(str, dict, str, 3): {"name", "args", "id"}, (str, dict, type(None), 2): {"name", "args"}}
-"""Which fields are given, by the types of the name, the arguments and the id, and the number of fields."""
-_TEXT = frozenset({str})
 _NO_REASON = "The call was not accepted: change it and try again."
 """The result of a call whose tool raised `ToolRetry` without a text."""
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
 from ferrule.encoding.encode import json_text
-from ferrule.values.content.late_model import LateModelType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,7 @@ _MOST_STRINGS_AROUND = 4
 _PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 
 
-class Type(BaseModel, metaclass=LateModelType, late=True):
+class Type(BaseModel):
     """A value that defines how a model sees it, like DSPy's `Type`. Subclass it, and override `format` and `description`.
 
     It can be the type of a field, alone or nested (`list[dict[str, Image]]`). If `format()` returns

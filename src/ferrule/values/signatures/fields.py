@@ -23,18 +23,16 @@ from typing import (
 from msgspec import Struct, field
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ferrule.encoding.encode import fits, is_plain
 from ferrule.errors import SignatureError, shown
 from ferrule.schema.iterables import eager_type, eager_validators
-from ferrule.values.content.late_model import is_field_info
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.keywords import OWN, check_keywords
 
 if TYPE_CHECKING:
-    from pydantic.fields import FieldInfo
-
     from ferrule.values.calls.tool_calls import ToolCalls
 
 InputCheck = Callable[[Any], Any]
@@ -200,7 +198,7 @@ def as_field(declared: Any) -> SignatureField | None:
     """A `SignatureField`, `InputField()` or `OutputField()` as a `SignatureField`; None for anything else."""
     if isinstance(declared, SignatureField):
         return declared
-    found = SignatureField.of(declared) if is_field_info(declared) else None
+    found = SignatureField.of(declared) if isinstance(declared, FieldInfo) else None
     return found if found is not None and found.role is not None else None
 
 
@@ -250,7 +248,6 @@ def copy_field(
         made = replace(made, default=changes.pop("default"), more=more)
     if not changes and get_origin(made.annotation) is not Annotated:
         return made
-    from pydantic.fields import FieldInfo
 
     return SignatureField.of(
         FieldInfo.from_annotated_attribute(made.annotated, made.info(**changes)),
@@ -382,7 +379,7 @@ def prepare_class_body(
     `reserved` are the names that `Signature` uses.
     """
     annotations = _annotations(namespace)
-    fields = [name for name, value in namespace.items() if is_field_info(value)]
+    fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
     annotated = [
         name for name in annotations if not name.startswith("_") and name != "model_config"
     ]

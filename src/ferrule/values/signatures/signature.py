@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError
 
 from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import SignatureError, shown
-from ferrule.values.content.late_model import LateModelType, is_building
 from ferrule.values.signatures.compiled import (
     CompiledSignature,
     class_fields,
@@ -40,6 +39,7 @@ from ferrule.values.signatures.fields import (
 )
 
 if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
     from pydantic.fields import FieldInfo
 
     from ferrule.values.signatures.output_checks import OutputCheck
@@ -51,15 +51,16 @@ T = TypeVar("T")
 if TYPE_CHECKING:
     _property = property
 else:
+    _ModelMetaclass = type(BaseModel)
 
     class _property(property):  # noqa: N801  used like `property`
         """A property of signatures, hidden while a class is being made, so that a field may have its name."""
 
         def __get__(self, signature: Any, kind: Any = None) -> Any:
-            if signature is None or (
-                "__plan__" in signature.__dict__ and not is_building(signature)
-            ):
-                return self if signature is None else self.fget(signature)
+            if signature is None:
+                return self
+            if "__plan__" in signature.__dict__:
+                return self.fget(signature)
             try:
                 return signature.__dict__[self.fget.__name__]
             except KeyError:
@@ -67,7 +68,7 @@ else:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(InputField, OutputField))
-class SignatureType(LateModelType):
+class SignatureType(_ModelMetaclass):
     """The metaclass of signatures: their properties, and the methods that make new signatures from them."""
 
     __plan__: CompiledSignature | None
@@ -355,7 +356,7 @@ _PROPERTIES = frozenset(
 )
 
 
-class Signature(BaseModel, metaclass=SignatureType, late=True):
+class Signature(BaseModel, metaclass=SignatureType):
     """Subclass it with `InputField`s and `OutputField`s; the docstring is the instruction. Or call it: `Signature("a, b: int -> c")`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -368,8 +369,10 @@ class Signature(BaseModel, metaclass=SignatureType, late=True):
 
         def __new__(cls, *args: Any, **fields: Any) -> Any: ...  # noqa: D102
         def __init__(self, *args: Any, **fields: Any) -> None: ...
-    else:
-        locals().update({name: Absent() for name in OUTDATED})
+
+
+for _name in OUTDATED:
+    setattr(Signature, _name, Absent())
 
 
 def as_signature(thing: Any, instructions: str | None = None) -> type[Signature]:
@@ -433,12 +436,11 @@ def _made(
         instructions,
     )  # Python accepts no lone surrogates in a docstring
     body: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": name, "__doc__": doc}
-    body["__annotations__"] = {each: field.annotated for each, field in fields.items()}
+    body["__annotations__"] = {
+        each: Annotated[field.annotated, field.info()] for each, field in fields.items()
+    }
 
-    def annotations() -> dict[str, Any]:
-        return {each: Annotated[field.annotated, field.info()] for each, field in fields.items()}
-
-    made: Any = LateModelType.__new__(type(base), name, (base,), body, late=annotations)
+    made: Any = _ModelMetaclass.__new__(cast("Any", type(base)), name, (base,), body)
     made.__instructions__, made.__validated_by__ = (
         instructions,
         validated_by or cls.__validated_by__,
