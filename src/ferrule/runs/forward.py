@@ -17,6 +17,7 @@ from ferrule.settings import Scope
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ferrule.approval.question import Question
     from ferrule.runs.state import Frame
 
 T = TypeVar("T")
@@ -26,7 +27,9 @@ T4 = TypeVar("T4")
 
 
 def once(make: Callable[[], T], name: str = "once") -> T:
-    """Compute a value and record it in the run; a resumed run, whose `forward` runs again from its first line, gets the recorded value.
+    """Compute a value and record it in the run.
+
+    A resumed run, whose `forward` runs again from its first line, gets the recorded value.
 
     Use it for values that may differ the next time: a clock, a random number, a search, a request.
     It records nothing outside a run, and nothing in a tool, because the tool's result is recorded.
@@ -35,10 +38,10 @@ def once(make: Callable[[], T], name: str = "once") -> T:
     there is a value.
 
     Args:
-        make: Computes the value, which must be JSON data. If it raises, nothing is recorded. name:
-        Names the value: a word of letters, digits, `_` and `-`. Values with the same name are
-        matched by their order, so values
-            computed at the same time need different names, or branches of `gather`.
+        make: Computes the value, which must be JSON data. If it raises, nothing is recorded.
+        name: Names the value: a word of letters, digits, `_` and `-`. Values with the same name
+            are matched by their order, so values computed at the same time need different names,
+            or branches of `gather`.
 
     Raises:
         InputError: The name is not such a word.
@@ -63,7 +66,9 @@ async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
 
 
 def ask_person(question: str, *, expires_s: float | None = None) -> str:
-    """Ask a person, and return the answer. The run waits for it, even for days and across restarts; then `forward` runs again.
+    """Ask a person, and return the answer.
+
+    The run waits for it, even for days and across restarts; then `forward` runs again.
 
     The question is in `run.pending`. Answer it with `reply(text)`; a plain approval means "yes". If
     the text holds something that changes, such as the time, compute that with `once`.
@@ -74,9 +79,10 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
 
     Raises:
         ConfirmationRejected: The question was denied, or expired. Its `message` is the reason.
-        ConfigurationError: `expires_s` is not a number of seconds above 0. InputError: The question
-        is not text. RunError: No run executes here; or this is a tool, which cannot pause halfway,
-        or an `aforward`, which must await `aask_person`.
+        ConfigurationError: `expires_s` is not a number of seconds above 0.
+        InputError: The question is not text.
+        RunError: No run executes here; or this is a tool, which cannot pause halfway, or an
+            `aforward`, which must await `aask_person`.
 
     """
     frame = _frame_that_waits()
@@ -94,19 +100,16 @@ async def aask_person(question: str, *, expires_s: float | None = None) -> str:
 
 def _frame_that_waits() -> Frame:
     here = settings.scope()
-    if here.frame is None:
-        where = (
-            "in a tool, which cannot wait in its middle"
-            if here.call is not None
-            else "where no run executes"
+    if here.frame is not None:
+        return here.frame
+    if here.call is not None:
+        raise RunError(
+            "`ask_person` was called in a tool, which cannot wait in its middle: give the agent a "
+            "program that asks, `program.as_tool()`.",
         )
-        cure = (
-            "give the agent a program that asks, `program.as_tool()`"
-            if here.call is not None
-            else "call the program, not its `forward`"
-        )
-        raise RunError(f"`ask_person` was called {where}: {cure}.")
-    return here.frame
+    raise RunError(
+        "`ask_person` was called where no run executes: call the program, not its `forward`.",
+    )
 
 
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
@@ -117,7 +120,8 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     from ferrule.values.calls.call import ToolCall
 
     check_expiry(expires_s)
-    if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+    # Users pass anything.
+    if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InputError(f"`ask_person` takes the text of a question, found {shown(question)}.")
     frame.check()
     await keep_caught(frame, blocks=frame.blocks)
@@ -159,9 +163,9 @@ async def gather(
 @overload
 async def gather(*branches: Awaitable[T]) -> list[T]: ...
 async def gather(*branches: Awaitable[Any]) -> Any:
-    """Run programs at once, like `asyncio.gather(a.acall(...), b.acall(...))`, but replayable even if branches are equal.
+    """Run programs at once, like `asyncio.gather(a.acall(...), b.acall(...))`, but replayable.
 
-    The results are in the order of the branches. Every branch runs as far as it can. If any raises,
+    Branches may be equal. The results are in the order of the branches. Every branch runs as far as it can. If any raises,
     the first error in branch order is raised after all have ended, and no questions are asked.
     Otherwise the questions of all waiting branches are pending together.
     """
@@ -171,7 +175,9 @@ async def gather(*branches: Awaitable[Any]) -> Any:
 
     here = settings.scope()
     frame: Frame | None = here.frame
-    frames = [None] * len(branches) if frame is None else frame.branches(len(branches))
+    frames: list[Frame | None] = [None] * len(branches)
+    if frame is not None:
+        frames = [*frame.branches(len(branches))]
 
     async def run_branch(branch: Awaitable[Any], inside: Frame | None) -> Any:
         if inside is not None:
@@ -186,21 +192,19 @@ async def gather(*branches: Awaitable[Any]) -> Any:
     ended = await asyncio.gather(*tasks, return_exceptions=True)
     for inside in filter(None, frames):
         hand_up(inside)
-    errors = [
-        each
-        for each, task in zip(ended, tasks, strict=True)
-        if task.cancelled() or task.exception() is not None
-    ]  # not a value
-    failed = [each for each in errors if not isinstance(each, Suspended)]
-    if failed:
-        raise failed[0]
-    if errors:
-        raise Suspended(
-            [
-                question
-                for each in errors
-                if isinstance(each, Suspended)
-                for question in each.questions
-            ],
-        )
+    questions: list[Question] = []
+    is_waiting = False
+    failure: BaseException | None = None
+    for result, task in zip(ended, tasks, strict=True):
+        if not task.cancelled() and task.exception() is None:
+            continue  # `result` is a value, perhaps an exception that the branch returned
+        if isinstance(result, Suspended):
+            is_waiting = True
+            questions += result.questions
+        elif failure is None:
+            failure = result
+    if failure is not None:
+        raise failure
+    if is_waiting:
+        raise Suspended(questions)
     return ended

@@ -19,7 +19,7 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, LimitReachedError, checks_keywords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ferrule.values.calls.call import CheckedCall
     from ferrule.values.conversation.exchange import Response
@@ -34,7 +34,9 @@ _NONE_SHARED = (None,) * len(SHARED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits on a program together with everything it calls: `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
+    """Limits on a program together with everything it calls.
+
+    Give them as `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
     Once a limit is reached, no further model call is made, except an agent's last one, which
     extracts an answer from the steps so far; `prediction.reason` then names the limit. Other
@@ -45,19 +47,26 @@ class Limits:
     steps: int | None = None
     """Steps of all agents together."""
     tool_calls: int | None = None
-    """Tool calls. Calls of one step beyond the limit are not run; the model gets an error result for each."""
+    """Tool calls. Calls of one step beyond the limit do not run; each gets an error result."""
     tokens: int | None = None
     """Input and output tokens of all model calls."""
     cost: float | None = None
-    """US dollars for all model calls. An answer whose cost is unknown raises `ConfigurationError`: set `prices`."""
+    """US dollars for all model calls.
+
+    An answer whose cost is unknown raises `ConfigurationError`: set `prices`."""
     wall_s: float | None = None
-    """Seconds that one execution may take. Waiting for a person does not count; a resumed run starts at 0."""
+    """Seconds that one execution may take.
+
+    Waiting for a person does not count; a resumed run starts at 0."""
     tool_s: float | None = None
-    """Seconds that one tool call may take if the tool sets no `timeout_s`. Does not apply to programs used as tools."""
+    """Seconds that one tool call may take if the tool sets no `timeout_s`.
+
+    Does not apply to programs used as tools."""
     same_error: int = 5
-    """Consecutive bad steps of the model (unknown tool, bad arguments, unparseable answer) before the run stops."""
+    """Consecutive bad steps of the model (unknown tool, bad arguments, unparseable answer) before
+    the run stops."""
     observation_chars: int = 100_000
-    """The model sees longer tool results with the middle cut out; the trajectory keeps them whole."""
+    """The model sees longer tool results with the middle cut out; the trajectory has them whole."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -69,19 +78,21 @@ class Limits:
 
     @property
     def are_shared(self) -> bool:
-        """Whether any limit is set that also covers the programs and tools that the program calls."""
+        """Whether any limit is set that also covers what the program calls."""
         return _shared_of(self) != _NONE_SHARED
 
     def within(self, around: Limits | None) -> Limits:
-        """These limits, completed by those around them: a limit that is not shared, and has its default here, comes from `around`."""
+        """These limits, completed by those around them.
+
+        A limit that is not shared, and has its default here, comes from `around`.
+        """
         if around is None:
             return self
-        unset = [
-            name
-            for name in ("same_error", "observation_chars")
-            if getattr(self, name) == getattr(_NO_LIMITS, name)
-        ]
-        return replace(self, **{name: getattr(around, name) for name in unset})
+        inherited: dict[str, int] = {}
+        for name in ("same_error", "observation_chars"):
+            if getattr(self, name) == getattr(_NO_LIMITS, name):
+                inherited[name] = getattr(around, name)
+        return replace(self, **inherited)
 
 
 # A misspelled limit is refused with the nearest name, instead of Python's `TypeError`.
@@ -107,7 +118,7 @@ def clock() -> float:
 
 
 class Budget:
-    """Counts what a program and everything it calls have spent, and checks it against the limits."""
+    """Counts what a program and everything it calls have spent, and checks the limits."""
 
     __slots__ = (
         "_began",
@@ -134,10 +145,10 @@ class Budget:
         self._timed: dict[int, tuple[Any, Any]] = {}
 
     def _chain(self) -> Iterator[Budget]:
-        each: Budget | None = self
-        while each is not None:
-            yield each
-            each = each.outer
+        budget: Budget | None = self
+        while budget is not None:
+            yield budget
+            budget = budget.outer
 
     def spend(
         self,
@@ -150,85 +161,95 @@ class Budget:
     ) -> None:
         """Count spending here and in every budget around this one."""
         with _counting.lock:
-            for each in self._chain():
-                each.steps += steps
-                each.tool_calls += tool_calls
-                each.tokens += tokens
-                each.cost += cost
-                each.unpriced = each.unpriced or unpriced
+            for budget in self._chain():
+                budget.steps += steps
+                budget.tool_calls += tool_calls
+                budget.tokens += tokens
+                budget.cost += cost
+                budget.unpriced = budget.unpriced or unpriced
 
     def count_response(self, response: Response, lm: Any) -> None:
         """Count one answer of a model."""
-        is_priced = response.cost is not None or getattr(lm, "is_free", False)
-        unpriced = (
-            ""
-            if is_priced
-            else response.answered_by or str(getattr(lm, "name", "")) or type(lm).__name__
-        )
+        unpriced = ""
+        if response.cost is None and not getattr(lm, "is_free", False):
+            unpriced = response.answered_by or str(getattr(lm, "name", "")) or type(lm).__name__
         self.spend(tokens=response.usage.total_tokens, cost=response.cost or 0.0, unpriced=unpriced)
 
     def check_cost(self) -> None:
-        """Raise `ConfigurationError` if a cost limit applies here and the cost of an answer is unknown."""
-        for each in self._chain():
-            if each.unpriced and each.limits.cost is not None:
-                model = each.unpriced.partition("/")[2] or each.unpriced
-                msg = (
-                    f"`Limits(cost={each.limits.cost})` cannot be enforced: the cost of an answer of `{each.unpriced}` is unknown, because "
-                    "its provider reports none. Set `configure(prices=Prices())` or, in US dollars a million tokens, input and output, "
-                    f"`Prices(extra={{{model!r}: (0.5, 2.0)}})`. For a model that reports no tokens, or is free, limit `steps` instead."
-                )
-                raise ConfigurationError(msg)
+        """Raise `ConfigurationError` if a cost limit applies and an answer's cost is unknown."""
+        for budget in self._chain():
+            if not budget.unpriced or budget.limits.cost is None:
+                continue
+            model = budget.unpriced.partition("/")[2] or budget.unpriced
+            raise ConfigurationError(
+                f"`Limits(cost={budget.limits.cost})` cannot be enforced: the cost of an answer of "
+                f"`{budget.unpriced}` is unknown, because its provider reports none. Set "
+                "`configure(prices=Prices())` or, in US dollars a million tokens, input and "
+                f"output, `Prices(extra={{{model!r}: (0.5, 2.0)}})`. For a model that reports no "
+                "tokens, or is free, limit `steps` instead.",
+            )
 
     def spent(self) -> dict[str, Any]:
         """The spending here as JSON data: the arguments of `spend`."""
-        counts = {
+        form: dict[str, Any] = self._counts()
+        if self.unpriced:
+            form["unpriced"] = self.unpriced
+        return form
+
+    def _counts(self) -> dict[str, float]:
+        return {
             "steps": self.steps,
             "tool_calls": self.tool_calls,
             "tokens": self.tokens,
             "cost": self.cost,
         }
-        return {**counts, "unpriced": self.unpriced} if self.unpriced else counts
 
     def take_calls(self, wanted: int) -> int:
-        """Count up to `wanted` tool calls, as many as the limits allow; returns how many may run."""
+        """Count up to `wanted` tool calls, as many as the limits allow; returns how many."""
         with _counting.lock:
             allowed = wanted
-            for each in self._chain():
-                if each.limits.tool_calls is not None:
-                    allowed = min(allowed, max(each.limits.tool_calls - each.tool_calls, 0))
-            for each in self._chain():
-                each.tool_calls += allowed
+            for budget in self._chain():
+                if budget.limits.tool_calls is not None:
+                    left = max(budget.limits.tool_calls - budget.tool_calls, 0)
+                    allowed = min(allowed, left)
+            for budget in self._chain():
+                budget.tool_calls += allowed
         return allowed
 
     def reached(self) -> LimitReachedError | None:
-        """The innermost limit that is reached, or None. Raises `ConfigurationError` for one that cannot be checked (`check_cost`)."""
+        """The innermost limit that is reached, or None.
+
+        Raises `ConfigurationError` for one that cannot be checked (`check_cost`).
+        """
         self.check_cost()
-        for each in self._chain():
-            limits = each.limits
-            spent: Mapping[str, float] = {
-                "steps": each.steps,
-                "tool_calls": each.tool_calls,
-                "tokens": each.tokens,
-                "cost": each.cost,
-            }
-            for name, value in spent.items():
-                limit = getattr(limits, name)
-                if limit is not None and value >= limit:
-                    return LimitReachedError(name, limit)
-            if limits.wall_s is not None and clock() - each._began >= limits.wall_s:  # noqa: SLF001  a budget like this one
-                return LimitReachedError("wall_s", limits.wall_s)
+        for budget in self._chain():
+            reached = budget.reached_here()
+            if reached is not None:
+                return reached
+        return None
+
+    def reached_here(self) -> LimitReachedError | None:
+        """The limit of this budget alone that is reached, or None."""
+        for name, value in self._counts().items():
+            limit = getattr(self.limits, name)
+            if limit is not None and value >= limit:
+                return LimitReachedError(name, limit)
+        wall_s = self.limits.wall_s
+        if wall_s is not None and clock() - self._began >= wall_s:
+            return LimitReachedError("wall_s", wall_s)
         return None
 
     def with_timeout(self, checked: CheckedCall) -> CheckedCall:
         """The call with `tool_s` as its timeout, if its tool has none."""
-        limits = [each.limits.tool_s for each in self._chain() if each.limits.tool_s is not None]
+        timeouts = [
+            budget.limits.tool_s for budget in self._chain() if budget.limits.tool_s is not None
+        ]
         tool: Any = checked.tool
-        if not limits or tool.timeout_s is not None:
+        if not timeouts or tool.timeout_s is not None:
             return checked
-        known = self._timed.get(id(tool))
-        if known is None or known[0] is not tool:
-            known = self._timed[id(tool)] = (
-                tool,
-                tool.model_copy(update={"timeout_s": min(limits)}),
-            )
-        return replace_call(checked, tool=known[1])
+        # One copy for each tool, kept with the tool itself: its id could be used again otherwise.
+        original, timed = self._timed.get(id(tool), (None, None))
+        if original is not tool:
+            timed = tool.model_copy(update={"timeout_s": min(timeouts)})
+            self._timed[id(tool)] = (tool, timed)
+        return replace_call(checked, tool=timed)

@@ -1,4 +1,8 @@
-"""Observing a run: the event of its start, the log of its events, the place of a tool call, and `inspect_history`."""
+"""Observing a run: the event of its start, the log of its events, the place of a tool call.
+
+Also the functions that a tool or a program calls about its own run (`progress`, `is_cancelled`,
+`emit_event`), and `inspect_history`.
+"""
 
 from __future__ import annotations
 
@@ -30,34 +34,27 @@ R = TypeVar("R")
 def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> events.RunStarted:
     """The event of a program's start. Positional inputs get the names of their parameters."""
     if args:
-        from ferrule.tools.definition.deps import (
-            bind_arguments,
-        )  # late: flows take their inputs by name
-
-        with suppress(
-            TypeError,
-            ValueError,
-        ):  # inputs that do not fit, which the program itself reports
-            bound = bind_arguments(
-                program.aforward if program.is_only_async else program.forward,
-                args,
-                inputs,
-            )
-            rest = next(
-                (
-                    each.name
-                    for each in bound.signature.parameters.values()
-                    if each.kind is each.VAR_KEYWORD
-                ),
-                "",
-            )
-            inputs = {**bound.arguments, **bound.arguments.get(rest, {})}
-            inputs = {
-                name: value
-                for name, value in inputs.items()
-                if name != rest and not isinstance(value, Context)
-            }
+        with suppress(TypeError, ValueError):  # they do not fit, which the program itself reports
+            inputs = _named_inputs(program, args, inputs)
     return events.RunStarted(program, inputs)
+
+
+def _named_inputs(
+    program: Any,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+) -> dict[str, Any]:
+    from ferrule.tools.definition.deps import bind_arguments  # late: flows take inputs by name
+
+    function = program.aforward if program.is_only_async else program.forward
+    bound = bind_arguments(function, args, inputs)
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
+            named.update(value)
+        else:
+            named[name] = value
+    return {name: value for name, value in named.items() if not isinstance(value, Context)}
 
 
 class EventLog:
@@ -75,7 +72,7 @@ class EventLog:
         self._wake = from_any_thread(self._change)
 
     def __call__(self, event: events.Event) -> None:
-        """Keep an event at once, in the thread that sent it, so that events are in the order of their numbers."""
+        """Keep an event at once, in the thread that sent it, in the order of the numbers."""
         self._take(event)
         self.events.append(event)
         self._wake(event)
@@ -94,7 +91,11 @@ class EventLog:
 
 
 def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Event], None]:
-    """Make `put` thread-safe: sync tools report progress from worker threads, but only the loop's thread may use an asyncio queue."""
+    """Make `put` thread-safe.
+
+    Sync tools report progress from worker threads, but only the loop's thread may use an asyncio
+    queue.
+    """
     import asyncio
 
     loop, home = asyncio.get_running_loop(), threading.get_ident()
@@ -110,19 +111,24 @@ def from_any_thread(put: Callable[[events.Event], None]) -> Callable[[events.Eve
 
 
 class Execution(Struct):
-    """One execution of a run. Abandoned work, such as a thread, checks here whether the execution is over."""
+    """One execution of a run. Abandoned work, such as a thread, checks here whether it is over."""
 
     outer: Any = None
     """The tool call in which this run was started; None if no tool started it."""
     over: bool = False
     left: bool = False
-    """Whether the run's stream was closed early: this cancels the awaitables that sync code waits for, and counts as cancelling the run."""
+    """Whether the run's stream was closed early.
+
+    This cancels the awaitables that sync code waits for, and counts as cancelling the run."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     """Tasks on the background loop that sync code waits for."""
 
 
 async def cancellable(life: Any, value: Awaitable[R]) -> R:
-    """Await a value for sync code. Closing the stream of this run, or of a run around it, cancels the await."""
+    """Await a value for sync code.
+
+    Closing the stream of this run, or of a run around it, cancels the await.
+    """
     import asyncio  # imported late: sync tools do not need it
 
     around: list[Execution] = []
@@ -131,17 +137,17 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
             around.append(life)
         life = life.outer
     task: Any = asyncio.current_task()
-    for each in around:
-        each.awaited.add(task)
+    for execution in around:
+        execution.awaited.add(task)
     try:
-        if any(each.left for each in around):  # closed just now: do not begin
+        if any(execution.left for execution in around):  # closed just now: do not begin
             if inspect.iscoroutine(value):
                 value.close()
             raise asyncio.CancelledError
         return await value
     finally:
-        for each in around:
-            each.awaited.discard(task)
+        for execution in around:
+            execution.awaited.discard(task)
 
 
 class CallPlace(Struct):
@@ -151,13 +157,17 @@ class CallPlace(Struct):
     call_id: str
     run_id: str
     frame: Any = None
-    """The `Frame` that made the call (untyped: `state.py` imports this module): programs inside the tool share its budget and its end."""
+    """The `Frame` that made the call: programs inside the tool share its budget and its end.
+
+    Untyped, because `state.py` imports this module."""
     slot: str = ""
     checked: CheckedCall | None = None
     db: Any = None
     """The database of a transactional tool, inside a transaction of the store."""
     inputs: Any = None
-    """Questions that the tool's MCP server asks a person during the call (`elicitation.py`); None for local tools."""
+    """Questions that the tool's MCP server asks a person during the call (`elicitation.py`).
+
+    None for local tools."""
     over: bool = False
     """Whether the call ended, even if its thread still runs after a timeout."""
     direct_calls: int = 0
@@ -178,7 +188,10 @@ class CallPlace(Struct):
         return cancellable(self, value)
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
-        """The tool's `Context`: for this call, or for a call that its function makes directly to another tool."""
+        """The tool's `Context`.
+
+        For this call, or for a call that its function makes directly to another tool.
+        """
         slot, db = self.slot, self.db
         if self.checked is None or self.checked.arguments is not arguments:
             slot, db = f"{slot}>{self.direct_calls}", None
@@ -205,7 +218,10 @@ class CallPlace(Struct):
 
 
 def cancelled_around(life: Any) -> CallPlace | None:
-    """The innermost cancelled call around an execution or a call, or None: everything that a cancelled tool call started stops with it."""
+    """The innermost cancelled call around an execution or a call, or None.
+
+    Everything that a cancelled tool call started stops with it.
+    """
     while (life := life.outer) is not None:
         if isinstance(life, CallPlace) and life.cancelled:
             return life
@@ -213,35 +229,49 @@ def cancelled_around(life: Any) -> CallPlace | None:
 
 
 def without_traces(error: BaseException) -> None:
-    """Remove the tracebacks of an error and its causes: each traceback keeps all callers' frames and their objects alive."""
-    for each in with_causes(
-        error,
-        without=sys.exception(),
-    ):  # not of an error that the caller is handling, in an `except` around the run
-        each.__traceback__ = None
+    """Remove the tracebacks of an error and its causes.
+
+    Each traceback keeps all callers' frames and their objects alive.
+    """
+    # Not of an error that the caller is handling, in an `except` around the run.
+    for cause in with_causes(error, without=sys.exception()):
+        cause.__traceback__ = None
 
 
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
-    """Report the progress of a tool call to the run's observers: call it inside the tool. Does nothing outside a run."""
+    """Report the progress of a tool call to the run's observers: call it inside the tool.
+
+    Does nothing outside a run.
+    """
     place = settings.scope().call
     if place is not None:
         place.progress(message, done, total)
 
 
 def is_cancelled() -> bool:
-    """Whether the result of this tool call is no longer needed. Sync tools should check it: a thread cannot be stopped from outside."""
+    """Whether the result of this tool call is no longer needed.
+
+    Sync tools should check it: a thread cannot be stopped from outside.
+    """
     place = settings.scope().call
     return place is not None and place.cancelled
 
 
 def emit_event(name: str, payload: Any = None) -> None:
-    """Send a custom event to the run's observers, from inside a tool or a program. Does nothing outside a run."""
-    if (tell := settings.scope().tell) is not None:
+    """Send a custom event to the run's observers, from inside a tool or a program.
+
+    Does nothing outside a run.
+    """
+    tell = settings.scope().tell
+    if tell is not None:
         tell(events.Custom(name, payload))
 
 
 def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
-    """Print the last `n` of up to 100 model calls of this process, oldest first: messages, names of tools, and the answer or error."""
+    """Print the last `n` of up to 100 model calls of this process, oldest first.
+
+    Each with its messages, the names of its tools, and its answer or error.
+    """
     out = file or sys.stdout
     for lm, request, answer in list(exchanges)[-n:] if n > 0 else []:
         print(f"=== {getattr(lm, 'name', type(lm).__name__)}", file=out)
@@ -256,17 +286,13 @@ def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
 def _print_request(request: Request, out: TextIO) -> None:
     for message in request.messages:
         print(f"--- {message.role}", file=out)
-        print(
-            escape_surrogates(message.text),
-            file=out,
-        )  # a terminal cannot show half a surrogate pair
+        # A terminal cannot show half a surrogate pair.
+        print(escape_surrogates(message.text), file=out)
         for call in message.tool_calls:
             print(f"  call {call.id}: {call.name} {json_text(call.args)}", file=out)
     if len(request.tools):
-        print(
-            f"--- tools: {', '.join(tool['function']['name'] for tool in request.tools)}",
-            file=out,
-        )
+        names = ", ".join(tool["function"]["name"] for tool in request.tools)
+        print(f"--- tools: {names}", file=out)
 
 
 def _print_response(response: Response, out: TextIO) -> None:

@@ -1,6 +1,7 @@
-"""A journal as a story for readers: the model's thoughts, the calls it made, and how each ended. Needs no program.
+"""A journal as a story for readers: the model's thoughts, the calls it made, and how each ended.
 
-In: entries in the order in which they were written, with their times. Out: beats. A beat is one
+It needs no program. In: entries in the order in which they were written, with their times.
+Out: beats. A beat is one
 turn: a model's answer or failure, and the calls that follow from it. The beats of a program called
 as a tool are inside that call. Adding an entry takes constant time.
 """
@@ -39,7 +40,9 @@ class CallBeat(Struct, kw_only=True):
     written: Mapping[str, Any] | None = None
     """The arguments as the model wrote them; None if it wrote the call as text."""
     args: Mapping[str, Any] | None = None
-    """The arguments with which it ran, or that a person was asked about; None if the model only wrote the call."""
+    """The arguments with which it ran, or that a person was asked about.
+
+    None if the model only wrote the call."""
     problem: str = ""
     """Why the call could not be parsed."""
     begun_at: float | None = None
@@ -59,15 +62,17 @@ class CallBeat(Struct, kw_only=True):
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        """The arguments that differ from what the model wrote: name to (written, prepared). Without defaults that were filled in."""
+        """The arguments that differ from what the model wrote: name to (written, prepared).
+
+        Without defaults that were filled in.
+        """
         if self.written is None or self.args is None:
             return {}
-        args = self.args
-        return {
-            name: (each, args.get(name))
-            for name, each in self.written.items()
-            if name not in args or args[name] != each
-        }
+        changes: dict[str, tuple[Any, Any]] = {}
+        for name, written in self.written.items():
+            if name not in self.args or self.args[name] != written:
+                changes[name] = written, self.args.get(name)
+        return changes
 
 
 class Beat(Struct, kw_only=True):
@@ -102,13 +107,11 @@ class Beat(Struct, kw_only=True):
 
 
 class Story:
-    """The beats of one run, which grow with its journal: all of them, or only those after the first `entries` entries and `before` beats.
+    """The beats of one run, which grow with its journal.
 
-    A story without its beginning must start with a beat of the run's own. `at` is when the entry
+    All of them, or only those after the first `entries` entries and `before` beats. A story without its beginning must start with a beat of the run's own. `at` is when the entry
     before that was written.
     """
-
-    __slots__ = ("_calls", "_last", "_open", "_seen_at", "beats", "before", "entries", "past")
 
     def __init__(self, *, entries: int = 0, before: int = 0, at: float | None = None) -> None:
         self.beats: list[Beat] = []
@@ -117,7 +120,9 @@ class Story:
         self.entries = entries
         """How many entries were added or left out."""
         self.past: Beat | None = None
-        """Another beat that the last entry changed, or None: a call in it was never run nor asked about, and is now past."""
+        """Another beat that the last entry changed, or None.
+
+        A call in it never ran, and no person was asked about it; it is now past."""
         self._calls: dict[str, tuple[Beat, CallBeat]] = {}
         """The calls that have a slot, with their beats."""
         self._open: dict[str, Beat] = {}
@@ -127,10 +132,10 @@ class Story:
         """The call parsed last, by its digest: its start and its result are mostly neighbours."""
 
     def add(self, entry: Entry, at: float | None = None) -> Beat | None:
-        """Add the next entry; returns the beat that it began or changed, or None if it changed none."""
+        """Add the next entry; returns the beat that it began or changed, or None."""
         self.entries += 1
         self.past = None
-        path = entry.slot[: entry.slot.rfind("/") + 1]
+        path = Slot(entry.slot).path
         value: Any = entry.value
         beat: Beat | None = None
         match entry.kind:
@@ -158,19 +163,14 @@ class Story:
         return beat
 
     # -- one kind of entry
-    # -------------------------------------------------------------------------------------------
 
     def _answered(self, slot: str, path: str, response: Any, at: float | None) -> Beat:
         beat = self._new(slot, path, at)
         beat.model, beat.reasoning = response.model or "", response.reasoning or ""
-        beat.text, beat.usage, beat.cost = (
-            response.text or response.refusal or "",
-            response.usage,
-            response.cost,
-        )
-        beat.calls = [
-            _written(call, f"{beat.first}.{k}") for k, call in enumerate(response.tool_calls)
-        ]
+        beat.text = response.text or response.refusal or ""
+        beat.usage, beat.cost = response.usage, response.cost
+        for number, call in enumerate(response.tool_calls):
+            beat.calls.append(_written(call, f"{beat.first}.{number}"))
         return beat
 
     def _began(self, entry: Entry, path: str, at: float | None) -> Beat:
@@ -211,28 +211,28 @@ class Story:
         return beat
 
     # -- places
-    # ------------------------------------------------------------------------------------------------------
 
     def _new(self, slot: str, path: str, at: float | None) -> Beat:
-        owner = self._calls.get(around := innermost_call(path))
-        beats = owner[1].inside if owner is not None else self.beats
-        before = self._open.get(path)
-        for call in before.calls if before is not None else ():
-            call.is_past = True
-            self.past = before if call.args is None else self.past
+        previous = self._open.get(path)
+        if previous is not None:
+            for call in previous.calls:
+                call.is_past = True
+                if call.args is None:
+                    self.past = previous
+        around = innermost_call(path)
         names = programs_in(path[len(around) :])
-        number = len(beats) + (self.before if owner is None else 0)
-        beat = Beat(
-            slot=slot,
-            first=self.entries - 1,
-            number=number,
-            program="/".join(names[owner is not None :]),
-            at=at,
-        )
+        beat = Beat(slot=slot, first=self.entries - 1, number=0, at=at)
         beat.begun_at = self._seen_at.get(path)
-        if owner is not None:
-            beat.owner = owner[1].key
-            beat.begun_at = beat.begun_at if beat.begun_at is not None else owner[1].begun_at
+        if around in self._calls:
+            _, owner = self._calls[around]
+            beats, beat.number = owner.inside, len(owner.inside)
+            beat.owner = owner.key
+            if beat.begun_at is None:
+                beat.begun_at = owner.begun_at
+            names = names[1:]  # the program that was called as this tool
+        else:
+            beats, beat.number = self.beats, len(self.beats) + self.before
+        beat.program = "/".join(names)
         beats.append(beat)
         self._open[path] = beat
         return beat
@@ -250,42 +250,58 @@ class Story:
         at: float | None,
         call_id: str | None = None,
     ) -> tuple[Beat, CallBeat]:
-        """The call of the latest beat to which these arguments belong; a new call if the model wrote it as text."""
-        (name, args), is_decision = call, entry.kind == "decision"
+        """The call of the latest beat to which these arguments belong.
+
+        A new call if the model wrote it as text.
+        """
+        name, args = call
         beat = self._open.get(path) or self._new(entry.slot, path, at)
         free = [
-            each
-            for each in beat.calls
-            if each.name == name and not each.slot and not each.is_refused
+            written
+            for written in beat.calls
+            if written.name == name and not written.slot and not written.is_refused
         ]
-        if len(free) == 1:
-            return beat, free[0]
-        for fits in (
-            [each for each in free if call_id is not None and each.call_id == call_id],
-            [
-                each
-                for each in free
-                if each.args == args and bool(each.decisions) is not is_decision
-            ],
-            [each for each in free if each.args is None and each.written == args],
-            [each for each in free if not each.decisions],
-            free,
-        ):
-            if fits:
-                return beat, fits[0]
-        beat.calls.append(
-            made := CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args),
-        )
-        return beat, made
+        if free:
+            is_decision = entry.kind == "decision"
+            return beat, _best_match(free, args, call_id, is_decision=is_decision)
+        as_text = CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args)
+        beat.calls.append(as_text)
+        return beat, as_text
 
 
 def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple[Beat, ...]:
-    """The beats of a whole journal. `times` are the times of the entries in seconds since 1970, or None where unknown."""
-    told = Story()
-    known = len(times)
+    """The beats of a whole journal.
+
+    `times` are the times of the entries in seconds since 1970, or None where unknown.
+    """
+    whole = Story()
     for number, entry in enumerate(entries):
-        told.add(entry, times[number] if number < known else None)
-    return tuple(told.beats)
+        whole.add(entry, times[number] if number < len(times) else None)
+    return tuple(whole.beats)
+
+
+def _best_match(
+    free: list[CallBeat],
+    args: Mapping[str, Any],
+    call_id: str | None,
+    *,
+    is_decision: bool,
+) -> CallBeat:
+    """Of equally named calls, the one that an entry is about: by its id, else by its arguments."""
+    for call in free:
+        if call_id is not None and call.call_id == call_id:
+            return call
+    for call in free:
+        # A decision is about a call without one, and a start or a result about a decided one.
+        if call.args == args and bool(call.decisions) is not is_decision:
+            return call
+    for call in free:
+        if call.args is None and call.written == args:
+            return call
+    for call in free:
+        if not call.decisions:
+            return call
+    return free[0]
 
 
 def _written(call: ToolCall, key: str) -> CallBeat:

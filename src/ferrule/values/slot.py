@@ -104,22 +104,12 @@ class Slot(str):
         """The last segment: the place inside its frame."""
         return self[self.rfind("/") + 1 :]
 
-    def act_in(self, path: str) -> int:
-        """The number of the act that this belongs to in the frame at `path`; -1 if it is elsewhere."""
-        if not self.startswith(path) or "/" in self[len(path) :]:
-            return -1
-        number = _LEADING_NUMBER.match(self, len(path))
-        return int(number[0]) if number is not None else -1
-
     @property
-    def act(self) -> int:
-        """The number of its act in its own frame; -1 for a value of `once` and for a note."""
-        return self.act_in(self.path)
-
-    @property
-    def is_question_time(self) -> bool:
-        """Whether this holds facts about a question, which no act asks for."""
-        return self.endswith("?")
+    def position(self) -> tuple[str, int]:
+        """The path of its frame, and the number of its act there; -1 for a value of `once`."""
+        start = self.rfind("/") + 1
+        number = _LEADING_NUMBER.match(self, start)
+        return self[:start], -1 if number is None else int(number[0])
 
     @property
     def call(self) -> Slot:

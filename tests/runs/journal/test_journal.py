@@ -248,13 +248,13 @@ def test_a_look_at_what_is_left_is_not_disturbed_by_a_branch_in_another_thread(
     begun = [Entry(f"b/{k}.0", "begun", "add {}") for k in range(3)]
     journal = Journal([*begun, *(Entry(f"b/{k}", "once", "clock", k) for k in range(3, 6))])
     journal.rewind()
-    act_in = Slot.act_in
+    position = Slot.position
 
-    def in_between(slot: Slot, path: str) -> int:
-        monkeypatch.setattr(Slot, "act_in", act_in)  # once
+    def in_between(slot: Slot) -> Any:
+        monkeypatch.setattr(Slot, "position", position)  # once
         journal.take_begun("b/2.0", "add")
         journal.take("b/3", "once", "clock")
-        return act_in(slot, path)
+        return slot.position
 
-    monkeypatch.setattr(Slot, "act_in", in_between)
+    monkeypatch.setattr(Slot, "position", property(in_between))
     look(journal)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame, RunState
 
 _GRANTING = ForkLock()
-"""Held while a grant is looked up and used: concurrent branches must not use its last call twice."""
+"""Held while a grant is looked up and used: two branches must not use its last call twice."""
 
 
 # -- rulings
@@ -211,7 +211,7 @@ async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
 
 
 def _written(question: Question) -> tuple[Any, ...]:
-    """The parts of a question that come from the model's call and the tool, not from checking it."""
+    """The parts of a question that come from the model's call and the tool, not from a check."""
     return (
         question.kind,
         question.call.name,

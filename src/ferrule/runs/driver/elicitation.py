@@ -51,7 +51,9 @@ class _Round(Struct):
     """Answers given without a person."""
     expires_at: float | None = None
     expires_s: float | None = None
-    """Seconds until the questions expire, from when they are asked. Not journalled: `expires_at` is."""
+    """Seconds until the questions expire, from when they are asked.
+
+    Not journalled: `expires_at` is."""
     decisions: dict[str, Decision] = field(default_factory=dict[str, Decision])
 
     def form(self) -> dict[str, Any]:
@@ -76,14 +78,19 @@ class Inputs:
         self._rounds: list[_Round] = []
         self._used: set[int] = set()
         self.task: str | None = None
-        """The id of the task, if the server runs the call as one: the client then asks for its state instead of calling again."""
+        """The id of the task, if the server runs the call as one.
+
+        The client then asks for its state instead of calling again."""
         self.wanted: _Round | None = None
         """The questions with which this execution of the call returned, if any."""
 
     # -- for the client that makes the call
 
     def continuation(self) -> tuple[dict[str, Any] | None, Any]:
-        """The answers by the server's keys, and its state, to continue the call with; `(None, None)` for a new call."""
+        """The answers by the server's keys, and its state, to continue the call with.
+
+        `(None, None)` for a new call.
+        """
         last = self._rounds[-1] if self._rounds else None
         if last is None or not last.goes_on:
             return None, None
@@ -116,7 +123,10 @@ class Inputs:
         answered: Mapping[str, Any],
         expires_s: float | None = None,
     ) -> None:
-        """Note the questions in a call's result; `state` and `answered` are returned to the server with the answers."""
+        """Note the questions in a call's result.
+
+        `state` and `answered` are returned to the server with the answers.
+        """
         asked = {key: dict(params) for key, params in questions.items()}
         self.wanted = _Round(
             asked,
@@ -127,7 +137,10 @@ class Inputs:
         )
 
     def wait(self) -> NoReturn:
-        """Suspend the run until the questions (see `record`) are answered. Raises `MCPProtocolError` if the server asked too often."""
+        """Suspend the run until the questions (see `record`) are answered.
+
+        Raises `MCPProtocolError` if the server asked too often.
+        """
         server, original = mcp_origin(self._checked.tool)
         if len(self._rounds) >= MOST_ROUNDS:
             self.wanted = None
@@ -142,7 +155,10 @@ class Inputs:
         raise Suspended(())
 
     async def keep_task(self, task_id: str) -> None:
-        """Journal the id of the task that the server made of the call. Runs on the connection's event loop, which may not be the run's."""
+        """Journal the id of the task that the server made of the call.
+
+        Runs on the connection's event loop, which may not be the run's.
+        """
         self._frame.check_alive()
         await self._frame.run.journal.aadd(
             Entry(self._task_slot(), "once", self._digest, {"task": task_id}),
@@ -157,7 +173,10 @@ class Inputs:
     # -- for the driver
 
     async def record(self) -> list[Question]:
-        """Journal the wanted questions before the run waits; observers see each question once, when it is first asked."""
+        """Journal the wanted questions before the run waits.
+
+        Observers see each question once, when it is first asked.
+        """
         run, wanted = self._frame.run, cast("_Round", self.wanted)
         if wanted.expires_s is not None:
             wanted.expires_at = await now(self._frame) + wanted.expires_s
@@ -173,7 +192,10 @@ class Inputs:
         return questions
 
     async def replay(self) -> None:
-        """Read the questions of earlier executions of the call and their decisions; raises `Suspended` with the undecided ones."""
+        """Read the questions of earlier executions of the call and their decisions.
+
+        Raises `Suspended` with the undecided ones.
+        """
         journal, number = self._frame.run.journal, 1
         self._take_task()
         while journal.has(slot := self._slot.inputs(number)):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _IN_A_GROUP = (
     "A program in a task group (`asyncio.TaskGroup`) must ask a person, and the group cancelled "
-    "its other tasks. Run programs at once with `await ferrule.gather(...)`: it lets the others end, "
-    "and all their questions wait together."
+    "its other tasks. Run programs at once with `await ferrule.gather(...)`: it lets the others "
+    "end, and all their questions wait together."
 )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import aclosing, closing
 from functools import partial
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -26,10 +25,14 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import CallPiece
     from ferrule.values.conversation.thoughts import Kind
+    from ferrule.values.slot import Slot
 
 
-async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
-    """Call the model; returns the response as it is journalled, with a unique id for every tool call."""
+async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
+    """Call the model.
+
+    Returns the response as it is journalled, with a unique id for every tool call.
+    """
     tell, lm = frame.tell, act.lm
     if tell is not None:
         tell(events.ModelCalled(slot, act.request, lm, act.attempt))
@@ -37,14 +40,16 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
         if tell is not None and frame.run.wants_deltas:
             response = await _stream(frame, tell, slot, act)
         else:
-            found = lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request)
-            response = answer_of(lm, found, act.request)
+            answer = lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request)
+            response = answer_of(lm, answer, act.request)
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
     except BaseException as error:
         if not hasattr(lm, "complete"):
-            msg = f"`CallModel(request, lm)` needs a model, found {shown(lm)}. `(yield Within()).lm` is the one that is set."
-            raise ConfigurationError(msg) from None
+            raise ConfigurationError(
+                f"`CallModel(request, lm)` needs a model, found {shown(lm)}. "
+                "`(yield Within()).lm` is the one that is set.",
+            ) from None
         # As text: an error object would keep its traceback, and with it every frame of the program,
         # alive in the history.
         exchanges.append((lm, act.request, f"{type(error).__name__}: {error}"))
@@ -57,15 +62,19 @@ async def call_model(frame: Frame, slot: str, act: CallModel) -> Response:
     frame.check_alive()  # a response that arrives after the run ended is discarded
     if frame.budget is not None:
         frame.budget.count_response(response, lm)
-        frame.budget.check_cost()  # before it is journalled: if this raises, a run resumed with a price calls again
-    entry, journal = Entry(slot, "model", act.request, response), frame.run.journal
-    journal.add(entry) if frame.blocks or journal.sink is None else await journal.aadd(entry)
+        # Before it is journalled: if this raises, a run that is resumed with a price calls again.
+        frame.budget.check_cost()
+    entry = Entry(slot, "model", act.request, response)
+    await frame.run.journal.write(entry, blocks=frame.blocks)
     exchanges.append((lm, act.request, response))
     return response
 
 
 async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
-    """The answer with its cost, if it is known. Prices that must be loaded first are loaded in another thread."""
+    """The answer with its cost, if it is known.
+
+    Prices that must be loaded first are loaded in another thread.
+    """
     prices, name = frame.run.prices, response.answered_by or getattr(lm, "name", "")
     work = partial(prices.cost_of, response, name)
     if not prices.waits(response, name):
@@ -91,17 +100,20 @@ async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> R
 
 
 def _with_ids(response: Response, slot: str) -> Response:
-    """Give calls ids from their position, so that a replay in another process gives the same ids; unique ids of the provider are kept."""
-    made = response.tool_calls
-    if not made or (len(made) == 1 and made[0].id):
-        return response
+    """Give each call an id from its position, unless it has a unique one from the provider.
+
+    So a replay in another process gives the same ids.
+    """
     seen: set[str] = set()
     calls: list[ToolCall] = []
-    for k, call in enumerate(made):
-        own = call if call.id and call.id not in seen else call.with_id(f"call_{slot}_{k}")
-        seen.add(own.id or "")
-        calls.append(own)
-    return response if all(map(is_, calls, made)) else replace(response, tool_calls=tuple(calls))
+    is_changed = False
+    for number, call in enumerate(response.tool_calls):
+        if not call.id or call.id in seen:
+            call = call.with_id(f"call_{slot}_{number}")  # noqa: PLW2901
+            is_changed = True
+        seen.add(call.id or "")
+        calls.append(call)
+    return replace(response, tool_calls=tuple(calls)) if is_changed else response
 
 
 class _Deltas:
@@ -118,8 +130,10 @@ class _Deltas:
         self._act = act
         self._splitter = ThoughtSplitter(act.request)
         self._reader = act.reader() if act.reader is not None else None
-        self._kept: list[str] | None = []
-        """The text so far, while it may be thoughts or text without fields; None after the first field."""
+        self._held_back: list[str] | None = []
+        """The text so far, while it may be thoughts or text without fields.
+
+        None after the first field."""
         self._has_fields = False
         self._is_silent = True
         """Whether no piece has come so far: a model may stream only its final response."""
@@ -129,13 +143,16 @@ class _Deltas:
         self._frame.check()
         if isinstance(item, Response):
             self._response = answer_of(self._act.lm, item, self._act.request)
-            for delta in self._response.deltas() if self._is_silent else ():
-                self.take(delta)
+            if self._is_silent:
+                for delta in self._response.deltas():
+                    self.take(delta)
             self._take_pieces(self._splitter.finish())
-            self._tell_fields(self._reader.finish() if self._reader is not None else ())
-            self._tell_kept()
+            if self._reader is not None:
+                self._tell_fields(self._reader.finish())
+            self._tell_held_back()
             return
-        if not isinstance(item, Delta):  # pyright: ignore[reportUnnecessaryIsInstance]  models of users yield anything
+        # Models of users yield anything.
+        if not isinstance(item, Delta):  # pyright: ignore[reportUnnecessaryIsInstance]
             answer_of(self._act.lm, item)  # raises: the item is not a response
             return
         self._is_silent = False
@@ -156,21 +173,21 @@ class _Deltas:
             elif self._reader is None:
                 self._tell(events.TextDelta(self._slot, piece))
             else:
-                if self._kept is not None:
-                    self._kept.append(piece)
+                if self._held_back is not None:
+                    self._held_back.append(piece)
                 self._tell_fields(self._reader.feed(piece))
 
     def _take_call(self, piece: CallPiece) -> None:
         self._take_pieces(self._splitter.finish())  # a closing tag right before the call
-        self._tell_kept()
+        self._tell_held_back()
         self._tell(events.CallDelta(self._slot, piece.index, piece.name, piece.arguments, piece.id))
         if isinstance(self._reader, CallReader):
             self._tell_fields(self._reader.feed_call(piece))
 
     def _take_back(self) -> None:
         """Treat all text so far as thoughts: the fields are read from the text after them."""
-        if self._kept:
-            self._tell(events.ThoughtDelta(self._slot, "".join(self._kept).strip()))
+        if self._held_back:
+            self._tell(events.ThoughtDelta(self._slot, "".join(self._held_back).strip()))
         elif self._has_fields:  # the thoughts held a draft of the answer
             self._tell(
                 events.AttemptFailed(
@@ -179,16 +196,16 @@ class _Deltas:
                 ),
             )
         self._reader = self._act.reader() if self._act.reader is not None else None
-        self._kept, self._has_fields = [], False
+        self._held_back, self._has_fields = [], False
 
-    def _tell_kept(self) -> None:
-        if self._kept:
-            self._tell(events.TextDelta(self._slot, "".join(self._kept)))
-            self._kept.clear()
+    def _tell_held_back(self) -> None:
+        if self._held_back:
+            self._tell(events.TextDelta(self._slot, "".join(self._held_back)))
+            self._held_back.clear()
 
     def _tell_fields(self, pieces: Sequence[tuple[str, str]]) -> None:
         for name, piece in pieces:
-            self._kept = None
+            self._held_back = None
             if name in _THOUGHTS:
                 self._tell(events.ThoughtDelta(self._slot, piece))
             else:
@@ -198,7 +215,8 @@ class _Deltas:
     def whole(self) -> Response:
         if self._response is None:
             raise BadRequestError(
-                "the stream ended without a whole response; a model's `stream` must yield a `Response` last",
+                "the stream ended without a whole response; a model's `stream` must yield a "
+                "`Response` last",
             )
         return self._response
 

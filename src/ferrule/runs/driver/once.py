@@ -7,8 +7,8 @@ There are three forms, which differ in where the value is found in a replay:
   next act. It does not shift the numbers of the acts, as whether it is asked for at all may depend
   on something outside the run, such as whether a server has changed.
 - A value that user code computes (`ferrule.once`, `runs_code`): by its name and its number. A new
-  version of a `forward` may compute one value more, in any place, without moving the others. Programs
-  that the code calls have a frame below this place.
+  version of a `forward` may compute one value more, in any place, without moving the others.
+  Programs that the code calls have a frame below this place.
 """
 
 from __future__ import annotations

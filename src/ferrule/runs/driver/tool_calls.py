@@ -5,8 +5,8 @@ it without a result (`runs/resume.py`); it is refused, by a limit or by its tool
 is live, and runs (`tool_call.py`).
 
 One live call runs in place. Several run at once: async tools as tasks, sync tools in the bounded
-pool, tools with `concurrent=False` one by one. Inside a worker of the pool everything runs in place,
-so that the pool cannot wait for itself.
+pool, tools with `concurrent=False` one by one. Inside a worker of the pool everything runs in
+place, so that the pool cannot wait for itself.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ that rolled the transaction back (`INSERT OR ROLLBACK`).
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from itertools import islice
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+_log = logging.getLogger("ferrule.tools")
 _AT_ONCE = 1000
 """The number of rows of `executemany` that go to the connection at once."""
 _A_MOMENT_S = 0.05
@@ -37,61 +39,85 @@ class Transactions(Protocol):
         ...
 
     def transact(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with a connection: committed when it returns, rolled back when it raises. Raises `StoreError` if the commit fails."""
+        """Call `work` with a connection: committed when it returns, rolled back when it raises.
+
+        Raises `StoreError` if the commit fails.
+        """
         ...
 
 
 def transactions(run: RunState, tool: ToolSpec) -> Transactions:
-    """The run's sink for a transactional tool; raises `ConfigurationError` for a run without a store."""
+    """The run's sink, for a transactional tool.
+
+    Raises `ConfigurationError` for a run without a store.
+    """
     sink: Any = run.journal.sink
     if not hasattr(sink, "transact"):
-        msg = f"`{tool.name}` is transactional: it needs a run with a store, program.start(store=SQLiteStore(...), ...)."
-        raise ConfigurationError(msg)
+        raise ConfigurationError(
+            f"`{tool.name}` is transactional: it needs a run with a store, "
+            "program.start(store=SQLiteStore(...), ...).",
+        )
     return sink
 
 
 class Database:
-    """The connection as the tool sees it. Created inside the transaction; `end` is called before the commit or rollback."""
+    """The connection as the tool sees it.
+
+    Created inside the transaction; `end` is called before the commit or rollback.
+    """
 
     __slots__ = ("_connection", "_is_over", "_using", "is_used", "undone")
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._is_over = False
-        self._using = threading.RLock()  # held while the connection is in use; reentrant, because a parameter's adapter may use it too
+        self._using = threading.RLock()
+        """Held while the connection is in use.
+
+        Reentrant, because a parameter's adapter may use it, too."""
         self.is_used = False
         """Whether the tool ran a statement."""
         self.undone = False
-        """Whether a statement rolled the transaction back: earlier writes are lost, and later writes are refused."""
+        """Whether a statement rolled the transaction back.
+
+        Earlier writes are lost, and later writes are refused."""
 
     def execute(self, sql: str, parameters: Any = ()) -> Rows:
-        """Run one statement; returns its rows. Raises `ToolError` for a statement that would end the transaction."""
+        """Run one statement; returns its rows.
+
+        Raises `ToolError` for a statement that would end the transaction.
+        """
         return Rows(self, self.do(self._connection.execute, _allowed(sql), parameters))
 
     def executemany(self, sql: str, parameters: Iterable[Any]) -> Rows:
-        """Run one statement for each set of parameters, which may come from a generator; returns the row count, but no rows."""
-        count, given = 0, self._given(parameters)
+        """Run one statement for each set of parameters; returns the row count, but no rows.
+
+        The parameters may come from a generator.
+        """
+        count, remaining = 0, self._while_open(parameters)
         while True:
-            some = list(
-                islice(given, _AT_ONCE),
-            )  # outside the lock: a generator is the tool's code and may be slow
-            cursor = self.do(self._connection.executemany, _allowed(sql), some)
+            # Outside the lock: a generator is the tool's code and may be slow.
+            chunk = list(islice(remaining, _AT_ONCE))
+            cursor = self.do(self._connection.executemany, _allowed(sql), chunk)
             count += max(cursor.rowcount, 0)
-            if len(some) < _AT_ONCE:
+            if len(chunk) < _AT_ONCE:
                 return Rows(self, cursor, count)
 
-    def _given(self, parameters: Iterable[Any]) -> Generator[Any]:
-        for each in parameters:
+    def _while_open(self, parameters: Iterable[Any]) -> Generator[Any]:
+        for row in parameters:
             self._refuse_late()
-            yield each
+            yield row
 
-    def do(self, work: Callable[..., R], *given: Any) -> R:
-        """Use the connection for one operation. Raises `ToolError` if the call is over or the transaction was rolled back."""
+    def do(self, work: Callable[..., R], *args: Any) -> R:
+        """Use the connection for one operation.
+
+        Raises `ToolError` if the call is over or the transaction was rolled back.
+        """
         with self._using:
             self._refuse_late()
             self.is_used = True
             try:
-                return work(*given)
+                return work(*args)
             finally:
                 self.undone = not self._connection.in_transaction
 
@@ -104,7 +130,10 @@ class Database:
             raise ToolError(UNDONE)
 
     def end(self) -> None:
-        """End the call's access. Interrupts a statement still running in an abandoned thread and waits for it; later ones are refused."""
+        """End the call's access: later statements are refused.
+
+        Interrupts a statement that still runs in an abandoned thread, and waits for it.
+        """
         self._is_over = True
         while not self._using.acquire(timeout=_A_MOMENT_S):
             self._connection.interrupt()
@@ -112,18 +141,24 @@ class Database:
 
 
 def warn_unused(tool: str, run_id: str) -> None:
-    """Log that a transactional call did not use its database: its effects are outside the transaction, and are repeated after a crash."""
-    import logging  # late: such calls are few
+    """Log that a transactional call did not use its database.
 
-    logging.getLogger("ferrule.tools").warning(
-        "%s has effect='transactional' and did not use ctx.db. After a crash it runs again, and repeats what it did elsewhere, "
-        "as in a file or over HTTP. If it does anything there, leave effect= out: ferrule then asks a person.",
-        tool, extra={"run_id": run_id, "tool": tool},
-    )  # fmt: skip
+    Its effects are outside the transaction, and are repeated after a crash.
+    """
+    _log.warning(
+        "%s has effect='transactional' and did not use ctx.db. After a crash it runs again, and "
+        "repeats what it did elsewhere, as in a file or over HTTP. If it does anything there, "
+        "leave effect= out: ferrule then asks a person.",
+        tool,
+        extra={"run_id": run_id, "tool": tool},
+    )
 
 
 class Rows:
-    """The rows of a statement, readable while the call runs: a cursor without access to the connection."""
+    """The rows of a statement, readable while the call runs.
+
+    A cursor without access to the connection.
+    """
 
     __slots__ = ("_cursor", "_database", "rowcount")
 
@@ -160,15 +195,17 @@ class Rows:
 
 
 UNDONE = (
-    "A statement of the call has rolled back its transaction (as `OR ROLLBACK` does): the call's writes are lost, "
-    "and it cannot write again."
+    "A statement of the call has rolled back its transaction (as `OR ROLLBACK` does): the call's "
+    "writes are lost, and it cannot write again."
 )
 
 
 def _allowed(sql: str) -> str:
     if _ENDS.match(sql):
-        msg = f"`ctx.db` is in a transaction that the run commits or rolls back: a tool must not execute {shown(sql)}."
-        raise ToolError(msg)
+        raise ToolError(
+            "`ctx.db` is in a transaction that the run commits or rolls back: a tool must not "
+            f"execute {shown(sql)}.",
+        )
     return sql
 
 

@@ -393,7 +393,7 @@ class Journal:
 
         Acts of a frame come in order, so the program has changed.
         """
-        path, act = slot.path, slot.act
+        path, act = slot.position
         if self.ahead(path, act + 1) is not None:
             answers = self._indexed().answers[path].slots
             later = next(  # the next one, which tells a reader more than the last
@@ -487,14 +487,14 @@ class _Index:
         self.answers: dict[str, _Acts] = {}
         self.starts: dict[str, list[tuple[int, str]]] = {}
         self._slots = sorted({*unread, *begun})
-        for text in unread:
-            slot = Slot(text)
-            if slot.act >= 0 and not slot.is_question_time:
-                self.answers.setdefault(slot.path, _Acts()).slots.append((slot.act, text))
-        for text in begun:
-            slot = Slot(text)
-            if slot.act >= 0:
-                self.starts.setdefault(slot.path, []).append((slot.act, text))
+        for slot in unread:
+            path, act = Slot(slot).position
+            if act >= 0 and not slot.endswith("?"):  # facts about a question answer no act
+                self.answers.setdefault(path, _Acts()).slots.append((act, slot))
+        for slot in begun:
+            path, act = Slot(slot).position
+            if act >= 0:
+                self.starts.setdefault(path, []).append((act, slot))
         for acts in self.answers.values():
             acts.slots.sort()
             acts.last = len(acts.slots) - 1
