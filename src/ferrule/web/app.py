@@ -1,4 +1,4 @@
-"""The page over a store as an ASGI application, and its own server: a free port, and an end soon after Ctrl-C."""
+"""The page over a store as an ASGI application; and its own server, which ends soon after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ _TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-_OF_ADMINISTRATORS = range(1, 1024)
+_PORTS_OF_ADMINISTRATORS = range(1, 1024)
 
 
 class _Number(IntegerConvertor):
-    regex = "[0-9]{1,18}"  # Python reads no number of thousands of digits, and no store has more than 63 bits for one
+    # Python reads no number of thousands of digits, and no store has more than 63 bits for one.
+    regex = "[0-9]{1,18}"
 
 
 register_url_convertor("ferrule_number", _Number())
@@ -48,9 +49,16 @@ class UIApp(PageGuard):
     """The page over a store. Open it by a person's link."""
 
     def __init__(
-        self, store: Store, program: Any = None, *, people: Sequence[str] = ("",), allowed_hosts: Sequence[str] = (),
-        read_only: bool = False, deps: Any = None, place: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        store: Store,
+        program: Any = None,
+        *,
+        people: Sequence[str] = ("",),
+        allowed_hosts: Sequence[str] = (),
+        read_only: bool = False,
+        deps: Any = None,
+        place: str = "",
+    ) -> None:
         if not people or len(set(people)) != len(people):
             raise ConfigurationError(
                 f"`people` are the names of those who decide, each once; found {list(people)!r}.",
@@ -58,10 +66,8 @@ class UIApp(PageGuard):
         self.sessions = Sessions(people)
         self.work: Work | None = None
         if program is not None:
-            from ferrule.web.work import (
-                Work,
-                check_program,
-            )  # late: a page without a program needs none of what executes one
+            # Imported here: a page without a program needs nothing that executes one.
+            from ferrule.web.work import Work, check_program
 
             check_program(program)
             self.work = Work(store, program, deps=deps, place=place)
@@ -84,7 +90,10 @@ class UIApp(PageGuard):
 
     @property
     def links(self) -> dict[str, str]:
-        """Each person's path with the token: `/?token=...`. It opens the page once the address of the server is before it."""
+        """Each person's path with the token: `/?token=...`.
+
+        It opens the page once the address of the server is put before it.
+        """
         return {person: f"/?token={token}" for person, token in self.sessions.links.items()}
 
 
@@ -96,15 +105,16 @@ def serve_page(
     on_listening: Callable[[dict[str, str]], Any],
 ) -> None:
     """Serve until Ctrl-C. `on_listening` gets the link of each person."""
-    import uvicorn  # late: half of what the page imports, and not needed under another server
+    # Imported here: it is half of what the page imports, and not needed under another server.
+    import uvicorn
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.watch.close()  # open streams never end by themselves
             await super().shutdown(sockets)
 
-    with _listening_socket(host, port) as taken:
-        address = f"http://{url_host(host)}:{taken.getsockname()[1]}"
+    with _listening_socket(host, port) as listener:
+        address = f"http://{url_host(host)}:{listener.getsockname()[1]}"
         on_listening({person: address + link for person, link in app.links.items()})
         # No access log: it would hold the tokens.
         config = uvicorn.Config(
@@ -116,12 +126,11 @@ def serve_page(
             lifespan="off",
             proxy_headers=False,
         )
-        asyncio.run(Server(config).serve(sockets=[taken]))
+        asyncio.run(Server(config).serve(sockets=[listener]))
 
 
 def _routes(pages: Pages) -> Any:
     deciding = Deciding(pages)
-    chat = Chat(pages, pages.work) if pages.work is not None and pages.can_chat else None
 
     def post(path: str, answer: Any) -> Route:
         return Route(path, answer, methods=["POST"])
@@ -144,7 +153,8 @@ def _routes(pages: Pages) -> Any:
         Mount("/static", _Files(directory=FOLDER / "static")),
     ]
 
-    if chat is not None:
+    if pages.work is not None and pages.can_chat:
+        chat = Chat(pages, pages.work)
         routes[:0] = [
             Route("/chat", chat.begin),
             post("/chat", chat.send),
@@ -159,28 +169,37 @@ def _routes(pages: Pages) -> Any:
 
 
 class _Files(StaticFiles):
-    """The page's own files, with MIME types of their own: programs change those of Windows, and browsers run no script of another type."""
+    """The page's own files, with fixed MIME types.
+
+    Programs change the types that Windows knows, and browsers run no script of another type.
+    """
 
     def file_response(self, full_path: Any, *args: Any, **more: Any) -> Response:
         """The file, or that it has not changed."""
-        found = super().file_response(full_path, *args, **more)
-        if "content-type" in found.headers:
-            found.headers["content-type"] = _TYPES[Path(full_path).suffix]
-        return found
+        response = super().file_response(full_path, *args, **more)
+        if "content-type" in response.headers:
+            response.headers["content-type"] = _TYPES[Path(full_path).suffix]
+        return response
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:
     """A socket on this port, or on the next free one."""
-    for each in range(port, port + _PORTS) if port else (0,):
+    if port == 0:
+        return listening_socket(host, 0)
+    last = port + _PORTS - 1
+    for candidate in range(port, last):
         try:
-            return listening_socket(host, each)
+            return listening_socket(host, candidate)
         except ConfigurationError as error:
-            # Windows refuses ports that it keeps for virtual machines, or that a program has for
-            # itself alone, with EACCES.
-            taken = {EADDRINUSE} if each in _OF_ADMINISTRATORS else {EADDRINUSE, EACCES}
-            if (
-                each in {0, port + _PORTS - 1}
-                or getattr(error.__cause__, "errno", None) not in taken
-            ):
+            if not _is_taken(candidate, error):
                 raise
-    raise AssertionError  # the last port returned or raised
+    return listening_socket(host, last)
+
+
+def _is_taken(port: int, error: ConfigurationError) -> bool:
+    errno = getattr(error.__cause__, "errno", None)
+    # Windows refuses ports that it keeps for virtual machines, or that a program has for itself
+    # alone, with EACCES.
+    if errno == EACCES:
+        return port not in _PORTS_OF_ADMINISTRATORS
+    return errno == EADDRINUSE

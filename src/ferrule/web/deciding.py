@@ -19,7 +19,7 @@ from ferrule.runs.store.listing import stored_head
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
-from ferrule.web.pages import Pages, decided_text, found_run, question_form, read_number
+from ferrule.web.pages import Pages, decided_text, existing_run, question_form, read_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -121,7 +121,7 @@ class Deciding:
 
     def _find(self, run_id: str, question_id: str) -> reading.AskedQuestion | None:
         """The question, if it waits; decided or not, because the same decision twice is no fault."""
-        run = found_run(partial(self._store.summary, run_id))
+        run = existing_run(partial(self._store.summary, run_id))
         found = next((each for each in run.questions if each.id == question_id), None)
         return reading.AskedQuestion(run=run, question=found) if found is not None else None
 
@@ -319,7 +319,7 @@ def _earlier_ids(run_id: str, most: int) -> list[str]:
 
 def _is_there(store: Store, run_id: str) -> bool:
     try:
-        found_run(partial(store.summary, run_id))
+        existing_run(partial(store.summary, run_id))
     except Refused:
         return False
     return True

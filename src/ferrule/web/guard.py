@@ -31,22 +31,22 @@ MOST_BODY_BYTES = 1 << 20
 _MOST_FIELDS = 5_000
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _POLICY = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
-    b"base-uri 'none'; frame-ancestors 'none'"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _HEADERS = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
-    (
-        b"referrer-policy",
-        b"same-origin",
-    ),  # `no-referrer` would make browsers send `Origin: null` with forms
+    # Not `no-referrer`: with it, browsers would send `Origin: null` with forms.
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-_OURS = frozenset(name for name, _ in _HEADERS)
-_MOST_WRONG, _MINUTE_S = 5, 60.0
+_OUR_HEADERS = frozenset(name for name, _ in _HEADERS)
+_MOST_WRONG_TOKENS = 5
+"""In a minute. More of them are not mistyped but guessed."""
+_MINUTE_S = 60.0
 _MOST_SESSIONS = 1000
 
 
@@ -55,7 +55,9 @@ class Refused(Exception):  # noqa: N818  an answer, not a fault
 
     def __init__(self, status: int, text: str, *headers: tuple[bytes, bytes]) -> None:
         super().__init__(status, text)
-        self.status, self.text, self.headers = status, text, headers
+        self.status = status
+        self.text = text
+        self.headers = headers
 
 
 class BrowserSession(Struct, frozen=True):
@@ -74,30 +76,42 @@ class Sessions:
         """The token of each person's link."""
         self._people = [(_digest(token), person) for person, token in self.links.items()]
         self._open: dict[bytes, BrowserSession] = {}
-        self._wrong: list[float] = []
+        self._wrong_at: list[float] = []
+        """When the last wrong tokens came."""
 
     def enter(self, token: str) -> str | None:
         """The id of a new session for a token; None for a wrong one."""
-        given, found = _digest(token), None
-        for digest, person in self._people:  # all of them, so that the time says nothing
-            if hmac.compare_digest(digest, given):
-                found = person
-        if found is None:
-            now = monotonic()
-            self._wrong = [*(at for at in self._wrong if now - at < _MINUTE_S), now][
-                -_MOST_WRONG - 1 :
-            ]
+        person = self._person_of(token)
+        if person is None:
+            self._note_wrong_token()
             return None
         key = secrets.token_urlsafe(32)
-        self._open[_digest(key)] = BrowserSession(found, secrets.token_urlsafe(32))
+        self._open[_digest(key)] = BrowserSession(person, secrets.token_urlsafe(32))
         while len(self._open) > _MOST_SESSIONS:
             del self._open[next(iter(self._open))]
         return key
 
+    def _person_of(self, token: str) -> str | None:
+        digest = _digest(token)
+        found = None
+        # All of them are compared, so that the time that it takes says nothing.
+        for known_digest, person in self._people:
+            if hmac.compare_digest(known_digest, digest):
+                found = person
+        return found
+
+    def _note_wrong_token(self) -> None:
+        now = monotonic()
+        recent = [wrong_at for wrong_at in self._wrong_at if now - wrong_at < _MINUTE_S]
+        recent.append(now)
+        self._wrong_at = recent[-(_MOST_WRONG_TOKENS + 1) :]
+
     @property
     def is_guessed(self) -> bool:
         """Whether more wrong tokens came in the last minute than a person would mistype."""
-        return len(self._wrong) > _MOST_WRONG and monotonic() - self._wrong[0] < _MINUTE_S
+        if len(self._wrong_at) <= _MOST_WRONG_TOKENS:
+            return False
+        return monotonic() - self._wrong_at[0] < _MINUTE_S
 
     def find(self, key: str) -> BrowserSession | None:
         """The session of a cookie."""
@@ -118,10 +132,10 @@ class PageGuard:
     ) -> None:
         self._app = app
         self._sessions = sessions
-        self._allowed = frozenset(each.casefold() for each in allowed_hosts)
+        self._allowed_hosts = frozenset(host.casefold() for host in allowed_hosts)
         self._is_read_only = is_read_only
-        self._page = refuse
-        self._errors = count(1)
+        self._refusal_page = refuse
+        self._error_numbers = count(1)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
@@ -131,72 +145,59 @@ class PageGuard:
         if scope["type"] != "http":  # a WebSocket, which a page of any host can ask for
             await send({"type": "websocket.close", "code": 1008})
             return
-        begun = False
+        has_begun = False
 
-        async def sending(message: Any) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Any) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
-                begun = True
-                message["headers"] = [
-                    *(each for each in message.get("headers", ()) if each[0].lower() not in _OURS),
-                    *_HEADERS,
+                has_begun = True
+                others = [
+                    header
+                    for header in message.get("headers", ())
+                    if header[0].lower() not in _OUR_HEADERS
                 ]
+                message["headers"] = [*others, *_HEADERS]
             await send(message)
 
         try:
             await self._check(scope, receive)
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, send_with_headers)
         except Refused as refused:
-            await self._answer(sending, scope, refused)
+            await self._answer(send_with_headers, scope, refused)
         except HTTPException as error:
-            await self._answer(sending, scope, Refused(error.status_code, error.detail))
+            refused = Refused(error.status_code, error.detail)
+            await self._answer(send_with_headers, scope, refused)
         except StoreError as error:  # it says what is wrong with the file, and what to do
-            await self._answer(sending, scope, Refused(503, str(error)))
+            await self._answer(send_with_headers, scope, Refused(503, str(error)))
         except Exception:
-            number = next(self._errors)
-            log.exception(
-                "Error %d of the page, at %s %s",
-                number,
-                scope["method"],
-                quote(scope["path"]),
-            )
-            if not begun:
-                await self._answer(
-                    sending,
-                    scope,
-                    Refused(
-                        500,
-                        f"Something went wrong here. The log of `ferrule ui` has it as error {number}.",
-                    ),
-                )
+            number = next(self._error_numbers)
+            method, path = scope["method"], quote(scope["path"])
+            log.exception("Error %d of the page, at %s %s", number, method, path)
+            if not has_begun:
+                text = f"Something went wrong. The log of `ferrule ui` has it as error {number}."
+                await self._answer(send_with_headers, scope, Refused(500, text))
 
     async def _answer(self, send: Any, scope: Any, refused: Refused) -> None:
-        body = self._page(refused.status, refused.text)
-        sized = (b"content-length", str(len(body)).encode())
-        headers = [(b"content-type", b"text/html; charset=utf-8"), sized, *refused.headers]
+        body = self._refusal_page(refused.status, refused.text)
+        headers = [
+            (b"content-type", b"text/html; charset=utf-8"),
+            (b"content-length", str(len(body)).encode()),
+            *refused.headers,
+        ]
+        if scope["method"] == "HEAD":
+            body = b""
         await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-        await send(
-            {"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body},
-        )
+        await send({"type": "http.response.body", "body": body})
 
     async def _check(self, scope: Any, receive: Any) -> None:
         headers = _Headers(scope["headers"])
         port = (scope.get("server") or ("", 0))[1]
         host = headers.one(b"host").casefold()
-        if not self._is_ours(host, port):
+        if not self._is_our_host(host, port):
             raise Refused(421, "This server does not answer for the host that the request names.")
         is_reading = scope["method"] in _READING
         if not is_reading:
-            if scope["method"] != "POST":
-                raise Refused(
-                    405,
-                    "This address takes GET and POST.",
-                    (b"allow", b"GET, HEAD, OPTIONS, POST"),
-                )
-            if headers.one(b"origin").casefold() not in {f"http://{host}", f"https://{host}"}:
-                raise Refused(403, "This form was sent from another page.")
-            if headers.one(b"sec-fetch-site", "same-origin") != "same-origin":
-                raise Refused(403, "This form was sent from another site.")
+            _check_post(scope["method"], headers, host)
         cookie = f"ferrule-{port}"
         self._enter(scope, cookie)
         if scope["path"].startswith("/static/"):
@@ -210,14 +211,17 @@ class PageGuard:
                 raise Refused(403, "This page only reads: it was opened with `--read-only`.")
             scope["ferrule.form"] = await _read_form(headers, receive, session)
 
-    def _is_ours(self, host: str, port: int) -> bool:
-        if host in self._allowed:
+    def _is_our_host(self, host: str, port: int) -> bool:
+        if host in self._allowed_hosts:
             return True
-        names = {*HOSTS, *self._allowed}
-        return any(host == f"{name}:{port}" or (port == 80 and host == name) for name in names)
+        for name in (*HOSTS, *self._allowed_hosts):
+            # Browsers leave out port 80.
+            if host == f"{name}:{port}" or (port == 80 and host == name):
+                return True
+        return False
 
     def _enter(self, scope: Any, cookie: str) -> None:
-        """Turn a token in the address into a cookie."""
+        """Turn a token in the address into a cookie, and redirect to the address without it."""
         query = scope["query_string"].decode("latin-1")
         if "token" not in parse_qs(query, keep_blank_values=True):
             return
@@ -227,21 +231,33 @@ class PageGuard:
         key = self._sessions.enter(next(value for name, value in pairs if name == "token"))
         if key is None:
             if self._sessions.is_guessed:
-                raise Refused(
-                    429,
-                    "Too many wrong links. Wait for a minute.",
-                    (b"retry-after", b"60"),
-                )
-            raise Refused(
-                401,
-                "This link is not valid. `ferrule ui` prints a new one at each start.",
-            )
-        rest = urlencode([(name, value) for name, value in pairs if name != "token"])
-        place = quote("/" + scope["path"].lstrip("/\\")) + (
-            f"?{rest}" if rest else ""
-        )  # `//name` would be another host
+                text = "Too many wrong links. Wait for a minute."
+                raise Refused(429, text, (b"retry-after", b"60"))
+            text = "This link is not valid. `ferrule ui` prints a new one at each start."
+            raise Refused(401, text)
+        # One slash only: a browser takes `//name` for another host.
+        location = quote("/" + scope["path"].lstrip("/\\"))
+        rest = [(name, value) for name, value in pairs if name != "token"]
+        if rest:
+            location += "?" + urlencode(rest)
         set_cookie = f"{cookie}={key}; HttpOnly; SameSite=Strict; Path=/"
-        raise Refused(303, "", (b"location", place.encode()), (b"set-cookie", set_cookie.encode()))
+        raise Refused(
+            303,
+            "",
+            (b"location", location.encode()),
+            (b"set-cookie", set_cookie.encode()),
+        )
+
+
+def _check_post(method: str, headers: _Headers, host: str) -> None:
+    """Refuse a request that changes something, unless a page of ours sent it."""
+    if method != "POST":
+        allow = (b"allow", b"GET, HEAD, OPTIONS, POST")
+        raise Refused(405, "This address takes GET and POST.", allow)
+    if headers.one(b"origin").casefold() not in {f"http://{host}", f"https://{host}"}:
+        raise Refused(403, "This form was sent from another page.")
+    if headers.one(b"sec-fetch-site", "same-origin") != "same-origin":
+        raise Refused(403, "This form was sent from another site.")
 
 
 async def _read_form(headers: _Headers, receive: Any, session: BrowserSession) -> dict[str, str]:
@@ -251,15 +267,7 @@ async def _read_form(headers: _Headers, receive: Any, session: BrowserSession) -
     length = headers.one(b"content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
         raise Refused(413, "The form is larger than 1 MiB.")
-    body, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refused(400, "The form did not arrive.")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > MOST_BODY_BYTES:
-            raise Refused(413, "The form is larger than 1 MiB.")
+    body = await _read_body(receive)
     try:
         pairs = parse_qsl(
             body.decode("ascii"),
@@ -276,6 +284,21 @@ async def _read_form(headers: _Headers, receive: Any, session: BrowserSession) -
     return form
 
 
+async def _read_body(receive: Any) -> bytearray:
+    body = bytearray()
+    has_more = True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "The form did not arrive.")
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+        # The header with the length may have lied.
+        if len(body) > MOST_BODY_BYTES:
+            raise Refused(413, "The form is larger than 1 MiB.")
+    return body
+
+
 class _Headers:
     """The headers of a request; one that comes twice counts as an empty one."""
 
@@ -283,12 +306,21 @@ class _Headers:
         self._pairs = pairs
 
     def one(self, name: bytes, default: str = "") -> str:
-        found = [value for key, value in self._pairs if key.lower() == name]
-        return found[0].decode("latin-1") if len(found) == 1 else ("" if found else default)
+        values = [value for key, value in self._pairs if key.lower() == name]
+        match values:
+            case []:
+                return default
+            case [value]:
+                return value.decode("latin-1")
+            case _:
+                return ""
 
     def cookie(self, name: str) -> str:
-        pairs = (each.strip().partition("=") for each in self.one(b"cookie").split(";"))
-        return next((value for key, _, value in pairs if key == name), "")
+        for pair in self.one(b"cookie").split(";"):
+            key, _, value = pair.strip().partition("=")
+            if key == name:
+                return value
+        return ""
 
 
 def _digest(text: str) -> bytes:

@@ -1,4 +1,8 @@
-"""Live pages by server-sent events: one poll of the store for all of them, and a bounded number of streams without threads."""
+"""Live pages by server-sent events.
+
+One thread polls the store for all of them. The streams themselves use no threads, and their number
+is bounded.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +47,7 @@ class Watch:
         self._work = work
         self._seen: Any = None
         self._waiting: set[asyncio.Future[None]] = set()
-        self._enough = threading.Event()
-        """Ends the thread that polls."""
+        self._end_of_polling = threading.Event()
 
     @contextmanager
     def stream(self) -> Generator[None]:
@@ -53,10 +56,10 @@ class Watch:
             raise Refused(503, "Too many live pages are open.", (b"retry-after", b"20"))
         self.streams += 1
         if self.streams == 1:
-            self._enough = threading.Event()
+            self._end_of_polling = threading.Event()
             poll = threading.Thread(
                 target=self._poll,
-                args=(asyncio.get_running_loop(), self._enough),
+                args=(asyncio.get_running_loop(), self._end_of_polling),
                 name="ferrule-ui-poll",
                 daemon=True,
             )
@@ -66,12 +69,12 @@ class Watch:
         finally:
             self.streams -= 1
             if not self.streams:
-                self._enough.set()
+                self._end_of_polling.set()
 
     def close(self) -> None:
         """End all streams."""
         self.is_closed = True
-        self._enough.set()
+        self._end_of_polling.set()
         self._wake()
 
     async def changed(self, version: int, timeout_s: float) -> None:
@@ -86,23 +89,22 @@ class Watch:
             self._waiting.discard(waiter)
             waiter.cancel()
 
-    def _poll(self, loop: asyncio.AbstractEventLoop, enough: threading.Event) -> None:
+    def _poll(self, loop: asyncio.AbstractEventLoop, end: threading.Event) -> None:
         pause_s = 0.0
-        while not enough.wait(pause_s):
+        while not end.wait(pause_s):
+            state: Any = None
             try:
-                found: Any = (
-                    self._store.changes(),
-                    self._work.version if self._work is not None else 0,
-                )
+                state = self._store.changes(), self._work.version if self._work else 0
                 pause_s = self.poll_s
             except StoreError:  # each stream gets this error too, and shows it
-                found, pause_s = None, 1.0
-            if found is None or found != self._seen:
-                self._seen = found
-                try:
-                    loop.call_soon_threadsafe(self._wake)
-                except RuntimeError:  # the loop is closed
-                    return
+                pause_s = 1.0
+            if state is not None and state == self._seen:
+                continue
+            self._seen = state
+            try:
+                loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # the loop is closed
+                return
 
     def _wake(self) -> None:
         self.version += 1
@@ -112,7 +114,11 @@ class Watch:
 
 
 def live(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> Any:
-    """The stream of one page. `read` returns what is new for it, and is called in a thread after each change of the store."""
+    """The stream of one page.
+
+    `read` returns what is new for the page. It is called in a thread, after each change of the
+    store.
+    """
     stream = watch.stream()
     stream.__enter__()
     return _Stream(_events(watch, read), stream)
@@ -137,31 +143,36 @@ class _Stream(StreamingResponse):
 
 async def _events(watch: Watch, read: Callable[[], Iterable[PageEvent]]) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
-    said = ""
+    shown_trouble = ""
     while not watch.is_closed:
-        version, trouble = watch.version, ""
+        version = watch.version
+        trouble = ""
         try:
-            for place, html in await asyncio.to_thread(lambda: [*read()]):
-                yield _encoded(place, html)
-        except (StoreError, Refused) as error:
-            trouble = error.text if isinstance(error, Refused) else str(error)
-            if isinstance(error, Refused) or is_missing(
-                error,
-            ):  # a run that was deleted never comes back
+            for event_id, html in await asyncio.to_thread(_all, read):
+                yield _encoded(event_id, html)
+        except Refused as refused:
+            yield _encoded("", refused.text, "gone")
+            return
+        except StoreError as error:
+            trouble = str(error)
+            if is_missing(error):  # a run that was deleted never comes back
                 yield _encoded("", trouble, "gone")
                 return
-        if trouble != said:  # the page shows it until the store answers again
-            said = trouble
+        if trouble != shown_trouble:  # the page shows it until the store answers again
+            shown_trouble = trouble
             yield _encoded("", trouble, "trouble")
-        await watch.changed(
-            version,
-            _PING_S - asyncio.get_running_loop().time() % _PING_S,
-        )  # together: each ping wakes the processor
+        # All streams ping at the same times: each ping wakes the processor.
+        until_ping_s = _PING_S - asyncio.get_running_loop().time() % _PING_S
+        await watch.changed(version, until_ping_s)
         if watch.version == version:
             yield b": here\n\n"
 
 
-def _encoded(place: str, html: str, kind: str = "message") -> bytes:
+def _all(read: Callable[[], Iterable[PageEvent]]) -> list[PageEvent]:
+    return list(read())
+
+
+def _encoded(event_id: str, html: str, kind: str = "message") -> bytes:
     lines = "".join(f"data: {line}\n" for line in html.replace("\r", "\n").split("\n"))
-    number = f"id: {place}\n" if place else ""
-    return f"{number}event: {kind}\n{lines}\n".encode("utf-8", "replace")
+    id_line = f"id: {event_id}\n" if event_id else ""
+    return f"{id_line}event: {kind}\n{lines}\n".encode("utf-8", "replace")

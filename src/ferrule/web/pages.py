@@ -101,21 +101,20 @@ class Pages:
         return self.work is not None and self.work.schema is not None and not self.is_read_only
 
     # -- the list of runs
-    # --------------------------------------------------------------------------------------------
 
     def runs(self, request: Request) -> Response:
         """`/`."""
-        found = reading.page_of_runs(self.store, request.query_params)
-        query = {"status": found.status, "program": found.program, "q": found.search}
-        asked = {key: value for key, value in query.items() if value}
-        stream = "/live?" + urlencode({**asked, "before": found.before})
+        runs = reading.page_of_runs(self.store, request.query_params)
+        query = {"status": runs.status, "program": runs.program, "q": runs.search}
+        wanted = {key: value for key, value in query.items() if value}
+        stream = "/live?" + urlencode({**wanted, "before": runs.before})
         return self.html(
             request,
             "runs.html",
             stream=stream,
-            runs=found,
+            runs=runs,
             statuses=reading.STATUSES,
-            query=partial(_query, asked),
+            query=partial(_query, wanted),
         )
 
     async def runs_live(self, request: Request) -> Response:
@@ -133,20 +132,19 @@ class Pages:
                 now=time(),
                 waiting=reading.count_waiting(self.store),
             )
-            mark = version_of(
+            version = version_of(
                 [
-                    (each.id, each.updated_at, each.status, each.leased, each.decided)
-                    for each in runs.lines
+                    (line.id, line.updated_at, line.status, line.leased, line.decided)
+                    for line in runs.lines
                 ],
             )
-            if mark != sent:
-                sent = mark
+            if version != sent:
+                sent = version
                 yield "", html
 
         return live(self.watch, read)
 
     # -- one run
-    # -----------------------------------------------------------------------------------------------------
 
     def run(self, request: Request) -> Response:
         """`/runs/ID`."""
@@ -155,107 +153,77 @@ class Pages:
     def run_values(self, request: Request) -> dict[str, Any]:
         """What the page of a run shows."""
         before = read_number(request.query_params.get("before", ""))
-        found, run = self._run(request, None if before is None else 0), self._summary(request)
+        # An earlier page needs the run from its first entry on.
+        run = self.run_of(request, since=None if before is None else 0)
+        summary = self._summary(request)
         base = f"/runs/{request.path_params['id']}"
-        with found.lock:
-            end = found.turns if before is None else min(before, found.turns)
-            most = (
-                reading.BEATS
-                if before is not None
-                else reading.FEW
-                if found.turns <= reading.FEW
-                else reading.LATEST
-            )
-            first = max(0, end - most)
-            beats = beats_html(found.turns_between(first, end), base, found.shown)
-        place = f"{base}/live?after={found.story.entries}{'&in=chat' if _in_chat(request) else ''}"
-        asked = [self.question(request, each) for each in reading.asked(self.store, run)]
+        with run.lock:
+            end = run.turns
+            if before is not None:
+                end = min(before, run.turns)
+            first = max(0, end - _beats_on_page(run, is_first_page=before is None))
+            beats = beats_html(run.turns_between(first, end), base, run.shown)
+        stream = ""
+        if end == run.turns:
+            stream = f"{base}/live?after={run.story.entries}"
+            if _in_chat(request):
+                stream += "&in=chat"
         return {
-            "stream": place if end == found.turns else "", "run": run, "read": found, "base": base, "beats": beats, "first": first,
-            "end": end, "asked": asked, "draft": None, "actions": self._actions(request, run, found.head),
-            "answer": self._answer(request, run, found.head),
-        }  # fmt: skip
+            "stream": stream,
+            "run": summary,
+            "read": run,
+            "base": base,
+            "beats": beats,
+            "first": first,
+            "end": end,
+            "draft": None,
+            **self.standing(request, summary, run.head),
+        }
+
+    def standing(
+        self,
+        request: Request,
+        run: Summary,
+        head: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """What stands below the beats of a run: its questions, what can be done, its outputs."""
+        return {
+            "asked": [
+                self.question(request, question) for question in reading.asked(self.store, run)
+            ],
+            "actions": self._actions(request, run, head),
+            "answer": self._answer(request, run, head),
+        }
 
     async def run_live(self, request: Request) -> Response:
         """`/runs/ID/live`."""
         after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
-        seen = read_number(after) or 0
-        found: reading.Read | None = None
-        key: Any = None
-        sent, drafted = "", -1
-
-        def read() -> Iterator[PageEvent]:
-            nonlocal found, key
-            if found is None:
-                found = self._run(request, seen)
-                key = found.head.get("key")
-            with found.lock:
-                found.more()
-                if (
-                    seen > found.story.entries or found.head.get("key") != key
-                ):  # the page shows steps of the run before
-                    raise Refused(
-                        404,
-                        "The run that this page shows was deleted or redacted. Reload the page.",
-                    )
-                yield from news(found)
-
-        def news(found: reading.Read) -> Iterator[PageEvent]:
-            nonlocal seen, sent, drafted
-            run = self.store.summary(found.run_id)
-            draft = self.work.draft(run.id) if self.work is not None else None
-            version = draft.version if draft is not None else 0
-            beats = found.since(seen)
-            mark = version_of(run)
-            if beats or mark != sent or version != drafted:
-                values: dict[str, Any] = {"run": run, "read": found, "beats": beats, "asked": None}
-                if mark != sent:
-                    values |= {
-                        "asked": [self.question(request, each) for each in reading.asked(self.store, run)],
-                        "actions": self._actions(request, run, found.head), "answer": self._answer(request, run, found.head),
-                    }  # fmt: skip
-                shown = draft.shown(MOST_SHOWN) if draft is not None else None
-                html = self.part(
-                    request,
-                    "live.html",
-                    page="run",
-                    draft=shown,
-                    now=time(),
-                    **values,
-                )
-                seen, sent, drafted = (
-                    found.story.entries,
-                    mark,
-                    version,
-                )  # last: what failed comes again
-                yield str(seen), html
-
-        return live(self.watch, read)
+        return live(self.watch, _RunNews(self, request, read_number(after) or 0).read)
 
     def _actions(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any]:
         """What a person can do with a run now."""
         is_here = self.work is not None and run.id in self.work.at_work
-        waits = bool(reading.undecided(run))
-        at_rest = (
+        could_resume = (
             run.status not in {"done", "queued"}
             and not run.leased
             and not is_here
-            and not waits
+            and not reading.undecided(run)
             and not head.get("redacted")
         )
-        fits = at_rest and self.work is not None and self.work.fits(head)
-        place = self.work.place if self.work is not None else ""
-        command = reading.command_line(run.id, place, self._title) if at_rest and not fits else ""
-        can_resume = fits and not self.is_read_only
-        made: dict[str, Any] = {
+        fits = could_resume and self.work is not None and self.work.fits(head)
+        command = ""
+        if could_resume and not fits:
+            place = self.work.place if self.work is not None else ""
+            command = reading.command_line(run.id, place, self._title)
+        actions: dict[str, Any] = {
             "can_stop": run.status in {"queued", "running", "waiting"},
-            "can_resume": can_resume,
+            "can_resume": fits and not self.is_read_only,
             "command": command,
         }
         return {
-            **made,
+            **actions,
             "back": "chat" if _in_chat(request) else "run",
-            "version": version_of(made, request.scope["ferrule.session"].csrf),
+            "version": version_of(actions, request.scope["ferrule.session"].csrf),
         }
 
     def _answer(
@@ -265,12 +233,9 @@ class Pages:
         head: Mapping[str, Any],
     ) -> dict[str, Any] | None:
         """The outputs of a run, for the chat."""
-        if (
-            self.work is None
-            or not _in_chat(request)
-            or run.status != "done"
-            or not self.work.fits(head)
-        ):
+        if self.work is None or not _in_chat(request) or run.status != "done":
+            return None
+        if not self.work.fits(head):
             return None
         return self.work.outputs(run.id)
 
@@ -281,33 +246,31 @@ class Pages:
     def picture(self, request: Request) -> Response:
         """`/runs/ID/picture/FIRST/CALL/PART`."""
         beat = self._beat(request)
-        number, at = request.path_params["call"], request.path_params["part"]
-        result: Any = cast("Any", beat.calls[number]).result if number < len(beat.calls) else None
-        part: Any = (
-            result.content[at]
-            if result is not None
-            and not isinstance(result.content, str)
-            and at < len(result.content)
-            else None
-        )
+        number, index = request.path_params["call"], request.path_params["part"]
+        part = None
+        if number < len(beat.calls):
+            result = cast("Any", beat.calls[number]).result
+            if result is not None and not isinstance(result.content, str):
+                part = result.content[index] if index < len(result.content) else None
         picture = picture_of(part)
         if picture is None:
             raise Refused(404, "There is no such picture.")
-        return Response(picture[1], media_type=picture[0])
+        media_type, data = picture
+        return Response(data, media_type=media_type)
 
     def _value(self, request: Request) -> str:
         beat = self._beat(request)
         what = request.path_params["what"]
         if what in {"text", "reasoning", "error"}:
             return getattr(beat, what)
-        written, _, part = what.partition(".")
-        if (number := read_number(written)) is None or number >= len(beat.calls):
+        call_number, _, part = what.partition(".")
+        number = read_number(call_number)
+        if number is None or number >= len(beat.calls):
             raise Refused(404, "There is no such value.")
         call = beat.calls[number]
         if part == "result" and call.result is not None:
-            from ferrule.values.content.convert import (
-                content_text,
-            )  # late, with pydantic: a list of runs needs none of it
+            # Imported here, because it loads pydantic: a list of runs needs none of it.
+            from ferrule.values.content.convert import content_text
 
             return content_text(call.result.content)
         if part in {"args", "written"}:
@@ -315,101 +278,67 @@ class Pages:
         raise Refused(404, "There is no such value.")
 
     # -- the inbox
-    # ---------------------------------------------------------------------------------------------------
 
     def inbox(self, request: Request) -> Response:
         """`/inbox`."""
         waiting, damaged = reading.inbox(self.store)
-        asked = [self.question(request, each) for each in waiting]
+        asked = [self.question(request, question) for question in waiting]
         return self.html(request, "inbox.html", stream="/inbox/live", asked=asked, damaged=damaged)
 
     async def inbox_live(self, request: Request) -> Response:
         """`/inbox/live`. A question that is gone stays on the page, with its decision."""
-        known: dict[str, reading.AskedQuestion] = {}
-        gone: dict[str, reading.AskedQuestion] = {}
-        sent = ""
-
-        def read() -> Iterator[PageEvent]:
-            nonlocal sent
-            waiting, damaged = reading.inbox(self.store)
-            now_there = {each.question.id for each in waiting}
-            for question_id in known.keys() - now_there:
-                each = known[question_id]
-                decision = reading.find_decision(self.store, each.run.id, question_id)
-                del known[question_id]  # last: after a store that failed it comes again
-                gone[question_id] = reading.AskedQuestion(
-                    run=each.run,
-                    question=each.question,
-                    decision=decision,
-                )
-            known.update({each.question.id: each for each in waiting})
-            mark = version_of(
-                sorted(gone),
-                [(each.question.id, each.decision) for each in waiting],
-                damaged,
-            )
-            if mark != sent:
-                sent = mark
-                asked = [self.question(request, each) for each in waiting]
-                asked += [
-                    self.question(request, each, next="gone")
-                    for key, each in gone.items()
-                    if key not in now_there
-                ]
-                count = sum(each.decision is None for each in waiting)
-                yield (
-                    "",
-                    self.part(
-                        request,
-                        "live.html",
-                        page="inbox",
-                        asked=asked,
-                        damaged=damaged,
-                        waiting=count,
-                        now=time(),
-                    ),
-                )
-
-        return live(self.watch, read)
+        return live(self.watch, _InboxNews(self, request).read)
 
     # -- parts
-    # -------------------------------------------------------------------------------------------------------
 
     def question(
         self,
         request: Request,
         asked: reading.AskedQuestion,
-        **said: Any,
+        *,
+        form: HTMLForm | None = None,
+        next_step: str = "",
+        **typed: Any,
     ) -> dict[str, Any]:
-        """What the template of a question shows. `said` is what a person typed that did not fit."""
-        question = asked.question
-        form = said.pop("form", None) or question_form(asked)
-        back = (
-            "inbox"
-            if request.url.path.startswith("/inbox")
-            else "chat"
-            if _in_chat(request)
-            else "run"
-        )
-        next_step = said.pop("next", "") or (
-            self._next(asked.run) if asked.decision is not None else ""
-        )
-        edits = asked.decision.args if asked.decision is not None else {}
-        values, notes = form or HTMLForm({}, question.call.args), _notes(question)
-        for each in values.all:
-            each.note = notes.pop(each.label, "")
-        args, before = values.shown(edits), values.shown({})
-        version = version_of(
-            question,
-            asked.decision,
-            next_step,
-            request.scope["ferrule.session"].csrf,
-        )
+        """What the template of a question shows.
+
+        Args:
+            request: The request of the page.
+            asked: The question.
+            form: Its form, if a person has filled it in.
+            next_step: What happens next; by default what the run waits for.
+            **typed: What a person typed that did not fit: `problem` and `sent`.
+
+        """
+        question, decision = asked.question, asked.decision
+        form = form or question_form(asked)
+        edits: Mapping[str, Any] = {}
+        if decision is not None:
+            edits = decision.args
+            next_step = next_step or self._next(asked.run)
+        values = form or HTMLForm({}, question.call.args)
+        notes = _notes(question)
+        for value in values.all:
+            value.note = notes.pop(value.label, "")
+        args = values.shown(edits)
+        args_before = values.shown({})
+        csrf = request.scope["ferrule.session"].csrf
         return {
-            "run": asked.run, "question": question, "decision": asked.decision, "form": form, "notes": notes, "back": back,
-            "next": next_step, "changed": values.changed(edits), "args": args,
-            "marks": {name: (before.get(name), args[name]) for name in edits}, "problem": "", "sent": {}, "version": version, **said,
-        }  # fmt: skip
+            "run": asked.run,
+            "question": question,
+            "decision": decision,
+            "form": form,
+            "notes": notes,
+            "back": _page_of(request),
+            "next": next_step,
+            "changed": values.changed(edits),
+            "args": args,
+            "marks": {name: (args_before.get(name), args[name]) for name in edits},
+            "problem": "",
+            "sent": {},
+            "version": version_of(question, decision, next_step, csrf),
+            **typed,
+        }
 
     def _next(self, run: Summary) -> str:
         """What a run waits for after a decision."""
@@ -417,65 +346,196 @@ class Pages:
             return "others"
         if run.leased or (self.work is not None and run.id in self.work.at_work):
             return "on"
-        can_resume = (
-            self.work is not None
-            and not self.is_read_only
-            and self.work.fits(stored_head(self.store, run.id))
-        )
-        return "resume" if can_resume else "waits"
+        if self.work is None or self.is_read_only:
+            return "waits"
+        return "resume" if self.work.fits(stored_head(self.store, run.id)) else "waits"
 
-    def _run(self, request: Request, since: int | None = None) -> reading.Read:
-        return found_run(
-            partial(self._readings.read, reading.id_from_path(request.path_params["id"]), since),
-        )
+    def run_of(self, request: Request, since: int | None = None) -> reading.Read:
+        """The run of an address, with its latest beats and those since this entry."""
+        run_id = reading.id_from_path(request.path_params["id"])
+        return existing_run(partial(self._readings.read, run_id, since))
+
+    def _summary(self, request: Request) -> Summary:
+        run_id = reading.id_from_path(request.path_params["id"])
+        return existing_run(partial(self.store.summary, run_id))
 
     def _beat(self, request: Request) -> Beat:
         first = request.path_params["first"]
-        found = self._run(request, first)
+        run = self.run_of(request, first)
         try:
-            with found.lock:
-                return found.beat(first)
+            with run.lock:
+                return run.beat(first)
         except StoreError as error:
             raise Refused(404, str(error)) from error
 
-    def _summary(self, request: Request) -> Summary:
-        return found_run(
-            partial(self.store.summary, reading.id_from_path(request.path_params["id"])),
+
+class _RunNews:
+    """What the stream of one run's page has sent, and what is new for it."""
+
+    def __init__(self, pages: Pages, request: Request, seen: int) -> None:
+        self._pages = pages
+        self._request = request
+        self._run: reading.Read | None = None
+        self._key: Any = None
+        """The key of the run: another run with the same id has another one."""
+        self._entries = seen
+        """How many entries the page shows."""
+        self._version = ""
+        self._draft_version = -1
+
+    def read(self) -> Iterator[PageEvent]:
+        """The event for a change of the store, if it changes the page."""
+        if self._run is None:
+            self._run = self._pages.run_of(self._request, self._entries)
+            self._key = self._run.head.get("key")
+        run = self._run
+        with run.lock:
+            run.more()
+            if self._entries > run.story.entries or run.head.get("key") != self._key:
+                raise Refused(
+                    404,
+                    "The run that this page shows was deleted or redacted. Reload the page.",
+                )
+            yield from self._news(run)
+
+    def _news(self, run: reading.Read) -> Iterator[PageEvent]:
+        pages = self._pages
+        summary = pages.store.summary(run.run_id)
+        draft = pages.work.draft(summary.id) if pages.work is not None else None
+        draft_version = draft.version if draft is not None else 0
+        beats = run.since(self._entries)
+        version = version_of(summary)
+        if not beats and version == self._version and draft_version == self._draft_version:
+            return
+        values: dict[str, Any] = {"run": summary, "read": run, "beats": beats, "asked": None}
+        if version != self._version:
+            values |= pages.standing(self._request, summary, run.head)
+        html = pages.part(
+            self._request,
+            "live.html",
+            page="run",
+            draft=draft.shown(MOST_SHOWN) if draft is not None else None,
+            now=time(),
+            **values,
         )
+        # Last: what could not be rendered is read again after the next change.
+        self._entries = run.story.entries
+        self._version = version
+        self._draft_version = draft_version
+        yield str(self._entries), html
+
+
+class _InboxNews:
+    """What the stream of an inbox has sent, and what is new for it."""
+
+    def __init__(self, pages: Pages, request: Request) -> None:
+        self._pages = pages
+        self._request = request
+        self._known: dict[str, reading.AskedQuestion] = {}
+        self._gone: dict[str, reading.AskedQuestion] = {}
+        """Questions that do not wait any longer, with their decisions."""
+        self._version = ""
+
+    def read(self) -> Iterator[PageEvent]:
+        """The event for a change of the store, if it changes the page."""
+        pages, request = self._pages, self._request
+        waiting, damaged = reading.inbox(pages.store)
+        waiting_ids = {asked.question.id for asked in waiting}
+        for question_id in self._known.keys() - waiting_ids:
+            self._let_go(question_id)
+        self._known.update({asked.question.id: asked for asked in waiting})
+        version = version_of(
+            sorted(self._gone),
+            [(asked.question.id, asked.decision) for asked in waiting],
+            damaged,
+        )
+        if version == self._version:
+            return
+        self._version = version
+        cards = [pages.question(request, asked) for asked in waiting]
+        for question_id, asked in self._gone.items():
+            if question_id not in waiting_ids:
+                cards.append(pages.question(request, asked, next_step="gone"))
+        html = pages.part(
+            request,
+            "live.html",
+            page="inbox",
+            asked=cards,
+            damaged=damaged,
+            waiting=sum(asked.decision is None for asked in waiting),
+            now=time(),
+        )
+        yield "", html
+
+    def _let_go(self, question_id: str) -> None:
+        asked = self._known[question_id]
+        decision = reading.find_decision(self._pages.store, asked.run.id, question_id)
+        # After the store was read: if it fails, the question is looked up again.
+        del self._known[question_id]
+        self._gone[question_id] = reading.AskedQuestion(
+            run=asked.run,
+            question=asked.question,
+            decision=decision,
+        )
+
+
+def _beats_on_page(run: reading.Read, *, is_first_page: bool) -> int:
+    if not is_first_page:
+        return reading.BEATS
+    if run.turns <= reading.FEW:
+        return reading.FEW
+    return reading.LATEST
 
 
 def _in_chat(request: Request) -> bool:
     return request.url.path.startswith("/chat/") or request.query_params.get("in") == "chat"
 
 
+def _page_of(request: Request) -> str:
+    """The page that shows a question, to which a person returns after a decision."""
+    if request.url.path.startswith("/inbox"):
+        return "inbox"
+    return "chat" if _in_chat(request) else "run"
+
+
 def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
     """The form of a question, if it has values to change or to give."""
     question = asked.question
     if question.kind == "input":
-        return HTMLForm(dict(question.form), {}) if question.form is not None else None
+        if question.form is None:
+            return None
+        return HTMLForm(dict(question.form), {})
     if question.kind in {"confirm", "migration"}:
         return HTMLForm(dict(question.schema or {}), question.call.args)
     return None
 
 
 def _notes(question: Question) -> dict[str, str]:
-    """Where the arguments that would run differ from what the model wrote, by name. Another form of the same value is no difference."""
+    """Where the arguments that would run differ from what the model wrote, by name.
+
+    Another form of the same value is not a difference.
+    """
+    notes: dict[str, str] = {}
     if question.raw is None:
-        return {}
-    return {
-        name: f"The model wrote {literal(written)[:_MOST_NOTED]}"
-        if name in question.raw
-        else "Left out by the model."
-        for name, (written, prepared) in question.changes.items()
-        if name not in question.raw or not means(written, prepared)
-    }
+        return notes
+    for name, (written, prepared) in question.changes.items():
+        if name not in question.raw:
+            notes[name] = "Left out by the model."
+        elif not means(written, prepared):
+            notes[name] = f"The model wrote {literal(written)[:_MOST_NOTED]}"
+    return notes
 
 
 def picture_of(part: Any) -> tuple[str, bytes] | None:
-    """The type and the bytes of a picture that is safe to show, by its first bytes; None for anything else."""
-    kind = picture_type(part)
+    """The type and the bytes of a picture that is safe to show; None for anything else.
+
+    The type is that of its first bytes.
+    """
+    media_type = picture_type(part)
+    if not media_type:
+        return None
     try:
-        return (kind, base64.b64decode(part.data, validate=True)) if kind else None
+        return media_type, base64.b64decode(part.data, validate=True)
     except ValueError:
         return None
 
@@ -484,37 +544,37 @@ def decided_text(decision: Decision | None) -> str:
     """Who decided what, from where, when."""
     if decision is None:
         return "The run continued or ended without a decision on this question."
-    facts = (("by", decision.by), ("via", decision.via), ("at", time_of_day(decision.at)))
-    return (
-        " ".join(
-            [
-                WORDS.get(decision.kind, decision.kind),
-                *(f"{word} {fact}" for word, fact in facts if fact),
-            ],
-        )
-        + "."
-    )
+    words = [WORDS.get(decision.kind, decision.kind)]
+    if decision.by:
+        words.append(f"by {decision.by}")
+    if decision.via:
+        words.append(f"via {decision.via}")
+    if time_text := time_of_day(decision.at):
+        words.append(f"at {time_text}")
+    return " ".join(words) + "."
 
 
 def _download(text: str, name: str) -> Response:
-    found = Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8")
-    safe = "".join(each for each in name if each.isascii() and each.isalnum())
-    found.headers["content-disposition"] = f'attachment; filename="{safe or "value"}.txt"'
-    return found
+    response = Response(text.encode("utf-8", "replace"), media_type="text/plain; charset=utf-8")
+    safe = "".join(letter for letter in name if letter.isascii() and letter.isalnum())
+    response.headers["content-disposition"] = f'attachment; filename="{safe or "value"}.txt"'
+    return response
 
 
 def read_number(text: str) -> int | None:
-    """A number that was typed, or stands in an address."""
+    """A number that a person typed, or that an address holds."""
     return int(text) if text.isdecimal() and len(text) < 12 else None
 
 
 def _query(asked: Mapping[str, str], **more: Any) -> str:
     query = {key: value for key, value in {**asked, **more}.items() if value}
-    return "/?" + urlencode(cast("dict[str, Any]", query)) if query else "/"
+    if not query:
+        return "/"
+    return "/?" + urlencode(cast("dict[str, Any]", query))
 
 
-def found_run(read: Callable[[], R]) -> R:
-    """The result of `read`. Raises `Refused` if the store has no such run; other errors are raised unchanged."""
+def existing_run(read: Callable[[], R]) -> R:
+    """The result of `read`. Raises `Refused` if the store has no such run."""
     try:
         return read()
     except StoreError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 from urllib.parse import quote
 from zlib import crc32
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -22,10 +23,10 @@ from ferrule.runs.story import Story
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.approval.question import Decision, Question
-    from ferrule.runs.protocols import Store, Summary
+    from ferrule.runs.protocols import Store, Stored, Summary
     from ferrule.runs.story import Beat
 
 STATUSES: tuple[str, ...] = get_args(RunStatus)
@@ -34,13 +35,26 @@ PAGE = 100
 BEATS = 200
 """Earlier beats on one page of a run."""
 FEW, LATEST = 40, 6
-"""A run of at most `FEW` beats is shown as a whole, the first page of a longer one has its `LATEST`, more than a screen holds."""
+"""A run of at most `FEW` beats is shown as a whole.
+
+The first page of a longer one has its `LATEST` beats, more than a screen holds.
+"""
 _MOST_READINGS = 32
 _PLAIN_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_ENTRY = re.compile(
-    r'\{"v":1,"slot":"([0-9]+)[^"/\\]*","kind":"(?:(model|failure|limit|migrated)|[a-z]+)"',
-)
-"""The beginning of an entry of the run's own, not of a program inside it. The second group is there if it begins a beat."""
+_OWN_SLOT = re.compile(r"([0-9]+)[^/]*")
+"""The slot of an entry of the run's own, not of a program inside it; and its first number."""
+_BEGINS_BEAT = frozenset({"model", "failure", "limit", "migrated"})
+"""The kinds of entries that begin a beat."""
+
+
+class _EntryHead(Struct):
+    """The part of an entry that says where it belongs."""
+
+    slot: str
+    kind: str
+
+
+_ENTRY_HEAD = msgspec.json.Decoder(_EntryHead)
 
 
 class Runs(Struct, frozen=True, kw_only=True):
@@ -58,24 +72,29 @@ class Runs(Struct, frozen=True, kw_only=True):
     @property
     def programs(self) -> list[str]:
         """The programs of these runs, each once."""
-        return list(dict.fromkeys(each.program for each in self.lines))
+        return list(dict.fromkeys(line.program for line in self.lines))
 
 
 def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
-    """The runs that a query asks for: `status`, `program`, `q` (a part of the id) and `before`."""
+    """The runs of a query: `status`, `program`, `q` (a part of the id) and `before`."""
     status = query.get("status", "")
-    status = status if status in STATUSES else ""
-    program, search = query.get("program", "").strip(), query.get("q", "").strip()
-    wanted: dict[str, Any] = {
-        "status": status or None,
-        "program": program or None,
-        "before": _place(query.get("before", "")),
-    }
-    found = store.list(**wanted, limit=None if search else PAGE + 1)
+    if status not in STATUSES:
+        status = ""
+    program = query.get("program", "").strip()
+    search = query.get("q", "").strip()
+    runs = store.list(
+        status=status or None,
+        program=program or None,
+        before=_page_start(query.get("before", "")),
+        # One more than a page, to know whether there is another page.
+        limit=None if search else PAGE + 1,
+    )
     if search:
-        found = [each for each in found if search in each.id]
-    lines = found[:PAGE]
-    older = f"{lines[-1].updated_at!r}~{lines[-1].id}" if len(found) > PAGE else ""
+        runs = [run for run in runs if search in run.id]
+    lines = runs[:PAGE]
+    older = ""
+    if len(runs) > PAGE:
+        older = f"{lines[-1].updated_at!r}~{lines[-1].id}"
     return Runs(
         lines=lines,
         status=status,
@@ -86,10 +105,13 @@ def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
     )
 
 
-def _place(text: str) -> tuple[float, str] | None:
-    at, found, run_id = text.partition("~")
+def _page_start(text: str) -> tuple[float, str] | None:
+    """The time and the id of the last run on the previous page."""
+    time, separator, run_id = text.partition("~")
+    if not separator:
+        return None
     try:
-        return (float(at), run_id) if found else None
+        return float(time), run_id
     except ValueError:
         return None
 
@@ -106,14 +128,18 @@ def asked(store: Store, run: Summary) -> list[AskedQuestion]:
     """The questions of a run that waits, decided ones too."""
     decisions = decided(store, run.id) if run.decided else {}
     return [
-        AskedQuestion(run=run, question=each, decision=decisions.get(each.id))
-        for each in run.questions
+        AskedQuestion(run=run, question=question, decision=decisions.get(question.id))
+        for question in run.questions
     ]
 
 
 def decided(store: Store, run_id: str) -> dict[str, Decision]:
     """The decisions that a run has not used yet, by their questions."""
-    return {each.question_id: each for each in decisions_of(store.load(run_id, after=NO_ENTRIES))}
+    return _by_question(decisions_of(store.load(run_id, after=NO_ENTRIES)))
+
+
+def _by_question(decisions: Iterable[Decision]) -> dict[str, Decision]:
+    return {decision.question_id: decision for decision in decisions}
 
 
 def is_missing(error: StoreError) -> bool:
@@ -129,30 +155,34 @@ def find_decision(store: Store, run_id: str, question_id: str) -> Decision | Non
         if is_missing(error):
             return None
         raise
-    waiting = {each.question_id: each for each in decisions_of(stored)}
-    return waiting.get(question_id) or decision_in(stored.entries, question_id)
+    unused = _by_question(decisions_of(stored))
+    return unused.get(question_id) or decision_in(stored.entries, question_id)
 
 
 def inbox(store: Store) -> tuple[list[AskedQuestion], list[Summary]]:
-    """All questions that wait for a person, the oldest first; those that are decided stay until their run goes on.
+    """All questions that wait for a person, the oldest first.
 
-    Also the runs whose questions are damaged, with the reason in `error`.
+    Those that are decided stay until their run goes on. Returns also the runs whose questions are
+    damaged, with the reason in `error`.
     """
-    found, damaged = list[AskedQuestion](), list["Summary"]()
-    for run in sorted(store.list(status="waiting", limit=None), key=lambda each: each.updated_at):
+    questions = list[AskedQuestion]()
+    damaged = list["Summary"]()
+    waiting = store.list(status="waiting", limit=None)
+    for run in sorted(waiting, key=lambda run: run.updated_at):
         try:
-            found += asked(store, run)
+            questions += asked(store, run)
         except StoreError as error:
             if not is_missing(error):
                 damaged.append(replace(run, error=str(error)))
-        else:
-            damaged += () if run.questions or run.error is None else (run,)
-    return found, damaged
+            continue
+        if not run.questions and run.error is not None:
+            damaged.append(run)
+    return questions, damaged
 
 
 def undecided(run: Summary) -> list[Question]:
     """The questions of a run without a decision."""
-    return [each for each in run.questions if each.id not in run.decided]
+    return [question for question in run.questions if question.id not in run.decided]
 
 
 def can_go_on(run: Summary) -> bool:
@@ -166,7 +196,11 @@ def count_waiting(store: Store) -> int:
 
 
 class Read(Struct):
-    """A run as far as it was read: it grows with its journal. Used by one thread at a time, which holds the lock."""
+    """A run as far as it was read: it grows with its journal.
+
+    Used by one thread at a time, which holds the lock. A long run at rest is read without its
+    beginning, until somebody asks for an earlier beat.
+    """
 
     store: Store
     run_id: str
@@ -182,7 +216,10 @@ class Read(Struct):
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = Usage()
     shown: dict[int, str] = field(default_factory=dict[int, str])
-    """The HTML of the run's own beats that did not change since they were shown, by their first entries."""
+    """The HTML of the run's own beats that did not change since they were shown.
+
+    By the number of their first entry.
+    """
     lock: Any = field(default_factory=RLock)
     _head: str = ""
 
@@ -202,88 +239,93 @@ class Read(Struct):
         return self.story.beats[max(0, first - before) : max(0, end - before)]
 
     def more(self) -> None:
-        """Read the new entries; all of them if the run was redacted, or was deleted and another one has its id."""
-        from ferrule.runs.journal.encode import (
-            read_entry,
-        )  # late, with pydantic: a list of runs needs none of it
+        """Read the new entries.
 
-        stored = self.store.load(self.run_id, after=self.story.entries)
-        if stored.head != self._head:
-            head = head_of(stored)
-            if self.head and (head.get("key"), head.get("redacted")) != (
-                self.head.get("key"),
-                self.head.get("redacted"),
-            ):
-                self.story, self.start, self.changed, self.usage, self.shown, self.is_whole = (
-                    Story(),
-                    0,
-                    [],
-                    Usage(),
-                    {},
-                    True,
-                )
-                self.past = {}
-                stored = self.store.load(self.run_id)
-            self._head, self.head = stored.head, head
-        times = stored.times or [None] * len(stored.entries)
-        left_out = 0
+        Reads all of them again if the run was redacted, or deleted and another one has its id.
+        """
+        # Imported here, because it loads pydantic: a list of runs needs none of it.
+        from ferrule.runs.journal.encode import read_entry
+
+        stored = self._load()
+        texts = stored.entries
+        times = stored.times or [None] * len(texts)
+        skipped = 0
         if not self.story.entries:
-            # If no process executes the run, its head has the sum of all tokens.
-            is_at_rest = stored.status in {"done", "failed", "waiting"} and isinstance(
-                self.head.get("usage"),
-                dict,
-            )
-            left_out, before = (
-                _latest(stored.entries) if is_at_rest and not self.is_whole else (0, 0)
-            )
-            if left_out:
-                self.start, self.story = (
-                    left_out,
-                    Story(entries=left_out, before=before, at=times[left_out - 1]),
-                )
-                self.usage = read_usage(self.head["usage"])
-            self.is_whole = not left_out
-        for text, at in zip(stored.entries[left_out:], times[left_out:], strict=True):
+            skipped = self._skip_beginning(stored, times)
+        # The head has the sum of all tokens, also of the entries that are skipped here.
+        counts_usage = not skipped
+        for text, time in zip(texts[skipped:], times[skipped:], strict=True):
             entry = read_entry(text)
-            beat = self.story.add(entry, at)
+            beat = self.story.add(entry, time)
             self.changed.append(beat)
             if self.story.past is not None:
                 self.past[self.story.entries - 1] = self.story.past
-            for each in (beat, self.story.past):
-                if each is not None:
-                    self.shown.pop(self._outermost(each).first, None)
-            if entry.kind == "model" and not left_out:
+            for changed_beat in (beat, self.story.past):
+                if changed_beat is not None:
+                    self.shown.pop(self._outermost(changed_beat).first, None)
+            if entry.kind == "model" and counts_usage:
                 self.usage += entry.value.usage
 
+    def _load(self) -> Stored:
+        """The run with its new entries."""
+        stored = self.store.load(self.run_id, after=self.story.entries)
+        if stored.head == self._head:
+            return stored
+        head = head_of(stored)
+        identity = (head.get("key"), head.get("redacted"))
+        if self.head and identity != (self.head.get("key"), self.head.get("redacted")):
+            self.is_whole = True
+            self.story = Story()
+            self.start = 0
+            self.changed = []
+            self.past = {}
+            self.usage = Usage()
+            self.shown = {}
+            stored = self.store.load(self.run_id)
+        self._head = stored.head
+        self.head = head
+        return stored
+
+    def _skip_beginning(self, stored: Stored, times: Sequence[float | None]) -> int:
+        """Decide where to begin to read a long run; returns how many entries to skip."""
+        skipped = before = 0
+        # If no process executes the run, its head has the sum of all tokens.
+        is_at_rest = stored.status in {"done", "failed", "waiting"}
+        usage = self.head.get("usage")
+        if is_at_rest and not self.is_whole and isinstance(usage, dict):
+            skipped, before = _latest(stored.entries)
+        self.is_whole = not skipped
+        if skipped:
+            self.start = skipped
+            self.story = Story(entries=skipped, before=before, at=times[skipped - 1])
+            self.usage = read_usage(cast("dict[str, Any]", usage))
+        return skipped
+
     def _outermost(self, beat: Beat) -> Beat:
-        while (
-            beat.owner
-        ):  # the key of the call around it, which begins with the number of that call's beat
-            outer = self.changed[int(beat.owner.partition(".")[0]) - self.start]
-            assert outer is not None  # noqa: S101  a beat with calls was begun by its first entry
+        # The owner of a beat is the key of the call around it, which begins with the number of the
+        # first entry of that call's beat.
+        while beat.owner:
+            first = int(beat.owner.partition(".")[0])
+            outer = self.changed[first - self.start]
+            assert outer is not None  # noqa: S101  its first entry began a beat with calls
             beat = outer
         return beat
 
     def since(self, number: int) -> list[Beat]:
         """The beats that the entries from this number on began or changed, each once."""
-        past = [each for at, each in self.past.items() if at >= number]
-        beats = {
-            each.first: each
-            for each in (*self.changed[max(0, number - self.start) :], *past)
-            if each is not None
-        }
+        changed = self.changed[max(0, number - self.start) :]
+        past = [beat for entry, beat in self.past.items() if entry >= number]
+        beats = {beat.first: beat for beat in (*changed, *past) if beat is not None}
         return [beats[first] for first in sorted(beats)]
 
     def beat(self, first: int) -> Beat:
         """The beat of this first entry. Raises `StoreError` if there is none."""
-        found = (
-            self.changed[first - self.start]
-            if 0 <= first - self.start < len(self.changed)
-            else None
-        )
-        if found is None or found.first != first:
-            raise StoreError(f"The run {self.run_id!r} has no such turn.")
-        return found
+        index = first - self.start
+        if 0 <= index < len(self.changed):
+            beat = self.changed[index]
+            if beat is not None and beat.first == first:
+                return beat
+        raise StoreError(f"The run {self.run_id!r} has no such turn.")
 
 
 class Readings:
@@ -292,61 +334,76 @@ class Readings:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = Lock()
-        self._found: dict[str, Read] = {}
+        self._runs: dict[str, Read] = {}
+        """By id, the one that was shown last at the end."""
 
     def read(self, run_id: str, since: int | None = None) -> Read:
-        """A run, with its latest beats, and those since this entry. Raises `StoreError` if there is none."""
+        """A run, with its latest beats, and those since this entry.
+
+        Raises `StoreError` if the store has no such run.
+        """
         with self._lock:
-            found = self._found.pop(run_id, None)
-            if found is None or (since is not None and since < found.start):
-                found = Read(self._store, run_id, is_whole=since is not None)
-            self._found[run_id] = found
-            while len(self._found) > _MOST_READINGS:
-                del self._found[next(iter(self._found))]
+            run = self._runs.pop(run_id, None)
+            if run is None or (since is not None and since < run.start):
+                run = Read(self._store, run_id, is_whole=since is not None)
+            self._runs[run_id] = run
+            while len(self._runs) > _MOST_READINGS:
+                del self._runs[next(iter(self._runs))]
         try:
-            with found.lock:
-                found.more()
+            with run.lock:
+                run.more()
         except BaseException:
             with self._lock:
-                self._found.pop(run_id, None)
+                self._runs.pop(run_id, None)
             raise
-        return found
+        return run
 
 
 def _latest(texts: Sequence[str]) -> tuple[int, int]:
-    """Where the latest beats of a long run begin, and how many are before them, without parsing it. (0, 0): read all of it.
+    """Where the latest beats of a long run begin, and how many beats are before them.
 
-    Parsing and showing a few beats costs as much as skipping thousands. A run with programs inside
-    it, or with entries in another writer's spelling, is read whole: the beginning of such an entry
-    does not show its kind.
+    Decoding only the head of each entry is cheap: showing a few beats costs as much as skipping
+    thousands. Returns (0, 0) for a run that must be read as a whole: a short one, one with programs
+    inside it, or one whose entries were not written in order.
     """
-    found = list(map(_ENTRY.match, texts))
-    if not found or not all(found):
-        return 0, 0
-    entries = cast("list[re.Match[str]]", found)
-    begins = [number for number, each in enumerate(entries) if each.lastindex == 2]
+    numbers: list[int] = []
+    begins: list[int] = []
+    """The indices of the entries that begin a beat."""
+    for index, text in enumerate(texts):
+        try:
+            head = _ENTRY_HEAD.decode(text)
+        except msgspec.DecodeError:
+            return 0, 0  # damaged: reading the whole journal raises the error that says so
+        own_slot = _OWN_SLOT.fullmatch(head.slot)
+        if own_slot is None:
+            return 0, 0
+        numbers.append(int(own_slot[1]))
+        if head.kind in _BEGINS_BEAT:
+            begins.append(index)
     if len(begins) <= FEW or begins[0] > 0:
         return 0, 0
     start = begins[-LATEST]
-    is_in_order = all(int(each[1]) >= int(entries[start][1]) for each in entries[start:])
-    return (start, len(begins) - LATEST) if is_in_order else (0, 0)
+    is_in_order = all(number >= numbers[start] for number in numbers[start:])
+    if not is_in_order:
+        return 0, 0
+    return start, len(begins) - LATEST
 
 
 def inputs_in(head: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs that the head of a run holds, by name or place."""
+    """The inputs in the head of a run, by name or position."""
+    positional: Any = head.get("args") or ()
     named: Any = head.get("inputs")
-    args: Any = head.get("args") or ()
-    return {
-        **{str(k): value for k, value in enumerate(args)},
-        **(named if isinstance(named, dict) else {}),
-    }
+    inputs = {str(position): value for position, value in enumerate(positional)}
+    if isinstance(named, dict):
+        inputs.update(cast("dict[str, Any]", named))
+    return inputs
 
 
 def read_run(store: Store, run_id: str) -> Read:
     """A run with its whole journal."""
-    found = Read(store, run_id)
-    found.more()
-    return found
+    run = Read(store, run_id)
+    run.more()
+    return run
 
 
 @lru_cache(4096)

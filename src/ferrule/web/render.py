@@ -19,7 +19,10 @@ TITLES = {
     "migration": ("The program has changed: ", ""),
     "input": ("A server asks: ", ""),
 }
-"""What a question is about, by its kind: before and after the name of the tool. `clarify` names none."""
+"""What a question is about, by its kind: before and after the name of the tool.
+
+`clarify` names none.
+"""
 EFFECTS = {
     "read": "only reads, and changes nothing",
     "idempotent": "repeating the call changes nothing more",
@@ -51,24 +54,47 @@ def refusal_page(status: int, text: str) -> bytes:
 def _templates() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    made: Any = Environment(
-        loader=FileSystemLoader(FOLDER / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        finalize=_visible, auto_reload=False,
-    )  # fmt: skip
-    made.filters.update(
-        pretty=markup.pretty, literal=markup.literal, clock=markup.time_of_day, iso=markup.iso, span=markup.span,
-        run_id=markup.id_in_path, number=markup.with_gaps, money=markup.money,
-    )  # fmt: skip
-    made.globals.update(
-        rows_html=markup.rows_html, state_html=markup.state_html, time_html=markup.time_html, beat_html=markup.beat_html,
-        arguments_html=markup.arguments_html, decided_html=markup.decided_html, long_html=markup.long_html, version_of=reading.version_of,
-        LAST_TIME=LAST_TIME, MOST_SHOWN=markup.MOST_SHOWN, WORDS=markup.WORDS, TITLES=TITLES, EFFECTS=EFFECTS,
-    )  # fmt: skip
-    made.globals["parts"] = made.get_template(
-        "parts.html",
-    ).module  # `import` in a template costs as much as a table each time
-    return made
+    environment: Any = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_visible,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        pretty=markup.pretty,
+        literal=markup.literal,
+        clock=markup.time_of_day,
+        iso=markup.iso,
+        span=markup.span,
+        run_id=markup.id_in_path,
+        number=markup.with_gaps,
+        money=markup.money,
+    )
+    environment.globals.update(
+        rows_html=markup.rows_html,
+        state_html=markup.state_html,
+        time_html=markup.time_html,
+        beat_html=markup.beat_html,
+        arguments_html=markup.arguments_html,
+        decided_html=markup.decided_html,
+        long_html=markup.long_html,
+        version_of=reading.version_of,
+        LAST_TIME=LAST_TIME,
+        MOST_SHOWN=markup.MOST_SHOWN,
+        WORDS=markup.WORDS,
+        TITLES=TITLES,
+        EFFECTS=EFFECTS,
+    )
+    # Loaded once: `import` in a template costs as much as a table each time.
+    environment.globals["parts"] = environment.get_template("parts.html").module
+    return environment
 
 
-def _visible(value: Any) -> Any:  # not a `TypedText`
-    return reveal(value) if type(value) is str else value
+def _visible(value: Any) -> Any:
+    """Make invisible characters of a text visible, unless a person typed it (`TypedText`)."""
+    if type(value) is str:
+        return reveal(value)
+    return value

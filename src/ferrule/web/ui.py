@@ -18,24 +18,35 @@ _PACKAGES = ("jinja2", "starlette", "uvicorn")
 
 
 def ui_app(
-    store: Store, program: Program | None = None, *, people: Sequence[str] = ("",), allowed_hosts: Sequence[str] = (),
-    read_only: bool = False, deps: Any = None, place: str = "",
-) -> UIApp:  # fmt: skip
-    """A web page for the runs in a store, as an ASGI application. `app.links` holds the link by which each person signs in.
+    store: Store,
+    program: Program | None = None,
+    *,
+    people: Sequence[str] = ("",),
+    allowed_hosts: Sequence[str] = (),
+    read_only: bool = False,
+    deps: Any = None,
+    place: str = "",
+) -> UIApp:
+    """A web page for the runs in a store, as an ASGI application.
+
+    `app.links` holds the link by which each person signs in.
 
     Args:
-        store: The store with the runs. program: A program to chat with. Its runs are resumed in
-        threads of this process, with the settings in effect during this call. people: The names
-        that decisions are recorded under; each gets a link. By default one link, and decisions
-        without a name. allowed_hosts: Names under which the page is reached, beside this machine's
-        own: `"runs.example.org"`, or with a port. read_only: Whether everything except reading is
-        refused. deps: What the tools of `program` find in their `Context`. place: How a command
-        line names the program, such as `agent.py:agent`: the page shows the command that resumes a
-        run.
+        store: The store with the runs.
+        program: A program to chat with. Its runs are resumed in threads of this process, with the
+            settings in effect during this call.
+        people: The names that decisions are recorded under; each gets a link. By default one link,
+            and decisions without a name.
+        allowed_hosts: Names under which the page is reached, besides those of this machine:
+            `"runs.example.org"`, or with a port.
+        read_only: Whether everything except reading is refused.
+        deps: What the tools of `program` find in their `Context`.
+        place: How a command line names the program, such as `agent.py:agent`: the page shows the
+            command that resumes a run.
 
     Raises:
         ConfigurationError: The extra `ferrule[ui]` is not installed, a name appears twice in
-        `people`, or `program` is not a program.
+            `people`, or `program` is not a program.
 
     """
     _check_installed()
@@ -79,7 +90,6 @@ def _check_installed() -> None:
 def _is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except (
-        ValueError
-    ):  # `sys.modules` has None, or a module without a specification, under the name
+    except ValueError:
+        # `sys.modules` has None, or a module without a specification, under the name.
         return sys.modules.get(name) is not None

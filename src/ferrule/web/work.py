@@ -1,10 +1,14 @@
-"""The program that the page was opened with: its runs in threads of this process, their streamed answers, and the schema of its inputs."""
+"""The program that the page was opened with.
+
+Its runs execute in threads of this process, and stream their answers to the page; the schema of its
+inputs becomes a form.
+"""
 
 from __future__ import annotations
 
 import threading
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from pydantic import TypeAdapter
@@ -71,18 +75,14 @@ class AnswerDraft(Struct):
 
     def shown(self, most: int) -> dict[str, Any] | None:
         """For a template: at most so many last characters of each text. None if there is nothing."""
-        thought = "".join([*self.thought])[-most:]
-        texts = {
-            name: text[-most:]
-            for name, pieces in tuple(self.texts.items())
-            if (text := "".join([*pieces]))
-        }
-        calls = [name for name in tuple(self.calls.values()) if name and name != "finish"]
-        return (
-            {"thought": thought, "texts": texts, "calls": calls}
-            if thought or texts or calls
-            else None
-        )
+        # Copies, because the thread of the run goes on writing.
+        thought = "".join(list(self.thought))[-most:]
+        texts = {name: "".join(list(pieces))[-most:] for name, pieces in list(self.texts.items())}
+        texts = {name: text for name, text in texts.items() if text}
+        calls = [name for name in list(self.calls.values()) if name and name != "finish"]
+        if not (thought or texts or calls):
+            return None
+        return {"thought": thought, "texts": texts, "calls": calls}
 
 
 class _Execution(Struct):
@@ -108,58 +108,50 @@ class Work:
         """The runs that were begun or resumed here and have not ended, the oldest first."""
         self._store = store
         self._deps = deps
-        self._context = copy_context()  # of where the page was made, with its settings
-        self._going: dict[str, _Execution] = {}
+        self._context = copy_context()  # with the settings of where the page was made
+        self._executions: dict[str, _Execution] = {}
         self._lock = threading.Lock()
         self._ended = 0
         self._fingerprint = program_fingerprint(program)
         self._outputs: dict[str, dict[str, Any]] = {}
         signature = getattr(program, "signature", None)
         self._fields: Mapping[str, Any] = signature.plan.inputs if signature is not None else {}
-        self.history = next(
-            (
-                name
-                for name, each in self._fields.items()
-                if without_none(each.annotation) is History
-            ),
-            "",
-        )
+        self.history = self._history_input()
         """The input that takes the earlier turns; empty if there is none."""
         self.schema = self._input_schema() if self._fields else None
         """The JSON Schema of the inputs, without the history; None if they cannot be typed."""
-        properties: Any = self.schema["properties"] if self.schema is not None else {}
-        texts = (
-            name
-            for name, each in properties.items()
-            if each.get("type") == "string" and "enum" not in each and "format" not in each
-        )
-        self.message = next(texts, "")
+        self.message = self._message_input()
         """The input that a chat message fills; empty if no input is text."""
 
     @property
     def version(self) -> int:
         """A number that changes whenever something is streamed here, or a run ends."""
-        return self._ended + sum(each.draft.version for each in tuple(self._going.values()))
+        return self._ended + sum(
+            execution.draft.version for execution in tuple(self._executions.values())
+        )
 
     @property
     def at_work(self) -> tuple[str, ...]:
         """The runs that execute here now."""
-        return tuple(self._going)
+        return tuple(self._executions)
 
     def draft(self, run_id: str) -> AnswerDraft | None:
         """The answer that a run is streaming here; None if it does not execute here."""
-        found = self._going.get(run_id)
-        return found.draft if found is not None else None
+        execution = self._executions.get(run_id)
+        return execution.draft if execution is not None else None
 
     def fits(self, head: Mapping[str, Any]) -> bool:
         """Whether a stored run is one of this very program."""
-        then = head.get("fingerprint")
-        return not head.get("redacted") and (
-            then == self._fingerprint or (bool(then) and not differences(then, self.program))
-        )
+        fingerprint = head.get("fingerprint")
+        if head.get("redacted") or not fingerprint:
+            return False
+        return fingerprint == self._fingerprint or not differences(fingerprint, self.program)
 
     def start(self, inputs: Mapping[str, Any], run_id: str) -> None:
-        """Begin a run, and return once it is in the store. Raises the error of a run that cannot begin."""
+        """Begin a run, and return once it is in the store.
+
+        Raises the error of a run that cannot begin.
+        """
         run: Run[Any] = Run(self.program, (), dict(inputs), run_id=run_id, deps=self._deps)
         run.keep(self._store)
         self._begin(run)
@@ -171,67 +163,69 @@ class Work:
         self._begin(run)
 
     def _begin(self, run: Run[Any]) -> None:
-        going = _Execution()
+        execution = _Execution()
         with self._lock:
-            if run.id in self._going:
+            if run.id in self._executions:
                 raise RunError(f"The run {run.id!r} is at work already.")
-            if len(self._going) >= _MOST_RUNS:
+            if len(self._executions) >= _MOST_RUNS:
                 raise RunError(f"{_MOST_RUNS} runs are at work here; wait until one of them ends.")
-            self._going[run.id] = going
+            self._executions[run.id] = execution
         self.known[run.id] = None
-        for oldest in tuple(self.known)[
-            :-_MOST_KNOWN
-        ]:  # its decisions are stored; it is no longer resumed here by itself
+        # The decisions of a run that is forgotten here are stored; a person resumes it.
+        for oldest in tuple(self.known)[:-_MOST_KNOWN]:
             self.known.pop(oldest, None)
         # A daemon: Ctrl-C does not wait for it. Its run goes on from its journal, like that of any
         # process that ended.
         threading.Thread(
             target=self._context.copy().run,
-            args=(self._execute, run, going),
+            args=(self._execute, run, execution),
             name="ferrule-ui-run",
             daemon=True,
         ).start()
-        going.begun.wait(_PATIENCE_S)
-        if going.error is not None:
-            raise going.error
+        execution.begun.wait(_PATIENCE_S)
+        if execution.error is not None:
+            raise execution.error
 
-    def _execute(self, run: Run[Any], going: _Execution) -> None:
+    def _execute(self, run: Run[Any], execution: _Execution) -> None:
         try:
-            execute(run, observers=(going.take,), wants_deltas=True)
+            execute(run, observers=(execution.take,), wants_deltas=True)
             if run.status == "done":
                 self._keep(run.id, run.prediction)
-        except FerruleError as error:  # it could not begin, or lost its lease; a failure of the program is in the store
-            going.error = error
+        except FerruleError as error:
+            # It could not begin, or lost its lease. A failure of the program is in the store.
+            execution.error = error
         finally:
             with self._lock:
-                self._ended += 1 + going.draft.version
-                del self._going[run.id]
+                self._ended += 1 + execution.draft.version
+                del self._executions[run.id]
             if run.status in {"done", "failed", "cancelled"}:
                 self.known.pop(run.id, None)
-            going.begun.set()
+            execution.begun.set()
 
     # -- inputs and outputs
-    # ------------------------------------------------------------------------------------------
 
     def outputs(self, run_id: str) -> dict[str, Any] | None:
-        """What a run of this program returned, by a replay of its journal; None if it cannot be replayed."""
+        """What a run of this program returned, by a replay of its journal.
+
+        None if it cannot be replayed.
+        """
         if run_id not in self._outputs:
-            found, error = attempt(
-                lambda: self._context.copy().run(lambda: self._load(run_id).prediction),
-            )
+            prediction, error = attempt(lambda: self._replayed(run_id))
             if error is not None:
                 return None
-            self._keep(run_id, found)
+            self._keep(run_id, prediction)
         return self._outputs.get(run_id)
 
+    def _replayed(self, run_id: str) -> Any:
+        """The prediction of a run, made with the settings of the page."""
+        return self._context.copy().run(lambda: self._load(run_id).prediction)
+
     def _keep(self, run_id: str, prediction: Any) -> None:
-        found: Any = (
-            dict(prediction.items()) if isinstance(prediction, Prediction) else {"": prediction}
-        )
-        self._outputs[run_id] = cast(
-            "dict[str, Any]",
-            to_jsonable_python(found, serialize_unknown=True, fallback=str),
-        )
+        outputs = {"": prediction}
+        if isinstance(prediction, Prediction):
+            outputs = dict(prediction.items())
+        form: Any = to_jsonable_python(outputs, serialize_unknown=True, fallback=str)
+        self._outputs[run_id] = form
         while len(self._outputs) > _MOST_OUTPUTS:
             del self._outputs[next(iter(self._outputs))]
 
@@ -240,7 +234,7 @@ class Work:
         if run is None:
             return History()
         if run.status == "done":
-            return self._context.copy().run(lambda: self._load(run.id).prediction.history)
+            return self._replayed(run.id).history
         return self._load(run.id).inputs.get(self.history) or History()
 
     def _load(self, run_id: str) -> Run[Any]:
@@ -248,33 +242,52 @@ class Work:
 
     def typed(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Inputs as the program declares them. Raises `ValueError` for one that does not fit."""
-        found: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         for name, value in values.items():
             check = input_check(self._fields[name])
             try:
-                found[name] = check(value) if check is not None else value
+                inputs[name] = check(value) if check is not None else value
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
-        return found
+        return inputs
+
+    def _history_input(self) -> str:
+        for name, field in self._fields.items():
+            if without_none(field.annotation) is History:
+                return name
+        return ""
+
+    def _message_input(self) -> str:
+        properties: dict[str, Any] = self.schema["properties"] if self.schema is not None else {}
+        for name, schema in properties.items():
+            is_text = schema.get("type") == "string"
+            if is_text and "enum" not in schema and "format" not in schema:
+                return name
+        return ""
 
     def _input_schema(self) -> dict[str, Any] | None:
-        given = {name: each for name, each in self._fields.items() if name != self.history}
+        fields = {name: field for name, field in self._fields.items() if name != self.history}
         try:
-            made, rest = TypeAdapter.json_schemas(
-                [(name, "validation", adapter_of(each)) for name, each in given.items()],
+            schemas, definitions = TypeAdapter.json_schemas(
+                [(name, "validation", adapter_of(field)) for name, field in fields.items()],
             )
         except PydanticUserError:  # such as a tool
             return None
         properties: dict[str, Any] = {}
-        for name, each in given.items():
-            schema = dict(made[name, "validation"])
-            if each.description:
-                schema["description"] = each.description
-            if not each.is_required:
-                schema["default"] = to_jsonable_python(each.get_default(), serialize_unknown=True)
+        for name, field in fields.items():
+            schema = dict(schemas[name, "validation"])
+            if field.description:
+                schema["description"] = field.description
+            if not field.is_required:
+                schema["default"] = to_jsonable_python(field.get_default(), serialize_unknown=True)
             properties[name] = schema
-        required = [name for name, each in given.items() if each.is_required]
-        return {"type": "object", "properties": properties, "required": required, **rest}
+        required = [name for name, field in fields.items() if field.is_required]
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": required,
+            **definitions,
+        }
 
 
 def check_program(program: Any) -> None:
