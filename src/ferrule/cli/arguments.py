@@ -1,4 +1,7 @@
-"""Turn the arguments of a command line into tools, servers, a model, an adapter and inputs. Wrong arguments raise one of `USAGE_ERRORS`."""
+"""Turn the arguments of a command line into tools, servers, a model, an adapter and inputs.
+
+Wrong arguments raise one of `USAGE_ERRORS`.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ if TYPE_CHECKING:
 USAGE_ERRORS = (ConfigurationError, InputError, SignatureError, ToolDefinitionError)
 
 ADAPTERS = ("chat", "json", "xml", "native")
-OFFLINE_NOTE = "Without --lm, ferrule's rule-based OfflineLM answers, over HTTP on this machine. It is not a language model."
+OFFLINE_NOTE = (
+    "Without --lm, ferrule's rule-based OfflineLM answers, over HTTP on this machine. "
+    "It is not a language model."
+)
 
 
 def model_setting(name: str | None) -> dict[str, Any]:
@@ -55,7 +61,10 @@ def model_setting(name: str | None) -> dict[str, Any]:
 
 @contextmanager
 def open_model(name: str | None, base_url: str | None) -> Generator[Model]:
-    """The model with this name; without a name, `OfflineLM` behind a server on loopback that runs until the block ends."""
+    """The model with this name.
+
+    Without a name, `OfflineLM` behind a server on loopback that runs until the block ends.
+    """
     from ferrule.models.hosted import LM
 
     if name is not None:
@@ -76,41 +85,41 @@ def open_servers(places: Sequence[str], *, trusted: bool, alone: bool) -> Genera
 
     One that cannot be connected is left out, unless it is the only source of tools (`alone`).
     """
-    opened: list[Any] = []
-    log, notes = logging.getLogger("ferrule.mcp"), _Notes(logging.WARNING)
+    servers: list[Any] = []
+    log = logging.getLogger("ferrule.mcp")
+    notes = _Notes(logging.WARNING)
     log.addHandler(notes)
     try:
-        if places:
-            from ferrule.mcp_bridge.client.mcp_server import MCPServer, mcp
-
-            options: dict[str, Any] = {
-                **login_options(),
-                **({"trust": True, "confirm": False} if trusted else {}),
-            }
-            on_error = (
-                "raise"
-                if alone and len(places) == 1 and not _is_servers_file(places[0])
-                else "skip"
-            )
-            for place in places:
-                if _is_servers_file(place):
-                    opened += MCPServer.load(
-                        place,
-                        inputs=_ask_input,
-                        on_error=on_error,
-                        auth="oauth",
-                        **options,
-                    ).values()
-                else:
-                    auth: dict[str, Any] = (
-                        {"auth": "oauth"} if place.startswith(("http://", "https://")) else {}
-                    )
-                    opened.append(mcp(place, on_error=on_error, **auth, **options))
-        yield opened
+        is_only_source = alone and len(places) == 1
+        for place in places:
+            servers += _servers_at(place, trusted=trusted, is_only_source=is_only_source)
+        yield servers
     finally:
         log.removeHandler(notes)
-        for each in opened:
-            each.close()
+        for server in servers:
+            server.close()
+
+
+def _servers_at(place: str, *, trusted: bool, is_only_source: bool) -> list[Any]:
+    # Imported here: a command without servers needs no SDK of MCP.
+    from ferrule.mcp_bridge.client.mcp_server import MCPServer, mcp
+
+    options = login_options()
+    if trusted:
+        options |= {"trust": True, "confirm": False}
+    if _is_servers_file(place):
+        servers = MCPServer.load(
+            place,
+            inputs=_ask_input,
+            on_error="skip",
+            auth="oauth",
+            **options,
+        )
+        return list(servers.values())
+    if place.startswith(("http://", "https://")):
+        options["auth"] = "oauth"
+    on_error = "raise" if is_only_source else "skip"
+    return [mcp(place, on_error=on_error, **options)]
 
 
 class _Notes(logging.Handler):
@@ -126,24 +135,32 @@ def _is_servers_file(place: str) -> bool:
 
 
 def _ask_input(about: Mapping[str, Any]) -> str | None:
-    """The value of an `${input:id}` of a servers file, asked at the terminal on standard error; None where there is none."""
+    """The value of an `${input:id}` of a servers file, asked at the terminal.
+
+    None if there is no terminal, or no answer.
+    """
     if sys.stdin is None or not sys.stdin.isatty():
         return None
-    default = about.get("default")
-    text = f"{one_line(about.get('description') or about['id'])}{f' [{one_line(default)}]' if default else ''}: "
+    prompt = one_line(about.get("description") or about["id"])
+    if default := about.get("default"):
+        prompt += f" [{one_line(default)}]"
+    prompt += ": "
     if about.get("password"):
         try:
-            return getpass(text) or None
-        except EOFError:  # as a line that is not there, below
+            return getpass(prompt) or None
+        except EOFError:  # no line, as below
             sys.stderr.write("\n")
             return None
-    sys.stderr.write(text)
+    sys.stderr.write(prompt)
     sys.stderr.flush()
     return sys.stdin.readline().rstrip("\n") or None
 
 
 def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
-    """The adapter with this name (None: the default), and whether calls are native (None: if the model supports them)."""
+    """The adapter with this name, and whether calls are native.
+
+    The adapter is None for the default one; `native` is None if the model decides.
+    """
     match name:
         case None:
             return None, None
@@ -168,14 +185,22 @@ def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
 
 
 def text_or_stdin(text: str) -> str:
-    """The text of an argument; for `-`, what standard input holds. Raises `ConfigurationError` if it holds no text, or was read before."""
+    """The text of an argument; for `-`, what standard input holds.
+
+    Raises `ConfigurationError` if it holds no text, or was read before.
+    """
     if text != "-":
         return text
-    if sys.stdin is None or not (found := _read_all(sys.stdin).rstrip("\n")):
-        raise ConfigurationError(
-            "`-` reads standard input, and nothing was there. Only one argument of a command can be `-`.",
+    content = ""
+    if sys.stdin is not None:
+        content = _read_all(sys.stdin).rstrip("\n")
+    if not content:
+        msg = (
+            "`-` reads standard input, and nothing was there. "
+            "Only one argument of a command can be `-`."
         )
-    return found
+        raise ConfigurationError(msg)
+    return content
 
 
 def _read_all(stream: TextIO) -> str:
@@ -183,16 +208,19 @@ def _read_all(stream: TextIO) -> str:
     raw = getattr(stream, "buffer", None)
     if raw is None:
         return stream.read()
-    found: bytes = raw.read()
+    content: bytes = raw.read()
     try:
-        text = found.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = found.decode(stream.encoding, "replace")
+        text = content.decode(stream.encoding, "replace")
     return text.replace("\r\n", "\n")
 
 
 def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """The question as the first input and `name=value` pairs as the others, checked against the signature. `-` is standard input."""
+    """The inputs of a program, checked against its signature.
+
+    The question is the first input, the `name=value` pairs are the others. `-` is standard input.
+    """
     names = list(signature.plan.inputs)
     if not names:
         raise InputError(
@@ -205,23 +233,28 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
         if not sign or not name:
             raise InputError(f"`--input` takes name=value, found {pair!r}.")
         if name in values:
-            why = "is the question" if name == names[0] else "is repeated"
-            raise InputError(f"The input `{name}` {why}: pass it once.")
+            problem = "is the question" if name == names[0] else "is repeated"
+            raise InputError(f"The input `{name}` {problem}: pass it once.")
         field = signature.plan.inputs.get(name)
-        values[name] = (
-            value if field is None else _parse_value(field.annotation, text_or_stdin(value))
-        )
+        if field is not None:
+            value = _parse_value(field.annotation, text_or_stdin(value))
+        values[name] = value
     signature.check_inputs(values)
     return values
 
 
 def _parse_value(annotation: Any, value: str) -> Any:
     """The text for a text field; for any other field its JSON value, if it is JSON."""
-    return value if annotation in {str, Any, None} else json_or_text(value)
+    if annotation in {str, Any, None}:
+        return value
+    return json_or_text(value)
 
 
 def load_tools(places: Sequence[str]) -> list[Tool]:
-    """The tools of files, folders and modules (`module`, `module:name`), in order; without places the demo's tools."""
+    """The tools of files, folders and modules (`module`, `module:name`), in order.
+
+    Without places, the tools of the demo.
+    """
     if not places:
         return [Tool(function) for function in TOOLS]
     return [tool for place in places for tool in _tools_of(place)]
@@ -234,70 +267,82 @@ def _tools_of(place: str) -> list[Tool]:
     module = _import(module_name, place)
     if name:
         return _named(module, name, place)
-    found = _tools_in(module, f"The module `{module_name}`")
-    if not found:
-        raise ToolLoadError(
-            f"The module `{module_name}` has no tools: neither a `@tool` nor a public function of its own.",
+    tools = _tools_in(module, f"The module `{module_name}`")
+    if not tools:
+        msg = (
+            f"The module `{module_name}` has no tools: "
+            "neither a `@tool` nor a public function of its own."
         )
-    return found
+        raise ToolLoadError(msg)
+    return tools
 
 
-def _tools_in(module: ModuleType, what: str, also: str = "") -> list[Tool]:
-    """The module's `Tool`s; without any, its own public functions. A note names functions beside `Tool`s but `also`, a tool too."""
-    found = list(
-        {id(thing): thing for thing in vars(module).values() if isinstance(thing, Tool)}.values(),
-    )
-    own = {
-        key: thing for key, thing in vars(module).items() if _is_own_function(module, key, thing)
+def _tools_in(module: ModuleType, where: str, named_tool: str = "") -> list[Tool]:
+    """The `Tool`s of a module; if it has none, the public functions that it defines.
+
+    A function next to a `@tool` is not loaded, and a note says so. `named_tool` is the name of a
+    function that is a tool anyway.
+    """
+    # A tool may have two names in its module.
+    tools = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
+    functions = {
+        name: value
+        for name, value in vars(module).items()
+        if isfunction(value) and not name.startswith("_") and value.__module__ == module.__name__
     }
-    if not found:
-        return [Tool(thing) for thing in own.values()]
-    used = [tool.func for tool in found]
-    if plain := ", ".join(
-        f"`{key}`" for key, thing in own.items() if key != also and thing not in used
-    ):
+    if not tools:
+        return [Tool(function) for function in functions.values()]
+    tool_functions = [tool.func for tool in tools.values()]
+    not_loaded = [
+        f"`{name}`"
+        for name, function in functions.items()
+        if name != named_tool and function not in tool_functions
+    ]
+    if not_loaded:
         say(
-            f"{what} has a `@tool`, so a function without it is not loaded: {plain}. Decorate those that are tools.",
+            f"{where} has a `@tool`, so a function without it is not loaded: "
+            f"{', '.join(not_loaded)}. Decorate those that are tools.",
         )
-    return found
+    return list(tools.values())
 
 
 def _tools_of_path(place: str) -> list[Tool]:
     """The tools of a file or a folder."""
     if Path(place).is_file():
         return _tools_of_file(place)
-    found = Tool.load(place)
-    if not found:
+    tools = Tool.load(place)
+    if not tools:
         raise ToolLoadError(
             f"The folder {place} has no tools: a tool is a function in a file of the same name.",
         )
-    return found
+    return tools
 
 
 def _tools_of_file(place: str) -> list[Tool]:
-    """All tools of the file: its `Tool`s and the function with its name; without any `Tool`, its own public functions."""
+    """All tools of the file: its `Tool`s and the function with its name.
+
+    If it has no `Tool`, the public functions that it defines.
+    """
     path = Path(place)
     module, error = _run_file(place)
+    if isinstance(error, ToolLoadError):  # it is not a Python file
+        raise error
+    if error is not None:
+        raise ToolLoadError(f"`{path.name}` could not be loaded: {_describe(error)}.") from error
     if module is None:
-        if isinstance(error, ToolLoadError):  # it is no Python file
-            raise error
+        raise ToolLoadError(f"`{path.name}` is not a Python file.")
+    tools = _tools_in(module, f"`{path.name}`", path.stem)
+    function = getattr(module, path.stem, None)
+    is_function = callable(function) and not isinstance(function, (type, Tool))
+    if is_function and path.stem not in [tool.name for tool in tools]:
+        tools.insert(0, Tool(path.stem, None, function))
+    if not tools:
         msg = (
-            f"`{path.name}` could not be loaded: {_describe(error)}."
-            if error is not None
-            else f"`{path.name}` is not a Python file."
+            f"`{path.name}` has no tool: neither a function `{path.stem}`, nor a `@tool`, "
+            "nor a public function of its own."
         )
-        raise ToolLoadError(msg) from error
-    found, named = _tools_in(module, f"`{path.name}`", path.stem), getattr(module, path.stem, None)
-    if (
-        callable(named)
-        and not isinstance(named, (type, Tool))
-        and path.stem not in [tool.name for tool in found]
-    ):
-        found = [Tool(path.stem, None, named), *found]
-    if not found:
-        msg = f"`{path.name}` has no tool: neither a function `{path.stem}`, nor a `@tool`, nor a public function of its own."
         raise ToolLoadError(msg)
-    return found
+    return tools
 
 
 def _run_file(place: str) -> tuple[ModuleType | None, BaseException | None]:
@@ -315,38 +360,40 @@ def _describe(error: BaseException) -> str:
 
 def find_program(place: str) -> Module:
     """The program at `module:attribute` or `file.py:attribute`."""
-    found = find_attribute(place, "program")
-    if not isinstance(found, Module):
-        raise ConfigurationError(f"{place!r} is not a program: found {shown(found)}.")
-    return cast("Module", found)
+    program = find_attribute(place, "program")
+    if not isinstance(program, Module):
+        raise ConfigurationError(f"{place!r} is not a program: found {shown(program)}.")
+    return cast("Module", program)
 
 
 def make_deps(place: str | None) -> Any:
-    """The value at `module:attribute` or `file.py:attribute`; of a function or a class, what it returns. None for None."""
+    """The value at `module:attribute` or `file.py:attribute`; None for None.
+
+    A function or a class is called, without arguments.
+    """
     if place is None:
         return None
-    found = find_attribute(place, "deps")
-    if not callable(found):
-        if found is None:
-            raise ConfigurationError(f"`--deps {place}`: there is no such name, or it is None.")
-        return found
+    value = find_attribute(place, "deps")
+    if value is None:
+        raise ConfigurationError(f"`--deps {place}`: there is no such name, or it is None.")
+    if not callable(value):
+        return value
     try:
-        signature(found).bind()
+        signature(value).bind()
     except TypeError as error:
-        raise ConfigurationError(
-            f"`--deps {place}` is called without arguments, but it needs some: {error}.",
-        ) from error
+        msg = f"`--deps {place}` is called without arguments, but it needs some: {error}."
+        raise ConfigurationError(msg) from error
     except ValueError:  # a class of another language has no signature to read
         pass
-    made, error = attempt(found)
+    deps, error = attempt(value)
     if error is not None:
         raise ConfigurationError(f"`--deps {place}` raised {_describe(error)}") from error
-    if isawaitable(made):
-        discard(made)
+    if isawaitable(deps):
+        discard(deps)
         raise ConfigurationError(
             f"`--deps {place}` is async: name a function that returns the value itself.",
         )
-    return made
+    return deps
 
 
 def find_attribute(place: str, what: str) -> Any:
@@ -357,47 +404,55 @@ def find_attribute(place: str, what: str) -> Any:
             f"Name the {what} as module:attribute or file.py:attribute; found {place!r}.",
         )
     if where.endswith(".py"):
-        loaded = sys.modules.get(_module_name(where))
-        # The file of the program is not run again: its classes would be others than those that its
-        # tools declare.
-        is_same = (
-            what == "deps" and loaded is not None and loaded.__file__ == str(Path(where).resolve())
-        )
-        module, error = (loaded, None) if is_same else _run_file(where)
-        if module is None:
-            msg = f"The file {where!r} cannot be loaded: {_describe(error) if error is not None else 'it is not a Python file'}"
-            raise ConfigurationError(msg) from error
+        module = _module_of_file(where, may_be_loaded=what == "deps")
     else:
         module = _import(where, where)
     return getattr(module, name, None)
 
 
+def _module_of_file(file: str, *, may_be_loaded: bool) -> ModuleType:
+    # The file of the program is not run again for its deps: its classes would be others than those
+    # that its tools declare.
+    loaded = sys.modules.get(_module_name(file))
+    if may_be_loaded and loaded is not None and loaded.__file__ == str(Path(file).resolve()):
+        return loaded
+    module, error = _run_file(file)
+    if module is None:
+        reason = _describe(error) if error is not None else "it is not a Python file"
+        raise ConfigurationError(f"The file {file!r} cannot be loaded: {reason}") from error
+    return module
+
+
 def _import(name: str, place: str) -> ModuleType:
+    # Like `python -m`, so that the command finds modules in the current folder.
     here = str(Path.cwd())
-    if (
-        here not in sys.path
-    ):  # like `python -m`, so that the command finds modules in the current folder
+    if here not in sys.path:
         sys.path.insert(0, here)
     module, error = attempt(partial(import_module, name))
     if error is not None or module is None:
-        why = f": {_describe(error)}" if error is not None else "."
-        raise ToolLoadError(
-            f"{place!r} is neither a file, nor a folder, nor a module that can be imported{why}",
-        ) from error
+        reason = f": {_describe(error)}" if error is not None else "."
+        msg = (
+            f"{place!r} is neither a file, nor a folder, nor a module that can be imported{reason}"
+        )
+        raise ToolLoadError(msg) from error
     return module
 
 
 def _named(module: ModuleType, name: str, place: str) -> list[Tool]:
-    named: object = getattr(module, name, None)
-    found = list(cast("Mapping[Any, Any]", named).values()) if isinstance(named, Mapping) else named
-    things: list[Any] = (
-        list(cast("Sequence[Any]", found)) if isinstance(found, (list, tuple)) else [found]
-    )
-    if not things or not all(callable(thing) for thing in things):
-        msg = f"{place!r} is not a tool: `{name}` must be a function, a `Tool`, or a list of these; found {shown(cast('object', named))}."
+    value: object = getattr(module, name, None)
+    candidates: list[Any]
+    if isinstance(value, Mapping):
+        candidates = list(cast("Mapping[Any, Any]", value).values())
+    elif isinstance(value, (list, tuple)):
+        candidates = list(cast("Sequence[Any]", value))
+    else:
+        candidates = [value]
+    if not candidates or not all(callable(candidate) for candidate in candidates):
+        msg = (
+            f"{place!r} is not a tool: `{name}` must be a function, a `Tool`, or a list of these; "
+            f"found {shown(cast('object', value))}."
+        )
         raise ToolLoadError(msg)
-    return [thing if isinstance(thing, Tool) else Tool(thing) for thing in things]
-
-
-def _is_own_function(module: ModuleType, name: str, thing: Any) -> bool:
-    return isfunction(thing) and not name.startswith("_") and thing.__module__ == module.__name__
+    return [
+        candidate if isinstance(candidate, Tool) else Tool(candidate) for candidate in candidates
+    ]

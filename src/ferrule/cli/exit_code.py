@@ -10,7 +10,7 @@ class ExitCode(IntEnum):
 
     DONE = 0
     FAILED = 1
-    """The run or the command failed, or `lint` found a part of a schema that a provider would not keep."""
+    """The run or the command failed, or `lint` found a part of a schema that a provider drops."""
     USAGE = 2
     """The command line is wrong, or the tools cannot be loaded."""
     WAITING = 3

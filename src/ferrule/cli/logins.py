@@ -12,17 +12,24 @@ _LONGEST_ADDRESS = 4_000
 
 
 def login_options() -> dict[str, Any]:
-    """The options of a server for this terminal. Without a person at it, a log-in fails with the command to run."""
+    """The options of a server for this terminal.
+
+    Without a person at it, a log-in fails with the command to run.
+    """
     if any(stream is None or not stream.isatty() for stream in (sys.stdin, sys.stderr)):
         return {"open_browser": False}
     return ask_to_log_in()
 
 
 def ask_to_log_in() -> dict[str, Any]:
-    """The options of a server that ask for a log-in on standard error, with a browser if there is one, otherwise with a device code."""
+    """The options of a server that ask for a log-in on standard error.
+
+    With a browser if there is one, otherwise with a device code.
+    """
     from ferrule.mcp_bridge.login.login import has_browser
 
-    return {"open_browser": _open_browser if has_browser() else None, "enter_code": show_code}
+    open_browser = _open_browser if has_browser() else None
+    return {"open_browser": open_browser, "enter_code": show_code}
 
 
 def _open_browser(address: str) -> bool:

@@ -1,4 +1,7 @@
-"""The entry point of the command `ferrule`. The commands are in `commands/` and need the extra `ferrule[cli]`."""
+"""The entry point of the command `ferrule`.
+
+The commands are in `commands/` and need the extra `ferrule[cli]`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _PACKAGES_OF_EXTRA = frozenset({"typer", "rich", "click"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with these arguments (default: those of the process); returns the exit code."""
+    """Run the command with these arguments; returns the exit code.
+
+    Default: the arguments of the process.
+    """
 
     def load() -> Callable[[], int]:
         from ferrule.cli.commands.app import run_command
@@ -75,18 +81,11 @@ def _close_servers() -> None:
 
 
 def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
-    """Load a command and run it; returns its exit code. `load` imports the command, which may lack the extra."""
-    for name in ("stdout", "stderr"):
-        if (
-            getattr(sys, name) is None
-        ):  # the caller closed it; `print` skips it then, and `write` fails
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                encoding=_encoding(cast("TextIO", stream)),
-                errors="replace",
-            )  # for terminals that lack a character
+    """Load a command and run it; returns its exit code.
+
+    `load` imports the command, which may lack the extra.
+    """
+    _prepare_streams()
     try:
         command = load()
     except ModuleNotFoundError as error:
@@ -97,12 +96,27 @@ def run_loaded(load: Callable[[], Callable[[], int]]) -> int:
     return command()
 
 
+def _prepare_streams() -> None:
+    for name in ("stdout", "stderr"):
+        # The caller closed it: then `print` skips it, but `write` would fail.
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # `replace`, because a terminal may lack a character.
+            stream.reconfigure(encoding=_encoding(cast("TextIO", stream)), errors="replace")
+
+
 def _encoding(stream: TextIO) -> str:
-    """How to write to a stream: a file or a pipe gets UTF-8 also on Windows, where Python takes a code page that lacks most characters."""
-    is_own = (
-        sys.platform == "win32" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ
-    )
-    return "utf-8" if is_own else stream.encoding
+    """How to write to a stream.
+
+    A file or a pipe gets UTF-8 also on Windows, where Python takes a code page that lacks most
+    characters.
+    """
+    is_set = "PYTHONIOENCODING" in os.environ
+    if sys.platform == "win32" and not stream.isatty() and not is_set:
+        return "utf-8"
+    return stream.encoding
 
 
 if __name__ == "__main__":

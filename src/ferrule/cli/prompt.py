@@ -30,18 +30,15 @@ if TYPE_CHECKING:
 
     from ferrule.approval.question import Decision, Question
 
-_YES, _NO, _ALWAYS, _WHY = (
-    frozenset({"y", "yes"}),
-    frozenset({"n", "no"}),
-    frozenset({"always"}),
-    frozenset({"why"}),
-)
+_YES = frozenset({"y", "yes"})
+_NO = frozenset({"n", "no"})
 _HINTS = {
     "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
     "clarify": "your answer: ",
     "unknown": "y (run it), n (skip it), or its result: ",
     "migration": "its result, edit NAME=VALUE ... (all arguments), n (leave it): ",
-    "input": "the value, or a JSON object of the fields; y (accept the defaults, or confirm), n (decline): ",
+    "input": "the value, or a JSON object of the fields; "
+    "y (accept the defaults, or confirm), n (decline): ",
 }
 _TITLES = {
     "confirm": "May this run?",
@@ -67,14 +64,12 @@ def ask_at_terminal(
         except EOFError:
             console.print()
             return None
-        if question.kind == "confirm" and text.casefold() in _WHY:
+        if question.kind == "confirm" and text.casefold() == "why":
             console.print(_explain(question))
         elif text:
             try:
-                return accept(question, _decision(question, text), now=time()).signed(
-                    user_name(),
-                    "terminal",
-                )
+                decision = accept(question, _decision(question, text), now=time())
+                return decision.signed(user_name(), "terminal")
             except DecisionError as error:
                 console.print(Text(reveal(str(error)), "red"))
 
@@ -89,7 +84,7 @@ def _decision(question: Question, text: str) -> Decision:
         return question.approve()
     if question.kind == "unknown":
         return question.deny() if word in _NO else question.reply(text)
-    if word in _ALWAYS:
+    if word == "always":
         return question.approve(always=Grant())
     if word == "edit" or (word.startswith("edit ") and "=" in text):
         return question.edit(read_edits(question, _words(text.partition(" ")[2])))
@@ -112,29 +107,30 @@ def _words(text: str) -> list[str]:
 
 
 def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
-    """`path=b.txt`, `count=3` as arguments. A value is JSON if it parses and the argument is no text; else it is text."""
-    found: dict[str, Any] = {}
+    """Read `path=b.txt`, `count=3` as arguments.
+
+    A value is JSON if it parses and the argument is not a text; otherwise it is text.
+    """
+    edits: dict[str, Any] = {}
     for word in words:
         name, sign, value = word.partition("=")
         if not sign or not name:
             raise DecisionError(
                 f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'.",
             )
-        is_text = (
-            isinstance(question.call.args.get(name), str)
-            if question.kind != "input"
-            else _is_text(question, name)
-        )
-        found[name] = value if is_text else json_or_text(value)
-    return found
+        edits[name] = value if _is_text(question, name) else json_or_text(value)
+    return edits
 
 
 def _is_text(question: Question, name: str) -> bool:
-    return form_fields(question.form).get(name, {}).get("type") == "string"
+    """Whether an argument, or a field of a form, is a text."""
+    if question.kind == "input":
+        return form_fields(question.form).get(name, {}).get("type") == "string"
+    return isinstance(question.call.args.get(name), str)
 
 
 def json_or_text(value: str) -> Any:
-    """The JSON value of a text, or the text if it is no JSON."""
+    """The JSON value of a text, or the text if it is not JSON."""
     try:
         return json.loads(value)
     except ValueError:
@@ -147,9 +143,8 @@ def _panel(question: Question) -> Panel:
     if question.call.intention:
         parts.append(Text(f"because: {reveal(question.call.intention)}", "dim"))
     for name, (written, prepared) in question.changes.items():
-        if (
-            question.raw is not None and name in question.raw
-        ):  # a default that was filled in is no change of the model's arguments
+        # A default that was filled in does not change the model's arguments.
+        if question.raw is not None and name in question.raw:
             parts.append(Text(reveal(f"- {name}: {one_line(json_text(written))}"), "red"))
             parts.append(Text(reveal(f"+ {name}: {one_line(json_text(prepared))}"), "green"))
     return Panel(Group(*parts), title=Text(title), title_align="left", border_style="yellow")
@@ -157,13 +152,13 @@ def _panel(question: Question) -> Panel:
 
 def _explain(question: Question) -> Text:
     """Why the model made the call, and which definition of the tool it calls."""
-    known = {
+    facts = {
         "the model thought": question.thought,
         "its intention": question.call.intention or "",
         "in the nested program": question.path,
         "the tool's definition": question.fingerprint,
     }
-    lines = [f"{name}: {reveal(one_line(value))}" for name, value in known.items() if value]
+    lines = [f"{name}: {reveal(one_line(value))}" for name, value in facts.items() if value]
     return Text("\n".join(lines) or "The model gave no reason.", "dim")
 
 

@@ -1,4 +1,7 @@
-"""The tools of the demo, and of `ferrule ask` without `--tools`: arithmetic, dates, a search in ferrule's documents. All work offline."""
+"""The tools of the demo, and of `ferrule ask` without `--tools`. All work offline.
+
+Arithmetic, dates, and a search in ferrule's documents.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,11 @@ def calculate(expression: str) -> str:
     """
     written = _THOUSANDS.sub("", expression.translate(_TYPED_SIGNS)).strip()
     if len(written) > _LONGEST_EXPRESSION:
-        raise ToolRetry(
-            f"The expression has {len(written)} characters; at most {_LONGEST_EXPRESSION} are computed. Split it.",
+        msg = (
+            f"The expression has {len(written)} characters; "
+            f"at most {_LONGEST_EXPRESSION} are computed. Split it."
         )
+        raise ToolRetry(msg)
     if not _ARITHMETIC.fullmatch(written):
         raise _not_arithmetic(expression)
     try:
@@ -71,9 +76,8 @@ def _value(node: ast.expr, written: str) -> Fraction:
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             return _power(_value(left, written), _value(right, written))
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _BINARY:
-            return _bounded(
-                Fraction(_BINARY[type(sign)](_value(left, written), _value(right, written))),
-            )
+            compute = _BINARY[type(sign)]
+            return _bounded(Fraction(compute(_value(left, written), _value(right, written))))
         case _:
             raise _not_arithmetic(ast.get_source_segment(written, node) or written)
 
@@ -93,9 +97,11 @@ def _decimal(text: str) -> Fraction:
 
 def _power(number: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator != 1:
-        raise ToolRetry(
-            f"The power {_number_text(exponent)} is not a whole number; the result would not be exact.",
+        msg = (
+            f"The power {_number_text(exponent)} is not a whole number; "
+            "the result would not be exact."
         )
+        raise ToolRetry(msg)
     bits = max(number.numerator.bit_length(), number.denominator.bit_length())
     if bits > 1 and abs(exponent.numerator) * bits > _MOST_BITS:
         raise ToolRetry(f"The power {_number_text(exponent)} gives too large a number.")
@@ -112,15 +118,21 @@ def _number_text(number: Fraction) -> str:
     """The number as 3, 0.25, or 1/3 with an approximation."""
     if number.denominator == 1:
         return str(number.numerator)
-    twos = (number.denominator & -number.denominator).bit_length() - 1
-    fives, rest = 0, number.denominator >> twos
+    # A fraction has finitely many decimal places if its denominator has no factors but 2 and 5.
+    twos = fives = 0
+    rest = number.denominator
+    while rest % 2 == 0:
+        twos += 1
+        rest //= 2
     while rest % 5 == 0:
-        fives, rest = fives + 1, rest // 5
+        fives += 1
+        rest //= 5
     if rest != 1:
         return f"{number} (about {_approximation(number)})"
     places = max(twos, fives)
     digits = str(abs(number.numerator) * 10**places // number.denominator).rjust(places + 1, "0")
-    return f"{'-' if number < 0 else ''}{digits[:-places]}.{digits[-places:]}"
+    sign = "-" if number < 0 else ""
+    return f"{sign}{digits[:-places]}.{digits[-places:]}"
 
 
 def _approximation(number: Fraction) -> str:
@@ -150,10 +162,10 @@ def date_after(start: date, days: int) -> str:
 
     """
     try:
-        found = start + timedelta(days=days)
+        day = start + timedelta(days=days)
     except OverflowError as error:
         raise ToolRetry(f"{days} days after {start} is outside the years 1 to 9999.") from error
-    return f"{found.isoformat()}, a {_WEEKDAYS[found.weekday()]}"
+    return f"{day.isoformat()}, a {_WEEKDAYS[day.weekday()]}"
 
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -196,10 +208,17 @@ class _Passage:
     words: frozenset[str]
 
     def score(self, weights: Mapping[str, float], phrase: str) -> float:
-        """The sum of the weights of the words found; more for the whole phrase, most for the phrase in bold."""
-        found = sum(weight for word, weight in weights.items() if word in self.words)
+        """The sum of the weights of the words in it.
+
+        More for the whole phrase, most for the phrase in bold.
+        """
+        weight = sum(weight for word, weight in weights.items() if word in self.words)
         folded = self.text.casefold()
-        return found * (4 if f"**{phrase}**" in folded else 2 if phrase in folded else 1)
+        if f"**{phrase}**" in folded:
+            return weight * 4
+        if phrase in folded:
+            return weight * 2
+        return weight
 
 
 _BOLD = re.compile(r"(?<!\w)\*\*(.+?)\*\*(?!\w)")
@@ -207,8 +226,9 @@ _BOLD = re.compile(r"(?<!\w)\*\*(.+?)\*\*(?!\w)")
 _WORD = re.compile(r"\w+")
 _FEW_WORDS = frozenset(
     _WORD.findall(
-        "a about an and are as at be by can could do does documentation documents ferrule for from how i if in is it me of on or say "
-        "search tell that the this to what when where which who why with you",
+        "a about an and are as at be by can could do does documentation documents ferrule for "
+        "from how i if in is it me of on or say search tell "
+        "that the this to what when where which who why with you",
     ),
 )
 """Words that say nothing about the subject of a question."""
@@ -239,12 +259,15 @@ def _documents() -> Iterator[tuple[str, str]]:
             yield page.relative_to(checkout).as_posix(), page.read_text(encoding="utf-8")
         return
     for module in sorted(package.rglob("*.py")):
-        said = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
-        yield f"ferrule/{module.relative_to(package).as_posix()}", said or ""
+        docstring = ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+        yield f"ferrule/{module.relative_to(package).as_posix()}", docstring or ""
 
 
 def _paragraphs(document: str) -> Iterator[str]:
-    """Prose, list items and table rows as one line each, without code, headings and lists of links."""
+    """Prose, list items and table rows as one line each.
+
+    Without code, headings and lists of links.
+    """
     prose = re.sub(r"^```.*?^```\s*$", "", document, flags=re.MULTILINE | re.DOTALL)
     for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-|]|\d+\.) )", prose):
         text = " ".join(block.split())

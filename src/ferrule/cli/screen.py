@@ -47,21 +47,25 @@ def say(message: str, code: ExitCode = ExitCode.DONE) -> ExitCode:
     return code
 
 
+# Errors advise in terms of Python. `in_options` turns that advice into options of the command.
 _OPTIONS = {
-    r"Call `ferrule\.configure\([^`]*`, or give the program one: `[^`]*`\.": "Add `--lm provider/model`.",
+    r"Call `ferrule\.configure\([^`]*`, or give the program one: `[^`]*`\.": (
+        "Add `--lm provider/model`."
+    ),
     r", or give `api_key=\.\.\.`| and `wire=`": "",
-    r"; `migrate=True` tries anyway": "; name the program that started the run with --program",
+    r"; `migrate=True` tries anyway": ("; name the program that started the run with --program"),
     r"`base_url=[^`]*`": "`--base-url`",
     r"To serve by itself it takes `transport=\"http\"`": "To serve by itself, add `--http`",
     r"`login_timeout_s` of an MCP server": "`--timeout`",
     r"Pass them: .* Context\(deps=\.\.\.\)\.": "Add `--deps module:factory`.",
     r"(declares `Context\[ferrule_tools_(\w+)\.(\w+)\]`.* type `(?:\w+\.)*\2\.\3`\.)": (
-        r"\1 A file that is imported too has two classes of each name: give the file as `--deps \2.py:factory`."
+        r"\1 A file that is imported too has two classes of each name: "
+        r"give the file as `--deps \2.py:factory`."
     ),
     r"open the store with `max_recoveries=(\d+)` or more": r"add `--max-recoveries \1`",
     r"`(deps|lm)=[^`]*`": r"`--\1`",
 }
-"""Patterns of the advice that errors give for Python, and the advice for a command line in its place."""
+"""Patterns of advice for Python, and the advice for a command line in its place."""
 
 
 def in_options(error: BaseException) -> str:
@@ -73,7 +77,10 @@ def in_options(error: BaseException) -> str:
 
 
 def print_json(document: Any, *, indent: int | None = 2) -> ExitCode:
-    """Print a JSON document on standard output. It is ASCII: safe in every encoding, and free of control characters."""
+    """Print a JSON document on standard output.
+
+    It is ASCII: safe in every encoding, and free of control characters.
+    """
     print(json.dumps(jsonable(document), indent=indent))
     return ExitCode.DONE
 
@@ -95,11 +102,8 @@ class Screen:
             case events.ThoughtDelta(text=text):
                 self._think(text)
             case events.AttemptFailed(reason=reason):
-                self._line(
-                    "",
-                    f"The answer could not be used; asking the model again. {one_line(reason, 200)}",
-                    "yellow",
-                )
+                text = "The answer could not be used; asking the model again."
+                self._line("", f"{text} {one_line(reason, 200)}", "yellow")
             case events.CallStarted(call=call):
                 self._call(call)
             case events.CallProgress():
@@ -120,21 +124,20 @@ class Screen:
         """Draw the outputs of the run and what it cost."""
         self._end_thought()
         for name, value in prediction.items():
-            text = printable(value if isinstance(value, str) else json_text(value))
-            self.console.print(
-                Panel(
-                    Text(text),
-                    title=Text(printable(name)),
-                    title_align="left",
-                    border_style="green",
-                ),
+            text = value if isinstance(value, str) else json_text(value)
+            panel = Panel(
+                Text(printable(text)),
+                title=Text(printable(name)),
+                title_align="left",
+                border_style="green",
             )
+            self.console.print(panel)
         if prediction.reason:
-            self._line(
-                "",
-                f"The run ended early ({prediction.reason}); the outputs are based on its steps so far.",
-                "yellow",
+            note = (
+                f"The run ended early ({prediction.reason}); "
+                "the outputs are based on its steps so far."
             )
+            self._line("", note, "yellow")
         self.console.print(Text(_cost(prediction), "dim"))
 
     def _think(self, piece: str) -> None:
@@ -166,13 +169,11 @@ class Screen:
         self._line("", call_text(call.name, call.args), "cyan")
 
     def _result(self, call: ToolCall, result: ToolResult) -> None:
+        text = content_text(result.content) or "(nothing)"
         # Calls of one turn run together: a result that does not follow its own call names it.
-        prefix = "" if (call.id or "") == self._latest_call else f"{call.name}: "
-        self._line(
-            "→ ",
-            prefix + (content_text(result.content) or "(nothing)"),
-            "red" if result.is_error else "green",
-        )
+        if (call.id or "") != self._latest_call:
+            text = f"{call.name}: {text}"
+        self._line("→ ", text, "red" if result.is_error else "green")
 
     def _step_finished(self, step: Step) -> None:
         """Draw calls that did not run, and the errors of an answer that had no calls."""
@@ -188,48 +189,50 @@ class Screen:
 
 def call_text(name: str, args: Mapping[str, Any]) -> str:
     """A call as Python code on one line: `add(a=1, b=2)`."""
-    return one_line(
-        f"{name}({', '.join(f'{key}={json_text(value)}' for key, value in args.items())})",
-    )
+    arguments = ", ".join(f"{key}={json_text(value)}" for key, value in args.items())
+    return one_line(f"{name}({arguments})")
 
 
 def _progress_text(event: events.CallProgress) -> str:
-    count = (
-        ""
-        if event.done is None
-        else f"{event.done:g}"
-        if event.total is None
-        else f"{event.done:g} of {event.total:g}"
-    )
-    return one_line(" ".join(part for part in (count, event.message) if part) or "working")
+    parts: list[str] = []
+    if event.done is not None and event.total is not None:
+        parts.append(f"{event.done:g} of {event.total:g}")
+    elif event.done is not None:
+        parts.append(f"{event.done:g}")
+    if event.message:
+        parts.append(event.message)
+    return one_line(" ".join(parts) or "working")
 
 
 def usage_text(usage: Usage) -> str:
     """Model calls, tokens and cost on one line, as far as they are known."""
-    tokens = f", {usage.total_tokens:,} tokens" if usage.total_tokens else ""
-    cost = f", {usage.cost:.4f} US dollars" if usage.cost is not None else ""
-    return f"{_count(usage.calls, 'model call')}{tokens}{cost}"
+    text = _count(usage.calls, "model call")
+    if usage.total_tokens:
+        text += f", {usage.total_tokens:,} tokens"
+    if usage.cost is not None:
+        text += f", {usage.cost:.4f} US dollars"
+    return text
+
+
+_USAGE_KEYS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "calls",
+    "reasoning_tokens",
+    "cache_write_tokens",
+    "cost",
+)
 
 
 def usage_document(usage: Usage) -> dict[str, Any]:
     """Tokens and cost as JSON data, always with the same keys."""
-    names = (
-        "input_tokens",
-        "output_tokens",
-        "cached_tokens",
-        "calls",
-        "reasoning_tokens",
-        "cache_write_tokens",
-        "cost",
-    )
-    found = {name: getattr(usage, name) for name in names}
-    return {
-        **found,
-        "by_model": {
-            name: {each: getattr(of_model, each) for each in names}
-            for name, of_model in usage.by_model.items()
-        },
-    }
+    by_model = {model: _counts(model_usage) for model, model_usage in usage.by_model.items()}
+    return {**_counts(usage), "by_model": by_model}
+
+
+def _counts(usage: Usage) -> dict[str, Any]:
+    return {key: getattr(usage, key) for key in _USAGE_KEYS}
 
 
 def _cost(prediction: Prediction) -> str:
@@ -237,4 +240,4 @@ def _cost(prediction: Prediction) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -39,17 +39,25 @@ def is_dsn(place: str) -> bool:
 
 
 def read_dsn(place: str) -> tuple[str, Any]:
-    """The DSN of libpq, and its `liveness=`, which is ours: `?liveness=heartbeat` for a pooler that shares sessions."""
-    found = re.search(r"[?&\s]liveness\s*=\s*(\w*)", place)
-    if found is None:
+    """The DSN of libpq, and the value of our own parameter `liveness`.
+
+    `?liveness=heartbeat` is for a pooler that shares sessions.
+    """
+    parameter = re.search(r"[?&\s]liveness\s*=\s*(\w*)", place)
+    if parameter is None:
         return place, "session"
-    start, end = found.span()
-    is_first = place[start] == "?" and place[end : end + 1] == "&"
-    return place[:start] + (f"?{place[end + 1 :]}" if is_first else place[end:]), found[1]
+    before, after = place[: parameter.start()], place[parameter.end() :]
+    # The parameter that follows takes over the question mark.
+    if parameter[0].startswith("?") and after.startswith("&"):
+        after = "?" + after[1:]
+    return before + after, parameter[1]
 
 
 def postgres_store(place: str, **engine: Any) -> PostgresStore:
-    """The store at a DSN, whose decisions call its workers. `engine` are options of `DBOSEngine`."""
+    """The store at a DSN, whose decisions call its workers.
+
+    `engine` are options of `DBOSEngine`.
+    """
     from ferrule.runs.store.dbos import DBOSEngine
     from ferrule.runs.store.postgres.store import PostgresStore
 
@@ -59,11 +67,16 @@ def postgres_store(place: str, **engine: Any) -> PostgresStore:
 
 
 def sqlite_place(place: str, command: str) -> str:
-    """The place of a SQLite file. Raises `ConfigurationError` for a DSN, which may hold a password and would become a file's name."""
+    """The place of a SQLite file.
+
+    Raises `ConfigurationError` for a DSN: it may hold a password, and would become a file's name.
+    """
     if is_dsn(place):
-        raise ConfigurationError(
-            f"`ferrule {command}` keeps runs in a SQLite file only: --store FILE. Found a DSN of Postgres.",
+        msg = (
+            f"`ferrule {command}` keeps runs in a SQLite file only: --store FILE. "
+            "Found a DSN of Postgres."
         )
+        raise ConfigurationError(msg)
     return place
 
 
@@ -77,9 +90,11 @@ def open_store(place: str) -> Generator[Any]:
     elif Path(place).is_file():
         store = SQLiteStore(place)
     else:
-        raise ConfigurationError(
-            f"There is no file {place!r}. Name the store with --store FILE, or --store postgresql://...",
+        msg = (
+            f"There is no file {place!r}. "
+            "Name the store with --store FILE, or --store postgresql://..."
         )
+        raise ConfigurationError(msg)
     try:
         yield store
     finally:

@@ -1,1 +1,4 @@
-"""The page over a store, `ferrule ui`: runs, one run, and an inbox of questions. Needs the extra `ferrule[ui]`."""
+"""The page over a store, `ferrule ui`: runs, one run, and an inbox of questions.
+
+Needs the extra `ferrule[ui]`.
+"""

@@ -1,4 +1,4 @@
-"""The page over a store as an ASGI application; and its own server, which ends soon after Ctrl-C."""
+"""The page over a store as an ASGI application; and its server, which ends soon after Ctrl-C."""
 
 from __future__ import annotations
 

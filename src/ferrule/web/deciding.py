@@ -45,7 +45,10 @@ class Deciding:
         self._pages = pages
         self._store = pages.store
         self._made: dict[tuple[str, str], Any] = {}
-        """The latest decisions of this process: who sent which form. A session ends with the process, so no older form can come again."""
+        """The latest decisions of this process: who sent which form.
+
+        A session ends with the process, so no older form can come again.
+        """
 
     def decide(self, request: Request) -> Response:
         """`/runs/ID/questions/QUESTION`."""
@@ -81,7 +84,10 @@ class Deciding:
         return _back(request)
 
     def _go_on(self, run_id: str, *, in_chat: bool) -> None:
-        """Resume a run of the chat, or of this process, after its last decision. A decision by another process is left to `resume`."""
+        """Resume a run of the chat, or of this process, after its last decision.
+
+        A decision by another process is left to `resume`.
+        """
         work = self._pages.work
         if work is None or not (in_chat or run_id in work.known):
             return
@@ -112,7 +118,8 @@ class Deciding:
             if work is None or not work.fits(stored_head(self._store, run_id)):
                 raise Refused(
                     409,
-                    "This page serves another program than that of the run. Resume the run with `ferrule resume`.",
+                    "This page serves another program than that of the run. "
+                    "Resume the run with `ferrule resume`.",
                 )
             work.resume(run_id)
         except FerruleError as error:
@@ -120,7 +127,10 @@ class Deciding:
         return _back(request)
 
     def _find(self, run_id: str, question_id: str) -> reading.AskedQuestion | None:
-        """The question, if it waits; decided or not, because the same decision twice is no fault."""
+        """The question, if it waits.
+
+        Decided or not, because a second equal decision is accepted.
+        """
         run = existing_run(partial(self._store.summary, run_id))
         found = next((each for each in run.questions if each.id == question_id), None)
         return reading.AskedQuestion(run=run, question=found) if found is not None else None
@@ -186,7 +196,10 @@ def _back(request: Request) -> Response:
 
 
 class Chat:
-    """The pages of a conversation: each turn is an ordinary run of the program, and the next one gets the turns before it."""
+    """The pages of a conversation.
+
+    Each turn is an ordinary run of the program, and the next one gets the turns before it.
+    """
 
     def __init__(self, pages: Pages, work: Work) -> None:
         self._pages = pages
@@ -234,12 +247,14 @@ class Chat:
             run, run_id = self._store.summary(before), _next_id(before)
             if run.status in {"queued", "running", "waiting"}:
                 raise DecisionError(
-                    "The previous turn has not ended: wait for its answer, decide its question, or stop it.",
+                    "The previous turn has not ended: "
+                    "wait for its answer, decide its question, or stop it.",
                 )
             inputs[work.history] = work.turns(run)
             if _is_there(self._store, run_id):
                 raise DecisionError(
-                    "This conversation continued elsewhere. Open its latest turn in the list of runs.",
+                    "This conversation continued elsewhere. "
+                    "Open its latest turn in the list of runs.",
                 )
         work.start(inputs, run_id)
         return run_id
@@ -257,8 +272,12 @@ class Chat:
         rest = [each for each in form.all if each is not main]
         values: dict[str, Any] = {
             "form": form, "main": main, "rest": rest, "problem": problem,
-            "program": work.program.name, "keeps": bool(work.history), "part": part, "message": work.message,
-            "history": work.history, "needs_rest": any(each.problem or each.required for each in rest),
+            "program": work.program.name,
+            "keeps": bool(work.history),
+            "part": part,
+            "message": work.message,
+            "history": work.history,
+            "needs_rest": any(each.problem or each.required for each in rest),
             "status": 422 if problem else 200,
         }  # fmt: skip
         if not part:
@@ -301,7 +320,10 @@ def _new_id() -> str:
 
 
 def _next_id(run_id: str) -> str:
-    """The id of the run that follows: `chat-00c0ffee.2` after `chat-00c0ffee`. Any other run begins a conversation."""
+    """The id of the run that follows: `chat-00c0ffee.2` after `chat-00c0ffee`.
+
+    Any other run begins a conversation.
+    """
     found = _TURN.fullmatch(run_id)
     return f"{found[1]}.{int(found[2] or 1) + 1}" if found else _new_id()
 
@@ -330,7 +352,10 @@ def _decision(
     form: HTMLForm | None,
     sent: Mapping[str, str],
 ) -> Decision | None:
-    """The decision that was sent; None if the form does not fit. Raises `DecisionError` for one that makes no sense."""
+    """The decision that was sent; None if the form does not fit.
+
+    Raises `DecisionError` for one that makes no sense.
+    """
     question, words = asked.question, sent.get("words", "").replace("\r\n", "\n")
     match sent.get("do"):
         case "deny":

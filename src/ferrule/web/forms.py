@@ -80,7 +80,10 @@ class Field(Struct, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What it is called in the sent form. A page shows an invisible character as its escape, so that a backslash is doubled."""
+        """What it is called in the sent form.
+
+        A page shows an invisible character as its escape, so that a backslash is doubled.
+        """
         return reveal(
             "v:"
             + "/".join(
@@ -143,7 +146,10 @@ class HTMLForm:
         return self.fields if self.rest is None else [self.rest]
 
     def read(self, sent: Mapping[str, str]) -> Any:
-        """The values of a sent form; None if one does not fit: then the fields hold what was typed, and the problems."""
+        """The values of a sent form; None if one does not fit.
+
+        Then the fields hold what was typed, and the problems.
+        """
         found = {
             each.path[0]: value for each in self.all if (value := _read(each, sent)) is not _MISSING
         }
@@ -177,7 +183,10 @@ class HTMLForm:
         }
 
     def changed(self, args: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-        """Changed values in a few words: name, new, old. Both are empty for a secret; a list or an object has no short form."""
+        """Changed values in a few words: name, new, old.
+
+        Both are empty for a secret; a list or an object has no short form.
+        """
         return [
             (name, "", "")
             if name in self._secrets
@@ -186,7 +195,10 @@ class HTMLForm:
         ]
 
     def shown(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        """All values for a reader, with these in place of the ones shown before. A secret becomes stars."""
+        """All values for a reader, with these in place of the ones shown before.
+
+        A secret becomes stars.
+        """
         found = {
             **self._values,
             **{
@@ -337,7 +349,10 @@ def _choices(node: Schema) -> list[Any]:
 
 
 def _text_kind(node: Schema, text: str) -> FieldKind:
-    """The kind of a field for a text. A browser refuses, or empties, a field of a format that its text does not have."""
+    """The kind of a field for a text.
+
+    A browser refuses, or empties, a field of a format that its text does not have.
+    """
     kind = _FORMATS.get(str(node.get("format")))
     if kind is not None and (not text or kind not in _TESTS or _TESTS[kind](text)):
         return kind
@@ -355,7 +370,10 @@ _TESTS: dict[FieldKind, Any] = {"date": _is_date, "email": _EMAIL.fullmatch, "ur
 
 
 def _node(schema: Any, root: Schema, depth: int = 0) -> tuple[dict[str, Any], bool]:
-    """A schema without its reference, and without null as an alternative; and whether null was one."""
+    """A schema without its reference, and without null as an alternative.
+
+    Also returns whether null was one.
+    """
     node: Any = resolve_reference(schema, root)
     if not isinstance(node, dict) or depth > _DEEPEST:  # one that leads to itself
         return {}, False
@@ -480,9 +498,9 @@ def _few_words(value: Any) -> str:
             value if isinstance(value, str) else json.dumps(whole_number(value), ensure_ascii=False)
         ).split(),
     )
-    return (
-        text if 0 < len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}…" if text else "empty text"
-    )
+    if not text:
+        return "empty text"
+    return text if len(text) <= _MOST_WORDS else f"{text[:_MOST_WORDS]}…"
 
 
 def whole_number(value: Any) -> Any:
@@ -495,7 +513,10 @@ def whole_number(value: Any) -> Any:
 
 
 def means(text: Any, value: Any) -> bool:
-    """Whether what a model wrote means this value: they differ in form at most, as `"29.90"` and `29.9` do."""
+    """Whether what a model wrote means this value.
+
+    They differ in form at most, as `"29.90"` and `29.9` do.
+    """
     if not isinstance(text, str) or isinstance(value, str):
         return _same(text, value)
     try:

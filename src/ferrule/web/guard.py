@@ -1,4 +1,4 @@
-"""Checks every request before a page sees it, adds headers to every answer, and knows who may use the page.
+"""Checks every request before a page sees it, and knows who may use the page.
 
 Browsers attack servers on this machine: by a host name of their own (DNS rebinding), by forms of
 other pages, by frames. So `Host` and `Origin` are checked before anything is read, and every POST

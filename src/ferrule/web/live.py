@@ -32,7 +32,9 @@ PageEvent = tuple[str, str]
 
 
 class Watch:
-    """Tells all streams of a process when the store changed. One thread polls, while there are streams.
+    """Tells all streams of a process when the store changed.
+
+    One thread polls, while there are streams.
 
     A thread of its own: the event loop must not wait for a store, and a call in its pool wakes
     three threads for each poll.

@@ -1,4 +1,6 @@
-"""HTML made by functions: a page has a hundred rows, or turns, and a template's macro for each costs many times as much.
+"""HTML made by functions.
+
+A page has a hundred rows, or turns, and a template's macro for each costs many times as much.
 
 All text is escaped, and invisible characters are shown by their numbers.
 """
@@ -43,7 +45,10 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def _safe(text: str) -> str:
-    """Text as HTML. Most texts are short: `markupsafe.escape`, which makes a `Markup`, takes four times as long."""
+    """Text as HTML.
+
+    Most texts are short: `markupsafe.escape`, which makes a `Markup`, takes four times as long.
+    """
     text = reveal(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&#34;").replace("'", "&#39;")
 
@@ -86,7 +91,8 @@ def _row(run: Summary, now: float) -> str:
     waiting = undecided(run)
     chip = line = ""
     if waiting:
-        chip = f'<a class="chip ask" href="/runs/{href}#asked">{len(waiting)} question{"s" if len(waiting) > 1 else ""}</a>'
+        noun = "questions" if len(waiting) > 1 else "question"
+        chip = f'<a class="chip ask" href="/runs/{href}#asked">{len(waiting)} {noun}</a>'
     if run.error:
         line = f'<p class="error-line">{_safe(run.error[:_MOST_IN_A_ROW])}</p>'
     elif waiting:
@@ -98,10 +104,14 @@ def _row(run: Summary, now: float) -> str:
         about = f"{first.call.name}: {args}" if first.kind == "confirm" else first.text
         line = f'<p class="ask-line">{_safe(about[:_MOST_IN_A_ROW])}</p>'
     elif can_go_on(run):
-        line = '<p class="ask-line">continues when a worker or <code>ferrule resume</code> takes it</p>'
+        line = (
+            '<p class="ask-line">continues when a worker or <code>ferrule resume</code> takes it'
+            "</p>"
+        )
     usage, cost, tokens = run.usage, run.cost, run.usage.total_tokens
+    version = version_of(run.updated_at, run.status, run.leased, run.decided)
     return (
-        f'<tr data-item data-key="{name}" data-v="{version_of(run.updated_at, run.status, run.leased, run.decided)}">'
+        f'<tr data-item data-key="{name}" data-v="{version}">'
         f'<td class="c-status">{state_html(run)}</td>'
         f'<td class="c-run"><a href="/runs/{href}">{name}</a>\n{chip}{line}</td>'
         f'<td class="c-program">{_safe(run.program)}</td>'
@@ -114,7 +124,6 @@ def _row(run: Summary, now: float) -> str:
 
 
 # -- one turn
-# --------------------------------------------------------------------------------------------------------------------------
 
 
 def beat_html(beat: Beat, base: str, most: int = MOST_SHOWN) -> Markup:
@@ -123,7 +132,10 @@ def beat_html(beat: Beat, base: str, most: int = MOST_SHOWN) -> Markup:
 
 
 def beats_html(beats: Iterable[Beat], base: str, shown: dict[int, str]) -> Markup:
-    """Beats of one run; `shown` keeps what was made of each, by its first entry, until it changes."""
+    """Beats of one run.
+
+    `shown` keeps the HTML of each, by its first entry, until the beat changes.
+    """
     href = _safe(base)
     parts = [
         shown.get(each.first) or shown.setdefault(each.first, _beat(each, href, MOST_SHOWN))
@@ -167,20 +179,23 @@ def _beat(beat: Beat, base: str, most: int) -> str:
     if beat.text:
         said.append(_long(beat.text, f"{href}/text", "div", most))
     if beat.error:
+        error = _long(beat.error, f"{href}/error", "div", most)
         said.append(
-            f'<div class="result bad"><b>The model gave no answer</b> {_long(beat.error, f"{href}/error", "div", most)}</div>',
+            f'<div class="result bad"><b>The model gave no answer</b> {error}</div>',
         )
     if beat.limit:
         said.append(f'<div class="result bad">{_safe(beat.limit)}</div>')
     if beat.changed is not None:
         pairs = [
-            f"<p>{_safe(what)}: <del>{_safe(then[:_MOST_CHANGED])}</del> <ins>{_safe(now[:_MOST_CHANGED])}</ins></p>"
+            f"<p>{_safe(what)}: <del>{_safe(then[:_MOST_CHANGED])}</del> "
+            f"<ins>{_safe(now[:_MOST_CHANGED])}</ins></p>"
             for what, (then, now) in beat.changed.items()
         ]
         said.append(f'<div class="result"><b>The program changed here</b>{"".join(pairs)}</div>')
     said += [_call(each, beat, number, base, most) for number, each in enumerate(beat.calls)]
+    bad = " bad" if beat.error or beat.limit else ""
     return (
-        f'<article class="beat{" bad" if beat.error or beat.limit else ""}" data-item data-key="b{beat.first}" tabindex="-1"'
+        f'<article class="beat{bad}" data-item data-key="b{beat.first}" tabindex="-1"'
         f' aria-label="Step {beat.number + 1}{owner}">\n<p class="meta">{_meta(beat)}</p>\n'
         f'<div class="said">\n{"".join(said)}</div></article>\n'
     )
@@ -209,7 +224,10 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
     if call.name == "finish" and call.result is None and not call.begun:
         args = _arguments(call.written, {}, f"{href}.written", most)
         owner = f" of call {_safe(beat.owner)}" if beat.owner else ""
-        return f'<section class="call answer" aria-label="Answer{owner}"><h3>Answer</h3>{args}</section>\n'
+        return (
+            f'<section class="call answer" aria-label="Answer{owner}"><h3>Answer</h3>'
+            f"{args}</section>\n"
+        )
     state, name = _call_state(call), _safe(call.name)
     kind = state.replace(" ", "-")
     took = (
@@ -241,7 +259,8 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         parts.append(_result(call.result, beat, number, base, most))
     return (
         f'<section class="call k-{kind}" aria-label="Call {_safe(call.key)} of {name}">'
-        f'<h3><code>{name}</code> <span class="chip c-{kind}">{state}</span>{took}</h3>{"".join(parts)}</section>\n'
+        f'<h3><code>{name}</code> <span class="chip c-{kind}">{state}</span>{took}</h3>'
+        f"{''.join(parts)}</section>\n"
     )
 
 
@@ -281,7 +300,8 @@ def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -
 def _figure(address: str, part: Image, number: int, tool: str) -> str:
     size = len(part.data or "") * 3 // 4
     return (
-        f'<figure><img src="{address}" alt="Picture {number} in the result of {_safe(tool)}" loading="lazy">'
+        f'<figure><img src="{address}" alt="Picture {number} in the result of {_safe(tool)}" '
+        'loading="lazy">'
         f"<figcaption>{picture_type(part)}, {with_gaps(size)} bytes</figcaption></figure>"
     )
 
@@ -309,7 +329,10 @@ def _long(text: str, href: str, tag: str, most: int) -> str:
     )  # a browser leaves out a line feed there, which may be one of the text
     rest = ""
     if len(text) > most:
-        rest = f'<p class="cut">{with_gaps(len(text))} characters. <a href="{href}" download>The whole text</a></p>'
+        rest = (
+            f'<p class="cut">{with_gaps(len(text))} characters. '
+            f'<a href="{href}" download>The whole text</a></p>'
+        )
     return f'<{tag} class="text"{start}{_safe(text[:most])}</{tag}>{rest}'
 
 
@@ -330,7 +353,8 @@ def _arguments(
             before = (
                 ""
                 if written is None
-                else f'<del><span class="unseen">The model wrote </span>{_safe(pretty(written)[:most])}</del> '
+                else '<del><span class="unseen">The model wrote </span>'
+                f"{_safe(pretty(written)[:most])}</del> "
             )
             shown = f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
         cut = f' <a class="cut" href="{href}" download>the whole</a>' if len(text) > most else ""
@@ -355,7 +379,6 @@ def _decided(decision: Decision, after: bool = False) -> str:
 
 
 # -- values as text
-# --------------------------------------------------------------------------------------------------------------------
 
 
 def pretty(value: Any) -> str:

@@ -74,7 +74,10 @@ class AnswerDraft(Struct):
         self.version += 1
 
     def shown(self, most: int) -> dict[str, Any] | None:
-        """For a template: at most so many last characters of each text. None if there is nothing."""
+        """The draft for a template, with the last `most` characters of each text.
+
+        None if there is nothing.
+        """
         # Copies, because the thread of the run goes on writing.
         thought = "".join(list(self.thought))[-most:]
         texts = {name: "".join(list(pieces))[-most:] for name, pieces in list(self.texts.items())}
@@ -230,7 +233,10 @@ class Work:
             del self._outputs[next(iter(self._outputs))]
 
     def turns(self, run: Summary | None) -> History:
-        """The conversation up to this run, as an input of the next one. A failed turn is left out."""
+        """The conversation up to this run, as an input of the next one.
+
+        A failed turn is left out.
+        """
         if run is None:
             return History()
         if run.status == "done":
@@ -252,8 +258,8 @@ class Work:
         return inputs
 
     def _history_input(self) -> str:
-        for name, field in self._fields.items():
-            if without_none(field.annotation) is History:
+        for name, input_field in self._fields.items():
+            if without_none(input_field.annotation) is History:
                 return name
         return ""
 
@@ -266,22 +272,29 @@ class Work:
         return ""
 
     def _input_schema(self) -> dict[str, Any] | None:
-        fields = {name: field for name, field in self._fields.items() if name != self.history}
+        fields = {
+            name: input_field for name, input_field in self._fields.items() if name != self.history
+        }
         try:
             schemas, definitions = TypeAdapter.json_schemas(
-                [(name, "validation", adapter_of(field)) for name, field in fields.items()],
+                [
+                    (name, "validation", adapter_of(input_field))
+                    for name, input_field in fields.items()
+                ],
             )
         except PydanticUserError:  # such as a tool
             return None
         properties: dict[str, Any] = {}
-        for name, field in fields.items():
+        for name, input_field in fields.items():
             schema = dict(schemas[name, "validation"])
-            if field.description:
-                schema["description"] = field.description
-            if not field.is_required:
-                schema["default"] = to_jsonable_python(field.get_default(), serialize_unknown=True)
+            if input_field.description:
+                schema["description"] = input_field.description
+            if not input_field.is_required:
+                schema["default"] = to_jsonable_python(
+                    input_field.get_default(), serialize_unknown=True
+                )
             properties[name] = schema
-        required = [name for name, field in fields.items() if field.is_required]
+        required = [name for name, input_field in fields.items() if input_field.is_required]
         return {
             "type": "object",
             "properties": properties,

@@ -67,7 +67,7 @@ def test_over_http_it_says_where(served: list, capsys: pytest.CaptureFixture[str
             ("one", "two"),
             "ferrule",
             "http",
-            {"host": "127.0.0.1", "port": 8123, "allowed_hosts": ["a.example"]},
+            {"host": "127.0.0.1", "port": 8123, "allowed_hosts": ["a.example"], "verify_token": None},
         ),
     ]
     assert tuple(capsys.readouterr()) == ("", "")  # not before it listens
@@ -243,7 +243,7 @@ def test_other_machines_are_answered_without_a_token_only_if_that_is_said(
         word in said for word in ("0.0.0.0", "FERRULE_SERVE_TOKEN", "--token-file", "--no-token")
     )
     assert main([*words, "--no-token"]) == 0
-    assert "verify_token" not in served[0][-1]
+    assert served[0][-1]["verify_token"] is None
 
 
 @pytest.mark.parametrize(

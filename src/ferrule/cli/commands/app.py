@@ -91,13 +91,11 @@ def run_command(arguments: Sequence[str]) -> int:
                 say("\nInterrupted.")
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
         except FerruleError as error:
-            return say(
-                in_options(error),
-                ExitCode.USAGE if isinstance(error, USAGE_ERRORS) else ExitCode.FAILED,
-            )
-        except (
-            OSError
-        ) as error:  # a file that this user may not read, or a disk without room for the output
+            is_usage_error = isinstance(error, USAGE_ERRORS)
+            code = ExitCode.USAGE if is_usage_error else ExitCode.FAILED
+            return say(in_options(error), code)
+        except OSError as error:
+            # A file that this user may not read, or a disk without room for the output.
             return say(f"The command stopped: {error}", ExitCode.FAILED)
     return ExitCode.DONE
 

@@ -1,4 +1,4 @@
-"""The command `ferrule ask`, and `follow_stream`: run a program, show its events, and ask the person when it waits."""
+"""The command `ferrule ask`: run a program, show its events, and ask the person when it waits."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.runs.stream import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from ferrule.approval.question import Decision, Question
     from ferrule.events import Event
+    from ferrule.tools.tool import Tool
     from ferrule.values.outcome import Prediction
 
 _RESERVED = ("trajectory", "usage", "reason")
@@ -47,7 +48,8 @@ def ask_question(
         list[str] | None,
         typer.Option(
             "--tools",
-            help="A .py file, a folder, or module[:name] with tools. May be repeated. Default: four sample tools.",
+            help="A .py file, a folder, or module[:name] with tools. May be repeated. "
+            "Default: four sample tools.",
         ),
     ] = None,
     signature: Annotated[str, typer.Option(help="The inputs and outputs.")] = "question -> answer",
@@ -66,7 +68,8 @@ def ask_question(
     adapter: Annotated[
         str | None,
         typer.Option(
-            help="chat, json, xml (calls in the text), or native. Default: what the model supports.",
+            help="chat, json, xml (calls in the text), or native. "
+            "Default: what the model supports.",
         ),
     ] = None,
     max_iters: Annotated[int, typer.Option(min=1, help="The maximum number of steps.")] = 20,
@@ -97,18 +100,17 @@ def ask_question(
     chosen_adapter, native = parse.choose_adapter(adapter)
     with parse.open_servers(mcp or (), trusted=yes, alone=not tools) as servers:
         if servers and yes:
-            say(
-                f"--yes: the tools of {', '.join(each.name for each in servers)} run without confirmation.",
-            )
-        own = parse.load_tools(tools or ()) if tools or not servers else []
-        native = True if lm is None else native  # `OfflineLM` calls declared tools only
-        agent = ReAct(signature, [*servers, *own], max_iters, native=native)
+            names = ", ".join(server.name for server in servers)
+            say(f"--yes: the tools of {names} run without confirmation.")
+        own_tools: list[Tool] = []
+        if tools or not servers:
+            own_tools = parse.load_tools(tools or ())
+        if lm is None:
+            native = True  # `OfflineLM` calls declared tools only
+        agent = ReAct(signature, [*servers, *own_tools], max_iters, native=native)
         values = parse.parse_inputs(agent.signature, question, inputs or ())
-        if as_json and (
-            taken := [name for name in agent.signature.plan.outputs if name in _RESERVED]
-        ):
-            msg = f"With --json, an output cannot be named `{taken[0]}`: the document uses this key. Choose another name."
-            raise ConfigurationError(msg)
+        if as_json:
+            _refuse_reserved(agent.signature.plan.outputs)
         with (
             parse.open_model(lm, base_url) as model,
             settings.context(lm=model, adapter=chosen_adapter),
@@ -119,6 +121,16 @@ def ask_question(
                 return _run(stream, store, as_json=as_json)
 
 
+def _refuse_reserved(outputs: Iterable[str]) -> None:
+    for name in outputs:
+        if name in _RESERVED:
+            msg = (
+                f"With --json, an output cannot be named `{name}`: the document uses this key. "
+                "Choose another name."
+            )
+            raise ConfigurationError(msg)
+
+
 @contextmanager
 def open_kept(
     agent: ReAct,
@@ -127,7 +139,10 @@ def open_kept(
     run_id: str | None,
     deps: Any,
 ) -> Generator[EventStream]:
-    """The stream of a new run, kept in the file `store` if there is one, or of the run with this id there."""
+    """The stream of a new run, or of the run with this id in the file `store`.
+
+    A new run is kept in `store`, if there is one.
+    """
     if store is None:
         if run_id is not None:
             raise ConfigurationError(
@@ -151,9 +166,10 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
     """Show the run of a stream; returns the exit code."""
     console = console_on(sys.stderr if as_json else sys.stdout)
     screen = Screen(console)
-    at_terminal = sys.stdin is not None and sys.stdin.isatty() and console.file.isatty()
-    ask = partial(ask_at_terminal, console=console) if at_terminal else None
-    run = follow_stream(stream, on_event=(lambda _: None) if as_json else screen.draw, ask=ask)
+    ask = None
+    if sys.stdin is not None and sys.stdin.isatty() and console.file.isatty():
+        ask = partial(ask_at_terminal, console=console)
+    run = follow_stream(stream, on_event=_ignore if as_json else screen.draw, ask=ask)
     if store is not None:
         store = quote(store)  # the person copies the commands
         say(f"Run {run.id} is kept in {store}: ferrule show {run.id} --store {store}")
@@ -164,23 +180,32 @@ def _run(stream: EventStream, store: str | None, *, as_json: bool) -> int:
             screen.draw_outputs(run.prediction)
             return ExitCode.DONE
         case "waiting":
-            for pending in run.pending:
-                say(f"Waiting for a person: {one_line(reveal(pending.text), 2_000)}")
-            how = "Run the command again at a terminal."
+            for question in run.pending:
+                say(f"Waiting for a person: {one_line(reveal(question.text), 2_000)}")
+            reason = "The input ended without a decision"
+            if ask is None:
+                reason = "This is not a terminal"
+            remedy = "Run the command again at a terminal."
             if store is not None:
-                how = f"Decide with `ferrule approve {run.id} --store {store}` and repeat the command with --resume {run.id}."
-            why = "This is not a terminal" if ask is None else "The input ended without a decision"
-            return say(f"{why}, so the call was not run. {how}", ExitCode.WAITING)
+                remedy = (
+                    f"Decide with `ferrule approve {run.id} --store {store}` "
+                    f"and repeat the command with --resume {run.id}."
+                )
+            return say(f"{reason}, so the call was not run. {remedy}", ExitCode.WAITING)
         case _:
-            kind = (
-                ""
-                if run.error is None or isinstance(run.error, FerruleError)
-                else f"{type(run.error).__name__}: "
-            )
-            return say(
-                f"The run failed. {kind}{in_options(run.error) if run.error is not None else ''}",
-                ExitCode.FAILED,
-            )
+            return say(f"The run failed. {_error_text(run.error)}", ExitCode.FAILED)
+
+
+def _error_text(error: BaseException | None) -> str:
+    if error is None:
+        return ""
+    if isinstance(error, FerruleError):
+        return in_options(error)
+    return f"{type(error).__name__}: {in_options(error)}"
+
+
+def _ignore(event: Event) -> None:
+    """Show nothing: with `--json`, only the document is printed."""
 
 
 def follow_stream(
@@ -189,7 +214,10 @@ def follow_stream(
     on_event: Callable[[Event], None],
     ask: Callable[[Question], Decision | None] | None = None,
 ) -> Run:
-    """Run until the run is `done` or `failed`, or `waiting` without a decision. Raises only interrupts; `run.error` holds other errors."""
+    """Run until the run is `done` or `failed`, or `waiting` without a decision.
+
+    Raises only interrupts; `run.error` holds other errors.
+    """
     run = stream.run
     while True:
         _consume(stream, on_event)

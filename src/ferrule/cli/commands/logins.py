@@ -63,22 +63,22 @@ def log_in(
         typer.Option(help="How many seconds to wait for the log-in."),
     ] = 300.0,
 ) -> int:
-    """Log in to an MCP server. Programs and other commands use the log-in until it expires, or until `ferrule mcp logout`."""
+    """Log in to an MCP server.
+
+    Programs and other commands use the log-in until it expires, or until `ferrule mcp logout`.
+    """
     options: dict[str, Any] = {**ask_to_log_in(), "login_timeout_s": timeout}
-    if device or no_browser:
-        options |= (
-            {"open_browser": False, "enter_code": show_code}
-            if device
-            else {"open_browser": show_address}
-        )
+    if device:
+        options |= {"open_browser": False, "enter_code": show_code}
+    elif no_browser:
+        options["open_browser"] = show_address
     server = find_server(place, client_id, port, options)
     with closing(server):
         server.connect()
-    say(
-        f"You are logged in to {server.name}."
-        if _store_of(server).path.exists()
-        else f"{server.name} does not require a log-in.",
-    )
+    if _store_of(server).path.exists():
+        say(f"You are logged in to {server.name}.")
+    else:
+        say(f"{server.name} does not require a log-in.")
     return ExitCode.DONE
 
 
@@ -86,32 +86,36 @@ def log_in(
 def log_out(place: PLACE) -> int:
     """Forget the log-in to an MCP server."""
     server = find_server(place, "", 0, {})
-    was_there = run_async(_store_of(server).delete())
-    say(
-        f"You are logged out of {server.name}."
-        if was_there
-        else f"There was no log-in to {server.name}.",
-    )
+    was_logged_in = run_async(_store_of(server).delete())
+    if was_logged_in:
+        say(f"You are logged out of {server.name}.")
+    else:
+        say(f"There was no log-in to {server.name}.")
     return ExitCode.DONE
 
 
 def find_server(place: str, client_id: str, port: int, options: dict[str, Any]) -> MCPServer:
-    """The server of an address or of `FILE:NAME`. Raises `ConfigurationError` if it is none that a person can log in to."""
+    """The server of an address or of `FILE:NAME`.
+
+    Raises `ConfigurationError` if a person cannot log in to it.
+    """
     from ferrule.mcp_bridge.client.mcp_server import MCPServer, mcp
     from ferrule.mcp_bridge.login.oauth import OAuth
 
     if place.startswith(("http://", "https://")):
         return mcp(place, auth=OAuth(client_id=client_id, callback_port=port), **options)
     if client_id or port:
-        raise ConfigurationError(
-            "`--client-id` and `--port` are for an address. A server of a file has them in its `oauth`.",
+        msg = (
+            "`--client-id` and `--port` are for an address. "
+            "A server of a file has them in its `oauth`."
         )
+        raise ConfigurationError(msg)
     path, colon, name = place.rpartition(":")
     if not colon:
         raise ConfigurationError(f"`ferrule mcp` takes an address or FILE:NAME, found {place!r}.")
     servers = MCPServer.load(path, on_error="raise", auth="oauth", **options)
     if name not in servers or servers[name].spec.oauth is None:
-        names = [each for each, server in servers.items() if server.spec.oauth is not None]
+        names = [key for key, server in servers.items() if server.spec.oauth is not None]
         raise ConfigurationError(
             f"{path!r} has no server {name!r} to log in to; it has {shown(names)}.",
         )

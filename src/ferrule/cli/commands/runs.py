@@ -1,4 +1,6 @@
-"""The commands on stored runs: `ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel` and `resume`.
+"""The commands on stored runs.
+
+`ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel` and `resume`.
 
 Only `resume` loads a program; the others read and write the store. None waits for input.
 """
@@ -43,7 +45,10 @@ _QuestionId = Annotated[
 ]
 
 
-_LEGEND = "(4.0 is the first call of act 4, or its first decision; p: verdicts on the next calls; ?: asked in a call, or after a crash)"
+_LEGEND = (
+    "(4.0 is the first call of act 4, or its first decision; "
+    "~policy: verdicts on the next calls; ?: asked in a call, or after a crash)"
+)
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
 _MOST_LISTED = 20
@@ -75,12 +80,11 @@ def list_runs(
             runs = _stuck_runs(runs, opened, has_workers=is_dsn(store))
     if as_json:
         return print_json(list(map(_line_document, runs)), indent=None)
-    for each in runs:
-        _print(
-            f"{_shown_id(each.id)}  {each.status:<9}  {_time(each.updated_at)}  {each.program}{_note(each)}",
-        )
-        for question in each.questions:
-            _print(f"    {_question_line(each, question)}")
+    for run in runs:
+        time = _time(run.updated_at)
+        _print(f"{_shown_id(run.id)}  {run.status:<9}  {time}  {run.program}{_note(run)}")
+        for question in run.questions:
+            _print(f"    {_question_line(run, question)}")
     return ExitCode.DONE
 
 
@@ -97,19 +101,22 @@ def show_run(
     if as_json and as_html:
         raise ConfigurationError("`--json` and `--html` exclude each other.")
     with open_store(store) as opened:
-        found = _find_run(opened, run)
+        summary = _find_run(opened, run)
         if as_html:
+            # Imported here, because it needs the extra `ferrule[ui]`.
             from ferrule.web.ui import run_as_html
 
-            _print(run_as_html(opened, found.id))
+            _print(run_as_html(opened, summary.id))
             return ExitCode.DONE
-        stored = opened.load(found.id)
-    with reading(f"The run {found.id!r} in the store"):
-        shown = _run_document(found, stored) if as_json else "\n".join(_run_lines(found, stored))
-    if isinstance(shown, str):
-        _print(shown)
-        return ExitCode.DONE
-    return print_json(shown, indent=None)
+        stored = opened.load(summary.id)
+    with reading(f"The run {summary.id!r} in the store"):
+        # Read as a whole before the first line is printed: the run may be damaged.
+        document = _run_document(summary, stored)
+        text = "\n".join(_run_lines(summary, stored))
+    if as_json:
+        return print_json(document, indent=None)
+    _print(text)
+    return ExitCode.DONE
 
 
 def approve_call(
@@ -156,7 +163,10 @@ def reply_to_question(
     ] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
-    """Answer a question of the model or program. A reply can also be the result of a call that may have run."""
+    """Answer a question of the model or program.
+
+    A reply can also be the result of a call that may have run.
+    """
     answer = text_or_stdin(text)
     return _decide(store, run, question, lambda asked: asked.reply(answer))
 
@@ -164,9 +174,9 @@ def reply_to_question(
 def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
     """Cancel a run. A waiting run is cancelled immediately, a running one before its next step."""
     with open_store(store) as opened:
-        found = _find_run(opened, run)
-        opened.cancel(found.id)
-    _print(f"{_shown_id(found.id)}: cancelled")
+        summary = _find_run(opened, run)
+        opened.cancel(summary.id)
+    _print(f"{_shown_id(summary.id)}: cancelled")
     return ExitCode.DONE
 
 
@@ -188,26 +198,32 @@ def resume_run(
         int | None,
         typer.Option(
             min=0,
-            help="How often the run may have killed its process before it is marked as failed. Default: 5.",
+            help="How often the run may have killed its process before it is marked as failed. "
+            "Default: 5.",
         ),
     ] = None,
 ) -> int:
-    """Resume a run until it ends or waits. Exit code: 0 if it is done, 1 if it failed, 3 if a person must decide."""
+    """Resume a run until it ends or waits.
+
+    Exit code: 0 if it is done, 1 if it failed, 3 if a person must decide.
+    """
     from ferrule.runs.run import Run
 
     with open_store(store) as opened:
-        opened.max_recoveries = opened.max_recoveries if max_recoveries is None else max_recoveries
-        found, loads = _find_run(opened, run).id, find_program(program)
+        if max_recoveries is not None:
+            opened.max_recoveries = max_recoveries
+        run_id = _find_run(opened, run).id
         loaded = Run.load(
             opened,
-            found,
-            loads,
+            run_id,
+            find_program(program),
             deps=make_deps(deps),
         )
         with settings.context(**model_setting(lm)):
             loaded.resume()
-        is_kept = loaded.status != "failed" or opened.summary(found).status == "failed"
-    if is_kept:  # a run that could not begin, such as one without a model, stays what it was
+        # A run that could not begin, such as one without a model, keeps its status in the store.
+        has_changed = loaded.status != "failed" or opened.summary(run_id).status == "failed"
+    if has_changed:
         _print(f"{_shown_id(loaded.id)}: {loaded.status}")
     for question in loaded.pending:
         _print(f"    {question.id}  {_question_text(question)}")
@@ -220,39 +236,46 @@ def resume_run(
 
 
 def _stuck_runs(runs: list[Summary], store: Any, *, has_workers: bool) -> list[Summary]:
-    """The runs that have work and no process, with the reason in `error`; without those that only just have it, or wait for their turn."""
+    """The runs that have work and no process, with the reason in `error`.
+
+    Without those that only just have it, or that wait for their turn.
+    """
     from ferrule.runs.store.postgres.tickets import in_turn
 
-    now, comes = store.now(), in_turn(store) if has_workers else set[str]()
-    return [
-        found for each in runs if (found := _stuck(each, now - each.updated_at, comes)) is not None
-    ]
+    now = store.now()
+    waiting_for_turn = in_turn(store) if has_workers else set[str]()
+    stuck_runs: list[Summary] = []
+    for run in runs:
+        if run.leased or not _has_work(run):
+            continue
+        waited_s = now - run.updated_at
+        if run.error is not None:
+            stuck_runs.append(run)
+        elif waited_s >= _LONG_S and run.id not in waiting_for_turn:
+            stuck_runs.append(replace(run, error=_stuck_reason(run, waited_s)))
+    return stuck_runs
 
 
-def _stuck(run: Summary, since_s: float, in_turn: set[str]) -> Summary | None:
-    if run.leased or not (
-        run.status in {"queued", "running"} or (run.status == "waiting" and run.decided)
-    ):
-        return None
-    if run.error is not None:
-        return run
-    if since_s < _LONG_S or run.id in in_turn:
-        return None
-    what = {"running": "Its process died", "waiting": "Its question is decided"}.get(
-        run.status,
-        "It is queued",
-    )
-    return replace(run, error=f"{what}, and no worker has taken it up for {since_s:.0f} s.")
+def _has_work(run: Summary) -> bool:
+    return run.status in {"queued", "running"} or (run.status == "waiting" and bool(run.decided))
+
+
+def _stuck_reason(run: Summary, waited_s: float) -> str:
+    match run.status:
+        case "running":
+            what = "Its process died"
+        case "waiting":
+            what = "Its question is decided"
+        case _:
+            what = "It is queued"
+    return f"{what}, and no worker has taken it up for {waited_s:.0f} s."
 
 
 def _note(run: Summary) -> str:
     """What a status alone does not say: the error, or that the process of a run is gone."""
-    is_interrupted = run.status == "running" and not run.leased and run.error is None
-    note = (
-        "interrupted: no process executes it; `ferrule resume` continues it"
-        if is_interrupted
-        else run.error
-    )
+    note = run.error
+    if note is None and run.status == "running" and not run.leased:
+        note = "interrupted: no process executes it; `ferrule resume` continues it"
     return f"  ({_barred(note)})" if note else ""
 
 
@@ -260,25 +283,33 @@ def _find_run(store: Store, run_id: str) -> Summary:
     try:
         return store.summary(run_id)
     except StoreError:
-        runs = {each.id: each for each in store.list(limit=None)}
+        runs = {run.id: run for run in store.list(limit=None)}
         if run_id in runs:  # it is damaged
             raise
     return _choose_one(run_id, runs, "run")
 
 
 def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) -> Any:
-    """The candidate with this id, or the only one whose id begins so; without a prefix the only one."""
-    alike = [each for each in candidates if prefix is None or (prefix and each.startswith(prefix))]
-    chosen = [each for each in alike if each == prefix] or alike
-    if len(chosen) != 1:
-        of = f" of the id {prefix!r}" if prefix is not None else ""
-        listed = chosen or list(candidates)
-        more = f" and {len(listed) - _MOST_LISTED} more" if len(listed) > _MOST_LISTED else ""
-        there = (", ".join(map(_shown_id, listed[:_MOST_LISTED])) or "none") + more
-        raise StoreError(
-            f"{'Several' if chosen else 'No'} {noun}{'s' if chosen else ''}{of}; there are: {there}.",
-        )
-    return candidates[chosen[0]]
+    """The candidate with this id, or the only one whose id begins so.
+
+    Without a prefix, the only candidate.
+    """
+    if prefix is None:
+        matching = list(candidates)
+    elif prefix in candidates:
+        matching = [prefix]
+    else:
+        matching = [key for key in candidates if prefix and key.startswith(prefix)]
+    if len(matching) == 1:
+        return candidates[matching[0]]
+    what = f"Several {noun}s" if matching else f"No {noun}"
+    if prefix is not None:
+        what += f" of the id {prefix!r}"
+    listed = matching or list(candidates)
+    ids = ", ".join(map(_shown_id, listed[:_MOST_LISTED])) or "none"
+    if len(listed) > _MOST_LISTED:
+        ids += f" and {len(listed) - _MOST_LISTED} more"
+    raise StoreError(f"{what}; there are: {ids}.")
 
 
 def _decide(
@@ -288,13 +319,13 @@ def _decide(
     decide: Callable[[Question], Decision],
 ) -> int:
     with open_store(path) as store:
-        found = _find_run(store, run)
-        asked = _choose_one(question, {each.id: each for each in found.questions}, "question")
-        decision = decide(asked).signed(user_name(), "cli")
-        store.decide(found.id, decision)
-    _print(
-        f"{_shown_id(found.id)} {asked.id}: {DECIDED[decision.kind]}. It takes effect when the run is resumed.",
-    )
+        summary = _find_run(store, run)
+        questions = {question.id: question for question in summary.questions}
+        chosen = _choose_one(question, questions, "question")
+        decision = decide(chosen).signed(user_name(), "cli")
+        store.decide(summary.id, decision)
+    decided = f"{_shown_id(summary.id)} {chosen.id}: {DECIDED[decision.kind]}."
+    _print(f"{decided} It takes effect when the run is resumed.")
     return ExitCode.DONE
 
 
@@ -339,33 +370,39 @@ def _shown_entry(entry: dict[str, Any]) -> dict[str, Any]:
     """An entry without what only ferrule needs: data for the provider, and the key of a call."""
     value: Any = entry["value"]
     if entry["kind"] == "model":
-        value = {name: each for name, each in value.items() if name not in {"extra", "others"}}
+        hidden = {"extra", "others"}
     elif entry["kind"] == "begun" and isinstance(value, dict):
-        value = {
-            name: each for name, each in cast("dict[str, Any]", value).items() if name != "key"
-        }
-    return {**entry, "value": value}
+        hidden = {"key"}
+    else:
+        return entry
+    fields = cast("dict[str, Any]", value)
+    return {**entry, "value": {name: fields[name] for name in fields if name not in hidden}}
 
 
 def _entry_words(entry: Mapping[str, Any]) -> tuple[str, str]:
     """The kind of an entry, and what it holds."""
     value, kind, digest = entry["value"], entry["kind"], str(entry["digest"])
     if kind == "once" and digest.startswith("policy "):
-        calls = json.loads(digest.removeprefix("policy "))
-        ruled = [
-            (each[0], call[0], each[1])
-            for call, each in zip(calls, value, strict=False)
-            if each is not None
-        ]
-        return "policy", "; ".join(
-            f"{verdict} {name}{f': {reason}' if reason else ''}" for verdict, name, reason in ruled
-        )
-    if (
-        kind == "once" and isinstance(value, float) and entry["slot"].endswith("?")
-    ):  # when the question there counts as denied
-        asked, _, call = digest.partition(" ")
-        return "question", f"{asked} until {_time(value)}: {call}"
+        return "policy", _rulings_text(json.loads(digest.removeprefix("policy ")), value)
+    # The time when the question there counts as denied.
+    if kind == "once" and isinstance(value, float) and entry["slot"].endswith("?"):
+        question_id, _, call = digest.partition(" ")
+        return "question", f"{question_id} until {_time(value)}: {call}"
     return kind, _entry_text(kind, value, digest)
+
+
+def _rulings_text(calls: list[Any], rulings: list[Any]) -> str:
+    """What a policy ruled on calls; it does not rule on each."""
+    texts: list[str] = []
+    for call, ruling in zip(calls, rulings, strict=False):
+        if ruling is None:
+            continue
+        verdict, reason = ruling[:2]
+        text = f"{verdict} {call[0]}"
+        if reason:
+            text += f": {reason}"
+        texts.append(text)
+    return "; ".join(texts)
 
 
 def _entry_text(kind: str, value: Any, digest: str) -> str:
@@ -380,27 +417,35 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
         case "begun":
             return digest
         case "result":
-            content = (
-                value["content"]
-                if isinstance(value["content"], str)
-                else json_text(value["content"])
-            )
-            return f"{value['name']} {'failed' if value.get('is_error') else 'returned'}: {content}"
+            content = value["content"]
+            if not isinstance(content, str):
+                content = json_text(content)
+            verb = "failed" if value.get("is_error") else "returned"
+            return f"{value['name']} {verb}: {content}"
         case "decision":
-            who, way = (
-                f"{word} {value[key]}" if value[key] else ""
-                for word, key in (("by", "by"), ("via", "via"))
-            )
-            changed = f"with {json_text(value['args'])}" if value["args"] else ""
-            when = f"at {_time(value['at'])}" if value["at"] else ""
-            call = digest.partition(" ")[2]  # last, so that a long call does not cut off the name
-            return " ".join(
-                filter(None, (value["kind"], changed, value["text"], who, way, when)),
-            ) + (f": {call}" if call else "")
+            return _decision_text(value, digest)
         case "once":
             return f"{digest.partition(' ')[0]} = {json_text(value)}"
         case _:
             return json_text(value)
+
+
+def _decision_text(decision: Mapping[str, Any], digest: str) -> str:
+    words = [decision["kind"]]
+    if decision["args"]:
+        words.append(f"with {json_text(decision['args'])}")
+    if decision["text"]:
+        words.append(decision["text"])
+    if decision["by"]:
+        words.append(f"by {decision['by']}")
+    if decision["via"]:
+        words.append(f"via {decision['via']}")
+    if decision["at"]:
+        words.append(f"at {_time(decision['at'])}")
+    text = " ".join(words)
+    # The call is last, so that a long one does not cut off the name of the person.
+    _, _, call = digest.partition(" ")
+    return f"{text}: {call}" if call else text
 
 
 def _time(seconds: float) -> str:
@@ -410,13 +455,13 @@ def _time(seconds: float) -> str:
 
 
 def _question_line(run: Summary, question: Question) -> str:
-    return f"{question.id}  {'decided' if question.id in run.decided else 'waiting'}  {_question_text(question)}"
+    state = "decided" if question.id in run.decided else "waiting"
+    return f"{question.id}  {state}  {_question_text(question)}"
 
 
 def _question_text(question: Question) -> str:
-    return _barred(
-        reveal(question.text),
-    )  # a person decides on exactly this text, so it shows invisible characters by their numbers
+    # A person decides on exactly this text, so it shows invisible characters by their numbers.
+    return _barred(reveal(question.text))
 
 
 def _barred(text: str) -> str:

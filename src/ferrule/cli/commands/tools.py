@@ -1,4 +1,4 @@
-"""The commands about tools: `ferrule tools`, `ferrule lint`, `ferrule serve`; and the arguments that commands share."""
+"""The commands `ferrule tools`, `lint` and `serve`; and the arguments that commands share."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ from ferrule.tools.definition.attributes import describe_confirmation
 from ferrule.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
+
+    from ferrule.tools.tool import Tool
 
 PLACES = Annotated[
     list[str] | None,
@@ -53,7 +55,8 @@ DEPS = Annotated[
     str | None,
     typer.Option(
         "--deps",
-        help="What tools get as `ctx.deps`: module:factory, where factory is a function without arguments, or a value.",
+        help="What tools get as `ctx.deps`: module:factory, where factory is a function without "
+        "arguments, or a value.",
     ),
 ]
 _FOLDERS = re.compile(r".*[./\\]")
@@ -65,12 +68,17 @@ Loss = tuple[Target, str, SchemaLoss]
 
 
 def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) -> int:
-    """List tools. For each: what a call changes, when it asks a person, and the schema of the arguments."""
+    """List tools.
+
+    For each: what a call changes, when it asks a person, and the schema of the arguments.
+    """
     with open_servers(mcp or (), trusted=False, alone=not places) as servers:
-        own = load_tools(places or ()) if places or not servers else []
-        toolbox = Toolbox([*servers, *own])
+        own_tools: list[Tool] = []
+        if places or not servers:
+            own_tools = load_tools(places or ())
+        toolbox = Toolbox([*servers, *own_tools])
         declarations = toolbox.declarations
-        if servers and not own and all(each.is_away for each in servers):
+        if servers and not own_tools and all(server.is_away for server in servers):
             return ExitCode.FAILED
     if as_json:
         return print_json(list(declarations))
@@ -112,7 +120,10 @@ def lint_tools(
 
 
 def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
-    """The targets with these names; all without names. Raises `ConfigurationError` for an unknown name."""
+    """The targets with these names; all without names.
+
+    Raises `ConfigurationError` for an unknown name.
+    """
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
         raise ConfigurationError(
@@ -136,20 +147,22 @@ def find_losses(places: Sequence[str], targets: Sequence[Target]) -> list[Loss]:
 def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Target]) -> None:
     for target in targets:
         console.print(Text(target, "bold cyan"))
-        lines = [
-            f"  {printable(tool)}  {one_line(loss.path) or 'the whole'}  {loss.keyword}: {one_line(loss.lost)}"
-            for where, tool, loss in losses
-            if where == target
-        ]
+        lines = [_loss_line(tool, loss) for other, tool, loss in losses if other == target]
         for line in lines or ["  nothing is lost"]:
             console.print(Text(line), soft_wrap=True)
+
+
+def _loss_line(tool: str, loss: SchemaLoss) -> str:
+    path = one_line(loss.path) or "the whole"
+    return f"  {printable(tool)}  {path}  {loss.keyword}: {one_line(loss.lost)}"
 
 
 def serve_tools(
     places: Annotated[
         list[str] | None,
         typer.Argument(
-            help=".py files, folders, module[:name], or file.py:program. Default: four sample tools.",
+            help=".py files, folders, module[:name], or file.py:program. "
+            "Default: four sample tools.",
         ),
     ] = None,
     http: Annotated[
@@ -165,7 +178,8 @@ def serve_tools(
     token: Annotated[
         str | None,
         typer.Option(
-            help=f"The bearer token of clients. Other users can see it: {_TOKEN_VARIABLE} or --token-file hides it.",
+            help="The bearer token of clients. Other users can see it: "
+            f"{_TOKEN_VARIABLE} or --token-file hides it.",
         ),
     ] = None,
     token_file: Annotated[str | None, typer.Option(help="A file that holds the token.")] = None,
@@ -181,41 +195,45 @@ def serve_tools(
     store: Annotated[
         str | None,
         typer.Option(
-            help="A SQLite file for the runs of programs, so that clients' tasks continue after a restart.",
+            help="A SQLite file for the runs of programs, so that clients' tasks continue "
+            "after a restart.",
         ),
     ] = None,
 ) -> int:
-    """Serve tools and programs to MCP clients. The transport is standard input and output or, with --http, HTTP."""
+    """Serve tools and programs to MCP clients.
+
+    The transport is standard input and output or, with --http, HTTP.
+    """
     from ferrule.mcp_bridge.server.app import MCPApp
     from ferrule.runs.store.sqlite.store import SQLiteStore
 
-    options = _http_options(host, token, token_file, no_token=no_token) if http else {}
-    if not http and (token, token_file, no_token) != (None, None, False):
+    verify_token = None
+    if http:
+        verify_token = _token_check(host, token, token_file, no_token=no_token)
+    elif token is not None or token_file is not None or no_token:
         raise ConfigurationError("A token is for HTTP: add `--http`.")
     with redirect_stdout(sys.stderr):  # what the files print while they load
-        served = [
-            each
-            for place in places or ()
-            for each in _tools_or_program(place, _served_name(place, places or ()))
-        ] or load_tools(())
+        served = _served(places or ())
+    run_store = None
+    if store is not None:
+        run_store = SQLiteStore(sqlite_place(store, "serve"))
     try:
-        app = MCPApp(
-            served,
-            name=name,
-            mask_errors=mask_errors,
-            store=None if store is None else SQLiteStore(sqlite_place(store, "serve")),
-        )
+        app = MCPApp(served, name=name, mask_errors=mask_errors, store=run_store)
     except DuplicateToolError as error:
-        found = str(error).partition(". ")[0]
+        problem = str(error).partition(". ")[0]
         raise DuplicateToolError(
-            f"{found}: name each place once, and tools of several files as `module:name`.",
+            f"{problem}: name each place once, and tools of several files as `module:name`.",
         ) from error
+    if not http:
+        app.run()
+        return ExitCode.DONE
 
     def announce(address: str) -> None:
         say(f"Serving {len(app.names)} tools on {address}. Ctrl-C ends it.")
         if token is not None:
             say(
-                f"Note: other users of this machine can see a token on the command line. {_TOKEN_VARIABLE} or --token-file hides it.",
+                "Note: other users of this machine can see a token on the command line. "
+                f"{_TOKEN_VARIABLE} or --token-file hides it.",
             )
 
     app.run(
@@ -224,81 +242,107 @@ def serve_tools(
         port=port,
         allowed_hosts=allowed_host,
         on_listening=announce,
-        **options,
-    ) if http else app.run()
+        verify_token=verify_token,
+    )
     return ExitCode.DONE
 
 
-def _http_options(
+def _token_check(
     host: str,
     token: str | None,
     token_file: str | None,
     *,
     no_token: bool,
-) -> dict[str, Any]:
-    """`verify_token` for the server, if there is a token. Raises `ConfigurationError` where other machines could call without one."""
+) -> Callable[[str], bool] | None:
+    """The check of a client's token; None if every client is served.
+
+    Raises `ConfigurationError` if other machines could call without a token.
+    """
     expected = _read_token(token, token_file)
-    if expected is not None and no_token:
-        raise ConfigurationError("`--no-token` and a token exclude each other.")
-    if expected is None and not no_token and not is_loopback(host):
+    if expected is not None:
+        if no_token:
+            raise ConfigurationError("`--no-token` and a token exclude each other.")
+        return partial(_is_token, expected)
+    if not no_token and not is_loopback(host):
         msg = (
-            f"Other machines can reach `{host}`, and there is no token. Set `{_TOKEN_VARIABLE}` or pass `--token-file`; "
-            "`--no-token` serves everyone."
+            f"Other machines can reach `{host}`, and there is no token. "
+            f"Set `{_TOKEN_VARIABLE}` or pass `--token-file`; `--no-token` serves everyone."
         )
         raise ConfigurationError(msg)
-    return {"verify_token": partial(_is_token, expected)} if expected is not None else {}
+    return None
 
 
 def _read_token(token: str | None, token_file: str | None) -> str | None:
-    """The token of `--token`, of the file, or else of the environment. It leaves the environment: tools' processes do not inherit it."""
+    """The token of `--token`, of the file, or else of the environment.
+
+    It leaves the environment, so that the processes of tools do not inherit it.
+    """
     inherited = os.environ.pop(_TOKEN_VARIABLE, None)
     if token is not None and token_file is not None:
         raise ConfigurationError("`--token` and `--token-file` exclude each other.")
-    where = (
-        "--token"
-        if token is not None
-        else token_file
-        if token_file is not None
-        else _TOKEN_VARIABLE
-    )
-    if token_file is not None:
+    if token is not None:
+        source = "--token"
+    elif token_file is not None:
+        source = token_file
         try:
             token = Path(token_file).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             raise ConfigurationError(
                 f"The token file {token_file!r} cannot be read: {error}",
             ) from error
-    elif token is None:
+    else:
+        source = _TOKEN_VARIABLE
         token = inherited or None
     if token is not None and not _TOKEN.fullmatch(token):
-        raise ConfigurationError(
-            f"The token of `{where}` is not a bearer token: write letters, digits and `-._~+/` without blanks.",
+        msg = (
+            f"The token of `{source}` is not a bearer token: "
+            "write letters, digits and `-._~+/` without blanks."
         )
+        raise ConfigurationError(msg)
     return token
 
 
-def _is_token(expected: str, given: str) -> bool:
-    return compare_digest(given.encode(), expected.encode())
+def _is_token(expected: str, sent: str) -> bool:
+    return compare_digest(sent.encode(), expected.encode())
+
+
+def _served(places: Sequence[str]) -> list[Any]:
+    """The tools and programs of these places; without any, the sample tools."""
+    served: list[Any] = []
+    for place in places:
+        served += _tools_or_program(place, _served_name(place, places))
+    return served or load_tools(())
 
 
 def _served_name(place: str, places: Sequence[str]) -> str:
-    """The name of what is at `module:name` or `file.py:name`; with the file's name before it if another place has the same name."""
-    where, _, name = place.rpartition(":")
-    is_alone = all(other == place or other.rpartition(":")[2] != name for other in places)
-    return name if is_alone else f"{_FOLDERS.sub('', where.removesuffix('.py'))}_{name}"
+    """The name of what is at `module:name` or `file.py:name`.
+
+    With the name of the file before it, if another place has the same name.
+    """
+    file, _, name = place.rpartition(":")
+    is_unique = all(other == place or other.rpartition(":")[2] != name for other in places)
+    if is_unique:
+        return name
+    stem = _FOLDERS.sub("", file.removesuffix(".py"))
+    return f"{stem}_{name}"
 
 
 def _tools_or_program(place: str, served_name: str) -> list[Any]:
-    """The tools of a place; or the program or tool at `module:name` or `file.py:name`, under `served_name`."""
+    """The tools of a place, or the one program or tool at `module:name` or `file.py:name`.
+
+    A single one is served under `served_name`.
+    """
     from ferrule.mcp_bridge.server.tools import serve_one
 
-    where, _, name = place.rpartition(":")
-    if where.endswith(".py"):
+    module, _, name = place.rpartition(":")
+    if module.endswith(".py"):
         return [serve_one(find_program(place), served_name)]
-    named = find_attribute(place, "tool") if where and not {"/", "\\"} & {*where} else None
-    if isinstance(named, Module):
-        return [serve_one(cast("Module", named), served_name)]
+    is_module_name = bool(module) and "/" not in module and "\\" not in module
+    if is_module_name:
+        value = find_attribute(place, "tool")
+        if isinstance(value, Module):
+            return [serve_one(cast("Module", value), served_name)]
     tools = load_tools([place])
-    return (
-        [serve_one(tools[0], served_name)] if served_name != name and len(tools) == 1 else [*tools]
-    )
+    if served_name != name and len(tools) == 1:
+        return [serve_one(tools[0], served_name)]
+    return list(tools)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,8 @@ def show_page(
     program: Annotated[
         str | None,
         typer.Argument(
-            help="A program to chat with, and to resume its runs: module:attribute, or file.py:attribute.",
+            help="A program to chat with, and to resume its runs: "
+            "module:attribute, or file.py:attribute.",
         ),
     ] = None,
     store: StorePlace = DEFAULT_STORE,
@@ -57,53 +59,56 @@ def show_page(
     deps: DEPS = None,
 ) -> int:
     """Show runs and decide questions in a browser. With a program, also chat with it."""
+    # Imported here, because the page needs the extra `ferrule[ui]`.
     from ferrule.runs.store.sqlite.store import SQLiteStore
     from ferrule.web.ui import ui_app
 
-    names = allowed_host or []
-    if not is_loopback(host) and not names:
-        raise ConfigurationError(
-            f"`--host {host}` lets other machines reach the page. Say under which name with --allowed-host NAME, and put a proxy with TLS "
-            "before it: the page itself speaks plain HTTP.",
+    allowed_hosts = allowed_host or []
+    if not is_loopback(host) and not allowed_hosts:
+        msg = (
+            f"`--host {host}` lets other machines reach the page. Say under which name with "
+            "--allowed-host NAME, and put a proxy with TLS before it: the page itself speaks "
+            "plain HTTP."
         )
+        raise ConfigurationError(msg)
     if program is None and (lm is not None or deps is not None):
         raise ConfigurationError(
             "`--lm` and `--deps` are for a program: name it first, as file.py:attribute.",
         )
-    opened: Any = (
-        postgres_store(store) if is_dsn(store) else SQLiteStore(store, read_only=read_only)
-    )
+    is_postgres = is_dsn(store)
+    opened: Any = postgres_store(store) if is_postgres else SQLiteStore(store, read_only=read_only)
     options: dict[str, Any] = {
         "people": person or [user_name()],
-        "allowed_hosts": names,
+        "allowed_hosts": allowed_hosts,
         "read_only": read_only,
     }
     if program is None:
         app = ui_app(opened, **options)
     else:
-        loaded, given = find_program(program), make_deps(deps)
+        loaded_program, loaded_deps = find_program(program), make_deps(deps)
         with settings.context(**model_setting(lm)):
-            app = ui_app(opened, loaded, deps=given, place=program, **options)
-    if (program is None or read_only) and not is_dsn(store) and not Path(store).is_file():
+            app = ui_app(opened, loaded_program, deps=loaded_deps, place=program, **options)
+    must_exist = program is None or read_only
+    if must_exist and not is_postgres and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r}. Name the store with --store FILE.")
-    opened.changes()  # a damaged store is said so here, not by every page
+    opened.changes()  # a damaged store raises here, and not on every page
     from ferrule.web.app import serve_page
 
-    def tell(links: dict[str, str]) -> None:
+    def announce(links: dict[str, str]) -> None:
         for name, link in links.items():
-            print(printable(f"Open{f' as {name}' if name else ''}: {link}"), flush=True)
+            title = f"Open as {name}" if name else "Open"
+            print(printable(f"{title}: {link}"), flush=True)
         say("Each link is as good as a password. Ctrl-C stops the page and ends the links.")
         if not no_open:
-            import webbrowser
-
             webbrowser.open(next(iter(links.values())))
 
     try:
-        serve_page(app, host=host, port=port, on_listening=tell)
+        serve_page(app, host=host, port=port, on_listening=announce)
     finally:
         if app.work is not None and app.work.at_work:
             say(
-                f"Interrupted: {', '.join(app.work.at_work)}. Each resumes from its journal with `ferrule resume` or this page.",
+                f"Interrupted: {', '.join(app.work.at_work)}. "
+                "Each resumes from its journal with `ferrule resume` or this page.",
             )
         opened.close()
     return ExitCode.DONE

@@ -1,4 +1,7 @@
-"""The command `ferrule worker`: executes the queued runs of a Postgres store, with the programs that its command line names."""
+"""The command `ferrule worker`: executes the queued runs of a Postgres store.
+
+The command line names the programs.
+"""
 
 from __future__ import annotations
 
@@ -80,14 +83,16 @@ def run_worker(
         bool,
         typer.Option(
             "--requeue",
-            help="First put every run with pending work into the queue again, for when the queue was lost.",
+            help="First put every run with pending work into the queue again, "
+            "for when the queue was lost.",
         ),
     ] = False,
     any_version: Annotated[
         bool,
         typer.Option(
             "--any-version",
-            help="Also take runs that another version of a program began, and continue with this one.",
+            help="Also take runs that another version of a program began, "
+            "and continue with this one.",
         ),
     ] = False,
     lm: Annotated[
@@ -104,37 +109,35 @@ def run_worker(
     from ferrule.runs.store.postgres.tickets import sweep
 
     if not is_dsn(store):
-        raise ConfigurationError(
-            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. A process on SQLite resumes its runs itself.",
+        msg = (
+            "Workers need a Postgres store: --store postgresql://..., or FERRULE_STORE. "
+            "A process on SQLite resumes its runs itself."
         )
-    mine, given = [find_program(each) for each in programs], make_deps(deps)
+        raise ConfigurationError(msg)
+    loaded_programs = [find_program(place) for place in programs]
+    loaded_deps = make_deps(deps)
     opened = postgres_store(
-        store, queue=queue, worker_concurrency=concurrency, concurrency=total, key_concurrency=per_key, poll_s=poll_s,
+        store,
+        queue=queue,
+        worker_concurrency=concurrency,
+        concurrency=total,
+        key_concurrency=per_key,
+        poll_s=poll_s,
         rate=None if per_minute is None else (per_minute, 60.0),
-    )  # fmt: skip
-    stopping = threading.Event()
-
-    def stop(*_: object) -> None:
-        stopping.set()
-
-    for name in (
-        "SIGTERM",
-        "SIGINT",
-        "SIGBREAK",
-    ):  # the last is what Windows sends instead of the first
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), stop)
-    chosen, threads = model_setting(lm), ThreadPool(concurrency, runs_tools=False)
+    )
+    stopping = _stop_at_signals()
+    lm_setting = model_setting(lm)
+    threads = ThreadPool(concurrency, runs_tools=False)
 
     async def advance(run_id: str) -> str:
-        with settings.context(**chosen):
+        with settings.context(**lm_setting):
             status = await advance_in_thread(
                 threads,
                 opened,
                 run_id,
-                mine,
+                loaded_programs,
                 any_version=any_version,
-                deps=given,
+                deps=loaded_deps,
             )
         _log.info("The run %s is %s", run_id, status, extra={"run_id": run_id, "status": status})
         return status
@@ -142,10 +145,24 @@ def run_worker(
     with _joined(opened, store, advance, drain_s) as engine:
         if requeue:
             say(f"{sweep(opened, every=True)} runs are queued again.")
-        say(f"Ready: {', '.join(each.name for each in mine)}; {concurrency} at once.")
+        names = ", ".join(program.name for program in loaded_programs)
+        say(f"Ready: {names}; {concurrency} at once.")
         _sweep_until(stopping, opened)
         say(f"Stopping; {engine.working} runs are still active.")
     return ExitCode.DONE
+
+
+def _stop_at_signals() -> threading.Event:
+    """An event that is set when this process is to end."""
+    stopping = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopping.set()
+
+    for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # Windows sends the last instead of the first
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), stop)
+    return stopping
 
 
 @contextmanager
@@ -155,7 +172,10 @@ def _joined(
     advance: Callable[[str], Awaitable[str]],
     drain_s: float,
 ) -> Generator[Any]:
-    """Register as a worker of the store for the block; gives the engine, which hands out queued runs."""
+    """Register as a worker of the store for the block.
+
+    Yields the engine, which hands out queued runs.
+    """
     dsn, liveness = read_dsn(place)
     store.join()
     store.engine.start(dsn, store.owner, advance, is_direct=liveness == "session")
@@ -171,11 +191,12 @@ def _sweep_until(stopping: threading.Event, store: Any) -> None:
     """Queue again the runs with work that are missing in the queue, about every second."""
     from ferrule.runs.store.postgres.tickets import sweep
 
-    while not stopping.wait(_SWEEP_INTERVAL_S * random.uniform(0.75, 1.25)):  # noqa: S311  so that workers do not sweep in step
+    # Random, so that workers do not sweep in step.
+    while not stopping.wait(_SWEEP_INTERVAL_S * random.uniform(0.75, 1.25)):  # noqa: S311
         try:
-            made = sweep(store)
+            count = sweep(store)
         except StoreError as error:  # Postgres cannot be reached; the next sweep tries again
             _log.warning("The sweep failed: %s", error)
         else:
-            if made:
-                _log.info("%d runs were missing in the queue, and are queued again", made)
+            if count:
+                _log.info("%d runs were missing in the queue, and are queued again", count)

@@ -1,4 +1,4 @@
-"""`python -m ferrule.cli.demo`, which is `make demo`: a whole run on the terminal, without an API key."""
+"""`python -m ferrule.cli.demo`, or `make demo`: a whole run on the terminal, without an API key."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ if TYPE_CHECKING:
 def main() -> int:
     """Run the demo; returns its exit code: 0 if every answer is right."""
 
-    def load() -> Callable[
-        [],
-        int,
-    ]:  # imports inside it: `run_loaded` names the extra that is missing
+    def load() -> Callable[[], int]:
+        # Imported inside `run_loaded`, which names the extra that is missing.
         from ferrule.cli.demo.tour import run_tour
 
         return run_tour

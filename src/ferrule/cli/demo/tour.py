@@ -1,4 +1,7 @@
-"""The demo: questions that an agent answers with real tools, over HTTP. The answers are checked: the exit code is 1 if one is wrong."""
+"""The demo: questions that an agent answers with real tools, over HTTP.
+
+The answers are checked: the exit code is 1 if one is wrong.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ QUESTIONS = (
 )
 _MCP_QUESTION = _Question("What is 12345679 * 81?", "calculate", "999999999")
 _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
-"""A server of another project, and the version of the SDK that it needs. ferrule's own version stays separate."""
+"""A server of another project, and the version of the SDK that it needs.
+
+It is installed apart from ferrule's own version.
+"""
 _INSTALL_TIMEOUT_S = 40
 _STORE = Path("build") / "demo.db"
 """The runs of the demo, for `ferrule ui`. Only in a checkout."""
@@ -73,19 +79,18 @@ class _Answer:
 def run_tour() -> int:
     """Run the demo; returns its exit code."""
     console = console_on(sys.stdout)
-    console.print(
-        Text(
-            "ferrule connects a language model to tools: Python functions that it can call to answer a question.\n",
-            "bold",
-        ),
+    introduction = (
+        "ferrule connects a language model to tools: "
+        "Python functions that it can call to answer a question.\n"
     )
+    console.print(Text(introduction, "bold"))
     console.print(
-        "This demo needs no API key: instead of a language model, OfflineLM answers by fixed rules, behind a real HTTP server on this "
-        "machine that speaks OpenAI's protocol. The agent (ReAct) and the tools work as in any real program.\n",
+        "This demo needs no API key: instead of a language model, OfflineLM answers by fixed "
+        "rules, behind a real HTTP server on this machine that speaks OpenAI's protocol. "
+        "The agent (ReAct) and the tools work as in any real program.\n",
     )
-    console.print(
-        f"The tools are four Python functions: {', '.join(function.__name__ for function in TOOLS)}.\n",
-    )
+    names = ", ".join(function.__name__ for function in TOOLS)
+    console.print(f"The tools are four Python functions: {names}.\n")
     agent = ReAct("question -> answer", TOOLS, max_iters=5)
     answers: list[_Answer] = []
     for number, question in enumerate(QUESTIONS, 1):
@@ -96,18 +101,19 @@ def run_tour() -> int:
     if _is_checkout():
         _leave_question(_open_store())
         console.print(
-            f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    (these runs, and a refund that waits for your approval)",
+            f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    "
+            "(these runs, and a refund that waits for your approval)",
         )
-    return ExitCode.DONE if all(answer.is_right for answer in answers) else ExitCode.FAILED
+    is_right = all(answer.is_right for answer in answers)
+    return ExitCode.DONE if is_right else ExitCode.FAILED
 
 
 def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     screen = Screen(console)
+    store = _open_store() if _is_checkout() else None
     with open_model(None, None) as lm, settings.context(lm=lm):
-        run = follow_stream(
-            agent.stream(question=question.text, store=_open_store() if _is_checkout() else None),
-            on_event=screen.draw,
-        )
+        stream = agent.stream(question=question.text, store=store)
+        run = follow_stream(stream, on_event=screen.draw)
     if run.status != "done":
         console.print(Text(f"The run is {run.status}: {run.error}\n", "red"))
         return _Answer(question, str(run.error), ())
@@ -117,7 +123,7 @@ def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
 
 
 def _is_checkout() -> bool:
-    """Whether this is a checkout, with its `.venv`, pages and examples, and not an installed wheel."""
+    """Whether this is a checkout, with its pages and examples, and not an installed wheel."""
     return Path("Makefile").is_file()
 
 
@@ -135,20 +141,12 @@ def refund(order: str, euros: float) -> str:
 def _leave_question(store: SQLiteStore) -> None:
     """Start a run that waits for a person, and cancel the undecided ones of earlier demos."""
     for run in store.list(status="waiting", limit=None):
-        if not run.decided and [(each.call.name, each.call.args) for each in run.questions] == [
-            ("refund", _REFUND),
-        ]:
+        calls = [(question.call.name, question.call.args) for question in run.questions]
+        if not run.decided and calls == [("refund", _REFUND)]:
             store.cancel(run.id)
     call = {"name": "refund", "args": {**_REFUND, "euros": "29.90"}}
-    lm = ScriptedLM(
-        [
-            {
-                "text": "One of two kettles came broken, so its price is paid back.",
-                "tool_calls": [call],
-            },
-        ],
-    )
-    with settings.context(lm=lm):
+    text = "One of two kettles came broken, so its price is paid back."
+    with settings.context(lm=ScriptedLM([{"text": text, "tool_calls": [call]}])):
         ReAct("message -> answer", [refund]).start(
             message="One of my two kettles came broken.",
             store=store,
@@ -170,12 +168,11 @@ def _ask_mcp_server(console: Console) -> list[_Answer]:
         return []
     from ferrule.mcp_bridge.client.mcp_server import MCPServer
 
-    console.print(
-        Text(
-            f"{_MCP_PACKAGES[0]} runs in its own process. The demo trusts its tools: they run without confirmation.\n",
-            "dim",
-        ),
+    note = (
+        f"{_MCP_PACKAGES[0]} runs in its own process. "
+        "The demo trusts its tools: they run without confirmation.\n"
     )
+    console.print(Text(note, "dim"))
     server = MCPServer.stdio(command, name="calculator", trust=True, confirm=False)
     try:
         return [_ask(console, ReAct("question -> answer", [server], max_iters=5), _MCP_QUESTION)]
@@ -184,7 +181,10 @@ def _ask_mcp_server(console: Console) -> list[_Answer]:
 
 
 def install_mcp_server() -> tuple[str, str]:
-    """Install it into a venv of its own; returns its command and an empty string, or an empty command and why there is none."""
+    """Install the server into a venv of its own.
+
+    Returns its command and an empty string, or an empty command and the reason.
+    """
     if os.environ.get("FERRULE_DEMO_MCP") == "0":
         return "", "FERRULE_DEMO_MCP is 0"
     if find_spec("mcp") is None:
@@ -199,7 +199,7 @@ def install_mcp_server() -> tuple[str, str]:
         # One attempt: without a network the demo must not wait.
         options = ["install", "-qq", "--disable-pip-version-check", "--retries=0", "--timeout=10"]
         try:
-            done = subprocess.run(
+            pip = subprocess.run(
                 [sys.executable, "-m", "pip", "--python", str(folder), *options, *_MCP_PACKAGES],
                 capture_output=True,
                 check=False,
@@ -207,7 +207,7 @@ def install_mcp_server() -> tuple[str, str]:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return "", f"the server could not be installed ({type(error).__name__})"
-        if done.returncode != 0:
+        if pip.returncode != 0:
             return "", "the server could not be installed from the package index"
         installed.touch()
     return str(command.absolute()), ""
@@ -235,12 +235,12 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(table)
     right = sum(answer.is_right for answer in answers)
     console.print(
-        f"\n{right} of {len(answers)} answers are right: the agent chose a tool, called it, and used the result.",
+        f"\n{right} of {len(answers)} answers are right: "
+        "the agent chose a tool, called it, and used the result.",
     )
     command = f".venv/{_SCRIPTS}/ferrule" if _is_checkout() else "ferrule"
-    console.print(
-        f'\nTry it yourself:  {command} ask "How many days are there between 2026-01-01 and 2026-12-24?"',
-    )
+    question = "How many days are there between 2026-01-01 and 2026-12-24?"
+    console.print(f'\nTry it yourself:  {command} ask "{question}"')
     console.print(
         "With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)",
     )
