@@ -67,7 +67,12 @@ def test_over_http_it_says_where(served: list, capsys: pytest.CaptureFixture[str
             ("one", "two"),
             "ferrule",
             "http",
-            {"host": "127.0.0.1", "port": 8123, "allowed_hosts": ["a.example"], "verify_token": None},
+            {
+                "host": "127.0.0.1",
+                "port": 8123,
+                "allowed_hosts": ["a.example"],
+                "verify_token": None,
+            },
         ),
     ]
     assert tuple(capsys.readouterr()) == ("", "")  # not before it listens
