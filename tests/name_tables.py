@@ -71,4 +71,10 @@ def _sample(cls: Any) -> Any:
         return cls(_double)
     if cls.__name__.endswith("StreamChunk"):
         return cls(None, "answer", "a", "a", is_complete=False)
-    return cls([]) if cls.__name__ == "Tools" else cls()
+    if cls.__name__ == "Tools":
+        return cls([])
+    if issubclass(cls, ferrule.Run):
+        return ferrule.Predict("question -> answer").start(
+            question="?", lm=ferrule.ScriptedLM(["[[ ## answer ## ]]\n42"])
+        )
+    return cls()

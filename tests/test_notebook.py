@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from ferrule import configure, settings
 from ferrule.testing import block_network
@@ -97,7 +98,7 @@ def test_every_cell_gives_the_outputs_in_the_file(
     monkeypatch.setitem(sys.modules, module.__name__, module)
     with block_network():
         outputs = asyncio.run(execute_all(notebook, vars(module)))
-    configure(**vars(before))
+    configure(**asdict(before))
     if os.environ.get("FERRULE_GOLDEN") == "write":
         whole = json.loads(notebook.read_text(encoding="utf-8"))
         executed = [cell for cell in whole["cells"] if cell["cell_type"] == "code"]

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 import ferrule
 from ferrule import settings
@@ -39,7 +40,7 @@ def execute(monkeypatch: pytest.MonkeyPatch) -> Iterator[Execute]:
         return vars(module)
 
     yield run
-    ferrule.configure(**vars(before))
+    ferrule.configure(**asdict(before))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import asdict
 
 import ferrule
 from ferrule import settings
@@ -13,4 +14,4 @@ def as_before() -> Iterator[None]:
     """What a program configures ends with its test."""
     before = settings.current()
     yield
-    ferrule.configure(**vars(before))
+    ferrule.configure(**asdict(before))

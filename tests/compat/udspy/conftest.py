@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 import ferrule
 from ferrule import ScriptedLM, settings
@@ -16,7 +17,7 @@ def as_before() -> Iterator[None]:
     """What a program configures, and what it responded, ends with its test."""
     before = settings.current()
     yield
-    ferrule.configure(**vars(before))
+    ferrule.configure(**asdict(before))
     udspy.clear_all_confirmations()
 
 
