@@ -1,9 +1,10 @@
 """Files of MCP servers as editors write them.
 
-Claude Desktop and Code, Cursor, VS Code, Gemini CLI and Zed agree on entries with a `command` or an address, and differ in the key above them, in
-comments, and in variables. Sources, all read in November 2026:
-code.visualstudio.com/docs/agents/reference/mcp-configuration, code.claude.com/docs/en/mcp,
-cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server, zed.dev/docs/ai/mcp.
+Claude Desktop and Code, Cursor, VS Code, Gemini CLI and Zed agree on entries with a `command` or an
+address, and differ in the key above them, in comments, and in variables. Sources, all read in
+November 2026: code.visualstudio.com/docs/agents/reference/mcp-configuration,
+code.claude.com/docs/en/mcp, cursor.com/docs/mcp, geminicli.com/docs/tools/mcp-server,
+zed.dev/docs/ai/mcp.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pydantic import Field
 
 import ferrule
 from ferrule import ConfigurationError, MCPApp, ReAct, ScriptedLM, Tool
-from ferrule.mcp_bridge.server import context as mcp_server_context
+from ferrule.mcp_bridge.server import questions
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
 
@@ -599,8 +599,8 @@ def test_consent_to_a_call_is_good_for_one() -> None:
 
 def test_what_was_answered_is_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a ticket that is too old to be remembered it is taken that it was used."""
-    monkeypatch.setattr(mcp_server_context, "_MOST_TICKETS", 3)
-    tickets = mcp_server_context.Tickets()
+    monkeypatch.setattr(questions, "_MOST_TICKETS", 3)
+    tickets = questions.Tickets()
     never_used, *made = [tickets.new() for _ in range(6)]
     assert sorted(made) == made
     assert all(tickets.use(each) for each in reversed(made[:2]))

@@ -32,12 +32,11 @@ from ferrule.errors import (
     ToolStop,
     ToolTimeoutError,
 )
-from ferrule.mcp_bridge.server.context import (
+from ferrule.mcp_bridge.server.context import EventSender, MCPCall
+from ferrule.mcp_bridge.server.questions import (
     ANSWER,
     APPROVE,
     FORM,
-    EventSender,
-    MCPCall,
     PersonAnswer,
     Tickets,
     ask_client,
@@ -65,7 +64,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 HOST = "host"
-"""`require_confirmation="host"`: only the host's `confirm=` may approve, whatever a client says about its user."""
+"""`require_confirmation="host"`: only the host's `confirm=` may approve.
+
+A client may say anything about its user.
+"""
 _MOST_WAITING = 100
 _RUN = "run:"
 
@@ -88,8 +90,10 @@ class _Query(Struct, frozen=True):
     args: dict[str, Any]
     text: str
     state: str
+    """Identifies the question; see `ask_client`."""
     wants: str = APPROVE
     only_host: bool = False
+    """Whether the client's user may not answer it."""
     form: Mapping[str, Any] | None = None
 
 
@@ -99,10 +103,12 @@ class CallRunner:
     def __init__(self, rules: CallRules) -> None:
         self._rules = rules
         self._overrides = settings.scope().overrides
+        """The settings at the time when the application was created."""
         self._limits: WeakKeyDictionary[Any, tuple[asyncio.Semaphore | None, asyncio.Lock]] = (
             WeakKeyDictionary()
         )
         self._waiting: OrderedDict[str, Any] = OrderedDict()
+        """Runs that wait for an answer, by the state that comes back with it."""
         self._tickets = Tickets()
 
     async def run(
@@ -113,18 +119,26 @@ class CallRunner:
         task: ServedTask | None = None,
         run: Any = None,
     ) -> Any:
-        """Check the arguments, ask a person if need be, run the tool; returns the result for the wire.
+        """Check the arguments, ask a person if need be, run the tool.
 
-        `task`: the task that the call may become. `run`: its run that began in another process, to
-        be continued.
+        Args:
+            served: The tool to call.
+            request: The SDK's context of the request.
+            params: The SDK's parameters of the call.
+            task: The task that the call may become.
+            run: Its run that began in another process, to be continued.
+
+        Returns:
+            The result for the wire.
+
         """
         call = ToolCall.unchecked(served.name, params.arguments or {}, id=str(request.request_id))
         with settings.entered(Scope(self._overrides)):
             callbacks = settings.setting("callbacks")
-        place = MCPCall(request, params, EventSender(request, task, callbacks))
-        found = await self._guard(served, place, call, run)
-        await place.tell.finish()
-        return found
+        mcp_call = MCPCall(request, params, EventSender(request, task, callbacks))
+        result = await self._guard(served, mcp_call, call, run)
+        await mcp_call.tell.finish()
+        return result
 
     @property
     def store(self) -> Any:
@@ -144,108 +158,116 @@ class CallRunner:
     @staticmethod
     def run_of_state(state: str | None) -> str | None:
         """The id of the run that waits for the answers which come with this state."""
-        return (
-            state.removeprefix(_RUN).rpartition(":")[0]
-            if state is not None and state.startswith(_RUN)
-            else None
-        )
+        if state is None or not state.startswith(_RUN):
+            return None
+        return state.removeprefix(_RUN).rpartition(":")[0]
 
-    async def _guard(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
-        """The result of a call. An exception of the tool that would end the task, the thread or the process ends only the call."""
+    async def _guard(
+        self,
+        served: ServedTool,
+        mcp_call: MCPCall,
+        call: ToolCall,
+        run: Any,
+    ) -> Any:
+        """The result of a call.
+
+        An exception of the tool that would end the task, the thread or the process ends only the
+        call.
+        """
         try:
-            return await (
-                self._dispatch(served, place, call)
-                if run is None
-                else self._resume(served, place, call, run)
-            )
+            if run is not None:
+                return await self._resume(served, mcp_call, call, run)
+            return await self._dispatch(served, mcp_call, call)
         except ToolArgumentsError as error:
             return wire_result(failure(call, error))
         except BaseException as error:
             if _is_of_the_tool(error):
                 return self._answer(served, call, failure(call, error))
-            place.tell.drop()  # cancelled, or an error of the protocol
+            mcp_call.tell.drop()  # cancelled, or an error of the protocol
             raise
         finally:
-            place.over = True
+            mcp_call.over = True
 
-    async def _dispatch(self, served: ServedTool, place: MCPCall, call: ToolCall) -> Any:
+    async def _dispatch(self, served: ServedTool, mcp_call: MCPCall, call: ToolCall) -> Any:
         """Start a call; or continue the waiting run whose question this call answers."""
-        state = returned_state(place)
+        state = returned_state(mcp_call)
         run_id = self.run_of_state(state)
         if state is not None and run_id is not None:
-            return await self._resume(
-                served,
-                place,
-                call,
-                self._waiting.pop(state, None) or await self.stored_run(served, run_id),
-            )
+            run = self._waiting.pop(state, None)
+            if run is None:
+                run = await self.stored_run(served, run_id)
+            return await self._resume(served, mcp_call, call, run)
         arguments = served.tool.prepare(call.args)
-        if made := _made_before(served.name, state):
-            arguments = edit_arguments(arguments, made, served.tool.prepare)
+        earlier = _arguments_in(state, served.name)
+        if earlier:
+            arguments = edit_arguments(arguments, earlier, served.tool.prepare)
         checked = CheckedCall(call, served.tool, arguments)
-        refused = await self._refusal(served, place, checked)
-        return refused if refused is not None else await self._perform(served, place, checked)
+        refusal = await self._refusal(served, mcp_call, checked)
+        if refusal is not None:
+            return refusal
+        return await self._perform(served, mcp_call, checked)
 
     # -- asking
 
-    async def _refusal(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
+    async def _refusal(self, served: ServedTool, mcp_call: MCPCall, checked: CheckedCall) -> Any:
         """None if the call may run; otherwise the result to answer with."""
-        shown = checked.arguments.shown
+        name, shown = served.name, checked.arguments.shown
         rule = self._rule(served, shown)
         if rule is not None and rule.verdict == "deny":
-            return _not_run(served.name, rule.reason or "a rule forbids it")
+            return _not_run(name, rule.reason or "a rule forbids it")
         needs, error = attempt(partial(needs_person, served.tool, shown))
         if error is not None:
-            log.error(
-                "the rule that decides on consent for `%s` failed",
-                served.name,
-                exc_info=error,
-            )
-            return _not_run(served.name, "whether it needs consent could not be decided")
-        if not (needs if rule is None else rule.verdict == "ask"):
+            log.error("the rule that decides on consent for `%s` failed", name, exc_info=error)
+            return _not_run(name, "whether it needs consent could not be decided")
+        if rule is not None:
+            needs = rule.verdict == "ask"
+        if not needs:
             return None
-        only_host = served.tool.require_confirmation == HOST
-        about, given = f"call:{served.name}:", returned_state(place) or ""
-        if given.startswith(about):
-            state = given
-        else:  # with the arguments as shown that the check of the second call would make anew
-            made = made_anew(checked.arguments, checked.call.args, served.tool.prepare)
-            state = f"{about}{self._tickets.new()}{json_text(made) if made else ''}"
-        text = confirmation_text(served.name, shown)
-        answer = await self._ask(
-            place,
-            _Query(served.name, shown, text, state, only_host=only_host),
+
+        returned = returned_state(mcp_call) or ""
+        prefix = f"call:{name}:"
+        if returned.startswith(prefix):
+            state = returned
+        else:
+            # The state holds what the check of the second call would make differently (a date of
+            # today, say), so that the call runs as it was shown.
+            differing = made_anew(checked.arguments, checked.call.args, served.tool.prepare)
+            state = f"{prefix}{self._tickets.new()}{json_text(differing) if differing else ''}"
+        query = _Query(
+            name,
+            shown,
+            confirmation_text(name, shown),
+            state,
+            only_host=served.tool.require_confirmation == HOST,
         )
-        if (
-            state == given
-            and isinstance(answer, PersonAnswer)
-            and not self._tickets.use(state.removeprefix(about).partition("{")[0])
-        ):
-            return _not_run(
-                served.name,
-                "the answer that came with it was used before. Call again for a new question",
-            )
-        return _refusal_for(served.name, answer)
+        answer = await self._ask(mcp_call, query)
+        if state == returned and isinstance(answer, PersonAnswer):
+            ticket = state.removeprefix(prefix).partition("{")[0]
+            if not self._tickets.use(ticket):
+                why = "the answer that came with it was used before. Call again for a new question"
+                return _not_run(name, why)
+        return _refusal_for(name, answer)
 
     def _rule(self, served: ServedTool, shown: dict[str, Any]) -> Rule | None:
         with settings.entered(Scope(self._overrides)):
             policy = settings.setting("policy")
         return policy.rule_for(served.tool.name, shown) if policy is not None else None
 
-    async def _ask(self, place: MCPCall, query: _Query) -> PersonAnswer | Any:
-        if self._rules.confirm is None:
-            return (
-                PersonAnswer("host")
-                if query.only_host
-                else await ask_client(place, query.text, query.state, query.wants, query.form)
-            )
+    async def _ask(self, mcp_call: MCPCall, query: _Query) -> PersonAnswer | Any:
+        if self._rules.confirm is not None:
+            return await self._ask_host(self._rules.confirm, query)
+        if query.only_host:
+            return PersonAnswer("host")
+        return await ask_client(mcp_call, query.text, query.state, query.wants, query.form)
+
+    async def _ask_host(
+        self,
+        confirm: Callable[[str, dict[str, Any]], Any],
+        query: _Query,
+    ) -> PersonAnswer:
         # The host's own code, run like a tool: an exception counts as a no.
-        decide = Tool(
-            "confirm",
-            None,
-            self._rules.confirm,
-            {"type": "object", "additionalProperties": True},
-        )
+        schema = {"type": "object", "additionalProperties": True}
+        decide = Tool("confirm", None, confirm, schema)
         arguments = CheckedArguments((query.name, dict(query.args)), {}, {})
         result = await arun_call(CheckedCall(ToolCall(name="confirm"), decide, arguments))
         if result.error is not None:
@@ -254,80 +276,74 @@ class CallRunner:
 
     # -- running
 
-    async def _perform(self, served: ServedTool, place: MCPCall, checked: CheckedCall) -> Any:
+    async def _perform(self, served: ServedTool, mcp_call: MCPCall, checked: CheckedCall) -> Any:
         if served.program is not None and self.store is not None:
-            task = place.tell.task
-            func = program_runner(
+            task = mcp_call.tell.task
+            stored = program_runner(
                 served.program,
                 served.tool.func,
                 store=self.store,
                 run_id=task.id if task is not None else None,
             )
-            checked = replace(checked, tool=served.tool.model_copy(update={"func": func}))
+            checked = replace(checked, tool=served.tool.model_copy(update={"func": stored}))
         try:
-            result = await self._within_limits(checked, place)
+            result = await self._within_limits(checked, mcp_call)
         except ConfirmationRequired as wanted:
-            return await self._resume(served, place, checked.call, wanted.run)
+            return await self._resume(served, mcp_call, checked.call, wanted.run)
         return self._answer(served, checked.call, result)
 
-    async def _resume(self, served: ServedTool, place: MCPCall, call: ToolCall, run: Any) -> Any:
+    async def _resume(
+        self,
+        served: ServedTool,
+        mcp_call: MCPCall,
+        call: ToolCall,
+        run: Any,
+    ) -> Any:
         """Ask the questions of a waiting program and resume it, until it has finished."""
-        while run is not None:
-            question = next((each for each in run.pending if each.id not in run.answers), None)
-            if question is not None:
-                state = f"{_RUN}{run.id}:{question.id}"
-                wants = (
-                    FORM
-                    if question.form is not None
-                    else ANSWER
-                    if question.kind == "clarify"
-                    else APPROVE
-                )
-                query = _Query(
-                    question.call.name,
-                    question.call.args,
-                    question.text,
-                    state,
-                    wants,
-                    form=question.form,
-                )
-                said = await self._ask(place, query)
-                if not isinstance(said, PersonAnswer):
-                    self._keep(state, run)  # the answer comes with the next request
-                    return said
-                _answer(run, question, said)
-                continue
+        if run is None:
+            # Starting again would repeat what ran before the question.
+            return error_result(
+                f"`{served.name}` is not waiting for an answer here: it was answered already, "
+                "or runs in another process.",
+            )
+        while True:
+            for question in run.pending:
+                if question.id in run.answers:
+                    continue
+                query = _query_of(run, question)
+                answer = await self._ask(mcp_call, query)
+                if not isinstance(answer, PersonAnswer):
+                    self._keep(query.state, run)  # the answer comes with the next request
+                    return answer
+                _pass_on(answer, run, question)
+            resumed = _resume_tool(served.tool, run)
             try:
                 result = await self._within_limits(
-                    CheckedCall(call, _resume_tool(served.tool, run), CheckedArguments((), {}, {})),
-                    place,
+                    CheckedCall(call, resumed, CheckedArguments((), {}, {})),
+                    mcp_call,
                 )
             except ConfirmationRequired as wanted:
                 run = wanted.run
                 continue
             return self._answer(served, call, result)
-        # Starting again would repeat what ran before the question.
-        return error_result(
-            f"`{served.name}` is not waiting for an answer here: it was answered already, or runs in another process.",
-        )
 
     def _keep(self, state: str, run: Any) -> None:
         self._waiting[state] = run
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.popitem(last=False)
 
-    async def _within_limits(self, checked: CheckedCall, place: MCPCall) -> ToolResult:
+    async def _within_limits(self, checked: CheckedCall, mcp_call: MCPCall) -> ToolResult:
         tool = checked.tool
         limit_s = self._rules.timeout_s if tool.timeout_s is None else None
         several, alone = self._limits_here()
-        async with AsyncExitStack() as entered:
+        async with AsyncExitStack() as limits:
             if several is not None:
-                await entered.enter_async_context(several)
+                await limits.enter_async_context(several)
             if not tool.concurrent:
-                await entered.enter_async_context(alone)
+                await limits.enter_async_context(alone)
             try:
                 async with asyncio.timeout(limit_s):
-                    with settings.entered(Scope(self._overrides, None, place)):
+                    with settings.entered(Scope(self._overrides, None, mcp_call)):
                         return await arun_call(checked)
             except TimeoutError:
                 return failure(checked.call, ToolTimeoutError(tool.name, limit_s or 0))
@@ -339,10 +355,8 @@ class CallRunner:
         loop = asyncio.get_running_loop()
         if loop not in self._limits:
             most = self._rules.max_concurrency
-            self._limits[loop] = (
-                asyncio.Semaphore(most) if most is not None else None,
-                asyncio.Lock(),
-            )
+            several = asyncio.Semaphore(most) if most is not None else None
+            self._limits[loop] = (several, asyncio.Lock())
         return self._limits[loop]
 
     def _answer(self, served: ServedTool, call: ToolCall, result: ToolResult) -> Any:
@@ -362,30 +376,55 @@ class CallRunner:
 
 
 def _is_of_the_tool(error: BaseException) -> bool:
-    """Whether the tool raised a `BaseException` of its own: no `Exception`, and no cancellation from outside."""
+    """Whether the tool raised a `BaseException` of its own.
+
+    It is not an `Exception`, and not a cancellation from outside.
+    """
+    if isinstance(error, Exception):
+        return False
     task = asyncio.current_task()
-    is_cancelled = (
-        isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-    )
-    return not isinstance(error, Exception) and not is_cancelled
+    is_cancelled = task is not None and task.cancelling() > 0
+    return not (isinstance(error, asyncio.CancelledError) and is_cancelled)
 
 
-def _answer(run: Any, question: Question, said: PersonAnswer) -> None:
-    """Answer a run's question with what the person said. Content that does not fit the form counts as a no."""
-    if said.said != "yes":
-        run.answer(question.deny())
-    elif question.form is None:
-        run.answer(question.reply(said.text) if question.kind == "clarify" else question.approve())
+def _query_of(run: Any, question: Question) -> _Query:
+    if question.form is not None:
+        wants = FORM
+    elif question.kind == "clarify":
+        wants = ANSWER
     else:
+        wants = APPROVE
+    return _Query(
+        question.call.name,
+        question.call.args,
+        question.text,
+        f"{_RUN}{run.id}:{question.id}",
+        wants,
+        form=question.form,
+    )
+
+
+def _pass_on(answer: PersonAnswer, run: Any, question: Question) -> None:
+    """Answer a run's question. Content that does not fit the form counts as a no."""
+    if answer.verdict != "yes":
+        run.answer(question.deny())
+    elif question.form is not None:
         try:
-            run.answer(question.fill(said.content))
+            run.answer(question.fill(answer.content))
         except DecisionError as misfit:
             log.warning("the client's answer does not fit the form: %s", misfit)
             run.answer(question.deny())
+    elif question.kind == "clarify":
+        run.answer(question.reply(answer.text))
+    else:
+        run.answer(question.approve())
 
 
 def _resume_tool(tool: Tool, run: Any) -> Tool:
-    """A waiting run as a tool without arguments. Raises `ConfirmationRequired` if the run waits again."""
+    """A waiting run as a tool without arguments.
+
+    It raises `ConfirmationRequired` if the run waits again.
+    """
 
     async def resume() -> Any:
         if run.status in {"done", "failed"}:  # in another process: a replay
@@ -405,12 +444,12 @@ def _resume_tool(tool: Tool, run: Any) -> Tool:
     )
 
 
-def _made_before(name: str, state: str | None) -> dict[str, Any]:
-    """The arguments in the state of a question about this call; see `_refusal`."""
-    given, about = state or "", f"call:{name}:"
-    _, brace, rest = (
-        given.removeprefix(about).partition("{") if given.startswith(about) else ("", "", "")
-    )
+def _arguments_in(state: str | None, name: str) -> dict[str, Any]:
+    """The arguments in the state of a question about this call; see `CallRunner._refusal`."""
+    prefix = f"call:{name}:"
+    if state is None or not state.startswith(prefix):
+        return {}
+    _, brace, rest = state.removeprefix(prefix).partition("{")
     return parse_object(brace + rest, "the arguments of a question") if brace else {}
 
 
@@ -418,7 +457,7 @@ def _refusal_for(name: str, answer: PersonAnswer | Any) -> Any:
     """None for a yes; otherwise the result to answer with."""
     if not isinstance(answer, PersonAnswer):
         return answer
-    match answer.said:
+    match answer.verdict:
         case "yes":
             return None
         case "no":

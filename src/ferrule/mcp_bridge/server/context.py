@@ -1,4 +1,4 @@
-"""The context of a tool that an MCP client called; events for that client, and questions to the person at it.
+"""The call of an MCP client, as the tool that it runs sees it, and events for that client.
 
 As in a run, the scope holds a call place. So `ferrule.progress` becomes a progress notification,
 `ferrule.emit_event` a log message, and the steps of a served program become progress.
@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from bisect import bisect_left
 from math import isfinite
 from secrets import token_hex
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, cast
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Any
 
 from ferrule import events, settings
 from ferrule.encoding.encode import jsonable
@@ -24,7 +19,7 @@ from ferrule.mcp_bridge.server.result import replace_surrogates
 from ferrule.values.calls.context import Context, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from ferrule.mcp_bridge.server.task import ServedTask
     from ferrule.values.calls.call import CheckedArguments, ToolSpec
@@ -90,9 +85,12 @@ class MCPCall:
 
 
 def current_mcp_call() -> MCPCall | None:
-    """The MCP client's call that runs the tool, or None outside one. Gives access to what only the SDK offers, such as the session."""
-    place = settings.scope().call
-    return place if isinstance(place, MCPCall) else None
+    """The MCP client's call that runs the tool, or None outside one.
+
+    It gives access to what only the SDK offers, such as the session.
+    """
+    call = settings.scope().call
+    return call if isinstance(call, MCPCall) else None
 
 
 class EventSender:
@@ -105,7 +103,10 @@ class EventSender:
         callbacks: tuple[Any, ...] = (),
     ) -> None:
         self.task = task
-        """The task that the call may have become: then it gets what the call reports, as the request is over."""
+        """The task that the call may have become.
+
+        Then it gets what the call reports, as the request is over.
+        """
         self._request = request
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Queue[events.Event | None] = asyncio.Queue()
@@ -135,11 +136,9 @@ class EventSender:
             return
         self._waiting.put_nowait(None)
         await asyncio.wait((self._sender,))
-        if not self._sender.cancelled() and (error := self._sender.exception()) is not None:
-            log.warning(
-                "events of a tool could not be sent",
-                exc_info=error,
-            )  # its result is sent all the same
+        error = None if self._sender.cancelled() else self._sender.exception()
+        if error is not None:  # the tool's result is sent all the same
+            log.warning("events of a tool could not be sent", exc_info=error)
 
     def drop(self) -> None:
         """Drop all further events."""
@@ -160,7 +159,8 @@ class EventSender:
         match event:
             case events.CallProgress() if not event.run_id:
                 await self._progress(event.message, event.done, event.total)
-            case events.CallProgress():  # of a tool inside a program: its numbers are not the call's
+            case events.CallProgress():
+                # Of a tool inside a program: its numbers are not the call's.
                 await self._progress(event.message, None, None)
             case events.StepFinished():
                 names = ", ".join(call.name for call in event.step.calls)
@@ -172,18 +172,17 @@ class EventSender:
 
     async def _progress(self, message: str, done: float | None, total: float | None) -> None:
         if self.task is not None and self.task.is_given:
-            self.task.say(message)
+            self.task.report(message)
             return
-        value = done if done is not None and isfinite(done) else max(self._last, 0) + 1
-        if value <= self._last:
+        if done is None or not isfinite(done):
+            done = max(self._last, 0) + 1
+        if done <= self._last:
             return  # it must rise with each notification (specification, "Progress")
-        self._last = value
-        total = total if total is not None and isfinite(total) else None
-        await self._request.session.report_progress(
-            value,
-            total,
-            replace_surrogates(message) or None,
-        )
+        self._last = done
+        if total is not None and not isfinite(total):
+            total = None
+        text = replace_surrogates(message) or None
+        await self._request.session.report_progress(done, total, text)
 
     async def _log(self, event: events.Custom) -> None:
         import mcp_types as types
@@ -193,179 +192,33 @@ class EventSender:
         if self.task is not None and self.task.is_given:
             return
         level: Any = event.name if event.name in LEVELS else "info"
-        least = LEVELS.index(connection_of(request).state.get(_LOG_LEVEL, LEVELS[0]))
-        if (
-            level not in allowed_log_levels(request.protocol_version, request.meta)
-            or LEVELS.index(level) < least
-        ):
+        least_level = connection_of(request).state.get(_LOG_LEVEL, LEVELS[0])
+        if level not in allowed_log_levels(request.protocol_version, request.meta):
+            return
+        if LEVELS.index(level) < LEVELS.index(least_level):
             return
         name = replace_surrogates(event.name)
-        data = replace_surrogates(jsonable(event.payload)) if event.payload is not None else name
-        said = types.LoggingMessageNotificationParams(
+        data = name
+        if event.payload is not None:
+            data = replace_surrogates(jsonable(event.payload))
+        params = types.LoggingMessageNotificationParams(
             level=level,
             logger=None if level == name else name,
             data=data,
         )
-        # Not `send_log_message`, which warns that logging is deprecated: all revisions still use
-        # it.
+        # Not `send_log_message`, which warns that logging is deprecated: all revisions still use it.
         await request.session.send_notification(
-            types.LoggingMessageNotification(params=said),
+            types.LoggingMessageNotification(params=params),
             related_request_id=request.request_id,
         )
 
 
 def connection_of(request: Any) -> Any:
     """The SDK's connection of a request, which outlives it."""
-    return request.session._connection  # noqa: SLF001  a request's session does not outlive it, and has no public link to the connection
+    # A request's session ends with it, and has no public link to the connection.
+    return request.session._connection  # noqa: SLF001
 
 
 def set_log_level(request: Any, level: str) -> None:
     """Send this client no log messages below this level."""
     connection_of(request).state[_LOG_LEVEL] = level
-
-
-# -- questions to the person at the client
-
-# Until 2025-11-25 the server sends `elicitation/create` and waits. From 2026-07-28 on it answers
-# the call with `input_required`, and the client calls again with the answer and a sealed state. The
-# state proves that this question was asked about this call; an answer without it is ignored.
-
-APPROVE, ANSWER, FORM = "approve", "answer", "form"
-_FIELDS: dict[str, dict[str, Any]] = {
-    APPROVE: {
-        "type": "boolean",
-        "title": "Run it",
-        "description": "Whether the call may be run as shown.",
-    },
-    ANSWER: {"type": "string", "title": "Answer"},
-}
-_MOST_TICKETS = 10_000
-
-
-class Tickets:
-    """Single-use ids of questions, so that each answer counts once in this process. Thread-safe.
-
-    Only used tickets are kept, as another worker may get the answer. If there are too many, the
-    oldest is forgotten, and every ticket up to it counts as used.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._used: list[str] = []
-        self._forgotten = ""
-
-    def new(self) -> str:
-        """A new ticket. Later tickets sort after earlier ones."""
-        return f"{time.time_ns():020}{token_hex(8)}"
-
-    def use(self, ticket: str) -> bool:
-        """Use a ticket; False if it was used before."""
-        with self._lock:
-            at = bisect_left(self._used, ticket)
-            if ticket <= self._forgotten or self._used[at : at + 1] == [ticket]:
-                return False
-            self._used.insert(at, ticket)
-            if len(self._used) > _MOST_TICKETS:
-                self._forgotten = self._used.pop(0)
-            return True
-
-
-class PersonAnswer(Struct, frozen=True):
-    """The outcome of a question."""
-
-    said: Literal["yes", "no", "cannot", "host"]
-    """`cannot`: the client cannot ask; `host`: only the host may decide."""
-    text: str = ""
-    """The person's text, for a question that wants text."""
-    content: dict[str, Any] | None = None
-    """The filled-in form, for a question with a form."""
-
-
-async def ask_client(
-    place: MCPCall,
-    question: str,
-    state: str,
-    wants: str = APPROVE,
-    form: Mapping[str, Any] | None = None,
-) -> PersonAnswer | Any:
-    """The person's answer; or the SDK's `InputRequiredResult` with the question, to be returned to the client.
-
-    `state` identifies the question. It travels through the client, sealed, and comes back with the
-    answer. `wants` is `APPROVE` for yes or no, `ANSWER` for a text, `FORM` for the fields of
-    `form`, which another server asks for.
-    """
-    if not _can_ask(place):
-        return PersonAnswer("cannot")
-    question = replace_surrogates(question.removesuffix(" (yes/no)"))  # the form says so itself
-    fields = (
-        {"type": "object", "properties": {wants: _FIELDS[wants]}, "required": [wants]}
-        if form is None
-        else dict(form)
-    )
-    if is_modern(place.request):
-        return _by_retry(place, question, state, wants, fields)
-    from mcp.shared.exceptions import MCPError, NoBackChannelError
-
-    try:
-        answer = await place.request.session.elicit_form(
-            question,
-            fields,
-            related_request_id=place.request.request_id,
-        )
-    except (NoBackChannelError, MCPError):
-        return PersonAnswer("cannot")
-    return _answer(answer, wants)
-
-
-def _can_ask(place: MCPCall) -> bool:
-    """Whether the client declares that it can show a form to a person."""
-    capabilities = place.request.session.client_capabilities
-    found = capabilities.elicitation if capabilities is not None else None
-    return found is not None and (
-        found.form is not None or found.url is None
-    )  # `{}` means forms, as before there were other kinds
-
-
-def is_modern(request: Any) -> bool:
-    """Whether the client's revision is 2026-07-28 or later, in which calls are answered with questions."""
-    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-    return request.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
-def returned_state(place: MCPCall) -> str | None:
-    """The state that came back with this call: a question's, or the tool's own."""
-    return place.params.request_state if is_modern(place.request) else None
-
-
-def _by_retry(
-    place: MCPCall,
-    question: str,
-    state: str,
-    wants: str,
-    form: dict[str, Any],
-) -> PersonAnswer | Any:
-    import mcp_types as types
-
-    given: dict[str, Any] = place.params.input_responses or {}
-    if wants in given and place.params.request_state == state:
-        return _answer(given[wants], wants)
-    asking = types.ElicitRequest(
-        params=types.ElicitRequestFormParams(message=question, requested_schema=form),
-    )
-    return types.InputRequiredResult(input_requests={wants: asking}, request_state=state)
-
-
-def _answer(result: Any, wants: str) -> PersonAnswer:
-    found: Any = getattr(result, "content", None)
-    content: dict[str, Any] = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-    if wants == FORM:
-        return (
-            PersonAnswer("yes", content=content)
-            if getattr(result, "action", None) == "accept"
-            else PersonAnswer("no")
-        )
-    value = content.get(wants) if getattr(result, "action", None) == "accept" else None
-    if wants == ANSWER:
-        return PersonAnswer("yes", value) if isinstance(value, str) else PersonAnswer("no")
-    return PersonAnswer("yes" if value is True else "no")

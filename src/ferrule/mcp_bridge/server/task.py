@@ -1,4 +1,4 @@
-"""One call that became a task, as the protocol sees it: its state, its questions, and its outcome.
+"""One call that became a task, as the protocol sees it: its state, its questions, its outcome.
 
 Questions come with the state, and the answers run the call again, as they do outside a task.
 """
@@ -23,10 +23,10 @@ log = logging.getLogger("ferrule.mcp")
 
 POLL_MS = 500
 """How long clients should wait between two requests for the state."""
-_at_work: set[asyncio.Task[Any]] = set()
-"""A loop has only weak references to what runs on it."""
 BUSY = "busy"
 """The `data` of the error of a run that another process executes."""
+_running: set[asyncio.Task[Any]] = set()
+"""A loop has only weak references to what runs on it."""
 
 
 class ServedTask:
@@ -44,7 +44,7 @@ class ServedTask:
         self.served = served
         self.request = request
         self.params = params
-        """Of the call; with the answers to its last questions."""
+        """The parameters of the call; with the answers to its last questions."""
         self.is_given = False
         """Whether the client has its id."""
         self.is_cancelled = False
@@ -53,8 +53,9 @@ class ServedTask:
         self._ttl_s = ttl_s
         self._message = ""
         self._rounds = 0
-        self._asked: dict[str, tuple[str, Any]] = {}
-        """The open questions: the tool's key and the request, by a key that is unique in the task."""
+        self._questions: dict[str, tuple[str, Any]] = {}
+        """The open questions: the tool's key and the request, by a key that is unique in the
+        task."""
         self._answers: dict[str, Any] = {}
         self._state: str | None = None
         self._is_answered = asyncio.Event()
@@ -63,24 +64,28 @@ class ServedTask:
         """Start the work."""
         self.work = asyncio.get_running_loop().create_task(self._timed(work))
         self.work.add_done_callback(self._ended)
-        _at_work.add(self.work)
+        _running.add(self.work)
 
     async def _timed(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The outcome of the work. Its time is noted before the work is done: a client that sees the end sees its time."""
+        """The outcome of the work.
+
+        Its time is noted before the work is done: a client that sees the end sees its time.
+        """
         try:
             return await work
         finally:
             self.updated_at = time.time()
 
     def _ended(self, work: asyncio.Task[Any]) -> None:
-        _at_work.discard(work)
+        _running.discard(work)
         if not work.cancelled():
             work.exception()  # read it, or asyncio logs that it was never retrieved
 
-    def say(self, message: str) -> None:
-        """What the call reports, once the client has the id."""
+    def report(self, message: str) -> None:
+        """A report of the call, once the client has the id."""
         if message:
-            self._message, self.updated_at = replace_surrogates(message), time.time()
+            self._message = replace_surrogates(message)
+            self.updated_at = time.time()
 
     def cancel(self) -> None:
         """Stop the work, if it is not over."""
@@ -93,11 +98,13 @@ class ServedTask:
     @property
     def status(self) -> str:
         """The protocol's word."""
-        if self.is_cancelled or (self.work.done() and self.work.cancelled()):
+        if self.is_cancelled:
             return "cancelled"
-        if self.work.done():
-            return "failed" if self.work.exception() is not None else "completed"
-        return "input_required" if self._asked else "working"
+        if not self.work.done():
+            return "input_required" if self._questions else "working"
+        if self.work.cancelled():
+            return "cancelled"
+        return "completed" if self.work.exception() is None else "failed"
 
     def is_expired(self, now: float) -> bool:
         """Whether it was over, or waited for answers, for its whole time to live."""
@@ -105,72 +112,81 @@ class ServedTask:
 
     def as_json(self) -> dict[str, Any]:
         """The `Task` of the protocol."""
-        until = (self.updated_at if self.work.done() else time.time()) + self._ttl_s
-        said = {"statusMessage": self._message} if self._message else {}
-        return {
-            "taskId": self.id,
-            "status": self.status,
-            **said,
-            "createdAt": _written(self.created_at),
-            "lastUpdatedAt": _written(self.updated_at),
-            "ttlMs": max(1, int((until - self.created_at) * 1000)),
-            "pollIntervalMs": POLL_MS,
-        }
+        lives_from = self.updated_at if self.work.done() else time.time()
+        ttl_s = lives_from + self._ttl_s - self.created_at
+        task: dict[str, Any] = {"taskId": self.id, "status": self.status}
+        if self._message:
+            task["statusMessage"] = self._message
+        task["createdAt"] = _written(self.created_at)
+        task["lastUpdatedAt"] = _written(self.updated_at)
+        task["ttlMs"] = max(1, int(ttl_s * 1000))
+        task["pollIntervalMs"] = POLL_MS
+        return task
 
     def in_detail(self) -> dict[str, Any]:
         """The `DetailedTask` of the protocol: with the result, the error or the questions."""
-        about = self.as_json()
-        match about["status"]:
+        task = self.as_json()
+        match task["status"]:
             case "completed":
-                return {**about, "result": _dumped(self.work.result())}
+                task["result"] = _dumped(self.work.result())
             case "failed":
-                return {**about, "error": _error_of(self.work.exception())}
+                task["error"] = _error_of(self.work.exception())
             case "input_required":
-                return {
-                    **about,
-                    "inputRequests": {key: _dumped(each) for key, (_, each) in self._asked.items()},
+                task["inputRequests"] = {
+                    key: _dumped(request) for key, (_, request) in self._questions.items()
                 }
             case _:
-                return about
+                pass
+        return task
 
     # -- questions
 
-    async def ask(self, found: Any) -> None:
-        """Wait for the answers to the questions of a result, and put them into the parameters of the call."""
+    async def ask(self, result: Any) -> None:
+        """Wait for the answers to the questions of a result.
+
+        They are put into the parameters of the call.
+        """
         self._rounds += 1
-        asked: dict[str, Any] = found.input_requests or {}
-        self._asked = {f"{key}-{self._rounds}": (key, each) for key, each in asked.items()}
-        self._answers, self._state = {}, found.request_state
+        requests: dict[str, Any] = result.input_requests or {}
+        # Keys of the tool may repeat, those of a task must not.
+        self._questions = {
+            f"{key}-{self._rounds}": (key, request) for key, request in requests.items()
+        }
+        self._answers = {}
+        self._state = result.request_state
         self._is_answered.clear()
         self.updated_at = time.time()
-        if self._asked:
+        if self._questions:
             await self._is_answered.wait()
         self.params = self.params.model_copy(
             update={"input_responses": self._answers, "request_state": self._state},
         )
 
-    def answer(self, given: Mapping[str, Any]) -> None:
-        """Take answers; others than those to open questions are ignored. Raises the SDK's `MCPError` for one that is malformed."""
+    def answer(self, answers: Mapping[str, Any]) -> None:
+        """Take answers; others than those to open questions are ignored.
+
+        Raises the SDK's `MCPError` for one that is malformed.
+        """
         from mcp.shared.exceptions import MCPError
         from mcp_types import INVALID_PARAMS, CallToolRequestParams
         from pydantic import ValidationError
 
-        mine = {key: given[key] for key in self._asked if key in given}
+        answered = [key for key in self._questions if key in answers]
+        responses = {self._questions[key][0]: answers[key] for key in answered}
         try:
-            form = {
-                "name": self.served.name,
-                "inputResponses": {self._asked[key][0]: each for key, each in mine.items()},
-            }
-            self._answers |= CallToolRequestParams.model_validate(form).input_responses or {}
+            params = CallToolRequestParams.model_validate(
+                {"name": self.served.name, "inputResponses": responses},
+            )
         except ValidationError as error:
             raise MCPError(
                 INVALID_PARAMS,
                 "An answer in `inputResponses` does not fit the form of its question.",
             ) from error
-        for key in mine:
-            del self._asked[key]
+        self._answers |= params.input_responses or {}
+        for key in answered:
+            del self._questions[key]
         self.updated_at = time.time()
-        if not self._asked:
+        if not self._questions:
             self._is_answered.set()
 
 
@@ -182,12 +198,12 @@ def busy_error(error: StoreError) -> Exception:
     return MCPError(INTERNAL_ERROR, str(error), BUSY)
 
 
-def _written(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+def _written(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _dumped(found: Any) -> dict[str, Any]:
-    return sdk_result(found).model_dump(by_alias=True, mode="json", exclude_none=True)
+def _dumped(result: Any) -> dict[str, Any]:
+    return sdk_result(result).model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _error_of(error: BaseException | None) -> dict[str, Any]:
@@ -195,10 +211,7 @@ def _error_of(error: BaseException | None) -> dict[str, Any]:
     from mcp_types import INTERNAL_ERROR
 
     if isinstance(error, MCPError):
-        return make_serializable(error.error).model_dump(
-            by_alias=True,
-            mode="json",
-            exclude_none=True,
-        )
+        data = make_serializable(error.error)
+        return data.model_dump(by_alias=True, mode="json", exclude_none=True)
     log.error("a task failed", exc_info=error)
     return {"code": INTERNAL_ERROR, "message": "Internal error"}
