@@ -1,6 +1,7 @@
-"""`serve` and `MCPApp`: tools and programs as an MCP server, over stdio or HTTP, for clients of revisions 2024-11-05 to 2026-07-28.
+"""`serve` and `MCPApp`: tools and programs as an MCP server, over stdio or HTTP.
 
-A call is checked, coerced and executed as it is inside a run of ferrule.
+Clients may speak any revision from 2024-11-05 to 2026-07-28. A call is checked, coerced and
+executed as it is inside a run of ferrule.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ ServeTransport = Literal["stdio", "http"]
 
 
 class MCPApp:
-    """Tools and programs, served: `MCPApp([tool, program]).run()`, `.asgi()` for a web server, `MCPServer.in_memory(app.server)` in tests.
+    """Tools and programs, served.
+
+    `MCPApp([tool, program]).run()` serves; `.asgi()` is for a web server; in tests, connect to it
+    with `MCPServer.in_memory(app.server)`. `serve` describes the options.
 
     Tools may be added and removed while serving, from any thread; clients are notified. Raises
     `ConfigurationError`, also an `ImportError`, if the extra `ferrule[mcp]` is missing.
@@ -68,14 +72,16 @@ class MCPApp:
             confirm=confirm,
             store=store,
         )
-        about = {
-            "name": name,
-            "version": version or client_info()["version"],
-            "instructions": instructions,
-        }
         self.name = name
         self._tasks = Tasks(CallRunner(rules), self._served, tasks, task_ttl_s)
-        self.server: Any = _build_server(about, self._served, self._tasks, self._changes)
+        self.server: Any = _build_server(
+            self._served,
+            self._tasks,
+            self._changes,
+            name=name,
+            version=version or client_info()["version"],
+            instructions=instructions,
+        )
         """The SDK's low-level server, for resources, prompts and everything else it offers."""
         self.server.middleware.append(_sealing_of_states(state_keys, state_ttl_s, audience=name))
 
@@ -88,8 +94,8 @@ class MCPApp:
 
     def add(self, thing: Any, name: str | None = None) -> None:
         """Serve a tool or program; it replaces one of the same name."""
-        one = serve_one(thing, name)
-        self._served[one.name] = one
+        served = serve_one(thing, name)
+        self._served[served.name] = served
         self._tasks.declare(self.server)
         self.changed("tools")
 
@@ -101,7 +107,10 @@ class MCPApp:
         self.changed("tools")
 
     def changed(self, what: ListKind) -> None:
-        """Notify clients that a list changed. Call it after you change prompts or resources that you serve through `server`."""
+        """Notify clients that a list changed.
+
+        Call it after you change prompts or resources that you serve through `server`.
+        """
         self._changes.tell(what)
 
     def updated(self, uri: str) -> None:
@@ -133,8 +142,10 @@ class MCPApp:
         match transport:
             case "stdio":
                 if options:
-                    msg = f"Over stdio there is no {', '.join(f'`{each}`' for each in options)}: it is an option of HTTP."
-                    raise ConfigurationError(msg)
+                    names = ", ".join(f"`{name}`" for name in options)
+                    raise ConfigurationError(
+                        f"Over stdio there is no {names}: it is an option of HTTP.",
+                    )
                 await self._over_stdio()
             case "http":
                 await serve_http(self.server, host, port, **options)
@@ -147,7 +158,11 @@ class MCPApp:
 
     def run(self, transport: ServeTransport = "stdio", **options: Any) -> None:
         """`arun` for sync code."""
-        if asyncio._get_running_loop() is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the public one raises instead
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass  # none is running, as it should be
+        else:
             raise ConfigurationError(
                 "An event loop is running in this thread: `await app.arun(...)` serves on it.",
             )
@@ -175,7 +190,9 @@ def serve(
     idle_timeout_s: float | None = None,
     **options: Any,
 ) -> None:
-    """Serve tools and programs to MCP clients until the client disconnects: `serve([add, agent], name="mine", transport="http")`.
+    """Serve tools and programs to MCP clients until the client disconnects.
+
+    `serve([add, agent], name="mine", transport="http")`.
 
     Over HTTP it listens on loopback, unless `host` says otherwise. `allowed_hosts` are further host
     names, `allowed_origins` the web pages that may call. `verify_token` gets the bearer token of
@@ -193,56 +210,48 @@ def serve(
     tools), `task_ttl_s` (how long a finished task is kept), `store` (keeps the runs of programs, so
     that their tasks continue after a restart).
     """
-    app = MCPApp(tools, **options)
-    checks = {
+    http_options: dict[str, Any] = {
+        "path": path if transport == "http" else None,
         "allowed_hosts": allowed_hosts,
         "allowed_origins": allowed_origins,
         "verify_token": verify_token,
+        "idle_timeout_s": idle_timeout_s,
     }
-    given = {**checks, "idle_timeout_s": idle_timeout_s}
-    http = {name: value for name, value in given.items() if value is not None}  # stdio refuses them
-    app.run(
-        transport,
-        host=host,
-        port=port,
-        **({"path": path} if transport == "http" else {}),
-        **http,
-    )
+    # Only those that were passed: over stdio they are refused.
+    passed = {name: value for name, value in http_options.items() if value is not None}
+    MCPApp(tools, **options).run(transport, host=host, port=port, **passed)
 
 
 # -- the SDK's server
 
 
 def _build_server(
-    about: Mapping[str, Any],
     offered: Mapping[str, ServedTool],
     tasks: Tasks,
     changes: ChangeNotifier,
+    **about: Any,
 ) -> Any:
-    """An `mcp.server.Server` for all revisions. `about` holds its `name`, `version`, `instructions`; `offered` may change."""
-    changing_server = _changing_server()
+    """An `mcp.server.Server` for all revisions. `offered` may change while it serves."""
+    server_class = _changing_server()
     import mcp_types as types
     from mcp.server.subscriptions import ListenHandler
     from mcp.shared.exceptions import MCPError
 
     async def list_tools(context: Any, params: Any) -> Any:
         del context, params
-        return make_serializable(
-            types.ListToolsResult(
-                tools=[types.Tool.model_validate(each.entry) for each in list(offered.values())],
-            ),
-        )
+        entries = [types.Tool.model_validate(served.entry) for served in list(offered.values())]
+        return make_serializable(types.ListToolsResult(tools=entries))
 
     async def call_tool(context: Any, params: Any) -> Any:
         served = offered.get(params.name)
         if served is None:
             raise MCPError(types.INVALID_PARAMS, str(UnknownToolError(params.name, list(offered))))
         try:
-            found: Any = await tasks.call(served, context, params)
+            result: Any = await tasks.call(served, context, params)
         except MCPError as error:
             error.error = make_serializable(error.error)
             raise
-        return found if tasks.is_task(found) else sdk_result(found)
+        return result if tasks.is_task(result) else sdk_result(result)
 
     async def set_level(context: Any, params: Any) -> Any:
         set_log_level(context, params.level)
@@ -252,12 +261,12 @@ def _build_server(
         del params
         changes.add_session(connection_of(context))
 
-    def schema_of(tool: str) -> dict[str, Any] | None:
+    def input_schema_of(tool: str) -> dict[str, Any] | None:
         return offered[tool].entry["inputSchema"] if tool in offered else None
 
-    server = changing_server(
+    server = server_class(
         **about,
-        get_tool_input_schema=schema_of,
+        get_tool_input_schema=input_schema_of,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_subscriptions_listen=ListenHandler(changes),
@@ -273,23 +282,28 @@ def _build_server(
 
 
 def _sealing_of_states(keys: Sequence[str | bytes] | None, ttl_s: float, *, audience: str) -> Any:
-    """Encrypts the state of a question, which travels through the client. An answer that comes after `ttl_s` is refused."""
+    """Middleware that encrypts the state of a question, which travels through the client.
+
+    An answer that comes after `ttl_s` is refused.
+    """
     from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 
     if not 0 < ttl_s < math.inf:
         raise ConfigurationError(
             f"`state_ttl_s` is a number of seconds above 0; found {shown(ttl_s)}.",
         )
-    security = (
-        RequestStateSecurity(keys=list(keys), ttl=ttl_s)
-        if keys is not None
-        else RequestStateSecurity.ephemeral(ttl=ttl_s)
-    )
+    if keys is None:
+        security = RequestStateSecurity.ephemeral(ttl=ttl_s)
+    else:
+        security = RequestStateSecurity(keys=list(keys), ttl=ttl_s)
     return RequestStateBoundary(security, default_audience=audience)
 
 
 def _changing_server() -> Any:
-    """A subclass of the SDK's server that says that its lists may change. Raises an error that names the extra if the SDK is missing."""
+    """A subclass of the SDK's server that says that its lists may change.
+
+    Raises an error that names the extra if the SDK is missing.
+    """
     try:
         from mcp.server import NotificationOptions, Server
     except ModuleNotFoundError as error:
@@ -303,15 +317,12 @@ def _changing_server() -> Any:
             **more: Any,
         ) -> Any:
             # Transports pass no options, and the default declares that lists never change.
-            every = NotificationOptions(
-                prompts_changed=True,
-                resources_changed=True,
-                tools_changed=True,
-            )
-            return super().create_initialization_options(
-                notification_options or every,
-                *args,
-                **more,
-            )
+            if not notification_options:
+                notification_options = NotificationOptions(
+                    prompts_changed=True,
+                    resources_changed=True,
+                    tools_changed=True,
+                )
+            return super().create_initialization_options(notification_options, *args, **more)
 
     return ChangingServer

@@ -47,7 +47,7 @@ class MCPCall:
 
     def __init__(self, request: Any, params: Any, tell: EventSender) -> None:
         self.request = request
-        """The SDK's request context: `session`, `protocol_version`, `meta`, `close_sse_stream`, ..."""
+        """The SDK's request context: `session`, `protocol_version`, `meta`, ..."""
         self.params = params
         """The SDK's parameters of the call: `arguments`, `input_responses`, `request_state`, ..."""
         self.tell = tell
@@ -206,7 +206,7 @@ class EventSender:
             logger=None if level == name else name,
             data=data,
         )
-        # Not `send_log_message`, which warns that logging is deprecated: all revisions still use it.
+        # Not `send_log_message`, which warns that logging is deprecated: all revisions have it.
         await request.session.send_notification(
             types.LoggingMessageNotification(params=params),
             related_request_id=request.request_id,

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _GRACE_S = 2
-"""How long open requests may delay the end of a server. Clients that listen for changes never disconnect."""
+"""How long open requests may delay the end of a server.
+
+Clients that listen for changes never disconnect.
+"""
 _IDLE_TIMEOUT_S = 1800
 
 
@@ -36,18 +39,18 @@ async def serve_http(
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # Before uvicorn does it itself, with an error in the log.
-            asyncio.get_running_loop().call_later(
-                _GRACE_S,
-                lambda: [each.cancel() for each in self.server_state.tasks],
-            )
+            asyncio.get_running_loop().call_later(_GRACE_S, self._cancel_requests)
             await super().shutdown(sockets)
+
+        def _cancel_requests(self) -> None:
+            for task in self.server_state.tasks:
+                task.cancel()
 
     app = http_app(server, host=host, **options)
     with listening_socket(host, port) as taken:
         if on_listening is not None:
-            on_listening(
-                f"http://{url_host(host)}:{taken.getsockname()[1]}{options.get('path', '/mcp')}",
-            )
+            listening_port = taken.getsockname()[1]
+            on_listening(f"http://{url_host(host)}:{listening_port}{options.get('path', '/mcp')}")
         config = uvicorn.Config(
             _ended_cleanly(app),
             log_level="warning",
@@ -57,7 +60,10 @@ async def serve_http(
 
 
 def _ended_cleanly(app: Any) -> Any:
-    """An application whose responses are complete also when the server ends. Otherwise uvicorn logs a traceback for each open call."""
+    """An application whose responses are complete also when the server ends.
+
+    Otherwise uvicorn logs a traceback for each open call.
+    """
 
     async def complete(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -71,18 +77,12 @@ def _ended_cleanly(app: Any) -> Any:
             is_complete = message["type"] == "http.response.body" and not message.get("more_body")
             await send(message)
 
-        with contextlib.suppress(
-            asyncio.CancelledError,
-        ):  # only the end of the server cancels a request
+        # Only the end of the server cancels a request.
+        with contextlib.suppress(asyncio.CancelledError):
             await app(scope, receive, sending)
         if not is_started:
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 503,
-                    "headers": [(b"content-length", b"0")],
-                },
-            )
+            headers = [(b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
         if not is_complete:
             await send({"type": "http.response.body"})
 
@@ -100,53 +100,54 @@ def http_app(
     idle_timeout_s: float = _IDLE_TIMEOUT_S,
     **more: Any,
 ) -> Any:
-    """The ASGI application. `verify_token` checks each request: see `serve`. `more` goes to the SDK's `streamable_http_app`.
+    """The ASGI application.
+
+    `verify_token` checks each request: see `serve`. `more` goes to the SDK's `streamable_http_app`.
 
     Raises `ConfigurationError` for a host that is not loopback, without `allowed_hosts`, for an
-    `idle_timeout_s` that is no time, and for an option that neither of them has.
+    `idle_timeout_s` that is not a time, and for an option that neither of them has.
     """
     from mcp.server.transport_security import TransportSecuritySettings
 
-    refuse_unknown(
-        "MCPApp.asgi",
-        more,
-        [
-            *(http_app.__kwdefaults__ or ()),
-            *inspect.signature(server.streamable_http_app).parameters,
-        ],
-    )
+    known = [
+        *(http_app.__kwdefaults__ or ()),
+        *inspect.signature(server.streamable_http_app).parameters,
+    ]
+    refuse_unknown("MCPApp.asgi", more, known)
     if not is_loopback(host) and allowed_hosts is None:
-        msg = (
-            f"A server on `{host}` can be reached from outside. Say under which names, `allowed_hosts=['mcp.example.org']`, "
-            "and who may call, `verify_token=...`; or leave `host` at 127.0.0.1."
+        raise ConfigurationError(
+            f"A server on `{host}` can be reached from outside. Say under which names, "
+            "`allowed_hosts=['mcp.example.org']`, and who may call, `verify_token=...`; "
+            "or leave `host` at 127.0.0.1.",
         )
-        raise ConfigurationError(msg)
     if not idle_timeout_s > 0:
         raise ConfigurationError(
-            f"`idle_timeout_s` is a number of seconds above 0, or `math.inf` for no limit; found {shown(idle_timeout_s)}.",
+            "`idle_timeout_s` is a number of seconds above 0, or `math.inf` for no limit; "
+            f"found {shown(idle_timeout_s)}.",
         )
     security = TransportSecuritySettings(
         allowed_hosts=with_ports([*HOSTS, *(allowed_hosts or ())]),
         allowed_origins=with_ports(ORIGINS if allowed_origins is None else allowed_origins),
     )
-    idle_s = idle_timeout_s if idle_timeout_s < math.inf else None
-    logging.getLogger("mcp.server.streamable_http").addFilter(
-        _has_stayed,
-    )  # logging adds the same filter once
-    own = {
+    # Logging adds the same filter only once.
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_logging)
+    keywords: dict[str, Any] = {
         "streamable_http_path": path,
         "transport_security": security,
         "host": host,
-        "session_idle_timeout": idle_s,
+        "session_idle_timeout": idle_timeout_s if idle_timeout_s < math.inf else None,
+        **more,
     }
-    keywords: dict[str, Any] = {**own, **more}
     if verify_token is None:
         return server.streamable_http_app(**keywords)
     return _with_tokens(server, verify_token, keywords)
 
 
-def _has_stayed(record: logging.LogRecord) -> bool:
-    """Whether a report of the SDK is of more than a client that left within its request: the SDK logs that with a traceback."""
+def _is_worth_logging(record: logging.LogRecord) -> bool:
+    """Whether the SDK reports more than a client that left during its request.
+
+    The SDK logs that with a traceback.
+    """
     return record.exc_info is None or type(record.exc_info[1]).__name__ != "ClientDisconnect"
 
 
@@ -158,19 +159,15 @@ def _with_tokens(server: Any, verify_token: Callable[[str], Any], keywords: dict
 
     class Verifier:
         async def verify_token(self, token: str) -> Any:
-            found = verify_token(token)
-            found = await found if inspect.isawaitable(found) else found
-            if isinstance(found, AccessToken):
-                return found
-            return (
-                AccessToken(
-                    token=token,
-                    client_id=found if isinstance(found, str) else "client",
-                    scopes=[],
-                )
-                if found
-                else None
-            )
+            owner = verify_token(token)
+            if inspect.isawaitable(owner):
+                owner = await owner
+            if isinstance(owner, AccessToken):
+                return owner
+            if not owner:
+                return None
+            client_id = owner if isinstance(owner, str) else "client"
+            return AccessToken(token=token, client_id=client_id, scopes=[])
 
     verifier: Any = Verifier()
     app = server.streamable_http_app(**keywords, token_verifier=verifier)

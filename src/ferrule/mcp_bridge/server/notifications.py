@@ -69,19 +69,7 @@ class ChangeNotifier:
 
     def tell(self, what: ListKind) -> None:
         """Notify all clients of a changed list, from any thread."""
-        from mcp.server.subscriptions import (
-            PromptsListChanged,
-            ResourcesListChanged,
-            ToolsListChanged,
-        )
-
-        self.tell_streams(
-            {
-                "tools": ToolsListChanged,
-                "prompts": PromptsListChanged,
-                "resources": ResourcesListChanged,
-            }[what](),
-        )
+        self.tell_streams(_event_of(what))
         with self._lock:
             sessions = list(self._sessions.items())
         for connection, loop in sessions:
@@ -95,15 +83,32 @@ class ChangeNotifier:
         task.add_done_callback(self._sending.discard)
 
 
+def _event_of(what: ListKind) -> Any:
+    from mcp.server.subscriptions import (
+        PromptsListChanged,
+        ResourcesListChanged,
+        ToolsListChanged,
+    )
+
+    match what:
+        case "tools":
+            return ToolsListChanged()
+        case "prompts":
+            return PromptsListChanged()
+        case "resources":
+            return ResourcesListChanged()
+
+
 async def _notify(connection: Any, what: ListKind) -> None:
     import anyio
 
-    send = {
-        "tools": connection.send_tool_list_changed,
-        "prompts": connection.send_prompt_list_changed,
-        "resources": connection.send_resource_list_changed,
-    }[what]
     try:
-        await send()
+        match what:
+            case "tools":
+                await connection.send_tool_list_changed()
+            case "prompts":
+                await connection.send_prompt_list_changed()
+            case "resources":
+                await connection.send_resource_list_changed()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
         return  # the client is disconnecting

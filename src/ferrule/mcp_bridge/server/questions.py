@@ -13,8 +13,9 @@ from secrets import token_hex
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from ferrule.mcp_bridge.server.result import replace_surrogates
 from msgspec import Struct
+
+from ferrule.mcp_bridge.server.result import replace_surrogates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.mcp_bridge.server.context import MCPCall
 
 APPROVE, ANSWER, FORM = "approve", "answer", "form"
-"""What a question wants: yes or no, a text, or the fields of a form that another server asks for."""
+"""What a question wants: yes or no, a text, or the fields of another server's form."""
 
 _FIELDS: dict[str, dict[str, Any]] = {
     APPROVE: {

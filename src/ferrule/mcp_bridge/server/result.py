@@ -23,6 +23,8 @@ from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.content.type import Type
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content
 
@@ -41,28 +43,40 @@ def wire_result(
     """
     value = result.value
     if isinstance(value, MCPResult):
-        passed: dict[str, Any] = {
-            "content": [each.raw for each in value.blocks],
-            "isError": value.is_error,
-        }
-        return {**passed, "structuredContent": value.structured} if value.has_structured else passed
+        return _passed_on(value)
     if result.is_error:
         return {"content": _blocks(result.content), "isError": True}
     if _is_of_sdk(value) and (hasattr(value, "content") or hasattr(value, "input_requests")):
         return value
-    made: dict[str, Any] = {"content": _content(value, result.content)}
+    wire: dict[str, Any] = {"content": _content(value, result.content)}
     structured = {"result": jsonable(value)} if wraps else _structured(value)
     if output_schema is not None:
-        problems = (
-            ("the value is not an object",)
-            if structured is None
-            else output_problems(structured, output_schema)
-        )
+        problems = _output_problems(structured, output_schema)
         if problems:
             return error_result(
-                f"`{result.name}` returned a value that does not fit its output schema: {'; '.join(problems)}",
+                f"`{result.name}` returned a value that does not fit its output schema: "
+                f"{'; '.join(problems)}",
             )
-    return made if structured is None else {**made, "structuredContent": structured}
+    if structured is not None:
+        wire["structuredContent"] = structured
+    return wire
+
+
+def _passed_on(result: MCPResult) -> dict[str, Any]:
+    """The result of another server's tool, as that server sent it."""
+    wire: dict[str, Any] = {
+        "content": [block.raw for block in result.blocks],
+        "isError": result.is_error,
+    }
+    if result.has_structured:
+        wire["structuredContent"] = result.structured
+    return wire
+
+
+def _output_problems(structured: Any, schema: dict[str, Any]) -> Iterable[str]:
+    if structured is None:
+        return ("the value is not an object",)
+    return output_problems(structured, schema)
 
 
 def make_serializable(result: M) -> M:
@@ -70,37 +84,36 @@ def make_serializable(result: M) -> M:
     try:
         result.model_dump_json(by_alias=True)
     except (PydanticSerializationError, UnicodeEncodeError):
-        return type(result).model_validate(
-            replace_surrogates(jsonable(result.model_dump(by_alias=True, exclude_unset=True))),
-        )
+        plain = jsonable(result.model_dump(by_alias=True, exclude_unset=True))
+        return type(result).model_validate(replace_surrogates(plain))
     return result
 
 
-def sdk_result(found: Any) -> Any:
-    """A result of a call, or a mapping under the protocol's names, as a model of the SDK that JSON can hold."""
+def sdk_result(result: Any) -> Any:
+    """A result of a call, as a model of the SDK that JSON can hold.
+
+    It may be a mapping under the protocol's names.
+    """
     from mcp_types import CallToolResult
 
-    return make_serializable(
-        CallToolResult.model_validate(found) if isinstance(found, dict) else found,
-    )
+    if isinstance(result, dict):
+        result = CallToolResult.model_validate(result)
+    return make_serializable(result)
 
 
 def replace_surrogates(value: Any) -> Any:
     """JSON data with lone surrogates replaced, which UTF-8 cannot hold."""
     match value:
-        case str():
-            return (
-                value
-                if value.isascii()
-                else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-            )
+        case str() if not value.isascii():
+            # In UTF-16 two halves of a pair join to one character; only lone ones are replaced.
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         case dict():
             return {
-                replace_surrogates(key): replace_surrogates(each)
-                for key, each in cast("dict[str, Any]", value).items()
+                replace_surrogates(key): replace_surrogates(part)
+                for key, part in cast("dict[str, Any]", value).items()
             }
         case list():
-            return [replace_surrogates(each) for each in cast("list[Any]", value)]
+            return [replace_surrogates(part) for part in cast("list[Any]", value)]
         case _:
             return value
 
@@ -113,15 +126,17 @@ def error_result(text: str) -> dict[str, Any]:
 def _content(value: Any, shown: Content) -> list[Any]:
     if _is_of_sdk(value):
         return [value]
-    if isinstance(value, (list, tuple)) and any(
-        _is_of_sdk(each) for each in cast("list[Any]", value)
-    ):
-        return [each if _is_of_sdk(each) else _block(each) for each in cast("list[Any]", value)]
+    if isinstance(value, (list, tuple)):
+        parts = cast("list[Any]", value)
+        if any(_is_of_sdk(part) for part in parts):
+            return [part if _is_of_sdk(part) else _block(part) for part in parts]
     return _blocks(shown)
 
 
 def _blocks(content: Content) -> list[Any]:
-    return [_block(content)] if isinstance(content, str) else [_block(each) for each in content]
+    if isinstance(content, str):
+        return [_block(content)]
+    return [_block(part) for part in content]
 
 
 def _block(value: Any) -> dict[str, Any]:
@@ -158,17 +173,14 @@ def _block(value: Any) -> dict[str, Any]:
 
 def _structured(value: Any) -> dict[str, Any] | None:
     # Objects only: until 2025-11-25 nothing else is allowed here.
-    is_object = isinstance(value, (Mapping, BaseModel, Struct)) or (
-        dataclasses.is_dataclass(value) and not isinstance(value, type)
-    )
+    is_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    is_object = is_dataclass or isinstance(value, (Mapping, BaseModel, Struct))
     if not is_object or isinstance(value, Type):
         return None
-    found = jsonable(cast("object", value))
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    plain = jsonable(cast("object", value))
+    return cast("dict[str, Any]", plain) if isinstance(plain, dict) else None
 
 
 def _is_of_sdk(value: Any) -> bool:
-    return isinstance(value, BaseModel) and type(value).__module__.partition(".")[0] in {
-        "mcp",
-        "mcp_types",
-    }
+    package = type(value).__module__.partition(".")[0]
+    return isinstance(value, BaseModel) and package in {"mcp", "mcp_types"}

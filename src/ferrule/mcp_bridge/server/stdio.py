@@ -1,8 +1,8 @@
 """Standard input and output of a server.
 
-As in the SDK, the protocol moves to a descriptor of its own, and descriptor 1 points to stderr. The
-SDK reads stdin in a thread that nothing can wake, so Ctrl-C would not end a server whose client
-stays. Here that thread is a daemon.
+As in the SDK, the protocol moves to a descriptor of its own, and descriptor 1 points to stderr, so
+that a `print` of a tool does not break the protocol. The SDK reads stdin in a thread that nothing
+can wake, so Ctrl-C would not end a server whose client stays. Here that thread is a daemon.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ _AT_ONCE = 65536
 _MOST_WAITING = 64
 """Lines to read ahead; then the client must wait."""
 
-_NO_STREAM = 'Standard input or output is closed: an MCP client starts a server with both. To serve by itself it takes `transport="http"`.'
+_NO_STREAM = (
+    "Standard input or output is closed: an MCP client starts a server with both. "
+    'To serve by itself it takes `transport="http"`.'
+)
 
 
 @contextlib.asynccontextmanager
 async def streams() -> AsyncGenerator[tuple[Any, Any]]:
-    """The two streams for the SDK's server. In the block, `print` writes to stderr, and standard input is empty.
+    """The two streams for the SDK's server.
+
+    In the block, `print` writes to stderr, and standard input is empty.
 
     Raises `ConfigurationError` if the process has no standard input or output: then descriptors 0
     and 1 may be other files.
@@ -93,18 +98,19 @@ class StdinLines:
     def _read(self) -> None:
         pieces: list[bytes] = []
         # No file object: its lock would block the exit of the process.
-        while piece := self._piece():
-            *whole, rest = piece.split(b"\n")
-            for line in whole:
-                if not self._put(b"".join([*pieces, line])):
+        while chunk := self._chunk():
+            *line_ends, rest = chunk.split(b"\n")
+            for line_end in line_ends:
+                if not self._put(b"".join([*pieces, line_end])):
                     return
                 pieces = []
             pieces.append(rest)
         last = b"".join(pieces)
-        if not last or self._put(last):
-            self._put(None)
+        if last and not self._put(last):
+            return
+        self._put(None)
 
-    def _piece(self) -> bytes:
+    def _chunk(self) -> bytes:
         try:
             return os.read(self._descriptor, _AT_ONCE)
         except OSError:

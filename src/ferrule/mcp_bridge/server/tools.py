@@ -48,20 +48,22 @@ class ServedTool(Struct, frozen=True):
     @property
     def entry(self) -> dict[str, Any]:
         """A new entry of `tools/list`, under the protocol's names."""
-        given = self.tool.mcp.as_json() if self.tool.mcp is not None else {}
-        schema = {"type": "object", **self.tool.parameters}
-        own: dict[str, Any] = {
+        entry: dict[str, Any] = {
+            "annotations": _annotations(self.tool),
             "name": self.name,
             "description": self.tool.desc,
-            "inputSchema": schema,
+            "inputSchema": {"type": "object", **self.tool.parameters},
         }
         if self.output_schema is not None:
-            own["outputSchema"] = self.output_schema
-        return {"annotations": _annotations(self.tool), **own, **given, "name": self.name}
+            entry["outputSchema"] = self.output_schema
+        if self.tool.mcp is not None:  # from another server, whose words stay
+            entry.update(self.tool.mcp.as_json())
+        entry["name"] = self.name
+        return entry
 
 
 def served_tools(things: Any) -> dict[str, ServedTool]:
-    """The served tools by name, from a list of tools, functions and programs, or a mapping of names to them.
+    """The served tools by name, from a list of tools and programs, or a mapping of names to them.
 
     Raises `ToolDefinitionError` for anything else, and `DuplicateToolError` if two have one name.
     """
@@ -69,79 +71,97 @@ def served_tools(things: Any) -> dict[str, ServedTool]:
     if isinstance(things, Mapping):
         named = cast("Mapping[str, Any]", things).items()
     elif isinstance(things, Iterable) and not isinstance(things, (str, bytes)):
-        named = ((None, each) for each in cast("Iterable[Any]", things))
+        named = ((None, thing) for thing in cast("Iterable[Any]", things))
     else:
         raise ToolDefinitionError(
-            f"A server takes a list of tools and programs, or a mapping of names to them; found {shown(things)}.",
+            "A server takes a list of tools and programs, or a mapping of names to them; "
+            f"found {shown(things)}.",
         )
-    found: dict[str, ServedTool] = {}
+    by_name: dict[str, ServedTool] = {}
     for name, thing in named:
-        one = serve_one(thing, name)
-        if one.name in found:
-            msg = f"Two tools would be served as `{one.name}`. Give one of them another name: serve({{'name': tool, ...}})."
-            raise DuplicateToolError(msg)
-        found[one.name] = one
-    return found
+        served = serve_one(thing, name)
+        if served.name in by_name:
+            raise DuplicateToolError(
+                f"Two tools would be served as `{served.name}`. "
+                "Give one of them another name: serve({'name': tool, ...}).",
+            )
+        by_name[served.name] = served
+    return by_name
 
 
 def serve_one(thing: Any, name: str | None = None) -> ServedTool:
     """A tool, function or program as a served tool, under its own name or `name`."""
     if isinstance(thing, ServedTool):
         return thing
-    output: dict[str, Any] | None
-    wraps = False
     program: Any = None
     if _is_program(thing):
-        tool, program = program_tool(thing, name), thing
-        output, wraps = _outputs_of(thing)
+        program = thing
+        tool = program_tool(program, name)
     else:
         tool = Tool.of(thing)
         if tool.is_program:  # `program.as_tool()`: a server returns all its outputs by name
             agent: Any = tool.func
             program = agent.program
             tool = tool.model_copy(update={"func": program_runner(program, agent)})
-            output, wraps = _outputs_of(program)
-        else:
-            output, wraps = (
-                (tool.mcp.output_schema, False)
-                if tool.mcp is not None
-                else _return_schema(tool.func)
-            )
-    wanted = name if name is not None else tool.name
-    on_wire = wanted if _WIRE_NAME.fullmatch(wanted) else tool.wire_name
-    if not _WIRE_NAME.fullmatch(on_wire) or (name is not None and on_wire != name):
-        raise ToolDefinitionError(
-            f"The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; found {shown(wanted)}.",
-        )
+    if program is not None:
+        output, wraps = _outputs_of(program)
+    elif tool.mcp is not None:
+        output, wraps = tool.mcp.output_schema, False
+    else:
+        output, wraps = _return_schema(tool.func)
+    wire_name = _wire_name(tool, name)
     _ = tool.parameters  # raises now for a bad schema, not on the first request
-    return ServedTool(on_wire, tool, output, wraps, program)
+    return ServedTool(wire_name, tool, output, wraps, program)
+
+
+def _wire_name(tool: Tool, name: str | None) -> str:
+    """The name on the wire.
+
+    A name that the user chose is sent as it is, or refused; a tool's own name is made to fit.
+    """
+    wanted = name if name is not None else tool.name
+    if _WIRE_NAME.fullmatch(wanted):
+        return wanted
+    if name is not None or not _WIRE_NAME.fullmatch(tool.wire_name):
+        raise ToolDefinitionError(
+            "The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; "
+            f"found {shown(wanted)}.",
+        )
+    return tool.wire_name
 
 
 def program_tool(program: Any, name: str | None = None) -> Tool:
-    """A program as a tool. Its arguments are the inputs of its signature, or the parameters of its `forward`."""
-    signature = getattr(program, "signature", None)
-    kind = getattr(signature, "__name__", "StringSignature")
-    of_class = type(program).__name__
-    given = name or (program.name if program.name != of_class else "")  # as `as_tool()`
-    own = given or _WORD_STARTS.sub("_", of_class if kind == "StringSignature" else kind).lower()
-    if signature is None:
-        written = program.aforward if program.is_async else program.forward
-        said: str = written.__doc__ or type(program).__doc__ or ""  # not an inherited one
-        return Tool(
-            functools.wraps(written)(program_runner(program, written)),
-            own,
-            inspect.cleandoc(said),
-        )
+    """A program as a tool.
 
-    texts = {
-        key: field.description for key, field in signature.plan.inputs.items() if field.description
+    Its arguments are the inputs of its signature, or the parameters of its `forward`.
+    """
+    signature = getattr(program, "signature", None)
+    name = _program_name(program, signature, name)
+    if signature is None:
+        forward = program.aforward if program.is_async else program.forward
+        # Not `inspect.getdoc`, which takes an inherited docstring.
+        description: str = forward.__doc__ or type(program).__doc__ or ""
+        function = functools.wraps(forward)(program_runner(program, forward))
+        return Tool(function, name, inspect.cleandoc(description))
+    descriptions = {
+        input_name: field.description
+        for input_name, field in signature.plan.inputs.items()
+        if field.description
     }
-    return Tool(
-        program_runner(program, signature.plan.call_signature()),
-        own,
-        signature.instructions,
-        arg_desc=texts,
-    )
+    function = program_runner(program, signature.plan.call_signature())
+    return Tool(function, name, signature.instructions, arg_desc=descriptions)
+
+
+def _program_name(program: Any, signature: Any, name: str | None) -> str:
+    """The chosen name, the program's, or that of its signature or class; as `as_tool()`."""
+    class_name = type(program).__name__
+    if name:
+        return name
+    if program.name and program.name != class_name:
+        return program.name
+    signature_name = getattr(signature, "__name__", "StringSignature")
+    is_unnamed = signature_name == "StringSignature"
+    return _WORD_STARTS.sub("_", class_name if is_unnamed else signature_name).lower()
 
 
 def program_runner(
@@ -151,7 +171,10 @@ def program_runner(
     store: Any = None,
     run_id: str | None = None,
 ) -> Callable[..., Any]:
-    """A function that runs the program, with this signature or that of this function. With a `store` the run is kept there."""
+    """A function that runs the program, with this signature or that of this function.
+
+    With a `store` the run is kept there.
+    """
 
     async def run(**arguments: Any) -> Any:
         inputs = given_inputs(arguments)
@@ -163,16 +186,17 @@ def program_runner(
     signature = like if isinstance(like, inspect.Signature) else inspect.signature(like)
     function.__signature__ = signature
     function.__annotations__ = {
-        each.name: each.annotation for each in signature.parameters.values()
+        parameter.name: parameter.annotation for parameter in signature.parameters.values()
     }
     return function
 
 
 def _is_program(thing: Any) -> bool:
     # Programs cannot be imported here, so they are recognized by their methods.
-    return not isinstance(thing, (Tool, type)) and all(
-        callable(getattr(thing, each, None)) for each in ("acall", "astart", "named_sub_modules")
-    )
+    if isinstance(thing, (Tool, type)):
+        return False
+    methods = ("acall", "astart", "named_sub_modules")
+    return all(callable(getattr(thing, method, None)) for method in methods)
 
 
 def _annotations(tool: Tool) -> dict[str, Any] | None:
@@ -191,29 +215,33 @@ def _outputs_of(program: Any) -> tuple[dict[str, Any] | None, bool]:
     signature = getattr(program, "signature", None)
     if signature is None:
         return _return_schema(program.aforward if program.is_async else program.forward)
-    schema = (
-        signature.plan.written_schema()
-    )  # without required ones: a loop that runs out of steps may lack some
-    schema.pop("additionalProperties", None)  # a program may add to its outputs (reasoning, say)
+    # Without required ones: a loop that runs out of steps may lack some. And a program may add to
+    # its outputs (reasoning, say).
+    schema = signature.plan.written_schema()
+    schema.pop("additionalProperties", None)
     return schema, False
 
 
 def _return_schema(function: Callable[..., Any] | None) -> tuple[dict[str, Any] | None, bool]:
-    """The schema of a function's return annotation, if results of this type can be structured; and whether they must be wrapped."""
+    """The schema of a function's return annotation, and whether results must be wrapped.
+
+    The schema is None if results of this type cannot be structured.
+    """
     from pydantic import TypeAdapter, create_model
     from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-    target = function if inspect.isroutine(function) else getattr(function, "__call__", None)  # noqa: B004  its own type hints are wanted
+    target: Any = function
+    if not inspect.isroutine(function):
+        target = getattr(function, "__call__", None)  # noqa: B004  its own type hints are wanted
+    if target is None:
+        return None, False
     try:
-        kind: Any = (
-            typing.get_type_hints(target, include_extras=True).get("return")
-            if target is not None
-            else None
-        )
+        kind: Any = typing.get_type_hints(target, include_extras=True).get("return")
         wraps = not _has_fields(kind)
         if wraps and (kind is None or kind is NoneType or not _is_plain(kind)):
             return None, False
-        adapter = TypeAdapter[Any](create_model("Result", result=(kind, ...)) if wraps else kind)
+        served_kind = create_model("Result", result=(kind, ...)) if wraps else kind
+        adapter = TypeAdapter[Any](served_kind)
         schema = adapter.json_schema(mode="serialization", schema_generator=Generator)
     except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
         return None, False
@@ -230,12 +258,10 @@ def _is_plain(kind: Any) -> bool:
     if origin is Annotated:
         return _is_plain(kind.__origin__)
     if origin in _CONTAINERS:
-        return all(each is ... or _is_plain(each) for each in typing.get_args(kind))
-    return (
-        origin is Literal
-        or _has_fields(kind)
-        or (inspect.isclass(kind) and issubclass(kind, _SCALARS))
-    )
+        return all(part is ... or _is_plain(part) for part in typing.get_args(kind))
+    if origin is Literal or _has_fields(kind):
+        return True
+    return inspect.isclass(kind) and issubclass(kind, _SCALARS)
 
 
 def _has_fields(kind: Any) -> bool:
@@ -246,8 +272,6 @@ def _has_fields(kind: Any) -> bool:
 
     if not inspect.isclass(kind) or issubclass(kind, Type):
         return False
-    return (
-        issubclass(kind, BaseModel)
-        or dataclasses.is_dataclass(cast("object", kind))
-        or is_typeddict(cast("object", kind))
-    )
+    if issubclass(kind, BaseModel):
+        return True
+    return dataclasses.is_dataclass(cast("object", kind)) or is_typeddict(cast("object", kind))
