@@ -54,10 +54,7 @@ def response_form(response: Response) -> dict[str, Any]:
     """A response without the provider's raw answer; `usage` is a list of numbers."""
     values = zip(_OF_RESPONSES, _in_response(response), strict=True)
     form = {name: value for name, value in values if value is not None and value != ()}
-    counts = response.usage.counts
-    form["usage"] = list(
-        counts if counts[4] or counts[5] else counts[:4],
-    )  # the first four are all that earlier versions wrote
+    form["usage"] = list(response.usage.counts)
     if response.tool_calls:
         form["tool_calls"] = [call_form(call) for call in response.tool_calls]
     if response.others:

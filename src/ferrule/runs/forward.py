@@ -165,9 +165,9 @@ async def gather(*branches: Awaitable[T]) -> list[T]: ...
 async def gather(*branches: Awaitable[Any]) -> Any:
     """Run programs at once, like `asyncio.gather(a.acall(...), b.acall(...))`, but replayable.
 
-    Branches may be equal. The results are in the order of the branches. Every branch runs as far as it can. If any raises,
-    the first error in branch order is raised after all have ended, and no questions are asked.
-    Otherwise the questions of all waiting branches are pending together.
+    Branches may be equal. The results are in the order of the branches. Every branch runs as far as
+    it can. If any raises, the first error in branch order is raised after all have ended, and no
+    questions are asked. Otherwise the questions of all waiting branches are pending together.
     """
     import asyncio
 

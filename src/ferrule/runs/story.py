@@ -109,8 +109,9 @@ class Beat(Struct, kw_only=True):
 class Story:
     """The beats of one run, which grow with its journal.
 
-    All of them, or only those after the first `entries` entries and `before` beats. A story without its beginning must start with a beat of the run's own. `at` is when the entry
-    before that was written.
+    All of them, or only those after the first `entries` entries and `before` beats. A story without
+    its beginning must start with a beat of the run's own. `at` is when the entry before that was
+    written.
     """
 
     def __init__(self, *, entries: int = 0, before: int = 0, at: float | None = None) -> None:
@@ -317,12 +318,14 @@ def _written(call: ToolCall, key: str) -> CallBeat:
 
 
 def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:
-    """Correct a match: equal calls of one answer are matched by their order, until a result's id shows that two must be swapped."""
-    other = next(
-        (each for each in beat.calls if each.call_id == call_id and each.name == call.name),
-        None,
-    )
-    if other is not None:
-        call.call_id, other.call_id = other.call_id, call.call_id
-        call.written, other.written = other.written, call.written
-        call.intention, other.intention = other.intention, call.intention
+    """Correct a match.
+
+    Equal calls of one answer are matched by their order, until a result's id shows that two must
+    be swapped.
+    """
+    for other in beat.calls:
+        if other.call_id == call_id and other.name == call.name:
+            call.call_id, other.call_id = other.call_id, call.call_id
+            call.written, other.written = other.written, call.written
+            call.intention, other.intention = other.intention, call.intention
+            return

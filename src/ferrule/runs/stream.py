@@ -42,11 +42,14 @@ if TYPE_CHECKING:
 _GRACE_S = 5.0
 """How long closing a stream waits for async tools that ignore their cancellation."""
 _LISTENS_S = 0.2
-"""The interval at which a wait for an event is interrupted on Windows, so that Ctrl-C is handled."""
+"""How often a wait for an event is interrupted on Windows, so that Ctrl-C is handled."""
 
 
 class EventStream(Typed[S]):
-    """The events of a run. Iterate it once; afterwards `.prediction` is the program's result (or raises the run's error)."""
+    """The events of a run.
+
+    Iterate it once; afterwards `.prediction` is the program's result, or raises the run's error.
+    """
 
     def __init__(self, run: Run[S]) -> None:
         self.run = run
@@ -61,14 +64,18 @@ class EventStream(Typed[S]):
 
     @property
     def prediction(self) -> Prediction[S]:
-        """The program's result; see `Run.prediction`. Executes the rest of the run first if the iteration did not finish."""
-        if not self._started and not (self._closed and self.run.status != "running"):
+        """The program's result; see `Run.prediction`.
+
+        Executes the run first if it was not iterated.
+        """
+        is_given_up = self._closed and self.run.status != "running"
+        if not self._started and not is_given_up:
             for _ in self:
                 pass
         return self.run.prediction
 
     def partial(self) -> dict[str, Any]:
-        """The outputs so far, from the events iterated so far: typed, without those that are missing.
+        """The outputs so far, from the events iterated so far: typed, without missing ones.
 
         Text grows; a list or an object has its complete parts, if they fit its type; any other
         value appears when it is complete.
@@ -76,10 +83,11 @@ class EventStream(Typed[S]):
         return self._outputs.read()
 
     def close(self) -> None:
-        """Cancel the run and its running async tools, unless it has ended, and wait for its end: then its status is final.
+        """Cancel the run and its running async tools, unless it has ended, and wait for its end.
 
-        Waits a few seconds at most: a sync tool that takes longer is abandoned. Does not wait when
-        called in a tool or an observer of the same run, which would wait for itself.
+        Its status is then final. Waits a few seconds at most: a sync tool that takes longer is
+        abandoned. Does not wait when called in a tool or an observer of the same run, which would
+        wait for itself.
         """
         ending = self._cancel_tasks()
         task = self._task
@@ -100,13 +108,14 @@ class EventStream(Typed[S]):
         if ending:
             import asyncio
 
-            await asyncio.wait(
-                [asyncio.ensure_future(asyncio.wrap_future(each)) for each in ending],
-                timeout=_GRACE_S,
-            )
+            futures = [asyncio.ensure_future(asyncio.wrap_future(future)) for future in ending]
+            await asyncio.wait(futures, timeout=_GRACE_S)
 
     def _cancel_tasks(self) -> list[Future[None]]:
-        """Cancel all running work; returns futures that end with the async tools that sync code waits for."""
+        """Cancel all running work.
+
+        Returns futures that end with the async tools that sync code waits for.
+        """
         self._closed = True
         if self.run.status == "running":
             self.run.cancel()
@@ -117,9 +126,8 @@ class EventStream(Typed[S]):
 
         life.left = True
         ending: list[Future[None]] = []
-        for task in list(
-            life.awaited,
-        ):  # cancel all before waiting for any: one may wait for another
+        # Cancel all before waiting for any: one may wait for another.
+        for task in list(life.awaited):
             stopping = _stop(task)
             try:
                 ending.append(asyncio.run_coroutine_threadsafe(stopping, task.get_loop()))
@@ -147,9 +155,8 @@ class EventStream(Typed[S]):
             raise RunError(
                 "A stream can be iterated once; start another with `program.stream(...)`.",
             )
-        if (
-            self._closed and self.run.status != "running"
-        ):  # a run that begins raises its own cancellation error
+        # A run that begins raises its own cancellation error.
+        if self._closed and self.run.status != "running":
             raise RunCancelledError(
                 "This stream was closed before it was iterated: the run did not continue.",
             )
@@ -209,15 +216,16 @@ class EventStream(Typed[S]):
                 yield event
         finally:
             await self.aclose()
-        if (
-            not task.cancelled() and (error := task.exception()) is not None
-        ):  # the run could not begin, or was interrupted
+        error = None if task.cancelled() else task.exception()
+        if error is not None:  # the run could not begin, or was interrupted
             raise error
         with callers_frames:
             self._raise_failure()
 
     async def follow(self, *, after: int = -1) -> AsyncIterator[Event]:
-        """Follow the events with a `number` above `after`: first those so far, then each as it happens, until the run ends or waits.
+        """Follow the events with a `number` above `after`.
+
+        First those so far, then each as it happens, until the run ends or waits.
 
         For clients that may lose their connection: any number of readers can follow at once, and
         leaving cancels nothing (`aclose()` does). The first reader starts the run as a task on this
@@ -229,35 +237,36 @@ class EventStream(Typed[S]):
 
         if self._log is None:
             self._claim()
-            earlier = (
-                next((each for each in self.run.tell.each if isinstance(each, EventLog)), None)
-                if self.run.tell is not None
-                else None
-            )
-            self._log = log = EventLog(
-                self._outputs.take,
-                earlier.events if earlier is not None else (),
-            )
+            self._log = log = EventLog(self._outputs.take, self._earlier_events())
             self._task = asyncio.create_task(
                 aexecute(self.run, observers=(log,), wants_deltas=True),
             )
             self._task.add_done_callback(log.end)
         log = self._log
-        at = bisect_right(log.events, after, key=attrgetter("number"))
+        position = bisect_right(log.events, after, key=attrgetter("number"))
         while True:
             changed, is_over = log.changed, log.is_over
-            for event in log.events[at:]:
-                at += 1
+            for event in log.events[position:]:
+                position += 1
                 yield event
             if is_over:
                 break
             if self._task is not None and self._task.get_loop() is not asyncio.get_running_loop():
                 raise RunError(
-                    "A running stream is followed on the event loop of its first reader; this is another loop.",
+                    "A running stream is followed on the event loop of its first reader; "
+                    "this is another loop.",
                 )
             await changed.wait()
         if log.error is not None:  # the run could not begin, or was interrupted
             raise log.error
+
+    def _earlier_events(self) -> list[Event]:
+        """The events that an earlier stream of this run kept."""
+        if self.run.tell is not None:
+            for observer in self.run.tell.each:
+                if isinstance(observer, EventLog):
+                    return observer.events
+        return []
 
     def _raise_failure(self) -> None:
         # If the stream simply ended, it would hide that the run failed. A run that waits for a
@@ -283,7 +292,9 @@ class _PartialOutputs:
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._call_id = ""
         self._pieces: dict[str, list[str]] = {}
-        """The pieces of each field, in the order in which the fields began: only the last one can be incomplete."""
+        """The pieces of each field, in the order in which the fields began.
+
+        Only the last one can be incomplete."""
         self._is_answered = False
         self._prediction: Any = None
 
@@ -291,22 +302,20 @@ class _PartialOutputs:
         if event.parent_id:
             return
         match event:
-            case events.FieldDelta(call_id=call_id, field=name, text=text) if (
-                self._fields is None or name in self._fields
-            ):
+            case events.FieldDelta(call_id=call_id, field=name, text=text):
+                if self._fields is not None and name not in self._fields:
+                    return
                 if call_id != self._call_id:
                     self._call_id, self._pieces, self._is_answered = call_id, {}, False
                 self._pieces.setdefault(name, []).append(text)
             case events.AttemptFailed():
                 self._pieces = {}
-            case events.StepFinished(step=step) if any(result.is_fault for result in step.results):
-                self._pieces = {}  # outputs that were refused
+            case events.StepFinished(step=step):
+                if any(result.is_fault for result in step.results):
+                    self._pieces = {}  # outputs that were refused
             case events.ModelAnswered(call_id=call_id):
                 self._is_answered = self._is_answered or call_id == self._call_id
-            case events.RunFinished(prediction=prediction, depth=0) if isinstance(
-                prediction,
-                Prediction,
-            ):
+            case events.RunFinished(prediction=Prediction() as prediction, depth=0):
                 self._prediction = prediction
             case _:
                 pass
@@ -315,15 +324,12 @@ class _PartialOutputs:
         if self._prediction is not None:
             return dict(self._prediction.items())
         last = next(reversed(self._pieces), None)
-        found: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         for name, pieces in self._pieces.items():
+            is_complete = self._is_answered or name != last
             with suppress(ValueError):
-                found[name] = self._value(
-                    name,
-                    "".join(pieces),
-                    is_complete=self._is_answered or name != last,
-                )
-        return found
+                outputs[name] = self._value(name, "".join(pieces), is_complete=is_complete)
+        return outputs
 
     def _value(self, name: str, text: str, *, is_complete: bool) -> Any:
         if self._signature is None:
@@ -346,9 +352,9 @@ class _PartialOutputs:
 def _is_within(run: Run) -> bool:
     """Whether this code runs inside the run: in one of its tools, programs or observers."""
     here = settings.scope()
-    life = (
-        here.call if here.call is not None else here.frame.life if here.frame is not None else None
-    )
+    life: Any = here.call
+    if life is None and here.frame is not None:
+        life = here.frame.life
     while life is not None:
         if run.root is not None and life is run.root.life:
             return True

@@ -67,7 +67,7 @@ ENTRIES = [
 
 
 def test_version_1_is_read_as_it_was_written() -> None:
-    """The golden file is of the first version, and stays; what reads it may change."""
+    """The golden file pins the stored form: once released, it stays, and what reads it may change."""
     lines = GOLDEN.read_text(encoding="utf-8").splitlines()
     assert [read_entry(line) for line in lines] == ENTRIES
     assert [entry_text(entry) for entry in ENTRIES] == lines

@@ -1,7 +1,5 @@
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.journal.entry import Entry
-from ferrule.tools.tool import Tool
-from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -38,18 +36,3 @@ def test_a_digest_covers_the_messages_up_to_its_own_request():
     )
     messages.then(Message("assistant", "yes"))
     assert entry.digest == expected
-
-
-def test_an_entry_of_a_call_has_the_digest_of_the_call():
-    checked = CheckedCall(
-        ToolCall(name="add", args={"a": 1}),
-        Tool(lambda a: a, "add"),
-        CheckedArguments((), {"a": 1}, {"a": 1}),
-    )
-    entry, written = (
-        Entry("0.0", "result", checked.question, None),
-        Entry("0.0", "result", checked.digest, None),
-    )
-    assert entry.digest == checked.digest == 'add {"a":1}'
-    assert entry == written
-    assert isinstance(entry.question, str)

@@ -32,28 +32,33 @@ if TYPE_CHECKING:
 _VERSION = 1
 PARTS: dict[str, type[Part]] = {"text": Text, "image": Image, "audio": Audio, "file": File}
 PART_NAMES: dict[Any, str] = {kind: name for name, kind in PARTS.items()}
-_ERRORS = {name: found for name, found in vars(errors).items() if isinstance(found, type)}
-_LM_ERRORS = {name: found for name, found in _ERRORS.items() if issubclass(found, LMError)}
+_ERRORS = {name: kind for name, kind in vars(errors).items() if isinstance(kind, type)}
+_LM_ERRORS = {name: kind for name, kind in _ERRORS.items() if issubclass(kind, LMError)}
 _PLAIN_ERRORS = {
-    name: found
-    for name, found in _ERRORS.items()
-    if issubclass(found, RunError) and found.__init__ is RunError.__init__
+    name: kind
+    for name, kind in _ERRORS.items()
+    if issubclass(kind, RunError) and kind.__init__ is RunError.__init__
 }
+"""Errors of runs that are made from their text alone."""
 
 
 def entry_text(entry: Entry) -> str:
-    """One entry as a line of JSON. Raises `RunError` for a value that JSON would change, because the replay would differ."""
+    """One entry as a line of JSON.
+
+    Raises `RunError` for a value that JSON would change, because the replay would differ.
+    """
     return json_text(entry_form(entry), is_settled=_is_settled(entry.kind, entry.value))
 
 
 def _is_settled(kind: EntryKind, value: Any) -> bool:
-    """Whether the entry's JSON has only plain containers and scalars, as nearly every entry's does; False also if that is unknown."""
+    """Whether the entry's JSON has only plain containers and scalars; False if that is unknown.
+
+    It then needs no check before it is written, which takes longer than the writing.
+    """
     if kind == "model":
-        return (
-            value.extra is None
-            and not value.others
-            and all(map(is_flat, [call.args for call in value.tool_calls]))
-        )
+        if value.extra is not None or value.others:
+            return False
+        return all(is_flat(call.args) for call in value.tool_calls)
     if kind == "result":
         return type(value.content) is str
     return kind in {"begun", "once"}  # texts, or checked to be JSON data
@@ -71,24 +76,24 @@ def entry_form(entry: Entry) -> dict[str, Any]:
 
 
 def read_entry(line: Any) -> Entry:
-    """Parse an entry from its line or its JSON data; raises `StoreError` if it is malformed or of a newer version."""
-    form = (
-        cast("dict[str, Any]", line)
-        if isinstance(line, dict)
-        else parse_object(line, "an entry of a journal")
-    )
+    """Parse an entry from its line or its JSON data.
+
+    Raises `StoreError` if it is malformed or of a newer version.
+    """
+    if isinstance(line, dict):
+        form = cast("dict[str, Any]", line)
+    else:
+        form = parse_object(line, "an entry of a journal")
     if form.get("v") != _VERSION:
         raise StoreError(
-            f"This journal entry has version {form.get('v')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.",
+            f"This journal entry has version {form.get('v')!r}; this ferrule reads version "
+            f"{_VERSION}. Use a newer ferrule.",
         )
     try:  # not `with reading(...)`: a journal has thousands of entries
-        if not isinstance(form["digest"], str):
-            raise TypeError(f"`digest` is {shown(form['digest'])}, not str")
-        return check_fields(
-            Entry(
-                form["slot"], form["kind"], form["digest"], _READERS[form["kind"]](form["value"])
-            ),
-        )
+        kind, digest = form["kind"], form["digest"]
+        if not isinstance(digest, str):
+            raise TypeError(f"`digest` is {shown(digest)}, not str")
+        return check_fields(Entry(form["slot"], kind, digest, _READERS[kind](form["value"])))
     except RunError:
         raise
     except DAMAGE as error:
@@ -96,7 +101,6 @@ def read_entry(line: Any) -> Entry:
 
 
 # -- one value
-# -----------------------------------------------------------------------------------------------------
 
 
 def _value(entry: Entry) -> Any:
@@ -113,21 +117,19 @@ def _value(entry: Entry) -> Any:
             return entry.value
         case "once" | "limit":
             if not is_exact(entry.value):
-                msg = f"The value of `Once` is stored as JSON, so it must be JSON data; at {entry.slot} found {shown(entry.value)}."
-                raise RunError(msg)
+                raise RunError(
+                    "The value of `Once` is stored as JSON, so it must be JSON data; "
+                    f"at {entry.slot} found {shown(entry.value)}.",
+                )
             return entry.value
 
 
 def _read_response(form: dict[str, Any]) -> Response:
-    usage = check_fields(Usage(*form["usage"]))
-    read: dict[str, Any] = {
-        **form,
-        "usage": usage,
-        "tool_calls": tuple(map(_read_call, form.get("tool_calls", ()))),
-    }
-    if "others" in form:
-        read["others"] = tuple(map(_read_response, form["others"]))
-    return check_fields(Response(**read))
+    fields = dict(form)
+    fields["usage"] = check_fields(Usage(*form["usage"]))
+    fields["tool_calls"] = tuple(map(_read_call, form.get("tool_calls", ())))
+    fields["others"] = tuple(map(_read_response, form.get("others", ())))
+    return check_fields(Response(**fields))
 
 
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
@@ -147,11 +149,9 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _content(content: Content) -> Any:
-    return (
-        content
-        if isinstance(content, str)
-        else [{"part": PART_NAMES[type(part)], **vars(part)} for part in content]
-    )
+    if isinstance(content, str):
+        return content
+    return [{"part": PART_NAMES[type(part)], **vars(part)} for part in content]
 
 
 def _read_result(form: dict[str, Any]) -> ToolResult:
@@ -175,23 +175,20 @@ def _read_part(form: Mapping[str, Any]) -> Part:
 
 
 def read_error(facts: Mapping[str, Any]) -> BaseException:
-    """Rebuild an error: a model error as its class, any other as a `RunError` that names the class."""
+    """Rebuild an error: a model error by its class, another as a `RunError` that names it."""
     kind = _LM_ERRORS.get(facts["type"])
     if kind is None:
         plain = _PLAIN_ERRORS.get(facts["type"])
-        return (
-            plain(facts["text"])
-            if plain is not None
-            else RunError(f"{facts['type']}: {facts['text']}")
-        )
+        if plain is not None:
+            return plain(facts["text"])
+        return RunError(f"{facts['type']}: {facts['text']}")
     # The text is already complete: the class would add provider and status a second time.
     error = kind.__new__(kind, facts["text"])
     error.__dict__.update({"raw": None, **{name: facts.get(name) for name in FACTS}})
     return error
 
 
-# -- decisions and questions
-# ---------------------------------------------------------------------------------------
+# -- questions
 
 
 def read_question(form: Mapping[str, Any]) -> Question:
@@ -206,10 +203,10 @@ def _read_limit(form: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _read_note(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not (
-        _are_texts(form["dropped"])
-        and all(len(each) == 2 and _are_texts(each) for each in form["differs"].values())
-    ):
+    for values in form["differs"].values():
+        if len(values) != 2 or not _are_texts(values):
+            raise TypeError(f"a note is {shown(form)}")
+    if not _are_texts(form["dropped"]):
         raise TypeError(f"a note is {shown(form)}")
     return form
 
@@ -219,10 +216,16 @@ def _unchanged(form: Any) -> Any:
 
 
 def _are_texts(values: Iterable[Any]) -> bool:
-    return all(isinstance(each, str) for each in values)
+    return all(isinstance(value, str) for value in values)
 
 
 _READERS: dict[str, Any] = {
-    "model": _read_response, "failure": read_error, "result": _read_result, "decision": read_decision,
-    "limit": _read_limit, "begun": _unchanged, "once": _unchanged, "migrated": _read_note,
-}  # fmt: skip
+    "model": _read_response,
+    "failure": read_error,
+    "result": _read_result,
+    "decision": read_decision,
+    "limit": _read_limit,
+    "begun": _unchanged,
+    "once": _unchanged,
+    "migrated": _read_note,
+}

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from ferrule.values.calls.call import digest_of_call
-
 if TYPE_CHECKING:
-    from ferrule.values.calls.call import CallQuestion
     from ferrule.values.conversation.exchange import Request
 
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
@@ -21,20 +18,23 @@ class Entry(Struct):
 
     slot: str
     kind: EntryKind
-    question: str | Request | CallQuestion
-    """The digest of the question; or a model request or a call, whose digest is computed when a store or a replay needs it."""
+    question: str | Request
+    """The digest of the question.
+
+    Or a model request, whose digest is computed when a store or a replay needs it: it covers the
+    whole conversation."""
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
 
     @property
     def digest(self) -> str:
-        """A digest of the question: equal questions have equal digests. The digest of a model request is recorded, but not compared."""
-        question = self.question
-        if not isinstance(question, str):
-            self.question = question = (
-                digest_of_call(question) if isinstance(question, tuple) else question.digest
-            )
-        return question
+        """A digest of the question: equal questions have equal digests.
+
+        The digest of a model request is recorded, but not compared.
+        """
+        if not isinstance(self.question, str):
+            self.question = self.question.digest
+        return self.question
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entry) and self._whole() == other._whole()
@@ -49,5 +49,7 @@ class Entry(Struct):
 
 
 Sink = Callable[[Entry], None]
-"""Makes one entry durable before it returns. An optional `async def later(entry)` does the same without blocking the loop. If cancelled, it
+"""Makes one entry durable before it returns.
+
+An optional `async def later(entry)` does the same without blocking the loop. If cancelled, it
 raises the cancellation only when the write has ended; a write that failed is its cause."""

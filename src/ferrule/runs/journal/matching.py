@@ -1,8 +1,8 @@
-"""Decides in a replay whether a recorded entry answers the program's current act, although the digest of the act has changed.
+"""Decides in a replay whether a recorded entry answers the program's current act.
 
-The digest of an act is short text: `pay {"to": "ada"}` for a call, `confirm pay {"to": "ada"}` for
-the question whether it may run, `clock` for the time that was read. The digest of a model request
-is not compared: prompts may change while a run waits.
+The digest of the act may have changed. It is short text: `pay {"to": "ada"}` for a call,
+`confirm pay {"to": "ada"}` for the question whether it may run, `clock` for the time that was read.
+The digest of a model request is not compared: prompts may change while a run waits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ _ARGUMENTS = pattern(r" (?=[\[{])")
 
 
 def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: bool) -> bool:
-    """Whether an entry of the kind `recorded` with the digest `then` answers an act of the kind `kind` with the digest `now`.
+    """Whether an entry answers an act.
 
-    A call of the same tool with other arguments is another act, unless it is the same call of the
-    model (`is_same_call`): then only the way in which its arguments are read has changed.
+    The entry has the kind `recorded` and the digest `then`, the act `kind` and `now`. A call of the
+    same tool with other arguments is another act, unless it is the same call of the model
+    (`is_same_call`): then only the way in which its arguments are read has changed.
     """
     if kind == "model":
         return recorded in {"model", "failure", "limit"}
@@ -33,11 +34,15 @@ def answers_act(recorded: str, then: str, kind: str, now: str, *, is_same_call: 
 
 def names_call(digest: str, name: str) -> bool:
     """Whether a digest belongs to a call of the tool `name`, or to a question about one."""
-    return name != "" and name in {found := _name_of(digest), found.partition(" ")[2]}
+    named = _name_of(digest)
+    return name != "" and name in {named, named.partition(" ")[2]}
 
 
 def equal_arguments(digest: str, args: Mapping[str, Any]) -> int:
-    """How many of these arguments are equal in the digest of a call, or of a question about one. Repaired and secret ones differ."""
+    """How many of these arguments are equal in the digest of a call, or of a question about one.
+
+    Repaired and secret ones differ.
+    """
     _, _, written = digest.partition(" {")
     try:
         recorded = from_json(f"{{{written}".encode())
@@ -47,7 +52,9 @@ def equal_arguments(digest: str, args: Mapping[str, Any]) -> int:
 
 
 def _name_of(digest: str) -> str:
-    found = _ARGUMENTS.split(digest, maxsplit=1)[0]
+    name = _ARGUMENTS.split(digest, maxsplit=1)[0]
     # A call that waits for approval may no longer fit its tool: the question then asks how to
     # migrate it.
-    return found.replace("migration ", "confirm ", 1) if found.startswith("migration ") else found
+    if name.startswith("migration "):
+        return name.replace("migration ", "confirm ", 1)
+    return name

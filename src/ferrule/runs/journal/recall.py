@@ -1,4 +1,7 @@
-"""Rebuilds events from a journal, for readers of a run that another process executes, or that is not executing."""
+"""Rebuilds events from a journal.
+
+For readers of a run that another process executes, or that is not executing.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
-    """The events whose content is in the journal (model calls, tool calls, changed programs), each with its path and depth."""
+    """The events whose content is in the journal, each with its path and depth.
+
+    They are about model calls, tool calls and changed programs.
+    """
     ids: dict[str, str | None] = {
         entry.slot: entry.value.call_id for entry in entries if entry.kind == "result"
     }
@@ -29,9 +35,14 @@ def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
 
 
 def named_call(digest: str) -> tuple[str, dict[str, Any]]:
-    """The name and the arguments in the digest of a call: `pay {"to": "ada"}`. Raises `ValueError` for a damaged one."""
+    """The name and the arguments in the digest of a call: `pay {"to": "ada"}`.
+
+    Raises `ValueError` for a damaged one.
+    """
     name, mark, rest = digest.partition(" {")
-    return name, parse_json(f"{{{rest}") if mark else {}
+    if not mark:
+        return name, {}
+    return name, parse_json(f"{{{rest}")
 
 
 def _event(entry: Entry, call_id: str | None) -> events.Event | None:

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 
 def spent(entries: Iterable[Entry]) -> Usage:
-    """The sum of all answers, including those of programs inside the run, with the part of each model."""
+    """The sum of all answers, also of programs inside the run, with the part of each model."""
     return spending(entries)()
 
 
 def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
-    """A function that sums the answers so far when it is called: few readers of a prediction need the sum."""
+    """A function that sums the answers so far when it is called.
+
+    Few readers of a prediction need the sum.
+    """
     answers = [
         (entry.value.model, entry.value.usage, entry.value.cost)
         for entry in entries
@@ -32,14 +35,18 @@ def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
 
 
 def spent_below(entries: Sequence[Entry], path: str, span: slice) -> Usage:
-    """The part of a program inside a run: the sum of the answers in this span of the journal whose slots begin with the program's path."""
+    """The part of a program inside a run.
+
+    The sum of the answers in this span of the journal whose slots begin with the program's path.
+    """
     return spent(entry for entry in entries[span] if entry.slot.startswith(path))
 
 
 def _total(answers: Sequence[Answer]) -> Usage:
     by_model: dict[str, list[Answer]] = {}
-    for each in answers:
-        by_model.setdefault(each[0] or "", []).append(each)
+    for answer in answers:
+        model, _, _ = answer
+        by_model.setdefault(model or "", []).append(answer)
     return _sum(answers, {name: _sum(of_model, {}) for name, of_model in by_model.items()})
 
 

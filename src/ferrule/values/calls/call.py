@@ -344,20 +344,6 @@ class CheckedCall(Struct):
     misfit: str = ""  # why a recorded call no longer fits the program: without a result, a person is asked, and it does not run
 
     @property
-    def question(self) -> CallQuestion:
-        """The tool's name and the shown arguments, of which the digest is made."""
-        return self.tool.name, self.arguments.shown
-
-    @property
     def digest(self) -> str:
         """The tool and its arguments as text; equal calls have equal digests."""
-        return digest_of_call(self.question)
-
-
-CallQuestion = tuple[str, dict[str, Any]]
-"""A call's tool, and its arguments as JSON."""
-
-
-def digest_of_call(question: CallQuestion) -> str:
-    """See `CheckedCall.digest`."""
-    return f"{question[0]} {json_text(question[1])}"
+        return f"{self.tool.name} {json_text(self.arguments.shown)}"
