@@ -7,6 +7,7 @@ those that do not fit are replaced by the given values.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -41,54 +42,56 @@ def build_validator(tool: str, schema: Schema, *, lenient: bool = False) -> Vali
 
 
 def check_by_schema(
-    taken: dict[str, Any],
+    coerced: dict[str, Any],
     given: dict[str, Any],
     schema: Schema,
-    broken: Callable[[dict[str, Any]], list[Problem]],
+    find_problems: Callable[[dict[str, Any]], list[Problem]],
 ) -> list[Problem]:
-    """The problems of arguments, by their names in the schema: `taken` are the coerced values, as shown, and `given` the original ones."""
-    secret = {name for name, value in taken.items() if is_masked(value)}
-    payload = {**taken, **{name: _as_json(given[name]) for name in secret}}
-    problems = broken(payload)
+    """The problems of arguments, by their names in the schema.
+
+    `coerced` are the coerced values, as shown, and `given` the original ones.
+    """
+    secrets = {name for name, value in coerced.items() if is_masked(value)}
+    payload = {**coerced, **{name: _as_json(given[name]) for name in secrets}}
+    problems = find_problems(payload)
     if problems:
+        # The coerced form may be at fault, so the given values get a try. But one whose type the
+        # schema does not admit was coerced for that reason (text to a number): it stays coerced.
         misfits = {_name_in(path, payload) for path, _ in problems}
-        others = {
-            name: _as_json(given[name])
-            for name in (misfits if None not in misfits else payload)
-            if name is not None
-        }
-        # A given value whose type the schema does not admit was coerced (text to a number, for
-        # example): the coerced one stays.
-        payload |= {
-            name: value
-            for name, value in others.items()
-            if _is_admitted(value, schema.get("properties", {}).get(name, True), schema)
-        }
-        problems = broken(payload)
+        is_about_all = None in misfits
+        properties = schema.get("properties", {})
+        for name in [name for name in payload if is_about_all or name in misfits]:
+            value = _as_json(given[name])
+            if _is_admitted(value, properties.get(name, True), schema):
+                payload[name] = value
+        problems = find_problems(payload)
     return [
-        (path, _silent(path, schema) if _name_in(path, payload) in secret else text)
+        (path, _text_without_value(path, schema) if _name_in(path, payload) in secrets else text)
         for path, text in problems
     ]
 
 
 def _name_in(path: str, payload: dict[str, Any]) -> str | None:
     """The argument with a problem; None if the problem concerns all arguments."""
-    return next((name for name in payload if path == name or path.startswith(f"{name}.")), None)
+    for name in payload:
+        if path == name or path.startswith(f"{name}."):
+            return name
+    return None
 
 
 def _is_admitted(value: Any, node: Any, root: Schema) -> bool:
     admitted, kind = admitted_types(node, root), json_type(value)
-    return admitted is None or kind in admitted or (kind == "integer" and "number" in admitted)
+    if admitted is None or kind in admitted:
+        return True
+    return kind == "integer" and "number" in admitted
 
 
-def _silent(path: str, schema: Schema) -> str:
+def _text_without_value(path: str, schema: Schema) -> str:
     """The text of a problem with a secret, which does not show the secret."""
     node: Any = schema.get("properties", {}).get(path)
-    return (
-        f"expected {describe_expected(node, schema)}"
-        if is_object(node)
-        else "does not fit the schema"
-    )
+    if not is_object(node):
+        return "does not fit the schema"
+    return f"expected {describe_expected(node, schema)}"
 
 
 def _as_json(value: Any) -> Any:
@@ -102,87 +105,91 @@ def _as_json(value: Any) -> Any:
             return value.isoformat()
         case _:
             reveal = getattr(value, "get_secret_value", None)
-            return json_view(reveal() if reveal is not None else value)
+            if reveal is not None:
+                value = reveal()
+            return json_view(value)
 
 
 def json_view(value: Any, depth: int = 0) -> Any:
-    """A value as JSON, for people, journal and observers. Sets are sorted: their order differs by process, and views are compared."""
-    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind in _SCALARS or (kind is float and value - value == 0.0):
+    """A value as JSON, for people, journal and observers.
+
+    Sets are sorted: their order differs by process, and views are compared.
+    """
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if kind in _SCALARS or (kind is float and math.isfinite(value)):
         return value
     if depth > _DEEPEST:
         return jsonable(value)  # which cuts values that are too deep or contain themselves
     if kind is list or kind is tuple:
-        if _SCALARS.issuperset(map(type, value)):
-            return list(value)
-        return [json_view(each, depth + 1) for each in value]
+        return [json_view(item, depth + 1) for item in value]
     if kind is dict:
-        return {
-            name if isinstance(name, str) else json_text(name).strip('"'): json_view(
-                each,
-                depth + 1,
-            )
-            for name, each in value.items()
-        }
+        view: dict[str, Any] = {}
+        for name, item in value.items():
+            text = name if isinstance(name, str) else json_text(name).strip('"')
+            view[text] = json_view(item, depth + 1)
+        return view
     if kind is set or kind is frozenset:
-        return sorted((json_view(each, depth + 1) for each in value), key=json_text)
+        return sorted((json_view(item, depth + 1) for item in value), key=json_text)
     if isinstance(value, Iterator):  # a file, for example: showing its content would read it
         return object_text(cast("Any", value))
-    return jsonable(value) if not _is_written_otherwise(kind) else _as_read(value, jsonable(value))  # pyright: ignore[reportUnknownArgumentType]
+    if _is_written_otherwise(kind):
+        return _as_read(value, jsonable(value))
+    return jsonable(value)
 
 
 # -- models: a person sees, and sends back, the names of the schema
-# -------------------------------------------------------------
 
 
 @lru_cache(maxsize=256)
 def _is_written_otherwise(kind: Any) -> bool:
-    """Whether a model, or one inside it, is serialized under other names than it is validated with, or without some fields."""
+    """Whether a model, or one inside it, is serialized otherwise than it is validated.
+
+    It then has other names, or lacks some fields.
+    """
     core = getattr(kind, "__pydantic_core_schema__", None)
     if core is None:  # its fields and items may be anything
         return issubclass(kind, _CONTAINERS) or hasattr(kind, "__dataclass_fields__")
-    nodes = core_nodes(core)
     return any(
-        each.get("validation_alias") != each.get("serialization_alias")
-        or not _PARTLY.isdisjoint(each)
-        for each in nodes
+        node.get("validation_alias") != node.get("serialization_alias")
+        or not _PARTLY.isdisjoint(node)
+        for node in core_nodes(core)
     )
 
 
 def _as_read(value: Any, written: Any) -> Any:
-    """The JSON of a value. Models in it have all their fields, under the names that the schema uses."""
+    """The JSON of a value, in which models have all their fields, under the schema's names.
+
+    `written` is the value's JSON as pydantic writes it.
+    """
     kind = cast("Any", type(value))
     if is_list(written) and isinstance(value, _CONTAINERS) and len(value) == len(written):
-        return [_as_read(*each) for each in zip(value, written, strict=True)]
+        return [_as_read(item, form) for item, form in zip(value, written, strict=True)]
     if is_object(written) and is_object(value) and len(value) == len(written):
-        return {
-            name: _as_read(each, written[name])
-            for name, each in zip(written, value.values(), strict=True)
-        }
+        pairs = zip(written.items(), value.values(), strict=True)
+        return {name: _as_read(item, form) for (name, form), item in pairs}
     if getattr(kind, "__pydantic_root_model__", False):
         return _as_read(cast("Any", value).root, written)
     fields = model_fields_of(kind)
-    if (
-        not is_object(written)
-        or not fields
-        or getattr(getattr(kind, "__pydantic_decorators__", None), "model_serializers", None)
-    ):
+    decorators = getattr(kind, "__pydantic_decorators__", None)
+    has_own_serializer = getattr(decorators, "model_serializers", None)
+    if not is_object(written) or not fields or has_own_serializer:
         return written
-    left = dict(written)
-    made: dict[str, Any] = {}
+    unread = dict(written)
+    read: dict[str, Any] = {}
     for name, field in fields.items():
-        inside, before = (
-            getattr(value, name, None),
-            left.pop(getattr(field, "serialization_alias", None) or name, left),
-        )
-        read = _read_name(name, getattr(field, "validation_alias", None))
-        made[read] = _as_read(inside, before) if before is not left else json_view(inside)
-    return {**made, **left}
+        item = getattr(value, name, None)
+        alias = getattr(field, "serialization_alias", None) or name
+        if alias in unread:
+            form = _as_read(item, unread.pop(alias))
+        else:
+            form = json_view(item)
+        read[_read_name(name, getattr(field, "validation_alias", None))] = form
+    return {**read, **unread}
 
 
 def _read_name(name: str, alias: Any) -> str:
     """The name of a field in the schema."""
-    return next(
-        (each for each in getattr(alias, "choices", (alias,)) if isinstance(each, str)),
-        name,
-    )
+    for choice in getattr(alias, "choices", (alias,)):
+        if isinstance(choice, str):
+            return choice
+    return name

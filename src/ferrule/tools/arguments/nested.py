@@ -30,14 +30,13 @@ from ferrule.tools.definition.parameters import Reread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Set as AbstractSet
 
 
 MODELS = frozenset({"model", "dataclass"})
 """The kinds of validators that may accept a NaN or an infinity."""
 _DEEPEST = 200
 _UNKNOWN = frozenset({Any, object, list, dict, tuple, set, frozenset})
-_SCALARS = frozenset({int, str, bool, float, type(None)})
-_CONTAINERS = frozenset({list, dict})
 _NOTHING_MORE = frozenset({"builtins", "itertools"})
 """The modules of classes that are iterators and nothing more."""
 
@@ -50,17 +49,13 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
     """
     if not is_object(args):
         return args
-    copied = dict(args)
+    copied: dict[str, Any] = {}
     try:
         for name, value in args.items():
-            kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-            if kind is list and _SCALARS.issuperset(map(type, value)):
-                copied[name] = list(value)
-            elif kind not in _SCALARS:
-                # A list or a dict is not an iterator, and `isinstance` with an abstract class costs
-                # a tenth of a checked call.
-                is_read = kind not in _CONTAINERS and _is_read(value, name, takes_items)
-                copied[name] = Reread(value) if is_read else _copied(value, name, takes_items)
+            if _is_read(value, name, takes_items):
+                copied[name] = Reread(value)
+            else:
+                copied[name] = _copied(value, name, takes_items)
     except RecursionError:  # nested deeper than any JSON text: the checks report it
         return args
     return copied
@@ -69,28 +64,18 @@ def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
 def _is_read(value: Any, name: str, takes_items: Callable[[str], bool]) -> TypeGuard[Iterator[Any]]:
     # A file or a cursor is more than an iterator: the function reads it, unless its parameter takes
     # a list.
-    return isinstance(value, abc.Iterator) and (
-        cast("Any", type)(value).__module__ in _NOTHING_MORE or takes_items(name)
-    )
+    if not isinstance(value, abc.Iterator):
+        return False
+    return cast("Any", type)(value).__module__ in _NOTHING_MORE or takes_items(name)
 
 
 def _copied(value: Any, name: str, takes_items: Callable[[str], bool]) -> Any:
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
-    if kind in _SCALARS:
-        return value
     if kind is dict:
-        return {key: _copied(each, name, takes_items) for key, each in value.items()}
-    if kind is list:
-        return (
-            list(value)
-            if _SCALARS.issuperset(map(type, value))
-            else [_copied(each, name, takes_items) for each in value]
-        )
-    return (
-        [_copied(each, name, takes_items) for each in value]
-        if _is_read(value, name, takes_items)
-        else value
-    )
+        return {key: _copied(item, name, takes_items) for key, item in value.items()}
+    if kind is list or _is_read(value, name, takes_items):
+        return [_copied(item, name, takes_items) for item in value]
+    return value
 
 
 def iterate_again(items: Reread) -> Generator[Any]:
@@ -99,67 +84,68 @@ def iterate_again(items: Reread) -> Generator[Any]:
 
 
 # -- numbers
-# --------------------------------------------------------------------------------------------------------
 
 
 def fit_numbers(args: dict[str, Any], schema: Schema) -> tuple[dict[str, Any], list[Problem]]:
-    """Make integral floats integers where only an integer fits (`7.0`; JSON Schema, 6.1.1), and report booleans in the place of numbers.
+    """Read numbers as JSON Schema does, not as Python does.
 
-    pydantic would take `True` for 1. Returns new arguments and the problems.
+    Integral floats become integers where only an integer fits (`7.0`; JSON Schema, 6.1.1).
+    Booleans in the place of numbers are problems: pydantic would take `True` for 1. Returns new
+    arguments and the problems.
     """
     if not _has_number(args):
         return args, []
-    made = dict(args)
+    fitted = dict(args)
     problems: list[Problem] = []
-    waiting: list[tuple[Path, Any, Any, list[Any]]] = [
-        ((name,), made, value, property_schemas(alternatives(schema, schema), name))
-        for name, value in args.items()
-    ]
     forms = SharedAlternatives(schema)
+    # Each entry: the path, the new container, the value in it, and the schemas that it must fit.
+    waiting: list[tuple[Path, Any, Any, list[Any]]] = []
+    for name, value in args.items():
+        schemas = property_schemas(alternatives(schema, schema), name)
+        waiting.append(((name,), fitted, value, schemas))
     while waiting:
-        path, owner, value, schemas = waiting.pop()
-        if len(path) > _DEEPEST or not (
-            isinstance(value, (bool, float)) or is_object(value) or is_sequence(value)
-        ):
+        path, container, value, schemas = waiting.pop()
+        if len(path) > _DEEPEST or not _may_hold_number(value):
             continue
         spread, admitted = forms(schemas)
         if not any(map(is_object, spread)):
             continue
         if isinstance(value, bool):
-            wants_number = (
-                admitted is not None
-                and "boolean" not in admitted
-                and not admitted.isdisjoint({"integer", "number"})
-            )
-            if wants_number and len(problems) < MOST_PROBLEMS:
+            if _wants_number(admitted) and len(problems) < MOST_PROBLEMS:
                 expected = describe_expected({"anyOf": spread}, schema)
-                problems.append(
-                    (dotted_path(path), f"expected {expected}, got {shorten_json(value)}"),
-                )
+                text = f"expected {expected}, got {shorten_json(value)}"
+                problems.append((dotted_path(path), text))
         elif isinstance(value, float):
-            if (
-                admitted is not None
-                and "integer" in admitted
-                and "number" not in admitted
-                and value.is_integer()
-            ):
-                owner[path[-1]] = int(value)
+            if _wants_integer(admitted) and value.is_integer():
+                container[path[-1]] = int(value)
         elif is_object(value):
-            inside = dict(value)
-            owner[path[-1]] = inside
-            waiting.extend(
-                ((*path, name), inside, each, property_schemas(spread, name))
-                for name, each in value.items()
-            )
+            copied = dict(value)
+            container[path[-1]] = copied
+            for name, item in value.items():
+                waiting.append(((*path, name), copied, item, property_schemas(spread, name)))
         else:
             items = list(value)
-            if isinstance(value, list):
-                owner[path[-1]] = items
-            waiting.extend(
-                ((*path, i), items, items[i], item_schemas(spread, i))
-                for i in reversed(range(len(items)))
-            )
-    return made, problems
+            if isinstance(value, list):  # a tuple or a set stays what it is
+                container[path[-1]] = items
+            # Reversed, because the last one is taken first: problems come in order.
+            for i in reversed(range(len(items))):
+                waiting.append(((*path, i), items, items[i], item_schemas(spread, i)))
+    return fitted, problems
+
+
+def _may_hold_number(value: Any) -> bool:
+    return isinstance(value, (bool, float)) or is_object(value) or is_sequence(value)
+
+
+def _wants_number(admitted: AbstractSet[str] | None) -> bool:
+    """Whether types admit a number but no boolean; None for any type."""
+    if admitted is None or "boolean" in admitted:
+        return False
+    return "integer" in admitted or "number" in admitted
+
+
+def _wants_integer(admitted: AbstractSet[str] | None) -> bool:
+    return admitted is not None and "integer" in admitted and "number" not in admitted
 
 
 def _has_number(args: dict[str, Any]) -> bool:
@@ -167,58 +153,64 @@ def _has_number(args: dict[str, Any]) -> bool:
     waiting: list[Any] = list(args.values())
     seen: set[int] = set()  # a value that Python code passes may contain itself
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, (bool, float)):
+        value = waiting.pop()
+        if isinstance(value, (bool, float)):
             return True
-        if (is_object(each) or is_sequence(each)) and id(each) not in seen:
-            seen.add(id(each))
-            waiting.extend(each.values() if is_object(each) else each)
+        if id(value) in seen:
+            continue
+        if is_object(value):
+            seen.add(id(value))
+            waiting.extend(value.values())
+        elif is_sequence(value):
+            seen.add(id(value))
+            waiting.extend(value)
     return False
 
 
 # -- NaN and the infinities, in models
-# ------------------------------------------------------------------------------
 
 
 def find_non_finite(values: dict[str, Any]) -> list[Problem]:
-    """A problem for each NaN or infinity in a field of a model, unless the field or the model sets `allow_inf_nan=True`.
+    """A problem for each NaN or infinity in a field of a model that does not allow it.
 
-    `values` are those that the caller passed; defaults of the function are not checked. Outside of
-    models the validator refuses such floats; a model decides for itself, and pydantic's default
-    accepts them.
+    A field or a model allows it with `allow_inf_nan=True`. `values` are those that the caller
+    passed; defaults of the function are not checked. Outside of models the validator refuses such
+    floats; a model decides for itself, and pydantic's default accepts them.
     """
-    found: list[Problem] = []
-    waiting: list[tuple[Path, Any, bool]] = [
-        ((name,), value, True) for name, value in values.items()
-    ]
+    problems: list[Problem] = []
+    waiting: list[tuple[Path, Any, bool]] = []
+    for name, value in values.items():
+        waiting.append(((name,), value, True))
     seen: set[int] = set()
-    for path, value, is_free in waiting:
+    for path, value, is_allowed in waiting:  # grows meanwhile
         if isinstance(value, float):
-            if not is_free and not math.isfinite(value):
-                found.append((dotted_path(path), f"{shorten_json(value)} is not a finite number"))
+            if not is_allowed and not math.isfinite(value):
+                text = f"{shorten_json(value)} is not a finite number"
+                problems.append((dotted_path(path), text))
         elif id(value) not in seen:
             seen.add(id(value))
-            waiting.extend(
-                ((*path, place), each, free) for place, each, free in _children_of(value, is_free)
-            )
-    return found
+            for step, child, is_child_allowed in _children_of(value, is_allowed=is_allowed):
+                waiting.append(((*path, step), child, is_child_allowed))
+    return problems
 
 
-def _children_of(value: Any, is_free: bool) -> list[tuple[str | int, Any, bool]]:
+def _children_of(value: Any, *, is_allowed: bool) -> list[tuple[str | int, Any, bool]]:
+    """The values inside a value, each with its step and whether it may be any float."""
     if is_object(value):
-        return [(name, each, is_free) for name, each in value.items()]
+        return [(name, item, is_allowed) for name, item in value.items()]
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [(i, each, is_free) for i, each in enumerate(cast("list[Any]", value))]
+        return [(i, item, is_allowed) for i, item in enumerate(cast("list[Any]", value))]
     kind = cast("Any", type(value))
-    free, chosen = _free(kind), getattr(value, "__pydantic_fields_set__", None)
-    return [
-        (_name(field, name), each, name in free)
-        for name, field in model_fields_of(kind).items()
+    fields_allowed = _free(kind)
+    fields_set = getattr(value, "__pydantic_fields_set__", None)
+    children: list[tuple[str | int, Any, bool]] = []
+    for name, field in model_fields_of(kind).items():
+        item = getattr(value, name, None)
+        is_set = fields_set is None or name in fields_set
         # A default of the model is not the caller's mistake.
-        if (each := getattr(value, name, None)) is not None
-        and (chosen is None or name in chosen)
-        and each is not getattr(field, "default", None)
-    ]
+        if item is not None and is_set and item is not getattr(field, "default", None):
+            children.append((_name(field, name), item, name in fields_allowed))
+    return children
 
 
 def _name(field: Any, name: str) -> str:
@@ -235,21 +227,21 @@ def _free(kind: Any) -> frozenset[str]:
     )
     if config.get("allow_inf_nan"):
         return frozenset(fields)
-    return frozenset(name for name, each in fields.items() if _takes_any(each))
+    return frozenset(name for name, field in fields.items() if _takes_any(field))
 
 
-def _takes_any(said: Any) -> bool:
+def _takes_any(annotation: Any) -> bool:
     """Whether a field, its metadata or its type allows any float, or leaves open what it holds."""
-    if getattr(said, "allow_inf_nan", None) or any(
-        said is each for each in _UNKNOWN
-    ):  # by identity: metadata may be anything
+    if getattr(annotation, "allow_inf_nan", None):
         return True
-    inside = [
-        getattr(said, "annotation", None),
-        *getattr(said, "metadata", ()),
-        *typing.get_args(said),
-        *getattr(said, "__metadata__", ()),
+    if any(annotation is kind for kind in _UNKNOWN):  # by identity: metadata may be anything
+        return True
+    parts = [
+        getattr(annotation, "annotation", None),
+        *getattr(annotation, "metadata", ()),
+        *typing.get_args(annotation),
+        *getattr(annotation, "__metadata__", ()),
     ]
-    if isinstance(said, Field):
-        inside.append(cast("Any", said).type)
-    return any(_takes_any(each) for each in inside if each is not None)
+    if isinstance(annotation, Field):
+        parts.append(cast("Any", annotation).type)
+    return any(_takes_any(part) for part in parts if part is not None)

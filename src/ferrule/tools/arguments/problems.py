@@ -1,7 +1,8 @@
-"""Explain the errors of pydantic and of a schema, in words that a model can act on.
+"""Explain the errors of pydantic in words that a model can act on.
 
-A problem is a pair: the dotted path (`filters.0.name`), and a text with what was expected and what
-was found.
+pydantic names a place by its own labels: the branch of a union, the name of a validator. A model
+knows none of these, so paths are walked through the arguments, and steps that lead nowhere are
+labels (see `schema/explain.py` for what a problem is).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, ValidationError
 
 _MISSING = object()
-_OWN_WORDS = {
+_KINDS_OF_TYPES = ("_type", "_parsing", "_error", "enum", "_size", "_from_float")
+"""The ends of pydantic's names for values of the wrong type or form."""
+_TEXTS = {
     "greater_than_equal": "is under the minimum {ge}",
     "less_than_equal": "is over the maximum {le}",
     "greater_than": "must be greater than {gt}",
@@ -50,146 +53,154 @@ def explain_pydantic(
     schema: Schema,
     names: Mapping[str, str],
 ) -> list[Problem]:
-    """The problems in a pydantic error, one for each place."""
-    found: dict[Path, list[str]] = {}
+    """The problems in a pydantic error, one for each place.
+
+    A union reports an error for each of its branches; several branches become one problem, which
+    says what the whole union takes.
+    """
     details = error.errors(include_url=False, include_context=True)[:MOST_PROBLEMS]
-    labels = [_label(each, args) for each in details]
-    for each, (path_of_union, label) in zip(details, labels, strict=True):
-        has_branches = (
-            label is not None and len({one for one in labels if one[0] == path_of_union}) > 1
-        )
-        path = path_of_union if has_branches else _whole_place(each, args)
-        place = _schema_at(path, schema, names)
-        text = (
-            _expected(place, schema, reduce(_inside, path, args))
-            if has_branches
-            else _said(each, place, schema)
-        )
-        texts = found.setdefault(path, [])
-        if text not in texts:
-            texts.append(text)
-    return [(dotted_path(path), text) for path, texts in found.items() for text in texts]
-
-
-# -- pydantic
-# -------------------------------------------------------------------------------------------------------
+    labels = [_label(detail, args) for detail in details]
+    texts: dict[Path, list[str]] = {}
+    for detail, (path_of_union, label) in zip(details, labels, strict=True):
+        branches = {other for other in labels if other[0] == path_of_union}
+        if label is not None and len(branches) > 1:
+            path = path_of_union
+            subschema = _schema_at(path, schema, names)
+            text = _expected(subschema, schema, reduce(_inside, path, args))
+        else:
+            path = _path_without_labels(detail, args)
+            text = _explain(detail, _schema_at(path, schema, names), schema)
+        texts_of_place = texts.setdefault(path, [])
+        if text not in texts_of_place:
+            texts_of_place.append(text)
+    return [
+        (dotted_path(path), text)
+        for path, texts_of_place in texts.items()
+        for text in texts_of_place
+    ]
 
 
 def _inside(value: Any, step: str | int) -> Any:
+    """The value one step further; `_MISSING` if there is none."""
     if is_object(value):
-        # pydantic may have turned a key into text or a number: keys are compared as text.
         if step in value:
             return value[step]  # type: ignore[index]
-        return next(
-            (
-                each
-                for key, each in value.items()
-                if type(key) is not type(step) and str(key) == str(step)
-            ),
-            _MISSING,
-        )
+        # pydantic may have turned a key into text or a number: keys are compared as text.
+        for key, item in value.items():
+            if type(key) is not type(step) and str(key) == str(step):
+                return item
+        return _MISSING
     if is_sequence(value) and isinstance(step, int):
         return value[step] if step < len(value) else _MISSING
-    return (
-        getattr(value, step, _MISSING)
-        if isinstance(step, str) and isinstance(value, BaseModel)
-        else _MISSING
-    )
+    if isinstance(step, str) and isinstance(value, BaseModel):
+        return getattr(value, step, _MISSING)
+    return _MISSING
 
 
-def _label(each: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
+def _label(detail: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
     """The path up to the first step that is the label of a union, and that label."""
-    value, loc = args, each["loc"]
-    for i, step in enumerate(loc[:-1] if each["type"] == "missing" else loc):
+    value, path = args, detail["loc"]
+    # The last step to a missing value leads nowhere, too, but is no label.
+    steps = path[:-1] if detail["type"] == "missing" else path
+    for i, step in enumerate(steps):
         value = _inside(value, step)
         if value is _MISSING:
-            return loc[:i], step
-    return loc, None
+            return path[:i], step
+    return path, None
 
 
-def _whole_place(each: ErrorDetails, args: Any) -> Path:
-    """The path without the labels of unions."""
+def _path_without_labels(detail: ErrorDetails, args: Any) -> Path:
     path: list[str | int] = []
     value: Any = args
-    loc = each["loc"]
-    for i, step in enumerate(loc):
+    steps = detail["loc"]
+    for i, step in enumerate(steps):
         inside = _inside(value, step)
         if inside is not _MISSING:
             path.append(step)
             value = inside
-        elif i == len(loc) - 1 and each["type"] == "missing":
+        elif i == len(steps) - 1 and detail["type"] == "missing":
             path.append(step)
     return tuple(path)
 
 
-def _said(each: ErrorDetails, place: Any, root: Schema) -> str:
-    kind, value, context = each["type"], each["input"], each.get("ctx", {})
+def _explain(detail: ErrorDetails, subschema: Any, root: Schema) -> str:
+    """The text of one error; `subschema` is the schema of its place."""
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    message = escape_surrogates(detail["msg"])
     if kind == "missing":
-        return missing_argument("", place, root)[1]
-    if each["loc"][-1:] == ("[key]",):  # the schema at this place is that of the values
-        return f"the name {shorten_json(value)} does not fit: {escape_surrogates(each['msg'])}"
+        _, text = missing_argument("", subschema, root)
+        return text
+    if detail["loc"][-1:] == ("[key]",):  # the schema at this place is that of the values
+        return f"the name {shorten_json(value)} does not fit: {message}"
     if kind in {"extra_forbidden", "invalid_key"}:
         return "there is no such argument"
-    if kind in _OWN_WORDS:
-        return f"{shorten_json(value)} {_OWN_WORDS[kind].format_map({key: format_bound(each) for key, each in context.items()})}"
+    if kind in _TEXTS:
+        bounds = {name: format_bound(bound) for name, bound in context.items()}
+        return f"{shorten_json(value)} {_TEXTS[kind].format_map(bounds)}"
     if kind == "float_type" and type(value) is int:
         return f"{shorten_json(value)} is not a finite number"
     if kind in {"too_short", "too_long"}:
         bound = "at least {min_length}" if kind == "too_short" else "at most {max_length}"
-        return f"has {context.get('actual_length')} items, expected {bound.format_map(context)}"
-    if kind in {"value_error", "assertion_error"}:
-        return f"{shorten_json(value)} is refused: {escape_surrogates(str(context.get('error', each['msg'])))}"
-    if (
-        kind.endswith(("_type", "_parsing", "_error", "enum", "_size", "_from_float"))
-        and describe_expected(place, root) != "any value"
-    ):
-        return _expected(place, root, value)
-    return f"{escape_surrogates(each['msg'])}, got {shorten_json(value)}"
+        count = context.get("actual_length")
+        return f"has {count} items, expected {bound.format_map(context)}"
+    if kind in {"value_error", "assertion_error"}:  # of a user's validator, in its words
+        reason = escape_surrogates(str(context.get("error", detail["msg"])))
+        return f"{shorten_json(value)} is refused: {reason}"
+    if kind.endswith(_KINDS_OF_TYPES) and describe_expected(subschema, root) != "any value":
+        return _expected(subschema, root, value)
+    return f"{message}, got {shorten_json(value)}"
 
 
-def _expected(place: Any, root: Schema, value: Any) -> str:
-    return f"expected {describe_expected(place, root)}, got {shorten_json(value)}"
+def _expected(subschema: Any, root: Schema, value: Any) -> str:
+    return f"expected {describe_expected(subschema, root)}, got {shorten_json(value)}"
 
 
 def _schema_at(path: Path, schema: Schema, names: Mapping[str, str]) -> Any:
     """The schema at a path; True if there is none."""
-    place: Any = schema
+    node: Any = schema
     for depth, step in enumerate(path):
-        place = _within(resolve_reference(place, schema), step, schema)
-        if (
-            place is None and depth == 0
-        ):  # the path names the parameter, the schema its alias, or the other way round
-            own = names.get(str(step), step)
-            others = (name for name, each in names.items() if each == own)
-            place = next(
-                (
-                    each
-                    for each in (schema.get("properties", {}).get(name) for name in others)
-                    if each is not None
-                ),
-                None,
-            )
-        if place is None:
+        inner = _within(resolve_reference(node, schema), step, schema)
+        if inner is None and depth == 0:
+            inner = _by_other_name(str(step), schema, names)
+        if inner is None:
             return True
-    return place
+        node = inner
+    return node
+
+
+def _by_other_name(name: str, schema: Schema, names: Mapping[str, str]) -> Any:
+    """The schema of an argument that the path and the schema name differently.
+
+    One has the parameter, the other its alias.
+    """
+    parameter = names.get(name, name)
+    properties = schema.get("properties", {})
+    for other, target in names.items():
+        if target == parameter and properties.get(other) is not None:
+            return properties[other]
+    return None
 
 
 def _within(node: Any, step: str | int, root: Schema) -> Any:
+    """The schema one step further; None if there is none."""
     if not is_object(node):
         return None
-    found: Any = None
+    inner: Any = None
     if isinstance(step, int):
-        places: Any = node.get("prefixItems")
-        found = places[step] if is_list(places) and step < len(places) else node.get("items")
+        prefix_items: Any = node.get("prefixItems")
+        if is_list(prefix_items) and step < len(prefix_items):
+            inner = prefix_items[step]
+        else:
+            inner = node.get("items")
     elif is_object(node.get("properties")) and step in node["properties"]:
-        found = node["properties"][step]
+        inner = node["properties"][step]
     elif is_object(node.get("additionalProperties")):
-        found = node["additionalProperties"]
-    if found is not None:
-        return found
-    for key in ("anyOf", "oneOf", "allOf"):
-        for each in node.get(key) or ():
-            found = _within(resolve_reference(each, root), step, root)
-            if found is not None:
-                return found
+        inner = node["additionalProperties"]
+    if inner is not None:
+        return inner
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for branch in node.get(keyword) or ():
+            inner = _within(resolve_reference(branch, root), step, root)
+            if inner is not None:
+                return inner
     return None

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ast
 import json
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.schema.nodes import (
     Schema,
@@ -34,7 +35,9 @@ _DEEPEST = 60
 _LONGEST = 1_000_000
 """Characters. A longer text is not decoded."""
 _MOST_DOUBTFUL = 1_000
-"""The most texts that may decode to nothing useful. After that, the arguments will hardly be accepted, and no more texts are decoded."""
+"""The most texts that may decode to nothing useful.
+
+After that, the arguments will hardly be accepted, and no more texts are decoded."""
 
 
 def decode_object(value: Any, notes: list[str]) -> Any:
@@ -44,12 +47,12 @@ def decode_object(value: Any, notes: list[str]) -> Any:
     if isinstance(value, str):
         if not value.strip():
             return {}
-        found, made, _ = decode_text(value, frozenset({"object", "string"}))
-        if made and isinstance(found, str):  # encoded twice
-            found, made, _ = decode_text(found, frozenset({"object"}))
-        if made and isinstance(found, dict):
+        decoded, is_wanted, _ = decode_text(value, frozenset({"object", "string"}))
+        if is_wanted and isinstance(decoded, str):  # encoded twice
+            decoded, is_wanted, _ = decode_text(decoded, frozenset({"object"}))
+        if is_wanted and isinstance(decoded, dict):
             notes.append("doubly_encoded")
-            return found  # pyright: ignore[reportUnknownVariableType]
+            return cast("Any", decoded)
     return value
 
 
@@ -69,48 +72,51 @@ def unwrap(args: dict[str, Any], tool: str, notes: list[str]) -> dict[str, Any] 
 
 def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, Any]:
     """Convert every value that spells a value of another type; `_NOTES` names the repairs."""
-    made: dict[str, Any] = {}
     properties: Schema = schema.get("properties", {})
-    more: Any = other_properties(schema)
+    other: Any = other_properties(schema)
     required: Any = schema.get("required") or ()
     repairs = _Repairs(schema, notes)
-    for name, value in args.items():
-        each: Any = properties.get(name, more) if isinstance(name, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]  models write anything
-        if (
-            value is None
-            and name in properties
-            and name not in required
-            and not _admits(each, schema, "null")
-        ):
+    repaired: dict[Any, Any] = {}
+    for name, value in cast("dict[Any, Any]", args).items():  # models write anything
+        subschema: Any = properties.get(name, other) if isinstance(name, str) else None
+        is_optional = name in properties and name not in required
+        if value is None and is_optional and not _admits(subschema, schema, "null"):
+            # Models write null for an argument that they leave out.
             notes.append("null_as_default")
-            continue
-        made[name] = repairs.value(value, [each], 0) if is_object(each) else value
-    return made
+        elif is_object(subschema):
+            repaired[name] = repairs.value(value, [subschema], 0)
+        else:
+            repaired[name] = value
+    return repaired
 
 
 def _admits(schema: Any, root: Schema, kind: str) -> bool:
-    found = admitted_types(schema, root)
-    return found is None or kind in found
+    types = admitted_types(schema, root)
+    return types is None or kind in types
 
 
 def decode_text(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
-    """The value of JSON or a Python literal in a text, whether its type is wanted, and whether it was a Python literal."""
+    """Decode JSON or a Python literal in a text.
+
+    Returns the value, whether its type is wanted, and whether it was a Python literal.
+    """
     if len(text) > _LONGEST or not text.strip():
         return None, False, False
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         pass
     else:
-        return found, _is_one_of(found, wanted), False
+        return value, _is_one_of(value, wanted), False
     try:
-        found = ast.literal_eval(text.strip())
+        value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None, False, False
     # Python reads `1,2` as a tuple, but it would be a guess that the model meant a list.
-    if not _is_plain(found) or (is_sequence(found) and text.strip()[0] not in "[("):
+    is_bare_tuple = is_sequence(value) and text.strip()[0] not in "[("
+    if is_bare_tuple or not _is_plain(value):
         return None, False, False
-    return found, _is_one_of(found, wanted), True
+    return value, _is_one_of(value, wanted), True
 
 
 def _no_constant(name: str) -> Any:
@@ -118,10 +124,8 @@ def _no_constant(name: str) -> Any:
 
 
 def _is_one_of(value: Any, wanted: frozenset[str]) -> bool:
-    if (
-        isinstance(value, float) and value - value != 0.0
-    ):  # `1e999`: not converted, so that the problem shows the model's own text
-        return False
+    if isinstance(value, float) and not math.isfinite(value):
+        return False  # `1e999`: not converted, so that the problem shows the model's own text
     return fits_type(value, wanted)
 
 
@@ -129,36 +133,37 @@ def _is_plain(value: Any) -> bool:
     """Whether a Python literal has only values that JSON has."""
     waiting = [value]
     while waiting:
-        each = waiting.pop()
-        if is_object(each):
-            if not all(isinstance(key, str) for key in each):
+        item = waiting.pop()
+        if is_object(item):
+            if not all(isinstance(key, str) for key in item):
                 return False
-            waiting.extend(each.values())
-        elif is_sequence(each):
-            waiting.extend(each)
-        elif json_type(each) == "other":
+            waiting.extend(item.values())
+        elif is_sequence(item):
+            waiting.extend(item)
+        elif json_type(item) == "other":
             return False
     return True
 
 
-def coercions(given: Any, taken: Any) -> Iterator[str]:
-    """The names of the coercions of texts and numbers that pydantic made, in lists and objects too."""
-    waiting: list[tuple[Any, Any]] = [(given, taken)]
+def coercions(given: Any, coerced: Any) -> Iterator[str]:
+    """The names of the coercions that pydantic made of texts and numbers, in containers too."""
+    waiting: list[tuple[Any, Any]] = [(given, coerced)]
     while waiting:
-        given, taken = waiting.pop()
-        if isinstance(given, str):
-            if isinstance(taken, (bool, int, float)):
-                yield "string_to_boolean" if isinstance(taken, bool) else "string_to_number"
-        elif (
-            isinstance(taken, bool)
-            and isinstance(given, (int, float))
-            and not isinstance(given, bool)
-        ):
-            yield "number_to_boolean"
-        elif is_list(given) and is_list(taken):
-            waiting.extend(zip(given, taken, strict=False))
-        elif is_object(given) and is_object(taken):
-            waiting.extend((value, taken[name]) for name, value in given.items() if name in taken)
+        before, after = waiting.pop()
+        if isinstance(before, str):
+            if isinstance(after, bool):
+                yield "string_to_boolean"
+            elif isinstance(after, (int, float)):
+                yield "string_to_number"
+        elif isinstance(after, bool) and not isinstance(before, bool):
+            if isinstance(before, (int, float)):
+                yield "number_to_boolean"
+        elif is_list(before) and is_list(after):
+            waiting.extend(zip(before, after, strict=False))
+        elif is_object(before) and is_object(after):
+            for name, value in before.items():
+                if name in after:
+                    waiting.append((value, after[name]))
 
 
 _NOTES = {
@@ -188,34 +193,35 @@ class _Repairs:
         kind = json_type(value)
         if kind == "string" and "string" not in admitted:
             return self._decoded(value, spread, admitted, depth)
-        if (
-            kind in {"integer", "number"}
-            and "string" in admitted
-            and not admitted & {"integer", "number"}
-        ):
+        wants_text = "string" in admitted and admitted.isdisjoint({"integer", "number"})
+        if kind in {"integer", "number"} and wants_text:
             self._notes.append("number_to_string")
             return json.dumps(value)
         if is_list(value) and "array" in admitted:
-            by_place = any(is_object(each) and "prefixItems" in each for each in spread)
-            items = [item_schemas(spread, i) for i in range(len(value))] if by_place else None
-            plain = item_schemas(spread, None)
-            return [
-                self.value(each, items[i] if items else plain, depth + 1)
-                for i, each in enumerate(value)
-            ]
+            return self._items(value, spread, depth)
         if is_object(value) and "object" in admitted:
             return {
-                name: self.value(each, property_schemas(spread, name), depth + 1)
-                for name, each in value.items()
+                name: self.value(item, property_schemas(spread, name), depth + 1)
+                for name, item in value.items()
             }
         return value
+
+    def _items(self, values: list[Any], spread: list[Any], depth: int) -> list[Any]:
+        # Only with `prefixItems` do the schemas of the items differ.
+        has_prefix = any(is_object(branch) and "prefixItems" in branch for branch in spread)
+        common = item_schemas(spread, None)
+        repaired: list[Any] = []
+        for i, value in enumerate(values):
+            schemas = item_schemas(spread, i) if has_prefix else common
+            repaired.append(self.value(value, schemas, depth + 1))
+        return repaired
 
     def _decoded(self, text: str, spread: list[Any], admitted: frozenset[str], depth: int) -> Any:
         if not self._left:
             return text
-        made, is_wanted, is_python = decode_text(text, admitted)
+        value, is_wanted, is_python = decode_text(text, admitted)
         if not is_wanted:
             self._left -= 1
             return text
-        self._notes.append("python_literal" if is_python else _NOTES[json_type(made)])
-        return self.value(made, spread, depth + 1)
+        self._notes.append("python_literal" if is_python else _NOTES[json_type(value)])
+        return self.value(value, spread, depth + 1)

@@ -34,6 +34,7 @@ if typing.TYPE_CHECKING:
 _DOCUMENTS_PARAMETERS = (
     r"(?mi)^[ \t]*((keyword )?arg(ument)?s|(other )?param(eter)?s)[ \t]*+:?[ \t\r]*+$|[:@]param\b"
 )
+"""A heading of Google's or NumPy's style, or a field of Sphinx's."""
 _PLAIN = (bool, int, float, str, list, dict)
 _LIBRARIES = sys.stdlib_module_names | {"pydantic", "pydantic_settings", "typing_extensions"}
 
@@ -65,7 +66,7 @@ class FunctionSpec(Struct, frozen=True):
     extra: Any = None
     """The type of `**kwargs`; None without `**kwargs`."""
     caller: bool = False
-    """Whether a first parameter named `self` or `caller` is left out, because the caller fills it."""
+    """Whether a first parameter named `self` or `caller` is left out: the caller fills it."""
     context: str = ""
     """The parameter that takes a `Context`, also left out; empty if there is none."""
     context_at: int | None = None
@@ -76,12 +77,12 @@ class FunctionSpec(Struct, frozen=True):
 
 def inspect_function(
     function: Callable[..., Any],
-    types_given: Mapping[str, Any],
+    arg_types: Mapping[str, Any],
     *,
     with_caller: bool = False,
     readable: bool = True,
 ) -> FunctionSpec:
-    """Read a callable; `types_given` replace its annotations.
+    """Read a callable; `arg_types` replace its annotations.
 
     Raises `ToolDefinitionError` for an unknown type, and for a signature that cannot be read. With
     `readable=False`, such a signature counts as `**kwargs` instead.
@@ -92,74 +93,88 @@ def inspect_function(
     except (ValueError, TypeError, NameError) as error:
         if not readable:
             return FunctionSpec(name, doc, (), extra=Any)
-        msg = (
-            f"`{name or shown(function)}` cannot become a tool: its signature cannot be read ({error}). "
-            "Wrap it in a function of your own, or give `schema=`."
-        )
-        raise ToolDefinitionError(msg) from error
-    found, bound = list(signature.parameters.values()), bound_names(function)
-    caller = (
-        with_caller
-        and bool(found)
-        and found[0].name in {"self", "caller"}
-        and found[0].kind in _BY_POSITION
-    )
-    caller = caller and not is_context_annotation(function, found[0].annotation)
-    if caller:
-        del found[0]
-    found = [each for each in found if each.name not in bound]
+        raise ToolDefinitionError(
+            f"`{name or shown(function)}` cannot become a tool: its signature cannot be read "
+            f"({error}). Wrap it in a function of your own, or give `schema=`.",
+        ) from error
+    parameters = list(signature.parameters.values())
+    has_caller = with_caller and _starts_with_caller(function, parameters)
+    if has_caller:
+        del parameters[0]
+    bound = bound_names(function)
+    parameters = [parameter for parameter in parameters if parameter.name not in bound]
     annotations = {
-        each.name: each.annotation for each in found if each.annotation is not each.empty
+        parameter.name: parameter.annotation
+        for parameter in parameters
+        if parameter.annotation is not parameter.empty
     }
-    context = next(
-        (each for each, hint in annotations.items() if is_context_annotation(function, hint)),
-        "",
-    )
-    hints = _resolve_annotations(
-        function,
-        name,
-        {each: hint for each, hint in annotations.items() if each != context},
-        types_given,
-    )
-    context = context or next((each for each, hint in hints.items() if find_context(hint)), "")
-    context_at = next(
-        (
-            k
-            for k, each in enumerate(found)
-            if each.name == context and each.kind is each.POSITIONAL_ONLY
-        ),
-        None,
-    )
-    found = [each for each in found if each.name != context]
-    parameters: list[Parameter] = []
-    extra: Any = None
-    for each in found:
-        if each.kind is each.VAR_KEYWORD:
-            more, extra = _unpack_options(hints.get(each.name, Any))
-            parameters += more
-        elif each.kind is not each.VAR_POSITIONAL:
-            default = PydanticUndefined if each.default is each.empty else each.default
-            hint = hints.get(each.name, _type_of_default(default))
-            parameters.append(Parameter(each.name, hint, default))
-    order = tuple(each.name for each in found if each.kind in _BY_POSITION)
-    dispatched = (
-        order[:1] if hasattr(function, "dispatch") else ()
-    )  # `singledispatch` needs its first argument by position
-    only = tuple(
-        each.name for each in found if each.kind is each.POSITIONAL_ONLY or each.name in dispatched
+    # The annotation of the context may not be importable here, so it is left out of the types
+    # that must be known. An alias of `Context` shows only when the types are known.
+    context = _first_name(annotations, lambda hint: is_context_annotation(function, hint))
+    other_annotations = {name: hint for name, hint in annotations.items() if name != context}
+    hints = _resolve_annotations(function, name, other_annotations, arg_types)
+    context = context or _first_name(hints, lambda hint: find_context(hint) is not None)
+    context_at = None
+    for position, parameter in enumerate(parameters):
+        if parameter.name == context and parameter.kind is parameter.POSITIONAL_ONLY:
+            context_at = position
+    parameters = [parameter for parameter in parameters if parameter.name != context]
+    offered, extra = _offered_parameters(parameters, hints)
+    order = tuple(parameter.name for parameter in parameters if parameter.kind in _BY_POSITION)
+    # `singledispatch` needs its first argument by position.
+    dispatched = order[:1] if hasattr(function, "dispatch") else ()
+    positional_only = tuple(
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is parameter.POSITIONAL_ONLY or parameter.name in dispatched
     )
     return FunctionSpec(
         name,
         doc,
-        tuple(parameters),
+        offered,
         order,
-        only,
+        positional_only,
         extra,
-        caller,
+        has_caller,
         context,
         context_at,
         annotations.get(context),
     )
+
+
+def _starts_with_caller(function: Any, parameters: list[inspect.Parameter]) -> bool:
+    if not parameters:
+        return False
+    first = parameters[0]
+    if first.name not in {"self", "caller"} or first.kind not in _BY_POSITION:
+        return False
+    return not is_context_annotation(function, first.annotation)
+
+
+def _first_name(hints: Mapping[str, Any], condition: Callable[[Any], bool]) -> str:
+    """The first parameter whose annotation meets a condition; empty if there is none."""
+    return next((name for name, hint in hints.items() if condition(hint)), "")
+
+
+def _offered_parameters(
+    parameters: list[inspect.Parameter],
+    hints: Mapping[str, Any],
+) -> tuple[tuple[Parameter, ...], Any]:
+    """The parameters that a model may fill, and the type of further arguments."""
+    offered: list[Parameter] = []
+    extra: Any = None
+    for parameter in parameters:
+        name = parameter.name
+        if parameter.kind is parameter.VAR_KEYWORD:
+            options, extra = _unpack_options(hints.get(name, Any))
+            offered += options
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            default = parameter.default
+            if default is parameter.empty:
+                default = PydanticUndefined
+            hint = hints.get(name, _type_of_default(default))
+            offered.append(Parameter(name, hint, default))
+    return tuple(offered), extra
 
 
 def name_of(function: Any) -> str:
@@ -174,66 +189,74 @@ def doc_of(function: Any) -> str:
     inner = _inner(function)
     if isinstance(inner, type):
         return _doc_of_class(inner)
-    doc = _inherited_doc(inner) if inspect.ismethod(inner) else inspect.getdoc(inner) or ""
+    if inspect.ismethod(inner):
+        doc = _inherited_doc(inner)
+    else:
+        doc = inspect.getdoc(inner) or ""
     if inspect.isroutine(inner):
         return doc
+    # An object: its own docstring, not that of its class; else that of `__call__`.
     kind = cast("type[Any]", type(inner))
-    is_own = doc and doc != inspect.getdoc(kind)
-    return doc if is_own else _first_docstring(kind, "__call__") or _doc_of_class(kind)
+    if doc and doc != inspect.getdoc(kind):
+        return doc
+    return _first_docstring(kind, "__call__") or _doc_of_class(kind)
 
 
 def _doc_of_class(kind: type[Any]) -> str:
     doc = inspect.getdoc(kind) or ""
-    holder = next((each for each in kind.__mro__ if vars(each).get("__doc__")), kind)
-    # `dataclass` replaces a missing docstring with the signature; the docstrings of `object`,
-    # `dict` or `BaseModel` describe themselves.
-    is_foreign = holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES
-    return "" if is_foreign or doc.startswith(f"{kind.__name__}(") else doc
+    holder = next((base for base in kind.__mro__ if vars(base).get("__doc__")), kind)
+    # The docstrings of `object`, `dict` or `BaseModel` describe themselves, not a tool.
+    if holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES:
+        return ""
+    # `dataclass` replaces a missing docstring with the signature.
+    return "" if doc.startswith(f"{kind.__name__}(") else doc
 
 
 def _inherited_doc(method: types.MethodType) -> str:
+    if isinstance(method.__doc__, str):
+        return inspect.cleandoc(method.__doc__)
     # `inspect.getdoc` would look the method up in the class, and a tool there would bind itself
     # once more.
-    owner: type[Any] = (
-        method.__self__ if isinstance(method.__self__, type) else type(method.__self__)
-    )
-    return (
-        inspect.cleandoc(method.__doc__)
-        if isinstance(method.__doc__, str)
-        else _first_docstring(owner, method.__name__)
+    owner: Any = method.__self__
+    return _first_docstring(
+        owner if isinstance(owner, type) else type(owner),
+        method.__name__,
     )
 
 
 def _first_docstring(owner: type[Any], name: str) -> str:
-    """The first docstring of a method in a class and its bases. `inspect.getdoc` finds one for every `__call__`."""
-    # Classes without the method are skipped: None, the default of `get`, has a docstring of its own
-    # since Python 3.13.
-    found: list[Any] = [
-        getattr(vars(each)[name], "__doc__", None) for each in owner.__mro__ if name in vars(each)
-    ]
-    return next((inspect.cleandoc(each) for each in found if isinstance(each, str)), "")
+    """The first docstring of a method in a class and its bases.
+
+    `inspect.getdoc` finds one for every `__call__`. Classes without the method are skipped: None,
+    the default of `get`, has a docstring of its own since Python 3.13.
+    """
+    for base in owner.__mro__:
+        if name in vars(base):
+            doc = getattr(vars(base)[name], "__doc__", None)
+            if isinstance(doc, str):
+                return inspect.cleandoc(doc)
+    return ""
 
 
 def parameter_docs(doc: str) -> dict[str, str]:
     """The description of each parameter in a docstring (Google, NumPy or Sphinx), by name."""
-    if not any(word in doc.lower() for word in ("arg", "param")) or not re.search(
-        _DOCUMENTS_PARAMETERS,
-        doc,
-    ):
+    if not any(word in doc.lower() for word in ("arg", "param")):
         return {}
-    import docstring_parser
+    if not re.search(_DOCUMENTS_PARAMETERS, doc):
+        return {}
+    import docstring_parser  # late: most docstrings document no parameters
 
     try:
         parsed = docstring_parser.parse(doc)
     except (docstring_parser.ParseError, IndexError):  # the second: a line that begins with `: :`
         return {}
-    # `x, y : int` describes both.
-    said = [
-        (name.strip(" *"), each.description)
-        for each in parsed.params
-        for name in each.arg_name.split(",")
-    ]
-    return {name: " ".join(text.split()) for name, text in said if text}
+    descriptions: dict[str, str] = {}
+    for param in parsed.params:
+        if param.description:
+            text = " ".join(param.description.split())
+            for name in param.arg_name.split(","):  # `x, y : int` describes both
+                descriptions[name.strip(" *")] = text
+    return descriptions
 
 
 def field_of(parameter: Parameter) -> FieldInfo:
@@ -246,9 +269,9 @@ def field_of(parameter: Parameter) -> FieldInfo:
 def is_required(parameter: Parameter) -> bool:
     """Whether the function cannot be called without the parameter."""
     default = parameter.default
-    if parameter.may_be_missing or (
-        default is not PydanticUndefined and not isinstance(default, FieldInfo)
-    ):
+    if parameter.may_be_missing:
+        return False
+    if default is not PydanticUndefined and not isinstance(default, FieldInfo):
         return False
     return field_of(parameter).is_required()
 
@@ -257,15 +280,14 @@ def description_in(field: FieldInfo) -> str | None:
     """The description in a field: its own, a text in the metadata, or a `Doc`."""
     if field.description is not None:
         return field.description
-    texts = (
-        each if isinstance(each, str) else getattr(each, "documentation", None)
-        for each in field.metadata
-    )
-    return next((text for text in texts if isinstance(text, str)), None)
+    for item in field.metadata:
+        text = item if isinstance(item, str) else getattr(item, "documentation", None)
+        if isinstance(text, str):
+            return text
+    return None
 
 
 # -- annotations
-# --------------------------------------------------------------------------------------------------
 
 _QUALIFIERS = (typing.Required, typing.NotRequired, ReadOnly)
 _WRAPPINGS = (functools.partial, staticmethod, classmethod)
@@ -273,19 +295,23 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def _inner(function: Any) -> Any:
+    """The function inside partials, static methods and class methods."""
     while isinstance(function, _WRAPPINGS):
-        function = (
-            cast("Any", function).func
-            if isinstance(function, functools.partial)
-            else cast("Any", function).__func__
-        )
+        if isinstance(function, functools.partial):
+            function = cast("Any", function).func
+        else:
+            function = cast("Any", function).__func__
     return function
 
 
 def _bind_classmethod(function: Any) -> Any:
-    # A `classmethod` in the body of its class cannot be called yet. Bound to any class, it shows
-    # its signature.
-    return function.__get__(None, object) if isinstance(function, classmethod) else function  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    """The function; a class method bound to any class, so that it shows its signature.
+
+    In the body of its class, a `classmethod` cannot be called yet.
+    """
+    if not isinstance(function, classmethod):
+        return function
+    return function.__get__(None, object)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 def bound_names(function: Any) -> set[str]:
@@ -305,104 +331,132 @@ def _type_of_default(default: Any) -> Any:
 
 
 def find_context(hint: Any) -> Any:
-    """The `Context` or `Context[Deps]` in a type: the type itself, or inside `Context | None` or `Annotated`. None if there is none."""
-    if typing.get_origin(hint) in {typing.Annotated, typing.Union, types.UnionType}:
-        return next(
-            (found for each in typing.get_args(hint) if (found := find_context(each)) is not None),
-            None,
-        )
-    return hint if hint is Context or typing.get_origin(hint) is Context else None
+    """The `Context` or `Context[Deps]` in a type; None if there is none.
+
+    It is the type itself, or inside `Context | None` or `Annotated`.
+    """
+    origin = typing.get_origin(hint)
+    if hint is Context or origin is Context:
+        return hint
+    if origin in {typing.Annotated, typing.Union, types.UnionType}:
+        for member in typing.get_args(hint):
+            context = find_context(member)
+            if context is not None:
+                return context
+    return None
 
 
 def is_context_annotation(function: Any, hint: Any) -> bool:
-    """Whether an annotation is a context type, or text that starts with a name of `Context`; the rest may not be importable here."""
+    """Whether an annotation is a context type, or text that starts with a name of `Context`.
+
+    The rest of the text may not be importable here.
+    """
     if not isinstance(hint, str):
         return find_context(hint) is not None
     if "Context" not in hint:
         return False
-    first, *more = re.split(r"[^\w.]", hint.strip(" '\""), maxsplit=1)[0].split(".")
-    place: Any = next(
-        (space[first] for space in reversed(_namespaces(function)) if first in space),
-        None,
-    )
+    dotted_name = re.split(r"[^\w.]", hint.strip(" '\""), maxsplit=1)[0]
+    first, *more = dotted_name.split(".")
+    value: Any = None
+    for namespace in reversed(_namespaces(function)):
+        if first in namespace:
+            value = namespace[first]
+            break
     for part in more:
-        place = getattr(place, part, None)
-    return place is Context
+        value = getattr(value, part, None)
+    return value is Context
 
 
 def _unpack_options(hint: Any) -> tuple[list[Parameter], Any]:
-    """The parameters of `**kwargs: Unpack[Options]` (PEP 692), or else the type of further arguments."""
-    inside = typing.get_args(hint)
-    if not inside or not is_typeddict(inside[0]):
+    """The parameters of `**kwargs: Unpack[Options]` (PEP 692), or the type of further arguments."""
+    arguments = typing.get_args(hint)
+    if not arguments or not is_typeddict(arguments[0]):
         return [], hint
-    options: Any = inside[0]
-    hints = get_type_hints(options, include_extras=True)
-    more: list[Parameter] = []
-    for name, each in hints.items():
-        kept, is_needed = _strip_qualifiers(each)
+    options: Any = arguments[0]
+    parameters: list[Parameter] = []
+    for name, qualified in get_type_hints(options, include_extras=True).items():
+        kind, is_required_here = _strip_qualifiers(qualified)
         # `__required_keys__` does not evaluate annotations that are text: for them it reflects only
         # the class's `total`.
-        needed = is_needed if is_needed is not None else name in options.__required_keys__
-        more.append(Parameter(name, kept, may_be_missing=not needed))
-    return more, None
+        if is_required_here is None:
+            is_required_here = name in options.__required_keys__
+        parameters.append(Parameter(name, kind, may_be_missing=not is_required_here))
+    return parameters, None
 
 
 def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
-    """The type of a `TypedDict` key without `Required`, `NotRequired` and `ReadOnly`, and whether these make the key required."""
+    """The type of a `TypedDict` key without `Required`, `NotRequired` and `ReadOnly`.
+
+    Also returns whether these make the key required; None if they do not say.
+    """
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        inside, *metadata = typing.get_args(hint)
-        kept, is_needed = _strip_qualifiers(inside)
-        return (typing.Annotated[(kept, *metadata)] if kept is not inside else hint), is_needed
+        inner, *metadata = typing.get_args(hint)
+        kind, is_required_here = _strip_qualifiers(inner)
+        if kind is not inner:
+            hint = typing.Annotated[(kind, *metadata)]
+        return hint, is_required_here
     if origin not in _QUALIFIERS:
         return hint, None
-    kept, is_needed = _strip_qualifiers(typing.get_args(hint)[0])
-    return kept, is_needed if origin is ReadOnly else origin is typing.Required
+    kind, is_required_here = _strip_qualifiers(typing.get_args(hint)[0])
+    if origin is ReadOnly:
+        return kind, is_required_here
+    return kind, origin is typing.Required
 
 
 def _resolve_annotations(
     function: Any,
-    name: str,
+    function_name: str,
     annotations: dict[str, Any],
-    given: Mapping[str, Any],
+    arg_types: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Every annotation as a type; the given types replace annotations."""
-    everything = {
-        **{each: hint for each, hint in annotations.items() if each not in given},
-        **given,
-    }
-    if not any(map(has_text, everything.values())):
-        return everything
-    spaces = _namespaces(function)
+    """Every annotation as a type; `arg_types` replace annotations."""
+    hints = {name: hint for name, hint in annotations.items() if name not in arg_types}
+    hints.update(arg_types)
+    if not any(map(has_text, hints.values())):
+        return hints
+    namespaces = _namespaces(function)
     try:
-        return _evaluate(everything, spaces)
+        return _evaluate(hints, namespaces)
     except _UNREADABLE:
-        problems: list[str] = []
-        for each, hint in everything.items():
-            try:
-                _evaluate({each: hint}, spaces)
-            except _UNREADABLE as error:
-                problems.append(
-                    f"`{each}: {hint if isinstance(hint, str) else shown(hint)}` ({error})",
-                )
-        which = name or shown(function)
-        msg = (
-            f"`{which}` cannot become a tool: the type of {', '.join(problems)} is not known in the module of the function. "
-            "Import or define it at module level (not inside a function, and not only for type checking), or give `arg_types={...}`."
-        )
-        raise ToolDefinitionError(msg) from None
+        problems = _unreadable_hints(hints, namespaces)
+        raise ToolDefinitionError(
+            f"`{function_name or shown(function)}` cannot become a tool: the type of "
+            f"{', '.join(problems)} is not known in the module of the function. Import or define "
+            "it at module level (not inside a function, and not only for type checking), or give "
+            "`arg_types={...}`.",
+        ) from None
+
+
+def _unreadable_hints(
+    hints: Mapping[str, Any],
+    namespaces: tuple[dict[str, Any], dict[str, Any]],
+) -> list[str]:
+    problems: list[str] = []
+    for name, hint in hints.items():
+        try:
+            _evaluate({name: hint}, namespaces)
+        except _UNREADABLE as error:
+            written = hint if isinstance(hint, str) else shown(hint)
+            problems.append(f"`{name}: {written}` ({error})")
+    return problems
 
 
 def resolve_annotation(function: Any, hint: Any) -> Any:
     """An annotation as a type, or as written if a name in it is unknown."""
+    if not has_text(hint):
+        return hint
     try:
-        return _evaluate({"": hint}, _namespaces(function))[""] if has_text(hint) else hint
+        return _evaluate({"": hint}, _namespaces(function))[""]
     except _UNREADABLE:
         return hint
 
 
 def return_type(function: Any) -> Any:
-    """The return annotation of a callable: `None` stays None, and `inspect.Parameter.empty` means that there is none."""
+    """The return annotation of a callable.
+
+    `None` stays None, and `inspect.Parameter.empty` means that there is none.
+    """
     inner = _inner(function)
     written = inner if inspect.isroutine(inner) else type(inner).__call__
     return resolve_annotation(
@@ -423,27 +477,31 @@ def _evaluate(
 
 
 def _namespaces(function: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The namespaces of a callable's annotations: its module, and its closure with its type parameters (`def f[T]`)."""
+    """The namespaces of a callable's annotations.
+
+    These are its module, and its closure with its type parameters (`def f[T]`).
+    """
     inner = _inner(function)
     if isinstance(inner, type):
         module = sys.modules.get(inner.__module__)
-        return dict[str, Any](vars(module)) if module else dict[str, Any](), _type_parameters(
-            inner,
-        ) | vars(inner)
+        module_names: dict[str, Any] = dict(vars(module)) if module else {}
+        return module_names, _type_parameters(inner) | vars(inner)
     owner = getattr(inner, "__self__", None)
     if not inspect.isroutine(inner) and not hasattr(inner, "__wrapped__"):
         owner, inner = inner, type(inner).__call__
     inner = inspect.unwrap(getattr(inner, "__func__", inner))
     names = getattr(getattr(inner, "__code__", None), "co_freevars", ())
     cells = getattr(inner, "__closure__", None) or ()
-    closed: dict[str, Any] = {
+    closure: dict[str, Any] = {
         name: cell.cell_contents
         for name, cell in zip(names, cells, strict=True)
         if cell != types.CellType()
     }
-    module_names: dict[str, Any] = getattr(inner, "__globals__", {})
-    return module_names, _type_parameters(type(owner)) | closed | _type_parameters(inner)
+    globals_of_function: dict[str, Any] = getattr(inner, "__globals__", {})
+    local_names = _type_parameters(type(owner)) | closure | _type_parameters(inner)
+    return globals_of_function, local_names
 
 
 def _type_parameters(generic: Any) -> dict[str, Any]:
-    return {each.__name__: each for each in getattr(generic, "__type_params__", ())}
+    parameters = getattr(generic, "__type_params__", ())
+    return {parameter.__name__: parameter for parameter in parameters}

@@ -1,7 +1,11 @@
 """Run a tool with checked arguments, for a run or for a direct call.
 
-An async tool is recognised by the value it returns: functions come wrapped and bound, so nothing
-else is reliable. `run_call` turns what the tool raises into a `ToolResult`, except `ToolStop`,
+A sync tool runs in this thread, or in a worker thread if it has a time limit or must not block the
+loop. An async tool is recognised by the value it returns: functions come wrapped and bound, so
+nothing else is reliable. Its time limit covers the call, the awaiting, and the reading of an
+iterator that it returns (`whole`), because all three run the tool's code.
+
+`run_call` turns what the tool raises into a `ToolResult`, except `ToolStop`,
 `ConfirmationRequired` and everything that is not an `Exception` (Ctrl-C, cancellation, suspension).
 `run_tool` and `arun_tool` let exceptions pass.
 """
@@ -12,7 +16,7 @@ import inspect
 import time
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from types import FunctionType, coroutine
+from types import coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.concurrency import offload
@@ -33,6 +37,7 @@ from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.calls.context import Context
+from ferrule.values.calls.direct import discard
 
 if TYPE_CHECKING:
     import contextvars
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_OF_THE_RUN = (
+_ENDS_THE_RUN = (
     ConfigurationError,
     ReplayMismatchError,
     RunCancelledError,
@@ -50,34 +55,28 @@ _OF_THE_RUN = (
     UnknownOutcomeError,
 )
 """Errors that end the whole run if a program that is a tool raises them."""
-_PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, bytes})
-"""Types whose values are neither awaitable nor iterators."""
 
 
 def run_call(checked: CheckedCall) -> ToolResult:
     """Run a call from sync code; an async tool runs on the background loop."""
     try:
         value = run_tool(checked.tool, checked.arguments, whole=True)
-        return (
-            apply_change(checked, value)
-            if isinstance(value, ModuleCallback)
-            else to_result(checked.call, value)
-        )
+        if isinstance(value, ModuleCallback):
+            return apply_change(checked, value)
+        return to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  a tool may raise anything
-        return _raised(checked, error)
+        return _result_of_error(checked, error)
 
 
 async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run a call without blocking the loop."""
     try:
         value = await arun_tool(checked.tool, checked.arguments, whole=True)
-        return (
-            await aapply_change(checked, value)
-            if isinstance(value, ModuleCallback)
-            else to_result(checked.call, value)
-        )
+        if isinstance(value, ModuleCallback):
+            return await aapply_change(checked, value)
+        return to_result(checked.call, value)
     except Exception as error:  # noqa: BLE001  a tool may raise anything
-        return _raised(checked, error)
+        return _result_of_error(checked, error)
 
 
 @coroutine
@@ -85,7 +84,10 @@ def awaited_in(
     context: contextvars.Context,
     work: Coroutine[Any, Any, R],
 ) -> Generator[Any, Any, R]:
-    """Await a coroutine whose code runs in `context`, not in its task's: context variables that it sets stay there."""
+    """Await a coroutine whose code runs in `context`, not in its task's.
+
+    Context variables that it sets stay there.
+    """
     step, value = work.send, None
     while True:
         try:
@@ -102,33 +104,40 @@ def awaited_in(
             step, value = work.throw, error
 
 
-def _raised(checked: CheckedCall, error: Exception) -> ToolResult:
+def _result_of_error(checked: CheckedCall, error: Exception) -> ToolResult:
     """The result of a call that raised. An error that ends the whole run is raised again."""
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
-    place = scope().call
-    if (
-        isinstance(error, RunCancelledError) and place is not None and place.cancelled
-    ):  # a program in the function, stopped with the call
-        raise error
+    call_of_run = scope().call
+    is_cancelled = call_of_run is not None and call_of_run.cancelled
+    if isinstance(error, RunCancelledError) and is_cancelled:
+        raise error  # a program in the function, stopped with the call
     # A program that is a tool (`as_tool()`) is part of the run, and no model can fix its
     # configuration.
-    if isinstance(error, _OF_THE_RUN) and checked.tool.is_program:
+    if isinstance(error, _ENDS_THE_RUN) and checked.tool.is_program:
         raise error
     return failure(checked.call, error, is_raised=True)
 
 
 def call_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
-    """Call a tool directly from sync code, and return its `ToolResult`. The tool's exceptions pass through."""
+    """Call a tool directly from sync code, and return its `ToolResult`.
+
+    The tool's exceptions pass through.
+    """
+    # The function of an MCP server's tool is async, but may be called from sync code.
     runs_anywhere = getattr(tool.func, "runs_anywhere", False)
     value = run_directly(tool, checked, whole=True, is_direct=not runs_anywhere)
-    return to_result(ToolCall.unchecked(tool.name, checked.shown, repairs=checked.repairs), value)
+    return to_result(_direct_call(tool, checked), value)
 
 
 async def acall_directly(tool: ToolSpec, checked: CheckedArguments) -> ToolResult:
     """As `call_directly`, without blocking the loop."""
     value = await arun_directly(tool, checked, whole=True)
-    return to_result(ToolCall.unchecked(tool.name, checked.shown, repairs=checked.repairs), value)
+    return to_result(_direct_call(tool, checked), value)
+
+
+def _direct_call(tool: ToolSpec, checked: CheckedArguments, call_id: str | None = None) -> ToolCall:
+    return ToolCall.unchecked(tool.name, checked.shown, call_id, repairs=checked.repairs)
 
 
 def run_directly(
@@ -161,34 +170,31 @@ def _events_of(
     from ferrule.events import CallFinished, CallStarted  # late: few direct calls are observed
     from ferrule.observers import events_around
 
-    def call(own: str) -> ToolCall:
-        return ToolCall.unchecked(tool.name, checked.shown, own, repairs=checked.repairs)
+    def start(call_id: str) -> CallStarted:
+        return CallStarted(_direct_call(tool, checked, call_id), tool)
 
-    def end(own: str, value: Any, error: BaseException | None) -> CallFinished:
-        made = call(own)
-        return CallFinished(
-            made,
-            to_result(made, value) if error is None else failure(made, error, is_raised=True),
-        )
+    def end(call_id: str, value: Any, error: BaseException | None) -> CallFinished:
+        call = _direct_call(tool, checked, call_id)
+        if error is not None:
+            return CallFinished(call, failure(call, error, is_raised=True))
+        return CallFinished(call, to_result(call, value))
 
-    return events_around(
-        scope(),
-        current().callbacks,
-        lambda own: CallStarted(call(own), tool),
-        end,
-    )
+    return events_around(scope(), current().callbacks, start, end)
 
 
 def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | None]:
-    """Run code that came with a tool, such as a file of tools. Returns its value, or the exception that it raised."""
+    """Run code that came with a tool, such as a file of tools.
+
+    Returns its value, or the exception that it raised.
+    """
     try:
         return code(), None
-    except (Exception, SystemExit) as error:  # noqa: BLE001  a file may raise anything; a script may call `sys.exit`
+    # A file may raise anything, and a script may call `sys.exit`.
+    except (Exception, SystemExit) as error:  # noqa: BLE001
         return None, error
 
 
 # -- invoking
-# -----------------------------------------------------------------------------------------------------
 
 
 def run_tool(
@@ -214,46 +220,46 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
-    ends = 0.0
+    call = partial(func, *arguments.positional, **arguments.named)
+    began = time.monotonic()
     if timeout_s is None or is_coroutine_function(func):
-        if timeout_s is not None:
-            ends = time.monotonic() + timeout_s
-        value = func(*arguments.positional, **arguments.named)
+        value = call()
     else:
-        with _Work(partial(func, *arguments.positional, **arguments.named), whole=whole) as work:
+        with _Work(call, whole=whole) as work:
             value = offload.run_with_timeout(work, timeout_s, tool.name)
-        ends = work.began + timeout_s
-    if type(value) in _PLAIN:
-        return value
-    value = _awaitable(value, whole=whole)
+        began = work.began  # without the wait for a free thread
+    value = _as_awaitable(value, whole=whole)
     if inspect.isawaitable(value):
         if is_direct and not current().allow_tool_async_sync_conversion:
             raise _is_async(tool.name, value)
-        value = (
-            _awaited(value, tool.name)
-            if timeout_s is None
-            else _awaited_within(value, ends - time.monotonic(), timeout_s, tool.name)
-        )
+        if timeout_s is None:
+            value = _wait_for(value, tool.name)
+        else:
+            left_s = began + timeout_s - time.monotonic()
+            value = _wait_within(value, left_s, timeout_s, tool.name)
     if not whole or not is_read_once(value):
         return value
     if timeout_s is None:
         return list(value)
     with _Work(lambda: value, whole=True) as work:
-        return offload.run_with_timeout(work, timeout_s, tool.name, left_s=ends - time.monotonic())
+        left_s = began + timeout_s - time.monotonic()
+        return offload.run_with_timeout(work, timeout_s, tool.name, left_s=left_s)
 
 
-def _awaited(value: Awaitable[Any], name: str) -> Any:
-    """Wait for the value in this thread. Inside a call of a run, it can be cancelled from elsewhere (see `runs/observers.py`)."""
-    place = scope().call
-    return offload.run_async(value if place is None else place.cancellable(value), name=name)
+def _wait_for(value: Awaitable[Any], name: str) -> Any:
+    """Wait for the value in this thread. Inside a call of a run, it can be cancelled elsewhere."""
+    call_of_run = scope().call
+    if call_of_run is not None:
+        value = call_of_run.cancellable(value)
+    return offload.run_async(value, name=name)
 
 
-def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
-    place = scope().call
+def _wait_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: str) -> Any:
+    call_of_run = scope().call
 
     def limited() -> Awaitable[Any]:
         timed = within(value, left_s, timeout_s, name)
-        return timed if place is None else place.cancellable(timed)
+        return timed if call_of_run is None else call_of_run.cancellable(timed)
 
     try:
         return offload.run_async_within(limited, left_s, timeout_s, name)
@@ -265,19 +271,14 @@ def _awaited_within(value: Awaitable[Any], left_s: float, timeout_s: float, name
 
 
 async def arun_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
-    """Run a tool without blocking the loop: an async function on it, a sync one in the pool. `whole` as for `run_tool`."""
+    """Run a tool without blocking the loop: an async function on it, a sync one in the pool.
+
+    `whole` as for `run_tool`.
+    """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
             return await _ainvoke(tool, filled, whole=whole)
-    func = tool.func
-    if (
-        tool.timeout_s is not None
-        or type(func) is not FunctionType
-        or not func.__code__.co_flags & inspect.CO_COROUTINE
-    ):
-        return await _ainvoke(tool, arguments, whole=whole)
-    value = await func(*arguments.positional, **arguments.named)  # the common async tool
-    return value if type(value) in _PLAIN else await _aread(value, None, tool.name, whole=whole)
+    return await _ainvoke(tool, arguments, whole=whole)
 
 
 async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
@@ -292,39 +293,40 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
     else:
         with _Work(call, whole=whole) as work:
             value = await offload.in_worker_thread(work, timeout_s=timeout_s, name=tool.name)
-        began, value = work.began, _awaitable(value, whole=whole)
-    if type(value) in _PLAIN or not inspect.isawaitable(value):
+        began, value = work.began, _as_awaitable(value, whole=whole)
+    if not inspect.isawaitable(value):
         return value
+    left_s = None
     if timeout_s is None:
         value = await value
     else:
         value = await within(value, began + timeout_s - time.monotonic(), timeout_s, tool.name)
-    left_s = None if timeout_s is None else began + timeout_s - time.monotonic()
-    return await _aread(value, timeout_s, tool.name, whole=whole, left_s=left_s)
-
-
-async def _aread(
-    value: Any,
-    timeout_s: float | None,
-    name: str,
-    *,
-    whole: bool,
-    left_s: float | None = None,
-) -> Any:
-    """The value of an async function. With `whole`, an iterator is replaced by its items, read in a worker thread."""
+        left_s = began + timeout_s - time.monotonic()
     if not whole or not is_read_once(value):
         return value
+    # Reading an iterator runs the tool's code, which may block.
     with _Work(lambda: value, whole=True) as work:
-        return await offload.in_worker_thread(work, timeout_s=timeout_s, name=name, left_s=left_s)
+        return await offload.in_worker_thread(
+            work,
+            timeout_s=timeout_s,
+            name=tool.name,
+            left_s=left_s,
+        )
 
 
-def _awaitable(value: Any, *, whole: bool) -> Any:
-    """The value of a function; with `whole`, an async generator as a coroutine that returns its items."""
-    return items_of(value) if whole and inspect.isasyncgen(value) else value
+def _as_awaitable(value: Any, *, whole: bool) -> Any:
+    """The value of a function; with `whole`, an async generator as a coroutine of its items."""
+    if whole and inspect.isasyncgen(value):
+        return items_of(value)
+    return value
 
 
 class _Work:
-    """A call of a sync function in a worker thread. The code that waits for it uses it as a context manager: on exit, reading stops."""
+    """A call of a sync function in a worker thread.
+
+    The code that waits for it uses it as a context manager: on exit, reading stops, because nobody
+    waits for further items.
+    """
 
     __slots__ = ("_call", "_is_abandoned", "_whole", "began")
 
@@ -343,9 +345,11 @@ class _Work:
     def __call__(self) -> Any:
         self.began = time.monotonic()
         value = self._call()
-        return self._items(value) if self._whole and is_read_once(value) else value
+        if self._whole and is_read_once(value):
+            return self._read_items(value)
+        return value
 
-    def _items(self, value: Iterable[Any]) -> list[Any]:
+    def _read_items(self, value: Iterable[Any]) -> list[Any]:
         items: list[Any] = []
         for item in value:
             items.append(item)
@@ -358,32 +362,40 @@ class _Work:
 @contextmanager
 def _filled(tool: ToolSpec, arguments: CheckedArguments) -> Generator[CheckedArguments]:
     """Arguments with the run's `Context` filled in, or with an empty one outside a run."""
-    place = scope().call
-    context: Context[Any] = place.context(tool, arguments) if place is not None else Context()
+    call_of_run = scope().call
+    context: Context[Any] = Context()
+    caller = None
+    if call_of_run is not None:
+        context = call_of_run.context(tool, arguments)
+        caller = call_of_run.caller
     try:
-        yield tool.with_context(arguments, context, place.caller if place is not None else None)
+        yield tool.with_context(arguments, context, caller)
     finally:
         context.end()
 
 
 def is_coroutine_function(func: Any) -> bool:
-    """Whether calling it certainly returns a coroutine. False proves nothing: the returned value decides."""
-    made_by: Any = type(func).__call__ if callable(func) else None
-    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(made_by)
+    """Whether calling it certainly returns a coroutine.
+
+    False proves nothing: the returned value decides.
+    """
+    if inspect.iscoroutinefunction(func):
+        return True
+    return callable(func) and inspect.iscoroutinefunction(type(func).__call__)
 
 
 def _is_async(name: str, value: Any) -> AsyncToolError:
     """The error for an async tool in sync code; the value is dropped without a warning."""
-    from ferrule.values.calls.direct import discard
-
     discard(value)
     return AsyncToolError(
-        f"`{name}` is async: use `await {name}.acall(...)`, or switch on `allow_tool_async_sync_conversion` "
-        "(with `configure` or `context`) to run it on ferrule's background loop.",
+        f"`{name}` is async: use `await {name}.acall(...)`, or switch on "
+        "`allow_tool_async_sync_conversion` (with `configure` or `context`) to run it on "
+        "ferrule's background loop.",
     )
 
 
 def _no_function(name: str) -> ToolError:
     return ToolError(
-        f"`{name}` has no function here: it was declared with a schema only. Bind one with Tool({name!r}, callable=..., schema=...).",
+        f"`{name}` has no function here: it was declared with a schema only. "
+        f"Bind one with Tool({name!r}, callable=..., schema=...).",
     )

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class ModuleCallback:
-    """A function that may change the tools of the run: made by `@module_callback`, returned by a tool. Still callable."""
+    """A function that may change the tools of the run.
+
+    It is made by `@module_callback`, returned by a tool, and still callable.
+    """
 
     def __init__(self, func: Callable[[Any], Any]) -> None:
         self.func = func
@@ -38,10 +41,11 @@ class ModuleCallback:
 
 
 def module_callback(function: Callable[[Any], Any]) -> ModuleCallback:
-    """Turn a sync or async function into a callback: a tool returns it, and the run calls it with a `ModuleContext`.
+    """Turn a sync or async function into a callback that may change the tools of a run.
 
-    It may call `context.module.init_module(tools=[...])`, and returns a text, which the model sees
-    as the result of the tool's call.
+    A tool returns it, and the run calls it with a `ModuleContext`. It may call
+    `context.module.init_module(tools=[...])`, and returns a text, which the model sees as the
+    result of the tool's call.
     """
     callback = ModuleCallback(function)
     update_wrapper(callback, function)
@@ -52,9 +56,13 @@ class _Named(ModuleCallback):
     """A change of tools by name."""
 
     def __init__(self, *names: str) -> None:
-        if not names or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-            msg = f"`{type(self).__name__}` takes names of tools: {type(self).__name__}('billing.*', 'clock'); found {shown(names)}."
-            raise ToolDefinitionError(msg)
+        given: Any = names  # users pass anything
+        if not given or not all(isinstance(name, str) for name in given):
+            kind = type(self).__name__
+            raise ToolDefinitionError(
+                f"`{kind}` takes names of tools: {kind}('billing.*', 'clock'); "
+                f"found {shown(given)}.",
+            )
         self.names = names
         super().__init__(self._change)
 
@@ -66,7 +74,10 @@ class _Named(ModuleCallback):
 
 
 class Load(_Named):
-    """Returned by a tool, loads tools from the toolbox's shelf into the run, by name or glob (`"billing.*"`)."""
+    """Returned by a tool, loads tools from the toolbox's shelf into the run.
+
+    Takes names or globs (`"billing.*"`).
+    """
 
     def _change(self, context: Any) -> str:
         return context.module.load(*self.names)
@@ -94,7 +105,10 @@ def apply_change(checked: CheckedCall, change: ModuleCallback) -> ToolResult:
 
 
 async def aapply_change(checked: CheckedCall, change: ModuleCallback) -> ToolResult:
-    """Run the callback in the pool, without blocking the loop; an awaitable it returns is awaited here."""
+    """Run the callback in the pool, without blocking the loop.
+
+    An awaitable that it returns is awaited here.
+    """
     context = _context(checked)
     text = await offload.in_worker_thread(partial(change.func, context))
     if inspect.isawaitable(text):
@@ -104,14 +118,19 @@ async def aapply_change(checked: CheckedCall, change: ModuleCallback) -> ToolRes
 
 def _context(checked: CheckedCall) -> Any:
     if checked.host is None:
-        msg = f"`{checked.tool.name}` returned a change of tools, which only a program that offers tools can make: ReAct or Predict."
-        raise ToolError(msg)
+        raise ToolError(
+            f"`{checked.tool.name}` returned a change of tools, which only a program that offers "
+            "tools can make: ReAct or Predict.",
+        )
     return checked.host.context()
 
 
 def _result(checked: CheckedCall, context: Any, text: Any) -> ToolResult:
     call = checked.call
     if not isinstance(text, str):
-        problem = f"The module callback of `{call.name}` must return a text, found {shown(text)}. The tools were not changed."
+        problem = (
+            f"The module callback of `{call.name}` must return a text, found {shown(text)}. "
+            "The tools were not changed."
+        )
         return ToolResult(call.name, problem, call.id, is_error=True)
     return ToolResult(call.name, text, call.id, change=context.module.settled())
