@@ -1,6 +1,6 @@
-"""`advance`: executes one segment of a stored run, until it pauses or ends. The task of any engine calls it.
+"""`advance`: executes one segment of a stored run, until it pauses or ends.
 
-It is idempotent: the store decides whether there is work, and which process does it.
+A worker, or the task of any other engine, calls it. It is idempotent: the store decides whether there is work, and which process does it.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ def advance(
     An interrupt (Ctrl-C or a cancelled task) puts the run back into the queue.
 
     Args:
-        store: The store of the run. run_id: The id of the run. programs: The program of the run is
-        chosen from these by its name and its fingerprint. If none fits, the run stays unchanged,
-        and
-            `ferrule runs --stuck` lists it with the reason.
+        store: The store of the run.
+        run_id: The id of the run.
+        programs: The program of the run is chosen from these by its name and its fingerprint. If
+            none fits, the run stays unchanged, and `ferrule runs --stuck` lists it with the reason.
         any_version: If no program has the fingerprint, take one with the name: the run continues
-        with it, as after `Run.load`. deps: The value that tools find in `Context.deps`.
+            with it, as after `Run.load`.
+        deps: The value that tools find in `Context.deps`.
 
     Returns:
         The run's status now, or `"taken"`.
@@ -68,7 +69,9 @@ def advance(
 
     """
     run, status = _ready(store, run_id, programs, any_version, deps)
-    return status if run is None else _resume(store, run)
+    if run is None:
+        return status
+    return _resume(store, run)
 
 
 async def aadvance(
@@ -83,7 +86,9 @@ async def aadvance(
     from ferrule.concurrency.offload import run_or_cancel
 
     run, status = await run_or_cancel(lambda: _ready(store, run_id, programs, any_version, deps))
-    return status if run is None else await _aresume(store, run)
+    if run is None:
+        return status
+    return await _aresume(store, run)
 
 
 async def advance_in_thread(
@@ -95,9 +100,9 @@ async def advance_in_thread(
     any_version: bool = False,
     deps: Any = None,
 ) -> Advanced:
-    """`advance` for a worker's event loop, in one of these threads; async programs and tools run on the background loop.
+    """`advance` for a worker's event loop, in one of these threads.
 
-    When cancelled, it cancels the run's async tools and puts the run back into the queue. A thread
+    Async programs and tools run on the background loop. When cancelled, it cancels the run's async tools and puts the run back into the queue. A thread
     that is blocked, by a tool or a model call, is abandoned: its later writes are refused.
     """
     import asyncio
@@ -112,7 +117,9 @@ async def advance_in_thread(
         if run is None:
             return status
         loaded.append(run)
-        return None if run.program.is_async else _resume(store, run)
+        if run.program.is_async:
+            return None
+        return _resume(store, run)
 
     working = put(threads, segment, asyncio.get_running_loop().create_future())
     try:
@@ -137,16 +144,18 @@ async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
 
     from ferrule.concurrency.offload import run_or_cancel
 
-    working.add_done_callback(
-        lambda ended: ended.cancelled() or ended.exception(),
-    )  # retrieved: the caller gets the cancellation
+    # Retrieve the error: the caller gets the cancellation.
+    working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     for run in loaded:
-        for task in list(run.executing.awaited) if run.executing is not None else ():
+        if run.executing is None:
+            continue
+        for task in list(run.executing.awaited):
             with suppress(RuntimeError):  # its loop is closed
                 task.get_loop().call_soon_threadsafe(task.cancel)
     await asyncio.wait((working,), timeout=_GRACE_S)
-    for run in loaded if not working.done() else ():
-        await run_or_cancel(cast("StoredRun", run.persistence).give_up)
+    if not working.done():
+        for run in loaded:
+            await run_or_cancel(cast("StoredRun", run.persistence).give_up)
 
 
 def _resume(store: Store, run: Run) -> Advanced:
@@ -175,19 +184,24 @@ def _ready(
     any_version: bool,
     deps: Any,
 ) -> tuple[Run | None, Advanced]:
-    """The run, loaded with its program, and its status; None instead of the run if there is nothing to do."""
+    """The run, loaded with its program, and its status.
+
+    None instead of the run if there is nothing to do.
+    """
     check_store(store)
     stored = store.load(run_id)
     status, head = cast("RunStatus", stored.status), head_of(stored)
-    if status in _ENDED or (
-        status == "waiting" and not _is_decided(stored, head) and not _is_expired(store, head)
-    ):
+    if status in _ENDED:
         return None, status
+    if status == "waiting" and not _is_decided(stored, head) and not _is_expired(store, head):
+        return None, status
+    run: Run | None = None
     program, why = _choose(head, programs, any_version=any_version)
-    try:
-        run = Run._of(stored, store, program, deps=deps) if program is not None else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    except ReplayMismatchError as error:
-        run, why = None, str(error)
+    if program is not None:
+        try:
+            run = Run._of(stored, store, program, deps=deps)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        except ReplayMismatchError as error:
+            why = str(error)
     if run is None:
         if store.summary(run_id).leased:
             return None, "taken"
@@ -198,48 +212,65 @@ def _ready(
     return run, status
 
 
-def _choose(head: dict[str, Any], given: Any, *, any_version: bool) -> tuple[Program | None, str]:
+def _choose(
+    head: dict[str, Any],
+    candidates: Program | Iterable[Program],
+    *,
+    any_version: bool,
+) -> tuple[Program | None, str]:
     """The program of a run; or None, and the reason why none fits."""
     if not isinstance(head.get("program"), str):
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
-    programs: list[Program] = [*given] if hasattr(given, "__iter__") else [given]
-    why = f"No worker has its program `{head['program']}`; there are: {', '.join(sorted({each.name for each in programs})) or 'none'}."
-    named = [each for each in programs if each.name == head["program"]]
-    for each in named:
-        differs = differences(head.get("fingerprint"), each)
-        if not differs:
-            return each, ""
-        what, (then, now) = next(iter(differs.items()))
+    programs: list[Any] = [candidates]
+    if hasattr(candidates, "__iter__"):
+        programs = list(cast("Iterable[Any]", candidates))
+    named = [program for program in programs if program.name == head["program"]]
+    names = sorted({program.name for program in programs})
+    why = f"No worker has its program `{head['program']}`; there are: {', '.join(names) or 'none'}."
+    for program in named:
+        differing = differences(head.get("fingerprint"), program)
+        if not differing:
+            return program, ""
+        what, (then, now) = next(iter(differing.items()))
         why = (
-            f"No worker has this version of its program `{each.name}`: {what} was {then}, is {now}."
+            f"No worker has this version of its program `{program.name}`: "
+            f"{what} was {then}, is {now}."
         )
-    return (named[0], "") if named and any_version else (None, why)
+    if named and any_version:
+        return named[0], ""
+    return None, why
 
 
 def _refused(store: Store, run_id: str, error: Exception) -> Advanced:
-    """Handle an error from before the first act: return the status if another process was faster, otherwise note or raise the error."""
+    """Handle an error from before the first act.
+
+    Returns the status if another process was faster; otherwise notes or raises the error.
+    """
     if isinstance(error, RunTakenError):
         return "taken"
-    found = store.summary(run_id)
+    summary = store.summary(run_id)
     if isinstance(error, ConfigurationError):  # nothing was executed
         store.put_off(run_id, str(error))
-    elif found.leased:
+    elif summary.leased:
         return "taken"
-    elif found.status not in _ENDED:
+    elif summary.status not in _ENDED:
         raise error
-    return cast("RunStatus", found.status)
+    return cast("RunStatus", summary.status)
 
 
 def _is_decided(stored: Stored, head: dict[str, Any]) -> bool:
-    """Whether a pending question has a decision. Decisions on questions that a newer version no longer asks do not count."""
+    """Whether a pending question has a decision.
+
+    Decisions on questions that a newer version no longer asks do not count.
+    """
     decided = {parse_object(text, "a decision").get("question_id") for text in stored.decisions}
-    return any(asked.get("id") in decided for asked in head.get("questions", ()))
+    return any(question.get("id") in decided for question in head.get("questions", ()))
 
 
 def _is_expired(store: Store, head: dict[str, Any]) -> bool:
     ends = [
-        asked["expires_at"]
-        for asked in head.get("questions", ())
-        if asked.get("expires_at") is not None
+        question["expires_at"]
+        for question in head.get("questions", ())
+        if question.get("expires_at") is not None
     ]
     return bool(ends) and min(ends) < store.now()

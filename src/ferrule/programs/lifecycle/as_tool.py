@@ -19,44 +19,52 @@ from ferrule.values.signatures.compiled import given_inputs
 from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ferrule.runs.protocols import Program
 
 _FERRULE = "ferrule."
 
 
 def as_tool(program: Program, name: str | None, description: str | None, **keywords: Any) -> Tool:
-    """Make the tool; `keywords` are those of `Tool`. Raises `ToolDefinitionError` for a program without a signature, or without a name."""
+    """Make the tool; `keywords` are those of `Tool`.
+
+    Raises `ToolDefinitionError` for a program without a signature, or without a name.
+    """
     signature: Any = getattr(program, "signature", None)
     if not (isinstance(signature, type) and issubclass(signature, Signature)):
-        msg = f"`{program.name}` cannot become a tool: it has no signature. Give it one: `self.signature = Signature('question -> answer')`."
-        raise ToolDefinitionError(msg)
-    found = name or _name(program, signature)
-    descriptions = {
-        each: field.description
-        for each, field in signature.plan.inputs.items()
+        raise ToolDefinitionError(
+            f"`{program.name}` cannot become a tool: it has no signature. "
+            "Give it one: `self.signature = Signature('question -> answer')`.",
+        )
+    if description is None:
+        description = signature.instructions
+    arg_desc = {
+        argument: field.description
+        for argument, field in signature.plan.inputs.items()
         if field.description
     }
     return Tool(
         AgentTool(program, signature),
-        found,
-        signature.instructions if description is None else description,
-        arg_desc=descriptions,
+        name or _name(program, signature),
+        description,
+        arg_desc=arg_desc,
         **keywords,
     )
 
 
 def _name(program: Program, signature: type[Signature]) -> str:
-    """The program's own name, or that of the signature's class, or of the program's class for a signature written as text."""
+    """The name of the tool: the program's own, or that of the signature's class.
+
+    For a signature written as text, it is that of the program's class.
+    """
     if "name" in vars(program) or program.name != type(program).__name__:
         return program.name
     name = signature.__name__
     if name == "StringSignature":
         if type(program).__module__.startswith(_FERRULE):
-            cure = f"as_tool('research'), or `{program.name}(..., name='research')`"
-            msg = f"A tool needs a name, and a `{program.name}` with a signature written as text has none: {cure}."
-            raise ToolDefinitionError(msg)
+            raise ToolDefinitionError(
+                f"A tool needs a name, and a `{program.name}` with a signature written as text has "
+                f"none: as_tool('research'), or `{program.name}(..., name='research')`.",
+            )
         name = type(program).__name__
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
@@ -86,11 +94,17 @@ class AgentTool:
         return hash(id(self.program))
 
 
-def _outputs(found: Any) -> Any:
-    """The value of a single output, or several outputs by name; with the reason if the program ended early."""
-    if not isinstance(found, Prediction):
-        return found
-    outputs = cast("Mapping[str, Any]", dict(found))  # pyright: ignore[reportUnknownArgumentType]  of any signature
-    if "reason" not in outputs and found.reason is not None:
-        return {**outputs, "ended_early": found.reason}
-    return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+def _outputs(result: Any) -> Any:
+    """The value of a single output, or several outputs by name.
+
+    With the reason, if the program ended early.
+    """
+    if not isinstance(result, Prediction):
+        return result
+    prediction = cast("Prediction[Any]", result)
+    outputs: dict[str, Any] = dict(prediction)
+    if "reason" not in outputs and prediction.reason is not None:
+        return {**outputs, "ended_early": prediction.reason}
+    if len(outputs) == 1:
+        return next(iter(outputs.values()))
+    return outputs

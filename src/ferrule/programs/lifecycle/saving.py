@@ -1,6 +1,7 @@
-"""Programs to JSON and back: signatures, demos, settings, tool definitions and MCP servers; never functions, models or keys.
+"""Programs to JSON and back.
 
-Tools of MCP servers are saved with the address or command of their server, without secrets. A
+A state has signatures, demos, settings, tool definitions and MCP servers; never functions, models
+or keys. Tools of MCP servers are saved with the address or command of their server, without secrets. A
 loaded program has the same tools without a connection: a server is connected at the first call, and
 its tools are compared with the state by the rule that `pins=` names.
 """
@@ -71,12 +72,14 @@ def load_state(
     saved = _check(state)["predictors"]
     predictors = dict(program.named_predictors())
     if predictors.keys() != saved.keys():
-        msg = f"The state belongs to another program: it has predictors {sorted(saved)}, this program has {sorted(predictors)}."
-        raise ConfigurationError(msg)
-    given = {tool.name: tool for tool in map(Tool.of, tools)}
+        raise ConfigurationError(
+            f"The state belongs to another program: it has predictors {sorted(saved)}, "
+            f"this program has {sorted(predictors)}.",
+        )
+    passed = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading("The state of a program", ConfigurationError):
         toolboxes = {
-            name: _load_tools(name, saved[name], predictor, given)
+            name: _load_tools(name, saved[name], predictor, passed)
             for name, predictor in predictors.items()
         }
         signatures = {
@@ -95,9 +98,8 @@ def load_state(
 def write_program(program: _HasPredictors, path: str | Path) -> None:
     """Write the state to a file, as indented JSON."""
     text = json.dumps(dump_state(program), indent=1, ensure_ascii=False)
-    Path(path).write_bytes(
-        f"{text}\n".encode(errors="backslashreplace"),
-    )  # half a surrogate pair, as JSON escapes it
+    # Half a surrogate pair is written as JSON escapes it.
+    Path(path).write_bytes(f"{text}\n".encode(errors="backslashreplace"))
 
 
 def read_program(program: _HasPredictors, path: str | Path, *, tools: Iterable[Any] = ()) -> None:
@@ -128,63 +130,67 @@ class _State(TypedDict):
 
 def _check(state: Any) -> _State:
     try:
-        found = TypeAdapter(_State).validate_python(state)
+        checked = TypeAdapter(_State).validate_python(state)
     except ValidationError as error:
-        where = "; ".join(
-            f"{'.'.join(map(str, each['loc'])) or 'the whole'}: {each['msg']}"
-            for each in error.errors()[:3]
-        )
+        problems = [
+            f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {problem['msg']}"
+            for problem in error.errors()[:3]
+        ]
         raise ConfigurationError(
-            f"This is not the state of a program ({where}): found {shown(state)}.",
+            f"This is not the state of a program ({'; '.join(problems)}): found {shown(state)}.",
         ) from error
-    if found["ferrule"] != _VERSION:
-        msg = f"This state has version {found['ferrule']!r}; this ferrule reads version {_VERSION}. Save the program again."
-        raise ConfigurationError(msg)
-    return found
+    if checked["ferrule"] != _VERSION:
+        raise ConfigurationError(
+            f"This state has version {checked['ferrule']!r}; this ferrule reads version "
+            f"{_VERSION}. Save the program again.",
+        )
+    return checked
 
 
 def _dump(predictor: Predictor) -> dict[str, Any]:
     check_saved(predictor.config)  # the config may have changed since the constructor checked it
-    return {
+    state: dict[str, Any] = {
         "signature": predictor.signature.dump_state(),
         "demos": jsonable(marked_parts([dict(demo) for demo in predictor.demos])),
         "config": jsonable(predictor.config),
         "tools": [tool.dump_state() for tool in predictor.tools.values()],
-        **({"servers": servers} if (servers := _dump_servers(predictor.toolbox)) else {}),
     }
+    servers = _dump_servers(predictor.toolbox)
+    if servers:
+        state["servers"] = servers
+    return state
 
 
 def _dump_servers(toolbox: Toolbox) -> list[dict[str, Any]]:
     """The servers of the tools, except those in this process, which no other process can reach."""
-    callers = (tool.func.caller for tool in toolbox if isinstance(tool.func, RemoteCall))
-    found = {
-        id(each): each
-        for each in (*toolbox.servers, *filter(is_server, callers))
-        if each.spec.transport != "memory"
-    }
-    whole = {id(each) for each in toolbox.servers}
-    return [{**each.dump_state(), "whole": id(each) in whole} for each in found.values()]
+    callers = [tool.func.caller for tool in toolbox if isinstance(tool.func, RemoteCall)]
+    servers: dict[int, Any] = {}
+    for server in (*toolbox.servers, *filter(is_server, callers)):
+        if server.spec.transport != "memory":
+            servers[id(server)] = server
+    whole = {id(server) for server in toolbox.servers}
+    return [{**server.dump_state(), "whole": id(server) in whole} for server in servers.values()]
 
 
 def _load_tools(
-    where: str,
+    path: str,
     saved: _Saved,
     predictor: Predictor,
-    given: Mapping[str, Tool],
+    passed: Mapping[str, Tool],
 ) -> Toolbox:
+    """The toolbox of a predictor: the saved tools, found by name among the tools at hand."""
     servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
     remote = _load_remote_tools(saved["tools"], servers)
-    if servers and isinstance(predictor.toolbox, LiveToolbox) and predictor.toolbox.has_shelf:
-        return (
-            predictor.toolbox
-        )  # only some of the tools are saved: the servers list the others when they are needed
-    own = (
-        predictor.toolbox.local()
-        if isinstance(predictor.toolbox, LiveToolbox) and servers
-        else predictor.tools
-    )
-    at_hand = {**own, **remote, **given}
-    found: list[Tool] = []
+    own: Mapping[str, Tool]
+    if servers and isinstance(predictor.toolbox, LiveToolbox):
+        if predictor.toolbox.has_shelf:
+            # Only some of the tools are saved: the servers list the others when they are needed.
+            return predictor.toolbox
+        own = predictor.toolbox.local()
+    else:
+        own = predictor.tools  # not before: this connects to MCP servers
+    at_hand = {**own, **remote, **passed}
+    tools: list[Tool] = []
     missing: list[Mapping[str, Any]] = []
     for state in saved["tools"]:
         name = str(state.get("name"))
@@ -192,82 +198,99 @@ def _load_tools(
         if tool is None:
             missing.append(state)
             continue
-        now = tool.dump_state()
-        keys = {*now, *state} - (
-            {"require_confirmation"} if name in remote else set()
-        )  # for a server's tool, the server's rules decide
-        changed = sorted(
-            key for key in keys if json_text(now.get(key)) != json_text(state.get(key))
-        )
+        changed = _changed_keys(tool, state, is_remote=name in remote)
         if changed:
             warnings.warn(
-                f"tool `{name}` of `{where}` changed since the program was saved: {', '.join(changed)}",
+                f"tool `{name}` of `{path}` changed since the program was saved: "
+                f"{', '.join(changed)}",
                 UserWarning,
                 stacklevel=4,
             )
-        found.append(tool)
+        tools.append(tool)
     if missing:
         raise ToolDefinitionError(
-            f"`{where}` was saved with tools that are missing now. {' '.join(_what_is_missing(missing))}",
+            f"`{path}` was saved with tools that are missing now. "
+            f"{' '.join(_what_is_missing(missing))}",
         )
     if servers:
-        return _live_toolbox(found, servers, predictor.toolbox)
+        return _live_toolbox(tools, servers, predictor.toolbox)
     before = predictor.toolbox
     return Toolbox(
-        found,
+        tools,
         shelf=before.shelf or (),
         keep_turns=before.keep_turns,
         concurrent=before.concurrent,
     )
 
 
+def _changed_keys(tool: Tool, state: Mapping[str, Any], *, is_remote: bool) -> list[str]:
+    """The parts of a tool's definition that differ from its saved state."""
+    now = tool.dump_state()
+    keys = now.keys() | state.keys()
+    if is_remote:
+        keys -= {"require_confirmation"}  # the server's rules decide
+    return sorted(key for key in keys if json_text(now.get(key)) != json_text(state.get(key)))
+
+
 def _what_is_missing(states: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Advice for missing tools: a tool search, and the tools of a server, cannot be passed one by one."""
+    """Advice for missing tools.
+
+    A tool search, and the tools of a server, cannot be passed one by one.
+    """
     by_server: dict[str, list[str]] = {}
     for state in states:
         by_server.setdefault(str(state.get("mcp_server") or ""), []).append(str(state.get("name")))
     own = by_server.pop("", [])
     if _SEARCH_TOOL in own:
         own.remove(_SEARCH_TOOL)
-        yield 'It had a tool search: make it with a toolbox that searches, `Toolbox(tools, search="bm25")`, and load it then.'
+        yield (
+            "It had a tool search: make it with a toolbox that searches, "
+            '`Toolbox(tools, search="bm25")`, and load it then.'
+        )
     for server, names in by_server.items():
-        yield f"The tools {', '.join(names)} are of the MCP server `{server}`: make the program with this server, and load it then."
+        yield (
+            f"The tools {', '.join(names)} are of the MCP server `{server}`: "
+            "make the program with this server, and load it then."
+        )
     if own:
         yield f"Pass them: load(path, tools=[{', '.join(own)}])."
 
 
 def _load_servers(states: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> _Servers:
-    """The program's own servers if it has them, otherwise new ones. Raises `ConfigurationError` for a missing environment variable."""
-    own = {each.name: each for each in toolbox.servers}
-    found: _Servers = {}
-    for state in states:
-        if state["name"] in own:
-            found[state["name"]] = (own[state["name"]], True)
-        else:
-            from ferrule.mcp_bridge.client.mcp_server import (
-                MCPServer,
-            )  # late: few programs have servers
+    """The program's own servers if it has them, otherwise new ones.
 
-            found[state["name"]] = (MCPServer.from_state(state), bool(state.get("whole")))
-    return found
+    Raises `ConfigurationError` for a missing environment variable.
+    """
+    own = {server.name: server for server in toolbox.servers}
+    servers: _Servers = {}
+    for state in states:
+        name = state["name"]
+        if name in own:
+            servers[name] = (own[name], True)
+        else:
+            # Late: few programs have servers.
+            from ferrule.mcp_bridge.client.mcp_server import MCPServer
+
+            servers[name] = (MCPServer.from_state(state), bool(state.get("whole")))
+    return servers
 
 
 def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -> dict[str, Tool]:
-    found: dict[str, Tool] = {}
+    tools: dict[str, Tool] = {}
     for state in states:
-        if state.get("mcp") is not None and state.get("mcp_server") in servers:
-            server, _ = servers[state["mcp_server"]]
-            name = state["name"]
-            found[name] = Tool(
-                **mcp_tool_options(
-                    state["mcp"],
-                    caller=server,
-                    server=server.name,
-                    name=name,
-                    rules=server.options.rules,
-                ),
-            )
-    return found
+        if state.get("mcp") is None or state.get("mcp_server") not in servers:
+            continue
+        server, _ = servers[state["mcp_server"]]
+        name = state["name"]
+        options = mcp_tool_options(
+            state["mcp"],
+            caller=server,
+            server=server.name,
+            name=name,
+            rules=server.options.rules,
+        )
+        tools[name] = Tool(**options)
+    return tools
 
 
 def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> Toolbox:
@@ -276,15 +299,14 @@ def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> 
     if isinstance(before, LiveToolbox):
         return before.fill(toolbox)
     whole = [server for server, is_whole in servers.values() if is_whole]
-    own = [
-        tool
-        for tool in tools
-        if not (
-            isinstance(tool.func, RemoteCall) and any(tool.func.caller is each for each in whole)
-        )
-    ]
-    return (
-        LiveToolbox([*whole, *own], concurrent=before.concurrent).fill(toolbox)
-        if whole
-        else toolbox
-    )
+    if not whole:
+        return toolbox
+    own = [tool for tool in tools if not _is_of(tool, whole)]
+    return LiveToolbox([*whole, *own], concurrent=before.concurrent).fill(toolbox)
+
+
+def _is_of(tool: Tool, servers: Sequence[Any]) -> bool:
+    if not isinstance(tool.func, RemoteCall):
+        return False
+    caller = tool.func.caller
+    return any(caller is server for server in servers)

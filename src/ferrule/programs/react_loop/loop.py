@@ -72,7 +72,7 @@ Problems = list[tuple[str, str]]
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """Run an agent once."""
     signature = agent.react.signature
-    own, values, tools = yield from split_inputs(
+    options, values, tools = yield from split_inputs(
         signature,
         inputs,
         (*OWN_KEYWORDS, "limits", "demos"),
@@ -83,16 +83,14 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     asker = yield from make_asker(
         agent.react.lm,
         agent.react.config,
-        own,
+        options,
         calls=agent.calls,
         must_call=True,
     )
-    native, max_iters = (
-        calls_natively(asker, declares_tools(agent.calls)),
-        check_positive("max_iters", own.get("max_iters", agent.max_iters)),
-    )
-    demos = list_demos(own.get("demos", agent.react.demos), InputError)
-    limits: Limits | None = own.get("limits")
+    native = calls_natively(asker, declares_tools(agent.calls))
+    max_iters = check_positive("max_iters", options.get("max_iters", agent.max_iters))
+    demos = list_demos(options.get("demos", agent.react.demos), InputError)
+    limits: Limits | None = options.get("limits")
     check_limits(limits)
     limits = (agent.limits if limits is None else limits).within(setting("limits"))
     if limits.are_shared:
@@ -100,13 +98,10 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
     outputs, reason = yield from loop.flow(max_iters)
     if outputs is None:
-        of_call: dict[str, Any] = own.get("config") or {}
-        outputs = yield from _extract(
-            agent,
-            asker,
-            loop,
-            {name: value for name, value in asker.config.items() if name in of_call},
-        )
+        # The extractor has the settings of the program already; those of the call are passed on.
+        config_of_call: Mapping[str, Any] = options.get("config") or {}
+        config = {name: value for name, value in asker.config.items() if name in config_of_call}
+        outputs = yield from _extract(agent, asker, loop, config)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = Message("assistant", asker.adapter.answer_content(signature, outputs))
     messages = loop.request.messages.then(answer)
@@ -125,21 +120,31 @@ def _extract(
     loop: _Loop,
     config: dict[str, Any],
 ) -> Generator[Act, Any, dict[str, Any]]:
-    """Let the extractor read the outputs from the trajectory, with the sampling settings of the call."""
-    own = ({} if agent.extract.predict.lm is not None else {"lm": asker.lm}) | (
-        {"config": config} if config else {}
-    )
+    """Let the extractor read the outputs from the trajectory, with the settings of the call."""
+    options: dict[str, Any] = {}
+    if agent.extract.predict.lm is None:
+        options["lm"] = asker.lm
+    if config:
+        options["config"] = config
     rounds = 0
     while True:
         trajectory = render_trajectory(asker.adapter, loop.shown)
+        extracting = agent.extract.flow(**loop.inputs, trajectory=trajectory, **options)
         try:
-            found = yield from agent.extract.flow(**loop.inputs, trajectory=trajectory, **own)
+            prediction = yield from extracting
         except ContextOverflowError:
             rounds += 1
             if not (yield from loop.make_shorter(rounds)):
                 raise
         else:
-            return {name: found[name] for name in agent.react.signature.plan.outputs}
+            return {name: prediction[name] for name in agent.react.signature.plan.outputs}
+
+
+def _not_accepted(problems: Problems) -> str:
+    lines = ["Your answer was not accepted:"]
+    for name, problem in problems:
+        lines.append(f"- `{name}`: {problem}" if name else f"- {problem}")
+    return "\n".join(lines)
 
 
 class _End(Struct):
@@ -172,7 +177,10 @@ class _Loop:
         self.shelf = agent.react.toolbox.shelf
         self.asker = asker
         self.values = self.inputs = values
-        """`values`: the inputs as given. `inputs`: as the model sees them, perhaps with a shorter history."""
+        """`values` are the inputs of the call.
+
+        `inputs` are those that the model sees, perhaps with a shorter history.
+        """
         self.demos = demos
         self.note = ""
         """Text added to the signature's instructions."""
@@ -183,31 +191,27 @@ class _Loop:
             concurrent=agent.parallel and agent.react.toolbox.concurrent,
         )
         self.live: LiveTools | LoadedTools | None = None
-        if (
-            agent.react.toolbox.servers
-            or agent.react.toolbox.has_remote
-            or agent.react.toolbox.keep_turns is not None
-        ):
-            from ferrule.programs.tool_use.live import (
-                after_turns,
-            )  # late: most programs have no such tools
+        toolbox = agent.react.toolbox
+        if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
+            # Late: most programs have no such tools.
+            from ferrule.programs.tool_use.live import after_turns
 
-            self.live = after_turns(agent.react.toolbox, self.host, asker.conditions)
+            self.live = after_turns(toolbox, self.host, asker.conditions)
         self.news = ""
         """The changes of the tools, in words. Rendered with the current step."""
         self.returned: dict[str | None, ToolResult] = {}
         """The results of `stop_at_tools` in this turn, by the ids of the calls."""
         self.steps: list[Step] = []
         self.shown = self.steps
+        """The steps that the request shows: the same list, until one of them is left out."""
         self.request: Any = None
         self.faults: list[str] = []
+        """The results of the latest steps in a row in which all calls were faulty."""
         self.compaction: Compaction | None = None
-        if (
-            agent.compact is not None or "compaction" in asker.conditions.due
-        ):  # the second: a resumed run repeats its compactions
-            from ferrule.programs.react_loop.compaction import (
-                Compaction,
-            )  # late: few agents have it
+        # A resumed run repeats its compactions, even if the agent compacts no more.
+        if agent.compact is not None or "compaction" in asker.conditions.due:
+            # Late: few agents compact.
+            from ferrule.programs.react_loop.compaction import Compaction
 
             self.compaction = Compaction(self, agent.compact)
 
@@ -226,13 +230,18 @@ class _Loop:
         signature = self.agent.react.signature
         if self.note:
             signature = signature.with_instructions(signature.instructions + self.note)
-        what = (self.asker, signature, self.inputs, self.demos, self.toolbox)
         return make_mode(
-            *what,
+            self.asker,
+            signature,
+            self.inputs,
+            self.demos,
+            self.toolbox,
             native=self.native,
             intention=self.agent.intention,
             most_chars=self.limits.observation_chars,
         )
+
+    # -- what the `Host` of the tools asks (`dynamic.Owner`)
 
     @property
     def module(self) -> Agent:
@@ -241,73 +250,80 @@ class _Loop:
     def context(self, view: ModuleView) -> ModuleContext:
         from ferrule.values.conversation.history import History, after_system
 
-        said = History(messages=after_system(self.request.messages))
-        return ModuleContext(view, Trajectory(self.steps), dict(self.values), said)
+        history = History(messages=after_system(self.request.messages))
+        return ModuleContext(view, Trajectory(self.steps), dict(self.values), history)
 
     def check(self, tools: Sequence[Tool]) -> None:
         check_names(tools, intention=self.agent.intention)
 
+    # -- the loop
+
     def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
-        """The outputs, or None if they must be extracted; and why the loop ended, if not by `finish`."""
-        if self.live is not None and (note := (yield from self.live.begin())):
-            self.note = f"\n\n{note}"
-            self.mode = self._make_mode()
+        """The outputs, or None if they must be extracted; and why the loop ended.
+
+        The reason is None if the model ended the loop.
+        """
+        if self.live is not None:
+            note = yield from self.live.begin()
+            if note:
+                self.note = f"\n\n{note}"
+                self.mode = self._make_mode()
         self.request = self.mode.request(self.shown)
-        compaction = self.compaction
         for index in range(max_iters):
-            if compaction is not None:
-                yield from compaction.check()
+            if self.compaction is not None:
+                yield from self.compaction.check()
             try:
                 turn = yield from self._turn(index)
             except LimitReachedError as reached:
                 return None, reached.reason
-            if turn.outputs is not None:
-                outputs, problems = (
-                    (yield from self._validated(dict(turn.outputs))) if turn.outputs else (None, [])
-                )
+            if turn.outputs is not None:  # plain text, which ends the loop, too
+                outputs, problems = yield from self._validated_answer(turn.outputs)
                 if not problems:
                     return outputs, None
-                objections = [
-                    f"- `{name}`: {problem}" if name else f"- {problem}"
-                    for name, problem in problems
-                ]
-                turn = replace(
-                    turn,
-                    outputs=None,
-                    problem="\n".join(["Your answer was not accepted:", *objections]),
-                )
+                turn = replace(turn, outputs=None, problem=_not_accepted(problems))
             step, end = yield from self._step(turn)
             self.steps.append(step)
             if self.shown is not self.steps:
                 self.shown.append(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
-                ran = (
-                    Step(step.thought, step.calls[:-1], step.results[:-1])
-                    if step.calls[-1].name == "finish"
-                    else step
-                )
-                if ran.calls:  # calls beside `finish` belong to the conversation
-                    self.request = self.request.following(
-                        self.request.messages.then(
-                            *self.mode.render(ran, len(self.shown) - 1, None),
-                        ),
-                    )
+                self._add_last_step(step)
                 return end.outputs, None
             if not self._goes_on(step):
                 return None, "same_error"
-            if self.live is not None:
-                self.news = "\n".join(
-                    filter(None, (self.news, (yield from self.live.refresh(step)))),
-                )
-            new = self.mode.render(step, len(self.shown) - 1, turn, self.news)
-            if compaction is not None:
-                compaction.count(turn.response, new)
-            messages = self.request.messages.then(*new)
-            self.request = (
-                self._with_other_tools(messages) if self.news else self.request.following(messages)
-            )
+            yield from self._add_step(step, turn)
         return None, "max_iters"
+
+    def _validated_answer(
+        self,
+        outputs: Mapping[str, Any],
+    ) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
+        if not outputs:
+            return None, []  # text that is not the outputs: they must be extracted
+        return (yield from self._validated(dict(outputs)))
+
+    def _add_step(self, step: Step, turn: Turn) -> Generator[Act, Any, None]:
+        """Make the next request: it shows the step, and offers the tools as they are now."""
+        if self.live is not None:
+            live_news = yield from self.live.refresh(step)
+            self.news = "\n".join(part for part in (self.news, live_news) if part)
+        new_messages = self.mode.render(step, len(self.shown) - 1, turn, self.news)
+        if self.compaction is not None:
+            self.compaction.count(turn.response, new_messages)
+        messages = self.request.messages.then(*new_messages)
+        if self.news:
+            self.request = self._with_other_tools(messages)
+        else:
+            self.request = self.request.following(messages)
+
+    def _add_last_step(self, step: Step) -> None:
+        """Add the calls beside `finish` to the conversation."""
+        if step.calls[-1].name == "finish":
+            step = Step(step.thought, step.calls[:-1], step.results[:-1])
+        if step.calls:
+            new_messages = self.mode.render(step, len(self.shown) - 1, None)
+            messages = self.request.messages.then(*new_messages)
+            self.request = self.request.following(messages)
 
     def _with_other_tools(self, messages: Messages) -> Request:
         """The next request after a change of tools. The messages so far stay the same."""
@@ -337,13 +353,10 @@ class _Loop:
                     raise
                 continue
             except BadRequestError as error:
-                # The model's capabilities may be wrong: ask once more, with the tools in the text.
-                if (
-                    declares_tools(self.agent.calls)
-                    or not self.native
-                    or not refuses_tools(self.asker.lm, error)
-                ):
+                is_chosen = bool(declares_tools(self.agent.calls))
+                if is_chosen or not self.native or not refuses_tools(self.asker.lm, error):
                     raise
+                # The model's capabilities are wrong: ask once more, with the tools in the text.
                 self._choose_mode(native=False)
             else:
                 return mode.turn(fields, response, index)
@@ -358,62 +371,76 @@ class _Loop:
             truncate,
         )  # late: most runs never overflow
 
-        has_compacted = (
-            rounds == 1 and self.compaction is not None and (yield from self.compaction.shrink())
-        )
-        return has_compacted or truncate(self, rounds)
+        if rounds == 1 and self.compaction is not None:
+            has_compacted = yield from self.compaction.shrink()
+            if has_compacted:
+                return True
+        return truncate(self, rounds)
 
     def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
-        """Run the turn's calls; the `finish` call, if there is one, comes last. The second value is the end of the loop, if it ends."""
+        """Run the turn's calls; the second value is the end of the loop, if it ends.
+
+        The `finish` call, if there is one, comes last.
+        """
         if turn.problem:
-            return Step(
-                turn.thought,
-                (),
-                (ToolResult("", turn.problem, is_error=True, is_fault=True),),
-            ), None
-        for finish in turn.calls:
-            if finish.name == "finish":
+            result = ToolResult("", turn.problem, is_error=True, is_fault=True)
+            return Step(turn.thought, (), (result,)), None
+        finish = None
+        for call in turn.calls:
+            if call.name == "finish":
+                finish = call
                 break
-        else:
-            results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
-            if has_changes(results):
-                results, self.news = self.host.apply(results)
-            stop = (yield from self._stop(turn.calls)) if self.agent.stop_at_tools else None
-            return Step(turn.thought, turn.calls, tuple(results)), stop
+        if finish is None:
+            return (yield from self._step_without_finish(turn))
+        return (yield from self._step_with_finish(turn, finish))
+
+    def _step_without_finish(
+        self,
+        turn: Turn,
+    ) -> Generator[Act, Any, tuple[Step, _End | None]]:
+        results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
+        if has_changes(results):
+            results, self.news = self.host.apply(results)
+        end = yield from self._stop(turn.calls)
+        return Step(turn.thought, turn.calls, tuple(results)), end
+
+    def _step_with_finish(
+        self,
+        turn: Turn,
+        finish: ToolCall,
+    ) -> Generator[Act, Any, tuple[Step, _End | None]]:
         others = tuple([call for call in turn.calls if call is not finish])
-        results = (yield from self._use_tools(turn, others)) if others else []
-        if (
-            self.agent.stop_at_tools and (stop := (yield from self._stop(others))) is not None
-        ):  # `finish` was written without the result
-            last = ToolResult(
-                "finish",
-                "Not used: the run ends with the result of a tool.",
-                finish.id,
-            )
-            return Step(turn.thought, (*others, finish), (*results, last)), stop
+        calls = (*others, finish)
+        results: list[ToolResult] = []
+        if others:
+            results = yield from self._use_tools(turn, others)
+        end = yield from self._stop(others)
+        if end is not None:  # the model wrote `finish` without having seen the result
+            reason = "Not used: the run ends with the result of a tool."
+            last = ToolResult("finish", reason, finish.id)
+            return Step(turn.thought, calls, (*results, last)), end
         outputs, problems = self._outputs(finish)
         if outputs is not None and self.agent.react.is_validated:
             outputs, problems = yield from self._validated(outputs)
-        if problems:
-            refusal = str(ToolArgumentsError("finish", problems))
-            last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
-            if self.asker.conditions.is_observed:
-                yield Tell(events.CallRefused(finish, last))
-        else:
+        if not problems:
             last = ToolResult("finish", "Completed.", finish.id)
-        return Step(
-            turn.thought,
-            (*others, finish),
-            (*results, last),
-        ), None if problems else _End(outputs)
+            return Step(turn.thought, calls, (*results, last)), _End(outputs)
+        refusal = str(ToolArgumentsError("finish", problems))
+        last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
+        if self.asker.conditions.is_observed:
+            yield Tell(events.CallRefused(finish, last))
+        return Step(turn.thought, calls, (*results, last)), None
 
     def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
-        """The end of the loop if one of `stop_at_tools` returned. If its result does not fit the outputs, they must be extracted."""
+        """The end of the loop if one of `stop_at_tools` returned.
+
+        If its result does not fit the outputs, they must be extracted.
+        """
         returned, self.returned = self.returned, {}
-        result = next((returned[call.id] for call in calls if call.id in returned), None)
-        if result is None:
+        results = [returned[call.id] for call in calls if call.id in returned]
+        if not results:
             return None
-        outputs = outputs_of_result(self.agent.react.signature, result)
+        outputs = outputs_of_result(self.agent.react.signature, results[0])
         if outputs is not None and self.agent.react.is_validated:
             outputs, _ = yield from self._validated(outputs)
         return _End(outputs)
@@ -427,11 +454,9 @@ class _Loop:
             thought=turn.thought,
             policy=self.agent.policy,
         )
-        return (
-            note_results(acts, self.agent.stop_at_tools, self.returned)
-            if self.agent.stop_at_tools
-            else acts
-        )
+        if not self.agent.stop_at_tools:
+            return acts
+        return note_results(acts, self.agent.stop_at_tools, self.returned)
 
     def _outputs(self, finish: ToolCall) -> tuple[dict[str, Any] | None, Problems]:
         """The outputs in the arguments of `finish`, typed; or None and the problems with them.
@@ -439,27 +464,30 @@ class _Loop:
         None without problems asks for an extraction: after a call without any output, and after any
         misfit in text mode, where `finish` declares no arguments.
         """
-        if finish.fault is not None:
-            return None, [("", finish.fault.reason)] if self.native else []
-        plan, given = compiled(self.agent.react.signature), finish.args
-        fields, optional = plan.outputs, plan.optional
-        if given.keys().isdisjoint(fields) and fields.keys() - optional.keys():
-            return None, []
+        plan = compiled(self.agent.react.signature)
+        arguments = finish.args
         outputs: dict[str, Any] = {}
         problems: Problems = []
-        for name in fields:
-            if name in given:
-                try:
-                    outputs[name] = plan.output_checks[name](given[name], is_value=True)
-                except ValueError as error:
-                    problems.append((name, str(error)))
-            elif name in optional:
-                outputs[name] = plan.output_default(name)
-            else:
-                problems.append((name, "is missing"))
-        if problems:
-            return None, problems if self.native else []
-        return outputs, []
+        if finish.fault is not None:
+            problems.append(("", finish.fault.reason))
+        elif (
+            arguments.keys().isdisjoint(plan.outputs) and plan.outputs.keys() - plan.optional.keys()
+        ):
+            return None, []
+        else:
+            for name in plan.outputs:
+                if name in arguments:
+                    try:
+                        outputs[name] = plan.output_checks[name](arguments[name], is_value=True)
+                    except ValueError as error:
+                        problems.append((name, str(error)))
+                elif name in plan.optional:
+                    outputs[name] = plan.output_default(name)
+                else:
+                    problems.append((name, "is missing"))
+        if not problems:
+            return outputs, []
+        return None, problems if self.native else []
 
     def _validated(
         self,
@@ -470,16 +498,18 @@ class _Loop:
             outputs = self.agent.react.validate(self.values, outputs)
         except InvalidOutputsError as error:
             return None, error.problems
-        [verdict] = yield from self.agent.react.judged(self.values, [outputs])
-        return (outputs, []) if verdict is None else (None, [("", verdict)])
+        [objection] = yield from self.agent.react.judged(self.values, [outputs])
+        if objection is not None:
+            return None, [("", objection)]
+        return outputs, []
 
     def _goes_on(self, step: Step) -> bool:
-        """Whether another turn may follow; False if the outputs were refused `limits.same_error` times, so that they must be extracted.
+        """Whether another turn may follow.
 
-        Raises `TooManyFaultsError` after the same number of other faulty steps.
+        False if the outputs were refused `limits.same_error` times: they must be extracted. Raises `TooManyFaultsError` after the same number of other faulty steps.
         """
         results = step.results
-        if not results or not results[0].is_fault or not all(result.is_fault for result in results):
+        if not results or not all(result.is_fault for result in results):
             self.faults = []
             return True
         self.faults.append(str(results[0].content))

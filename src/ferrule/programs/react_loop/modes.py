@@ -1,4 +1,4 @@
-"""The two ways in which a model takes a step of `ReAct`: in the text of its answer, or as native tool calls.
+"""The two ways in which a model takes a step of `ReAct`: in text, or as native tool calls.
 
 A mode writes the request for a turn, parses the answer, and renders finished steps. Everything that
 both share is in `loop.py`.
@@ -90,17 +90,27 @@ class Mode(Protocol):
         turn: Turn | None,
         news: str = "",
     ) -> tuple[Message, ...]:
-        """A step as messages. `turn` is the turn it came from, if that is still known; `news` describes changes of the tools."""
+        """A step as messages.
+
+        `turn` is the turn it came from, if that is still known; `news` describes changes of the
+        tools.
+        """
         ...
 
 
 def _is_summary(step: Step) -> bool:
-    """Whether a step without calls is a summary of older steps (`compaction.py`): only a summary's result has a name."""
+    """Whether a step without calls is a summary of older steps (`compaction.py`).
+
+    Only a summary's result has a name.
+    """
     return bool(step.results) and bool(step.results[0].name)
 
 
 class _TextMode(Struct):
-    """Steps as the fields `next_thought`, `next_tool_name`, `next_tool_args`; each finished step is one user message."""
+    """Steps as the fields `next_thought`, `next_tool_name` and `next_tool_args`.
+
+    Each finished step is one user message.
+    """
 
     asker: Asker
     signature: type[Signature]
@@ -121,20 +131,19 @@ class _TextMode(Struct):
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos, whole=self.outputs)
-        return (
-            opening.then(*[self._step_message(adapter, step, i) for i, step in enumerate(steps)])
-            if steps
-            else opening
+        return opening.then(
+            *[self._step_message(adapter, step, index) for index, step in enumerate(steps)],
         )
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         thought = fields.get("next_thought")
+        thought = "" if thought is None else str(thought)
         if _CALLS in fields:
-            return Turn(str(thought or ""), _with_ids(fields[_CALLS], index), response=response)
+            return Turn(thought, _with_ids(fields[_CALLS], index), response=response)
         calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
         if fields.get("next_intention"):
             calls = _with_intentions(calls, fields["next_intention"])
-        return Turn("" if thought is None else str(thought), calls, None, "", response)
+        return Turn(thought, calls, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
@@ -143,14 +152,15 @@ class _TextMode(Struct):
             # Models often leave out the arguments of a tool without parameters: accept that.
             # Unreadable arguments are a problem.
             unreadable = {name for name, _ in error.problems} - error.absent
-            if not error.parsed.get("next_tool_name") or "next_tool_args" in unreadable:
-                calls, rest = response.tool_calls, response.text
-                if not calls:
-                    calls, rest = calls_in_text(self.asker.lm, rest, self.toolbox)
-                if calls:
-                    return {"next_thought": rest or error.parsed.get("next_thought"), _CALLS: calls}
+            if error.parsed.get("next_tool_name") and "next_tool_args" not in unreadable:
+                return error.parsed
+            # The model may have used the form that it was trained on, and not the one of the prompt.
+            calls, rest = response.tool_calls, response.text
+            if not calls:
+                calls, rest = calls_in_text(self.asker.lm, rest, self.toolbox)
+            if not calls:
                 raise _without_other_fields(error, self.signature) from error.__cause__
-            return error.parsed
+            return {"next_thought": rest or error.parsed.get("next_thought"), _CALLS: calls}
 
     def render(
         self,
@@ -162,46 +172,33 @@ class _TextMode(Struct):
         del turn
         return (self._step_message(self.asker.adapter, step, index, news),)
 
-    def _step_message(self, adapter: Adapter, step: Step, i: int, news: str = "") -> Message:
-        thought, tool_name, tool_args, observation = _step_fields(i)
+    def _step_message(self, adapter: Adapter, step: Step, index: int, news: str = "") -> Message:
         if not step.calls and _is_summary(step):
-            return adapter.step_message({observation: step.results[0].content})
-        if (
-            len(step.calls) == len(step.results) == 1
-        ):  # the usual step, fast: without lists and calls of `entry`
-            [call], [result] = step.calls, step.results
-            name, args, intention = call.name, call.args, call.intention
-            seen: Any = shorten(result.content, self.observation_chars)
-        else:
-            name, args = step.entry("tool_name"), step.entry("tool_args")
-            intentions = [call.intention for call in step.calls if call.intention is not None]
-            intention = _one_or_all(intentions) if intentions else None
-            seen = _one_or_all(
-                [shorten(result.content, self.observation_chars) for result in step.results],
-            )
-        fields: dict[str, Any] = {thought: step.thought}
-        if intention is not None:
-            fields[f"intention_{i}"] = intention
-        fields[tool_name], fields[tool_args], fields[observation] = name, args, seen
+            return adapter.step_message({f"observation_{index}": step.results[0].content})
+        contents = [shorten(result.content, self.observation_chars) for result in step.results]
+        intentions = [call.intention for call in step.calls if call.intention is not None]
+        fields: dict[str, Any] = {f"thought_{index}": step.thought}
+        if intentions:
+            fields[f"intention_{index}"] = _one_or_all(intentions)
+        fields[f"tool_name_{index}"] = step.entry("tool_name")
+        fields[f"tool_args_{index}"] = step.entry("tool_args")
+        fields[f"observation_{index}"] = _one_or_all(contents)
         if news:
-            fields[f"tools_{i}"] = news
+            fields[f"tools_{index}"] = news
         return adapter.step_message(fields)
 
 
-@lru_cache(
-    maxsize=2048,
-)  # more than a run has steps: of a longer one, each step would push out the name that is needed next
-def _step_fields(i: int) -> tuple[str, str, str, str]:
-    """The names of a step's fields; cached, because they are the same in all runs."""
-    return f"thought_{i}", f"tool_name_{i}", f"tool_args_{i}", f"observation_{i}"
-
-
-def _one_or_all(found: list[Any]) -> Any:
-    return found[0] if len(found) == 1 else found
+def _one_or_all(values: list[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    return values
 
 
 class _NativeMode(Struct):
-    """Steps as native tool calls: an assistant message with the calls, and one tool message for each."""
+    """Steps as native tool calls.
+
+    Each step is an assistant message with the calls, and one tool message for each call.
+    """
 
     asker: Asker
     signature: type[Signature]
@@ -238,51 +235,28 @@ class _NativeMode(Struct):
             native=True,
             whole=self.outputs,
         )
-        return (
-            opening.then(
-                *[
-                    message
-                    for i, step in enumerate(steps)
-                    for message in self.render(step, i, None)
-                ],
-            )
-            if steps
-            else opening
-        )
+        messages: list[Message] = []
+        for index, step in enumerate(steps):
+            messages += self.render(step, index, None)
+        return opening.then(*messages)
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         if _CALLS in fields:
-            response = replace(
-                response,
-                text=fields["text"] or None,
-                tool_calls=_with_ids(fields[_CALLS], index),
-            )
+            calls = _with_ids(fields[_CALLS], index)
+            response = replace(response, text=fields["text"] or None, tool_calls=calls)
         thought = response.text or response.reasoning or ""
+        is_cut = response.finish_reason == "length"
         if response.tool_calls:
-            calls = (
-                tuple(map(take_intention, response.tool_calls))
-                if self.intention
-                else response.tool_calls
-            )
-            if response.finish_reason == "length" and (fault := calls[-1].fault) is not None:
-                calls = (
-                    *calls[:-1],
-                    calls[-1].changed(
-                        fault=CallFault(
-                            fault.code,
-                            f"{fault.reason}; {CUT_OFF}",
-                            fault.raw,
-                            fault.index,
-                        ),
-                    ),
-                )
-            return Turn(thought, calls, None, "", response)
+            calls = response.tool_calls
+            if self.intention:
+                calls = tuple(map(take_intention, calls))
+            if is_cut:
+                calls = _with_reason_of_cut(calls)
+            return Turn(thought, calls, response=response)
         if not thought.strip():
-            why = f"; {CUT_OFF}" if response.finish_reason == "length" else ""
-            return Turn(
-                problem=f"The answer was empty{why}. Call a tool, or call `finish`.",
-                response=response,
-            )
+            why = f"; {CUT_OFF}" if is_cut else ""
+            problem = f"The answer was empty{why}. Call a tool, or call `finish`."
+            return Turn(problem=problem, response=response)
         return Turn(thought, outputs=fields, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -318,9 +292,20 @@ class _NativeMode(Struct):
 
     def _result_message(self, result: ToolResult) -> Message:
         content = shorten(result.content, self.observation_chars)
-        return tool_message(
-            result if content is result.content else replace(result, content=content),
-        )
+        if content is not result.content:
+            result = replace(result, content=content)
+        return tool_message(result)
+
+
+def _with_reason_of_cut(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls of an answer that was cut off: a fault of the last one says so."""
+    *others, last = calls
+    fault = last.fault
+    if fault is None:
+        return calls
+    reason = f"{fault.reason}; {CUT_OFF}"
+    fault = CallFault(fault.code, reason, fault.raw, fault.index)
+    return (*others, last.changed(fault=fault))
 
 
 def make_mode(
@@ -334,17 +319,13 @@ def make_mode(
     intention: bool,
     most_chars: int,
 ) -> Mode:
-    """Make the mode of one run. Observations longer than `most_chars` characters are shortened for the model."""
+    """Make the mode of one run.
+
+    Observations longer than `most_chars` characters are shortened for the model.
+    """
     if not native:
-        return _TextMode(
-            asker,
-            _text_signature(base, toolbox, intention=intention),
-            base,
-            values,
-            demos,
-            toolbox,
-            most_chars,
-        )
+        signature = _text_signature(base, toolbox, intention=intention)
+        return _TextMode(asker, signature, base, values, demos, toolbox, most_chars)
     declarations = _with_intention(toolbox) if intention else toolbox.declarations
     return _NativeMode(
         asker,
@@ -359,10 +340,8 @@ def make_mode(
 
 
 def _with_intention(toolbox: Toolbox) -> Declarations:
-    return toolbox.kept(
-        _with_intention,
-        lambda: add_intention(toolbox, without="finish"),
-    )  # its arguments are the outputs
+    # Not for `finish`: its arguments are the outputs.
+    return toolbox.kept(_with_intention, lambda: add_intention(toolbox, without="finish"))
 
 
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
@@ -425,9 +404,13 @@ _CALLS = "tool_calls"
 
 @lru_cache(maxsize=1)
 def _step() -> type[Signature]:
-    """A more lenient signature than the prompt's, to parse steps with: so the model's slips become observations."""
+    """A more lenient signature than the prompt's, to parse steps with.
+
+    So the model's slips become observations.
+    """
     return Signature(
-        "situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any, next_tool_args: Any",
+        "situation -> next_thought: Any, next_intention: Any = None, "
+        "next_tool_name: Any, next_tool_args: Any",
     )
 
 
@@ -435,18 +418,22 @@ def _without_other_fields(
     error: AdapterParseError,
     signature: type[Signature],
 ) -> AdapterParseError:
-    """The error without the problems of fields that only `_step` has: the prompt does not ask for them, so the model cannot repair them."""
-    asked = {"", *signature.plan.outputs}
-    problems = [(name, problem) for name, problem in error.problems if name in asked]
-    absent = error.absent & asked
-    facts: dict[str, Any] = {
-        "parsed": error.parsed,
-        "absent": absent,
-        "code": error.code,
-        "raw": error.raw,
-        "signature": signature,
-    }
-    return AdapterParseError(error.adapter, error.text, problems, **facts)
+    """The error without the problems of fields that only `_step` has.
+
+    The prompt does not ask for them, so the model cannot repair them.
+    """
+    wanted = {"", *signature.plan.outputs}
+    problems = [(name, problem) for name, problem in error.problems if name in wanted]
+    return AdapterParseError(
+        error.adapter,
+        error.text,
+        problems,
+        parsed=error.parsed,
+        absent=error.absent & wanted,
+        code=error.code,
+        raw=error.raw,
+        signature=signature,
+    )
 
 
 def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
@@ -455,28 +442,33 @@ def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
         args = _step().check_output("next_tool_args", args)
     if isinstance(name, list):
         names = cast("list[Any]", name)
-        if isinstance(args, list) and len(names) == len(args):  # pyright: ignore[reportUnknownArgumentType]
-            both = zip(names, cast("list[Any]", args), strict=True)
+        several_args = cast("list[Any]", args) if isinstance(args, list) else []
+        if len(names) == len(several_args):
             return tuple(
-                _call(each, given, f"call_{index}_{k}") for k, (each, given) in enumerate(both)
+                _call(names[number], several_args[number], f"call_{index}_{number}")
+                for number in range(len(names))
             )
-        name = names[0] if len(names) == 1 else names
+        name = _one_or_all(names)
     return (_call(name, args, f"call_{index}_0"),)
 
 
 def _with_ids(calls: Sequence[ToolCall], index: int) -> tuple[ToolCall, ...]:
     return tuple(
-        [call if call.id else call.with_id(f"call_{index}_{k}") for k, call in enumerate(calls)],
+        [
+            call if call.id else call.with_id(f"call_{index}_{number}")
+            for number, call in enumerate(calls)
+        ],
     )
 
 
 def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolCall, ...]:
     """The calls with the model's intention: one text for all, or one for each."""
-    several = cast("list[Any]", intention) if isinstance(intention, list) else []
-    each: list[Any] = (
-        several if len(several) == len(calls) else [cast("Any", intention)] * len(calls)
+    intentions: list[Any] = [intention] * len(calls)
+    if isinstance(intention, list) and len(cast("list[Any]", intention)) == len(calls):
+        intentions = cast("list[Any]", intention)
+    return tuple(
+        [call.changed(intention=str(why)) for call, why in zip(calls, intentions, strict=True)],
     )
-    return tuple([call.changed(intention=str(why)) for call, why in zip(calls, each, strict=True)])
 
 
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:
@@ -486,9 +478,9 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     if args is None or (isinstance(args, str) and not args.strip()):
         return ToolCall.unchecked(name, {}, call_id)
     raw = args if isinstance(args, str) else json.dumps(args, default=str)
-    reason = f"its arguments must be a JSON object of argument names and values, found {type(args).__name__}"
-    return ToolCall(
-        name=name,
-        id=call_id,
-        fault=CallFault("invalid_tool_call_arguments", reason, raw),
+    reason = (
+        "its arguments must be a JSON object of argument names and values, "
+        f"found {type(args).__name__}"
     )
+    fault = CallFault("invalid_tool_call_arguments", reason, raw)
+    return ToolCall(name=name, id=call_id, fault=fault)

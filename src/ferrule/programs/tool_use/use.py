@@ -1,14 +1,22 @@
 """Uses tools: turns calls as a model wrote them into results, through checks, policies and people.
 
-A fault that the model can repair becomes a `ToolResult`. Every call gets exactly one result, in the
-order of the calls.
+The calls of a turn pass four stations:
+
+1. **Check.** The name, the arguments and the model's JSON. What the model can repair becomes its
+   result at once.
+2. **Rule.** Policies, and the tool's own wish, decide what runs, what a person must decide, and what
+   is denied.
+3. **Run** the calls that need no decision.
+4. **Ask** about the others, and run what was allowed. An edit that does not fit the tool's arguments
+   asks again.
+
+Every call gets exactly one result, in the order of the calls. A resumed run acts on the calls as it
+did before, even if the program or its policies have changed since: `RecallCalls` tells what it did.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from collections.abc import Set as AbstractSet
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -42,8 +50,46 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = "This call did not fit when it was made"
 _RULED_OUT = "A policy forbids this call"
+_EDIT_RULED_OUT = "A policy forbids the call as it was edited"
+_DENIED = "A person decided against this call"
+_EXPIRED = "This call waited too long for a decision"
+_OTHER_DEFINITION = "It was approved for another definition of the tool."
 _IN_ORDER = "calls one at a time"
 UsingTools = Generator[Act, Any, list[ToolResult]]
+
+
+class _ReadyCall(Struct, frozen=True):
+    """A call that may run."""
+
+    index: int
+    """Its number among the calls of the turn."""
+    checked: CheckedCall
+    is_edited: bool = False
+    """Whether a person changed the arguments."""
+
+
+class _PendingCall(Struct, frozen=True):
+    """A call that waits for a person's decision."""
+
+    index: int
+    checked: CheckedCall
+    thought: str
+    expires_s: float | None = None
+    note: str = ""
+    """Text before the question: what a person must know besides the call."""
+
+    def question(self) -> Question:
+        if self.checked.tool is CLARIFY:
+            arguments = self.checked.arguments.shown
+            call = self.checked.call.changed(args=arguments)
+            text = str(arguments.get("question", ""))
+            return Question("clarify", text, call, thought=self.thought)
+        return question_about(
+            self.checked,
+            thought=self.thought,
+            expires_s=self.expires_s,
+            note=self.note,
+        )
 
 
 def use_tools(
@@ -55,156 +101,230 @@ def use_tools(
     thought: str = "",
     policy: Policy | None = None,
 ) -> UsingTools:
-    """Run the calls; returns one result for each. Calls that need no decision run first, then those that a person decided on.
+    """Run the calls; returns one result for each.
 
-    If `host.concurrent` is False, calls run one at a time: each waits for the ones before it, and
-    for their decisions. `host` takes changes of the tools, `thought` is shown to a person with a
-    question, and `policy` is the program's own policy.
+    Calls that need no decision run first, then those that a person decided on. If `host.concurrent`
+    is False, calls run one at a time: each waits for the ones before it, and for their decisions.
+
+    Args:
+        toolbox: The tools that are offered now.
+        calls: The calls, as the model wrote them.
+        host: Takes changes of the tools that the calls make.
+        conditions: The settings of the run.
+        thought: Shown to a person with a question.
+        policy: The program's own policy.
+
     """
-    # A resumed run keeps the rulings that it recorded.
-    is_ruled = conditions.is_resumed or policy is not None or conditions.policy is not None
-    if len(calls) == 1 and not is_ruled:  # the usual turn, without the bookkeeping
-        only = check_call(toolbox, calls[0], host)
-        if not isinstance(
-            only,
-            CheckedCall,
-        ):  # not `isinstance(only, ToolResult)`: a check of another class takes ten times as long
-            if conditions.is_observed:
-                yield Tell(CallRefused(calls[0], only))
-            return [only]
-        if not _may_ask(only):
-            return (yield CallTools((only,)))
-    results: list[ToolResult | None] = [None] * len(calls)
-    good: list[tuple[int, CheckedCall]] = []
-    found = [check_call(toolbox, call, host) for call in calls]
-    # For calls of a recorded answer, the journal decides: whether a call fits the tools may have
-    # changed since.
-    did: Sequence[bool | None] = (
-        ((yield _recall(calls, found)) or ()) if conditions.is_resumed else ()
-    )
-    for at, call in enumerate(calls):
-        checked = found[at]
-        if isinstance(checked, ToolResult) and did and did[at]:
-            checked = _misfit(toolbox, call, checked, host)
-        if isinstance(checked, ToolResult):
-            results[at] = checked
-            if conditions.is_observed:
-                yield Tell(CallRefused(call, checked))
+    turn = _Turn(toolbox, calls, host, conditions, thought=thought, policy=policy)
+    return turn.flow()
+
+
+class _Turn:
+    """The calls of one turn, on their way to their results."""
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        calls: Sequence[ToolCall],
+        host: Any,
+        conditions: Conditions,
+        *,
+        thought: str,
+        policy: Policy | None,
+    ) -> None:
+        self.toolbox = toolbox
+        self.calls = calls
+        self.host = host
+        self.conditions = conditions
+        self.thought = thought
+        self.policies = tuple(each for each in (conditions.policy, policy) if each is not None)
+        self.results: list[ToolResult | None] = [None] * len(calls)
+        self.recalled: Sequence[bool | None] = ()
+        """For each call, what an earlier execution did (see `RecallCalls`); empty if unknown."""
+
+    def flow(self) -> UsingTools:
+        checked = yield from self._check()
+        ready, pending = yield from self._rule(checked)
+        if (yield from self._runs_in_order()):
+            order: list[_ReadyCall | _PendingCall] = [*ready, *pending]
+            for call in sorted(order, key=lambda call: call.index):
+                if isinstance(call, _ReadyCall):
+                    yield from self._run([call])
+                else:
+                    yield from self._decide([call])
         else:
-            good.append((at, checked))
-    policies = tuple(each for each in (conditions.policy, policy) if each is not None)
-    ready, asked = good, list[_Pending]()
-    if is_ruled or any(_may_ask(checked) for _, checked in good):
-        settled = tuple([did[at] is not None for at, _ in good]) if did else None
-        rules: list[Rule | None] = yield RuleCalls(
-            tuple(checked for _, checked in good),
-            policies,
-            _wish,
-            settled,
-        )
-        ready, asked = _sort(good, rules, results, thought)
-        if False in did:
-            ready, asked = (
-                [each for each in ready if did[each[0]] is not False],
-                [each for each in asked if did[each.at] is not False],
+            yield from self._run(ready)
+            yield from self._decide(pending)
+        return cast("list[ToolResult]", self.results)  # every call has its result by now
+
+    # -- check
+
+    def _check(self) -> Generator[Act, Any, list[_ReadyCall]]:
+        """The calls that fit their tools. The others get their results here."""
+        found = [check_call(self.toolbox, call, self.host) for call in self.calls]
+        if self.conditions.is_resumed:
+            # For calls of a recorded answer, the journal decides: whether a call fits the tools may
+            # have changed since.
+            fitting = tuple(
+                [checked if isinstance(checked, CheckedCall) else None for checked in found],
             )
-            for at, checked in good:
-                results[at] = (
-                    results[at] or _denial(checked, _LEFT_OUT, "")
-                    if did[at] is False
-                    else results[at]
-                )
-    batches: list[_Batch] = [(ready, asked)]
-    # A resumed turn continues as it began, even if the program has changed.
-    may_wait = len(calls) > 1 and (not host.concurrent or _IN_ORDER in conditions.due)
-    if may_wait and (
-        yield Once(
-            lambda: not host.concurrent and True not in did,
+            self.recalled = (yield RecallCalls(tuple(self.calls), fitting)) or ()
+        ready: list[_ReadyCall] = []
+        for index, (call, checked) in enumerate(zip(self.calls, found, strict=True)):
+            if isinstance(checked, CheckedCall):
+                ready.append(_ReadyCall(index, checked))
+            elif self.recalled and self.recalled[index]:
+                misfit = _misfit(self.toolbox, call, checked, self.host)
+                ready.append(_ReadyCall(index, misfit))
+            else:
+                self.results[index] = checked
+                if self.conditions.is_observed:
+                    yield Tell(CallRefused(call, checked))
+        return ready
+
+    # -- rule
+
+    def _rule(
+        self,
+        calls: list[_ReadyCall],
+    ) -> Generator[Act, Any, tuple[list[_ReadyCall], list[_PendingCall]]]:
+        """The calls that may run, and those that need a decision. Denied ones get their results."""
+        # A resumed run keeps the rulings that it recorded.
+        is_ruled = self.conditions.is_resumed or bool(self.policies)
+        if not is_ruled and not any(_may_ask(call.checked) for call in calls):
+            return calls, []
+        settled = None
+        if self.recalled:
+            settled = tuple([self.recalled[call.index] is not None for call in calls])
+        checked = tuple([call.checked for call in calls])
+        rulings: list[Rule | None] = yield RuleCalls(checked, self.policies, _wish, settled)
+        ready: list[_ReadyCall] = []
+        pending: list[_PendingCall] = []
+        for call, ruling in zip(calls, rulings, strict=True):
+            is_clarification = call.checked.tool is CLARIFY  # no policy answers for the person
+            verdict = "allow" if ruling is None else ruling.verdict
+            if verdict == "deny" and ruling is not None and not is_clarification:
+                self.results[call.index] = _denial(call.checked, _RULED_OUT, ruling.reason)
+            elif self.recalled and self.recalled[call.index] is False:
+                # The earlier execution continued without the call, and so does this one.
+                self.results[call.index] = _denial(call.checked, _LEFT_OUT, "")
+            elif is_clarification:
+                pending.append(_PendingCall(call.index, call.checked, self.thought))
+            elif verdict == "ask":
+                pending.append(self._pending(call, ruling))
+            else:
+                ready.append(call)
+        return ready, pending
+
+    def _pending(self, call: _ReadyCall, ruling: Rule | None) -> _PendingCall:
+        checked = call.checked
+        expires_s = ruling.expires_s if ruling is not None else None
+        if not expires_s:
+            expires_s = getattr(checked.tool.require_confirmation, "expires_s", None)
+        return _PendingCall(call.index, checked, self.thought, expires_s, loss_note(checked))
+
+    def _runs_in_order(self) -> Generator[Act, Any, bool]:
+        """Whether each call waits for the ones before it.
+
+        A resumed turn continues as it began, even if the program has changed.
+        """
+        if len(self.calls) < 2:
+            return False
+        if self.host.concurrent and _IN_ORDER not in self.conditions.due:
+            return False
+        recalled = self.recalled
+        host = self.host
+        in_order = yield Once(
+            lambda: not host.concurrent and True not in recalled,
             _IN_ORDER,
             only_if_true=True,
         )
-    ):
-        single: list[tuple[int, _Batch]] = [(at, ([(at, checked)], [])) for at, checked in ready]
-        single += [(each.at, ([], [each])) for each in asked]
-        batches = [batch for _, batch in sorted(single, key=itemgetter(0))]
-    for ready, asked in batches:
-        yield from _run(ready, results, policies)
-        if asked:
-            yield from _decide(asked, results, policies, is_resumed=conditions.is_resumed)
-    return results  # pyright: ignore[reportReturnType]  every call has its result by now
+        return bool(in_order)
+
+    # -- run
+
+    def _run(self, ready: list[_ReadyCall]) -> Generator[Act, Any, None]:
+        """Run the calls, except those that the policies deny by now."""
+        if not ready:
+            return
+        checked = [call.checked for call in ready]
+        if self.policies:
+            for index, reason in enumerate(denial_reasons(checked, self.policies)):
+                if reason is not None:
+                    why = _EDIT_RULED_OUT if ready[index].is_edited else _RULED_OUT
+                    refused = _denial_text(why, reason)
+                    checked[index] = replace(checked[index], refused=refused)
+        results: list[ToolResult] = yield CallTools(tuple(checked))
+        for call, result in zip(ready, results, strict=True):
+            if call.is_edited:
+                self.results[call.index] = _note_edit(call.checked, result)
+            else:
+                self.results[call.index] = result
+
+    # -- ask
+
+    def _decide(self, pending: list[_PendingCall]) -> Generator[Act, Any, None]:
+        """Ask, then do what was decided.
+
+        If an edit does not fit the tool's arguments, nothing runs, and the question is asked again.
+        """
+        while pending:
+            decisions: list[Decision] = yield AskPerson(
+                tuple([call.question() for call in pending]),
+                self._denials(pending),
+            )
+            has_run: dict[int, bool | None] = {}
+            if self.conditions.is_resumed:
+                has_run = yield from _recall_allowed(pending, decisions)
+            approved: list[_ReadyCall] = []
+            again: list[_PendingCall] = []
+            for call, decision in zip(pending, decisions, strict=True):
+                result = _result_of_decision(call.checked, decision)
+                if result is not None:
+                    self.results[call.index] = result
+                    continue
+                try:
+                    approved.append(_approved(call, decision, has_run.get(call.index)))
+                except ToolArgumentsError as error:
+                    note = f"The edited arguments do not fit. {error}\n"
+                    again.append(replace(call, note=note))
+            yield from self._run(approved)
+            pending = again
+
+    def _denials(self, pending: list[_PendingCall]) -> tuple[str | None, ...]:
+        """For each call that waits for a person, the reason why a policy denies it by now.
+
+        None for a question of the model, which no policy answers.
+        """
+        if not self.policies:
+            return ()
+        reasons = denial_reasons([call.checked for call in pending], self.policies)
+        return tuple(
+            None if call.checked.tool is CLARIFY else reason
+            for call, reason in zip(pending, reasons, strict=True)
+        )
 
 
-def _recall(calls: Sequence[ToolCall], found: Sequence[CheckedCall | ToolResult]) -> RecallCalls:
-    return RecallCalls(
-        tuple(calls),
-        tuple([each if isinstance(each, CheckedCall) else None for each in found]),
-    )
+def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
+    """Check a call: returns it ready to run, or a result that tells the model what is wrong."""
+    tool = toolbox.get(call.name)
+    if call.fault is not None:
+        reason = f"Call to `{call.name}` was not run: {call.fault.reason}"
+        return failure(call, ToolCallError(call.fault.code, reason, raw=call.fault.raw))
+    if tool is None:
+        return failure(call, UnknownToolError(call.name, toolbox.names))
+    try:
+        arguments = tool.prepare(call.args)
+    except ToolArgumentsError as error:
+        return failure(call, error)
+    if arguments.repairs:
+        call = call.changed(repairs=(*call.repairs, *arguments.repairs))
+    return CheckedCall(call, tool, arguments, host)
 
 
 def has_changes(results: Iterable[ToolResult]) -> bool:
     """Whether any of these results changes the tools."""
-    for result in results:  # noqa: SIM110  a plain loop: every step of every run passes here
-        if result.change is not None:
-            return True
-    return False
-
-
-class _Pending(Struct, frozen=True):
-    """A call that waits for a person's decision."""
-
-    at: int
-    checked: CheckedCall
-    thought: str
-    expires_s: float | None = None
-    why: str = ""
-    """Text before the question: what a person must know besides the call."""
-
-    def question(self) -> Question:
-        if self.checked.tool is not CLARIFY:
-            return question_about(
-                self.checked,
-                thought=self.thought,
-                expires_s=self.expires_s,
-                note=self.why,
-            )
-        arguments = self.checked.arguments.shown
-        shown = self.checked.call.changed(args=arguments)
-        text = str(arguments.get("question", ""))
-        return Question("clarify", text, shown, thought=self.thought)
-
-
-_Batch = tuple[list[tuple[int, CheckedCall]], list[_Pending]]
-"""The calls to run, and the calls to ask about."""
-
-
-def _sort(
-    calls: list[tuple[int, CheckedCall]],
-    rules: Sequence[Rule | None],
-    results: list[ToolResult | None],
-    thought: str,
-) -> tuple[list[tuple[int, CheckedCall]], list[_Pending]]:
-    """The calls that may run, and those that need a decision. A call that a policy denies gets its result here."""
-    ready: list[tuple[int, CheckedCall]] = []
-    asked: list[_Pending] = []
-    for (at, checked), ruling in zip(calls, rules, strict=True):
-        tool = checked.tool
-        if tool is CLARIFY:  # no policy answers in place of the person
-            asked.append(_Pending(at, checked, thought))
-        elif ruling is not None and ruling.verdict == "deny":
-            results[at] = _denial(checked, _RULED_OUT, ruling.reason)
-        elif ruling is not None and ruling.verdict == "ask":
-            asked.append(
-                _Pending(
-                    at,
-                    checked,
-                    thought,
-                    ruling.expires_s or getattr(tool.require_confirmation, "expires_s", None),
-                    loss_note(checked),
-                ),
-            )
-        else:
-            ready.append((at, checked))
-    return ready, asked
+    return any(result.change is not None for result in results)
 
 
 def _may_ask(checked: CheckedCall) -> bool:
@@ -214,19 +334,16 @@ def _may_ask(checked: CheckedCall) -> bool:
 
 def _wish(checked: CheckedCall) -> Rule | None:
     """The rule that the tool itself wants, if no policy rules on the call."""
-    return tool_ruling(checked) if checked.tool is not CLARIFY else None
-
-
-def _denial(checked: CheckedCall, why: str, reason: str) -> ToolResult:
-    return ToolResult(checked.call.name, _denial_text(why, reason), checked.call.id, is_error=True)
-
-
-def _denial_text(why: str, reason: str) -> str:
-    return f"{why}; it was not run.{f' Reason: {reason}' if reason else ''}"
+    if checked.tool is CLARIFY:
+        return None
+    return tool_ruling(checked)
 
 
 class _GoneTool(Struct, frozen=True):
-    """Stands for a tool that a run used and that the program no longer has. Its calls keep their recorded results, and none runs."""
+    """Takes the place of a tool that a run used and that the program no longer has.
+
+    Its calls keep their recorded results, and none runs.
+    """
 
     name: str
     require_confirmation: bool = False
@@ -239,9 +356,8 @@ class _GoneTool(Struct, frozen=True):
 
     @property
     def declaration(self) -> dict[str, Any]:
-        return {
-            "function": {"parameters": None},
-        }  # without a schema, a question offers nothing to edit
+        # Without a schema, a question offers nothing to edit.
+        return {"function": {"parameters": None}}
 
     def prepare(self, _args: Any) -> Any:
         raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
@@ -250,159 +366,81 @@ class _GoneTool(Struct, frozen=True):
 def _misfit(toolbox: Toolbox, call: ToolCall, fault: ToolResult, host: Any) -> CheckedCall:
     """A call on which the run has acted, but whose tool or arguments no longer fit."""
     tool: Any = toolbox.get(call.name)
-    why = (
-        f"It no longer has the tool `{call.name}`."
-        if tool is None
-        else f"The arguments no longer fit. {fault.content}"
-    )
-    return CheckedCall(
-        call,
-        tool if tool is not None else cast("ToolSpec", _GoneTool(call.name)),
-        CheckedArguments((), {}, call.args),
-        host,
-        misfit=why,
-    )
-
-
-def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
-    """Check a call: returns it ready to run, or a result that tells the model what is wrong with it."""
-    tool = toolbox.get(call.name)
-    if call.fault is not None:
-        return failure(
-            call,
-            ToolCallError(
-                call.fault.code,
-                f"Call to `{call.name}` was not run: {call.fault.reason}",
-                raw=call.fault.raw,
-            ),
-        )
+    why = f"The arguments no longer fit. {fault.content}"
     if tool is None:
-        return failure(call, UnknownToolError(call.name, toolbox.names))
-    try:
-        arguments = tool.prepare(call.args)
-    except ToolArgumentsError as error:
-        return failure(call, error)
-    if arguments.repairs:
-        call = call.changed(repairs=(*call.repairs, *arguments.repairs))
-    return CheckedCall(call, tool, arguments, host)
+        tool = cast("ToolSpec", _GoneTool(call.name))
+        why = f"It no longer has the tool `{call.name}`."
+    return CheckedCall(call, tool, CheckedArguments((), {}, call.args), host, misfit=why)
 
 
-def _run(
-    ready: list[tuple[int, CheckedCall]],
-    results: list[ToolResult | None],
-    policies: tuple[Policy, ...],
-    edited: AbstractSet[int] = frozenset(),
-) -> Generator[Act, Any, None]:
-    """Run the calls, except those that the policies deny by now. `edited` holds the places of calls that a person changed."""
-    if not ready:
-        return
-    calls = [checked for _, checked in ready]
-    if policies:
-        for k, reason in enumerate(denial_reasons(calls, policies)):
-            if reason is not None:
-                why = (
-                    _RULED_OUT
-                    if ready[k][0] not in edited
-                    else "A policy forbids the call as it was edited"
-                )
-                calls[k] = replace(calls[k], refused=_denial_text(why, reason))
-    found: list[ToolResult] = yield CallTools(tuple(calls))
-    for (at, checked), result in zip(ready, found, strict=True):
-        results[at] = result if at not in edited else _note_edit(checked, result)
+# -- decisions
 
 
-def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
-    """The result with a note on the edit, because the model's own call stays unchanged in the conversation."""
-    from ferrule.values.content.parts import Text
+def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult | None:
+    """The result of a call that a decision keeps from running; None if the call may run."""
+    if decision.kind == "deny":
+        if decision.via == "expiry":
+            return _denial(checked, _EXPIRED, "")
+        why = _RULED_OUT if decision.via == "policy" else _DENIED
+        return _denial(checked, why, decision.text)
+    if decision.kind == "reply":
+        return ToolResult(checked.call.name, decision.text, checked.call.id)
+    if checked.tool is CLARIFY:  # "approve" alone is a yes to the model's question
+        return ToolResult(checked.call.name, "yes", checked.call.id)
+    return None
 
-    note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
-    content = (
-        note + result.content
-        if isinstance(result.content, str)
-        else (Text(text=note), *result.content)
-    )
-    return replace(result, content=content)
 
-
-def _decide(
-    asked: list[_Pending],
-    results: list[ToolResult | None],
-    policies: tuple[Policy, ...],
-    *,
-    is_resumed: bool,
-) -> Generator[Act, Any, None]:
-    """Ask, then do what was decided. If an edit does not fit the tool's arguments, nothing runs, and the question is asked again."""
-    while asked:
-        ruled_out = _ruled_out(asked, policies) if policies else ()
-        decisions: list[Decision] = yield AskPerson(
-            tuple(each.question() for each in asked),
-            ruled_out,
-        )
-        ran: dict[int, bool | None] = (
-            (yield from _recall_allowed(asked, decisions)) if is_resumed else {}
-        )
-        approved, edited, again = list[tuple[int, CheckedCall]](), set[int](), list[_Pending]()
-        for each, decision in zip(asked, decisions, strict=True):
-            checked = each.checked
-            if decision.kind == "deny":
-                results[each.at] = _denial(checked, *_why_denied(decision))
-            elif (
-                decision.kind == "reply" or checked.tool is CLARIFY
-            ):  # "approve" alone is a yes to the model's question
-                said = decision.text if decision.kind == "reply" else "yes"
-                results[each.at] = ToolResult(checked.call.name, said, checked.call.id)
-            elif (
-                decision.kind == "edit" or decision.args
-            ):  # an approval with arguments: those that were shown, not those of this check
-                try:
-                    approved.append(
-                        (each.at, allowed_call(checked, decision, has_run=ran.get(each.at))),
-                    )
-                    if decision.kind == "edit":
-                        edited.add(each.at)
-                except ToolArgumentsError as error:
-                    again.append(replace(each, why=f"The edited arguments do not fit. {error}\n"))
-            else:
-                if decision.shown not in {
-                    "",
-                    each.question().digest,
-                }:  # the run has acted on it, for another definition of the tool
-                    checked = replace(
-                        checked,
-                        misfit="It was approved for another definition of the tool.",
-                    )
-                approved.append((each.at, checked))
-        yield from _run(approved, results, policies, edited)
-        asked = again
+def _approved(call: _PendingCall, decision: Decision, has_run: bool | None) -> _ReadyCall:
+    """The call as a person allowed it. Raises `ToolArgumentsError` for an edit that does not fit."""
+    checked = call.checked
+    if decision.kind == "edit" or decision.args:
+        # An approval with arguments allows those that were shown, not those of this check.
+        allowed = allowed_call(checked, decision, has_run=has_run)
+        return _ReadyCall(call.index, allowed, is_edited=decision.kind == "edit")
+    if decision.shown not in {"", call.question().digest}:
+        # The run has acted on the decision, which was for another definition of the tool.
+        checked = replace(checked, misfit=_OTHER_DEFINITION)
+    return _ReadyCall(call.index, checked)
 
 
 def _recall_allowed(
-    asked: list[_Pending],
+    pending: list[_PendingCall],
     decisions: Sequence[Decision],
 ) -> Generator[Act, Any, dict[int, bool | None]]:
-    """For each call that a person allowed, whether it ran in an earlier execution, by place: edits may no longer fit the tool."""
+    """For each call that a person allowed, by index, whether it ran in an earlier execution.
+
+    If it ran, its edited arguments need not fit the tool any more.
+    """
     allowed = [
-        pair
-        for pair in zip(asked, decisions, strict=True)
-        if pair[1].kind in {"approve", "edit"} and pair[0].checked.tool is not CLARIFY
+        (call, decision)
+        for call, decision in zip(pending, decisions, strict=True)
+        if decision.kind in {"approve", "edit"} and call.checked.tool is not CLARIFY
     ]
     if not any(decision.args for _, decision in allowed):
         return {}
-    calls = tuple([call_as_decided(each.checked, decision) for each, decision in allowed])
-    ran = yield RecallCalls(calls, tuple([each.checked for each, _ in allowed]), edited=True)
-    return dict(zip([each.at for each, _ in allowed], ran, strict=True))
+    calls = tuple([call_as_decided(call.checked, decision) for call, decision in allowed])
+    checked = tuple([call.checked for call, _ in allowed])
+    has_run = yield RecallCalls(calls, checked, edited=True)
+    indices = [call.index for call, _ in allowed]
+    return dict(zip(indices, has_run, strict=True))
 
 
-def _why_denied(decision: Decision) -> tuple[str, str]:
-    """Text on who or what denied a call, and the reason given."""
-    if decision.via == "expiry":
-        return "This call waited too long for a decision", ""
-    return (
-        _RULED_OUT if decision.via == "policy" else "A person decided against this call"
-    ), decision.text
+def _denial(checked: CheckedCall, why: str, reason: str) -> ToolResult:
+    return ToolResult(checked.call.name, _denial_text(why, reason), checked.call.id, is_error=True)
 
 
-def _ruled_out(asked: list[_Pending], policies: tuple[Policy, ...]) -> tuple[str | None, ...]:
-    """`denial_reasons` for calls that wait for a person; None for a question of the model, which no policy answers."""
-    found = zip(denial_reasons([each.checked for each in asked], policies), asked, strict=True)
-    return tuple(reason if each.checked.tool is not CLARIFY else None for reason, each in found)
+def _denial_text(why: str, reason: str) -> str:
+    text = f"{why}; it was not run."
+    if reason:
+        text += f" Reason: {reason}"
+    return text
+
+
+def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
+    """The result with a note on the edit: the model's own call stays unchanged in the messages."""
+    from ferrule.values.content.parts import Text
+
+    note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
+    if isinstance(result.content, str):
+        return replace(result, content=note + result.content)
+    return replace(result, content=(Text(text=note), *result.content))
