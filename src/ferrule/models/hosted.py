@@ -238,6 +238,7 @@ class LM(TurnsLM):
 
             request = strictly(request, self._provider.wire)
         key = key_for(self._provider, self._key, needed=self._needs_key)
+        auth = self._wire.headers(key)
         body = self._wire.render(
             request,
             model=self._model,
@@ -245,7 +246,7 @@ class LM(TurnsLM):
             stream=stream,
             dialect=self._provider.dialect,
         )
-        return _Prepared(body, self._wire.headers(key), key)
+        return _Prepared(body, auth, key)
 
     # -- answers
 

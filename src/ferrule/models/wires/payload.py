@@ -9,7 +9,7 @@ import json
 import logging
 from codecs import BOM_UTF8
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic_core import from_json
 
@@ -157,14 +157,13 @@ def cost_of(usage: Json) -> float | None:
 # -- requests
 
 
-def refuse_settings(names: Iterable[str]) -> None:
-    """Raise `ConfigurationError` for settings that are fields of a request, if there are any."""
+def refuse_settings(names: Iterable[str]) -> NoReturn:
+    """Raise `ConfigurationError` for settings that are fields of a request."""
     refused = ", ".join(f"`{name}`" for name in sorted(names))
-    if refused:
-        raise ConfigurationError(
-            f"{refused}: the program sets this, so it cannot be a setting. "
-            "To force a field of the body, use `extra={...}`.",
-        )
+    raise ConfigurationError(
+        f"{refused}: the program sets this, so it cannot be a setting. "
+        "To force a field of the body, use `extra={...}`.",
+    )
 
 
 def openai_function(function: Json) -> Json:

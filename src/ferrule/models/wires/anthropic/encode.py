@@ -126,7 +126,9 @@ def _head(
     dialect: Dialect,
 ) -> Json:
     """All fields of the body except tools, system and messages."""
-    refuse_settings(OURS.intersection(settings))
+    refused = OURS.intersection(settings)
+    if refused:
+        refuse_settings(refused)
     extra: Json = settings.pop("extra", None) or {}
     thinking = mapping(settings.get("thinking"))
     head: Json = {

@@ -154,7 +154,9 @@ def render(
 
 def _head(request: Request, *, settings: Json, dialect: Dialect, is_since_3: bool) -> Json:
     """All fields of the body except tools, system and contents."""
-    refuse_settings(name for name in settings if _camel(name) in OURS)
+    refused = [name for name in settings if _camel(name) in OURS]
+    if refused:
+        refuse_settings(refused)
     extra: Json = settings.pop("extra", None) or {}
     effort = settings.pop("reasoning_effort", None)
     head: Json = {}

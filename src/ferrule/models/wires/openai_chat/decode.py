@@ -11,7 +11,6 @@ from ferrule.models.wires.payload import (
     cost_of,
     count_of,
     first_of,
-    list_of,
     mapping,
     no_answer,
     opened,
@@ -49,10 +48,15 @@ def read(payload: Json | bytes) -> Response:
         found = "a choice without a message" if choice else "no choices"
         raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
 
+    model = text_of(body.get("model"))
     reason = text_of(choice.get("finish_reason"))
     refusal = text_of(message.get("refusal"))
+    reasoning = reasoning_of(message)
     usage = mapping(body.get("usage"))
+    cost = cost_of(usage)
+    counts = _usage(usage)
     text, thoughts = content_of(message.get("content"))
+    extra = _extra(message)
     calls = _calls(message)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError(
@@ -64,13 +68,13 @@ def read(payload: Json | bytes) -> Response:
     return Response(
         text=text,
         tool_calls=calls,
-        reasoning=reasoning_of(message) or thoughts,
+        reasoning=reasoning or thoughts,
         finish_reason=reason,
         refusal=refusal,
-        usage=_usage(usage),
-        model=text_of(body.get("model")),
-        cost=cost_of(usage),
-        extra=_extra(message),
+        usage=counts,
+        model=model,
+        cost=cost,
+        extra=extra,
         body=raw,
     )
 
@@ -110,19 +114,22 @@ def content_of(content: Any) -> tuple[str | None, str | None]:
 
 
 def _calls(message: Json) -> tuple[ToolCall, ...]:
-    entries = message.get("tool_calls")
-    calls = list_of(entries)
-    if calls:
-        return tuple([call_at(call, index) for index, call in enumerate(calls)])
-    if entries:
-        # A call with a fault, which the program reports to the model.
-        reason = f"the calls must be a list of calls, found {shown(entries)}"
-        fault = CallFault("invalid_tool_calls", reason, json_text(entries))
-        return (ToolCall(name="", fault=fault),)
+    entries: Any = message.get("tool_calls")
+    if isinstance(entries, list) and entries:
+        calls = enumerate(cast("list[Any]", entries))
+        return tuple([call_at(call, index) for index, call in calls])
+    if message.get("tool_calls"):
+        return (_odd_call(message["tool_calls"]),)
     function = message.get("function_call")  # deprecated since 2023, still sent by some gateways
     if isinstance(function, dict):
         return (call_at(function, 0),)
     return ()
+
+
+def _odd_call(entries: Any) -> ToolCall:
+    """A call with a fault, which the program reports to the model."""
+    reason = f"the calls must be a list of calls, found {shown(entries)}"
+    return ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries)))
 
 
 def _usage(usage: Json) -> Usage:
@@ -155,11 +162,12 @@ def _extra(message: Json) -> Json | None:
     extra: Json = {}
     if message.get("reasoning_details"):
         extra["message"] = {"reasoning_details": message["reasoning_details"]}
-    extra_of_calls: Json = {}
-    for index, entry in enumerate(list_of(message.get("tool_calls"))):
-        content = mapping(entry).get("extra_content")
-        if content:
-            extra_of_calls[str(index)] = {"extra_content": content}
-    if extra_of_calls:
-        extra["calls"] = extra_of_calls
-    return {WIRE: extra} if extra else None
+    calls: Any = message.get("tool_calls")
+    if isinstance(calls, list):
+        for index, call in enumerate(cast("list[Any]", calls)):
+            if isinstance(call, dict) and "extra_content" in call:
+                content = cast("Json", call)["extra_content"]
+                extra.setdefault("calls", {})[str(index)] = {"extra_content": content}
+    if not extra:
+        return None
+    return {WIRE: extra}

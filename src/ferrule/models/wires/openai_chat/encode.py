@@ -37,6 +37,8 @@ OURS = frozenset(
     },
 )
 """Fields of the body that settings may not set, because the `Request` or the model does."""
+_PLAIN_ROLES = frozenset({"system", "user"})
+"""Roles whose messages, without calls and ids, look the same in all dialects."""
 _PLAIN = Dialect()
 
 
@@ -65,17 +67,22 @@ def render(
 
     Settings of the request override the model's `settings`; None omits a setting.
     """
-    settings = {**settings, **request.settings}
-    head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
-    pieces = [json_bytes(head).removesuffix(b"}")]
+    tools = b""
     if request.tools:
-        pieces += b',"tools":', request.tools.kept(WIRE, lambda: _tools(request.tools))
-    messages = request.messages.joined(
-        _form_name(dialect),
-        lambda added: _conversation(added, dialect),
+        tools = b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools))
+    settings = {**settings, **request.settings}
+    head = _head(
+        request,
+        model=model,
+        settings=settings,
+        stream=stream,
+        dialect=dialect,
+        has_tools=bool(tools),
     )
-    pieces += b',"messages":[', messages, b"]}"
-    return b"".join(pieces)
+    begin = json_bytes(head).removesuffix(b"}")
+    name = _form_name(dialect)
+    messages = request.messages.joined(name, lambda added: _conversation(added, name, dialect))
+    return b"".join([begin, tools, b',"messages":[', messages, b"]}"])
 
 
 def _head(
@@ -85,17 +92,20 @@ def _head(
     settings: Json,
     stream: bool,
     dialect: Dialect,
+    has_tools: bool,
 ) -> Json:
     """All fields of the body except tools and messages."""
-    refuse_settings(OURS.intersection(settings))
+    refused = OURS.intersection(settings)
+    if refused:
+        refuse_settings(refused)
     extra: Json = settings.pop("extra", None) or {}
     head: Json = {"model": model}
     for name, value in settings.items():
         if value is not None:
             head[dialect.names.get(name, name)] = value
-    if request.tools and request.tool_choice is not None:
+    if has_tools and request.tool_choice is not None:
         head["tool_choice"] = _choice(request.tool_choice)
-    if request.tools and request.parallel is not None:
+    if has_tools and request.parallel is not None:
         head["parallel_tool_calls"] = request.parallel
     if request.shape is not None:
         head["response_format"] = _format(request.shape)
@@ -138,19 +148,19 @@ def _form_name(dialect: Dialect) -> str:
     return name
 
 
-def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
-    """The messages as JSON.
+def _conversation(messages: Iterable[Message], name: str, dialect: Dialect) -> list[bytes]:
+    """The messages as JSON; `name` is that of their form.
 
     Tool messages hold only text (API reference, "Create chat completion"), so the media of one
     turn's results follow in a user message after them.
     """
-    name = _form_name(dialect)
     form = partial(_in_dialect, dialect=dialect)
     pieces: list[bytes] = []
     media: list[bytes] = []
     for message in messages:
         if not isinstance(message.content, str):
             message = _without_remote_audio(message)  # noqa: PLW2901  the message that can be sent
+        is_plain = message.role in _PLAIN_ROLES and not message.extra
         if media and message.role != "tool":
             pieces.append(_user_message(media))
             media = []
@@ -160,7 +170,7 @@ def _conversation(messages: Iterable[Message], dialect: Dialect) -> list[bytes]:
             media_of_result = result.rendered(f"{WIRE}+media", _media_of_result)
             if media_of_result:
                 media.append(media_of_result)
-        elif _is_common(message, dialect):
+        elif is_plain or _is_common(message, dialect):
             pieces.append(message.json)
         else:
             pieces.append(message.rendered(name, form))

@@ -113,7 +113,9 @@ def _head(request: Request, *, model: str, settings: Mapping[str, Any], stream: 
     # One after the other, not merged: `reasoning_effort` of the model and `reasoning` of the
     # request are two settings of one field.
     for layer in (settings, request.settings):
-        refuse_settings(OURS.intersection(layer))
+        refused = OURS.intersection(layer)
+        if refused:
+            refuse_settings(refused)
         for name, value in layer.items():
             if name == "extra":
                 extra = value or {}
