@@ -1,4 +1,4 @@
-"""Models behind the user's own client: `LM.from_client(openai.OpenAI(...), model="...")`, and litellm.
+"""Models behind the user's own client, by `LM.from_client` and `LM.from_litellm`.
 
 The wire renders the request, the client's public `create` sends it, and the wire reads the answer,
 an object or a dict. This module imports no client.

@@ -25,15 +25,16 @@ _log = logging.getLogger("ferrule.models")
 
 
 class FallbackLM(BaseLM):
-    """Several models in order: if one fails, the next gets the request, and observers get the event `ModelFellBack`.
+    """Several models in order: if one fails, the next gets the request.
 
     ```python
     FallbackLM([LM("openai/gpt-5-mini"), LM("anthropic/claude-haiku-4-5")])
     ```
-    `on` holds the errors that make it fall back, by default `UnavailableError` with its subclass
-    `RateLimitError`. A stream that has begun does not fall back. Each request starts with the first
-    model, which makes its own retries first (`max_retries`). The capabilities are those that all
-    models share. `response.model` names the model that answered.
+    Observers get the event `ModelFellBack`. `on` holds the errors that make it fall back, by
+    default `UnavailableError` with its subclass `RateLimitError`. A stream that has begun does not
+    fall back. Each request starts with the first model, which makes its own retries first
+    (`max_retries`). The capabilities are those that all models share. `response.model` names the
+    model that answered.
     """
 
     def __init__(
@@ -42,19 +43,16 @@ class FallbackLM(BaseLM):
         *,
         on: type[LMError] | tuple[type[LMError], ...] = UnavailableError,
     ) -> None:
-        if isinstance(models, str) or not isinstance(models, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-            raise ConfigurationError(f"`FallbackLM` takes a list of models, found {shown(models)}.")
-        self.models: tuple[Model, ...] = tuple(map(as_model, models))
+        self.models = _models_in(models)
         self.on = on if isinstance(on, tuple) else (on,)
-        if not self.models:
-            raise ConfigurationError("`FallbackLM` takes a list of models, found an empty one.")
-        if not all(isinstance(each, type) and issubclass(each, LMError) for each in self.on):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
-            raise ConfigurationError(
-                f"`on` is one or several classes of `LMError`, found {shown(on)}.",
-            )
-        self.name = " or ".join(each.name for each in self.models)
-        self.capabilities = _shared([each.capabilities for each in self.models])
-        self.is_free = all(getattr(each, "is_free", False) for each in self.models)
+        for kind in self.on:
+            if not isinstance(kind, type) or not issubclass(kind, LMError):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(
+                    f"`on` is one or several classes of `LMError`, found {shown(on)}.",
+                )
+        self.name = " or ".join(lm.name for lm in self.models)
+        self.capabilities = _shared([lm.capabilities for lm in self.models])
+        self.is_free = all(getattr(lm, "is_free", False) for lm in self.models)
 
     def complete(self, request: Request) -> Response:
         """The answer of the first model that does not fail."""
@@ -101,15 +99,16 @@ class FallbackLM(BaseLM):
 
     def context_tokens(self) -> int | None:
         """The smallest context window of the models; None if none is known."""
-        sizes = [each.context_tokens() for each in self.models if isinstance(each, BaseLM)]
+        sizes = [lm.context_tokens() for lm in self.models if isinstance(lm, BaseLM)]
         return min(filter(None, sizes), default=None)
 
     def copy(self, **settings: Any) -> Self:
         """The same models with other settings."""
+        models: list[Model] = []
+        for lm in self.models:
+            models.append(lm.copy(**settings) if isinstance(lm, BaseLM) else lm)
         other = super().copy()
-        other.models = tuple(
-            [each.copy(**settings) if isinstance(each, BaseLM) else each for each in self.models],
-        )
+        other.models = tuple(models)
         return other
 
     def __repr__(self) -> str:
@@ -120,37 +119,52 @@ class FallbackLM(BaseLM):
         return zip(self.models, (*self.models[1:], None), strict=True)
 
 
+def _models_in(models: Any) -> tuple[Model, ...]:
+    if isinstance(models, str) or not isinstance(models, Iterable):
+        found = shown(cast("object", models))
+        raise ConfigurationError(f"`FallbackLM` takes a list of models, found {found}.")
+    adapted = tuple(map(as_model, cast("Iterable[Any]", models)))
+    if not adapted:
+        raise ConfigurationError("`FallbackLM` takes a list of models, found an empty one.")
+    return adapted
+
+
 def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
     """Raise the error if there is no next model; otherwise send observers `ModelFellBack`."""
     if following is None:
         raise error
     _log.warning("%s failed (%s), so %s is asked", lm.name, error, following.name)
-    if (tell := running.scope().tell) is not None:
+    tell = running.scope().tell
+    if tell is not None:
         tell(ModelFellBack(lm.name, following.name, error))
 
 
 def _named(lm: Model, item: Any) -> Any:
-    return (
-        replace(item, model=item.model or lm.name, answered_by=item.answered_by or lm.name)
-        if isinstance(item, Response)
-        else item
+    """An item of a stream; a response gets the name of the model that answered."""
+    if not isinstance(item, Response):
+        return item
+    return replace(
+        item,
+        model=item.model or lm.name,
+        answered_by=item.answered_by or lm.name,
     )
 
 
-def _shared(each: list[Capabilities]) -> Capabilities:
+def _shared(capabilities: list[Capabilities]) -> Capabilities:
     """The capabilities that all models have."""
-    sizes = [one.context_tokens for one in each if one.context_tokens is not None]
-    names = (
-        "native_tools",
-        "parallel_tools",
-        "json_schema",
-        "streaming",
-        "images",
-        "audio",
-        "json_object",
-        "constrained_calls",
-    )
+
+    def all_have(name: str) -> bool:
+        return all(getattr(model, name) for model in capabilities)
+
+    windows = [model.context_tokens for model in capabilities if model.context_tokens is not None]
     return Capabilities(
-        **{name: all(getattr(one, name) for one in each) for name in names},
-        context_tokens=min(sizes, default=None),
+        native_tools=all_have("native_tools"),
+        parallel_tools=all_have("parallel_tools"),
+        json_schema=all_have("json_schema"),
+        streaming=all_have("streaming"),
+        images=all_have("images"),
+        audio=all_have("audio"),
+        json_object=all_have("json_object"),
+        constrained_calls=all_have("constrained_calls"),
+        context_tokens=min(windows, default=None),
     )

@@ -1,8 +1,9 @@
-"""`GuidedLM`: a model on a server that takes a grammar or a schema with a request, constrained to calls of the declared tools.
+"""`GuidedLM`: a model on a server that takes a grammar or a schema with a request.
 
-Servers differ in the field that they read, and many ignore unknown fields. So before the first
-constrained request, a probe tries each form in turn: its answer must be one fixed text. The first
-form that the server obeys is used, and every answer is validated.
+It is constrained to calls of the declared tools. Servers differ in the field that they read, and
+many ignore unknown fields. So before the first constrained request, a probe tries each form in
+turn: its answer must be one fixed text. The first form that the server obeys is used, and every
+answer is validated.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.concurrency.offload import run_blocking
@@ -28,6 +28,7 @@ from ferrule.values.conversation.message import Message, Messages
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 
+    from ferrule.schema.nodes import Schema
     from ferrule.values.conversation.exchange import Delta
 
     _Ask = Callable[[Request], Awaitable[Response]]
@@ -35,56 +36,35 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ferrule.models")
 _WORD = "ferrule-probe-7f3a"
 """No model writes this by chance."""
+_OBEYED = json.dumps({"word": _WORD}, separators=(",", ":"))
+"""The answer of a server that obeys the constraint of the probe."""
+_PROBE_LARK = f"%llguidance {{}}\nstart: {json.dumps(_OBEYED)}\n"
+_PROBE_SCHEMA: Schema = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "enum": [_WORD]}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
 _PROBE_TOKENS = 64
 _FAILED = 500
 """The status with which llama.cpp answers a grammar that it cannot read."""
+_LARK = "llguidance grammar"
+_GUIDES = (_LARK, "structured_outputs", "guided_json", "response_format")
+"""All forms of a constraint, in the order in which they are tried."""
 
 
-class _Guide(Struct, frozen=True):
-    """One way to send a constraint."""
-
-    name: str
-    fields: Callable[[str, Any], dict[str, Any]]
-    """Makes the fields of the request's body, from a grammar and a schema."""
-    has_prose: bool = False
-    """Whether text may come before the call."""
-
-
-GUIDES = (
-    _Guide(
-        "llguidance grammar",
-        lambda lark, _: {"grammar": lark},
-        has_prose=True,
-    ),  # llama.cpp, built with llguidance
-    _Guide(
-        "structured_outputs",
-        lambda _, schema: {"structured_outputs": {"json": schema}},
-    ),  # vLLM
-    _Guide(
-        "guided_json",
-        lambda _, schema: {"guided_json": schema},
-    ),  # vLLM before 0.12, and others
-    _Guide(
-        "response_format",
-        lambda _, schema: {
-            "response_format": {
-                "type": "json_schema",
-                "json_schema": {"name": "call", "schema": schema, "strict": True},
-            },
-        },
-    ),
-)
-"""All forms, in the order in which they are tried."""
-_OBEYED = f'{{"word":"{_WORD}"}}'
-_PROBES = (
-    f"%llguidance {{}}\nstart: {json.dumps(_OBEYED)}\n",
-    {
-        "type": "object",
-        "properties": {"word": {"type": "string", "enum": [_WORD]}},
-        "required": ["word"],
-        "additionalProperties": False,
-    },
-)
+def _fields_of(guide: str, lark: str, schema: Schema) -> dict[str, Any]:
+    """The fields of a request's body that carry a constraint in this form."""
+    match guide:
+        case "structured_outputs":  # vLLM
+            return {"structured_outputs": {"json": schema}}
+        case "guided_json":  # vLLM before 0.12, and others
+            return {"guided_json": schema}
+        case "response_format":
+            json_schema = {"name": "call", "schema": schema, "strict": True}
+            return {"response_format": {"type": "json_schema", "json_schema": json_schema}}
+        case _:  # llama.cpp, built with llguidance
+            return {"grammar": lark}
 
 
 class GuidedLM(BaseLM):
@@ -96,9 +76,9 @@ class GuidedLM(BaseLM):
 
     def __init__(self, lm: Any, *, thought_chars: int, partial: bool) -> None:
         self._lm = lm
-        self._form = CallForm(thought_chars=thought_chars, intention=False)
+        self._thought_chars = thought_chars
         self._partial = partial
-        self._known: list[_Guide] = []
+        self._known: list[str] = []
         """The form that the server obeys, once known; copies share this list."""
         self.name = lm.name
         self.capabilities = replace(lm.capabilities, constrained_calls=True)
@@ -128,9 +108,10 @@ class GuidedLM(BaseLM):
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
         """The answer piece by piece; a constrained one at once."""
-        yield from (
-            as_stream(self.complete(request)) if wants_call(request) else self._lm.stream(request)
-        )
+        if wants_call(request):
+            yield from as_stream(self.complete(request))
+        else:
+            yield from self._lm.stream(request)
 
     async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         """The answer piece by piece, without blocking the loop; a constrained one at once."""
@@ -146,58 +127,60 @@ class GuidedLM(BaseLM):
         if not wants_call(request):
             return await ask(request)
         if not self._known:
-            guide = await self._probe(request, ask)
-            self._known[:] = [guide]
-            _log.info("%s constrains calls by its %s", self.name, guide.name)
+            self._known[:] = [await self._probe(request, ask)]
+            _log.info("%s constrains calls by its %s", self.name, self._known[0])
         [guide] = self._known
-        choice = request.tool_choice
-        form = replace(self._form, thought_chars=self._form.thought_chars if guide.has_prose else 0)
-        if guide.has_prose and choice is None:
-            form = replace(form, call=False)
         tools = chosen_tools(request)
+        # Raises for a bad schema before anything is sent.
         constraint = Constraint.of_calls(
             BYTES,
             tools,
-            form=form,
+            form=self._form(request, guide),
             partial=self._partial,
-        )  # raises for a bad schema before anything is sent
-        fields = guide.fields(constraint.lark, constraint.grammar.schema)
-        sent = _sent(
-            request,
-            [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)],
-            fields,
         )
-        return self._read(constraint, guide, await ask(sent))
+        messages = [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)]
+        fields = _fields_of(guide, constraint.lark, constraint.grammar.schema)
+        return self._read(constraint, guide, await ask(_guided(request, messages, fields)))
 
-    async def _probe(self, request: Request, ask: _Ask) -> _Guide:
+    def _form(self, request: Request, guide: str) -> CallForm:
+        if guide != _LARK:
+            return CallForm(intention=False)  # a schema has no place for text around the call
+        must_call = request.tool_choice is not None
+        return CallForm(call=must_call, thought_chars=self._thought_chars, intention=False)
+
+    async def _probe(self, request: Request, ask: _Ask) -> str:
+        """The first form of a constraint that the server obeys."""
+        question = [Message("user", "Say hello.")]
         refusals: list[str] = []
-        for guide in GUIDES:
-            fields = guide.fields(*_PROBES)
-            asked = _sent(request, [Message("user", "Say hello.")], fields)
-            asked.settings = {**asked.settings, "max_tokens": _PROBE_TOKENS}
+        for guide in _GUIDES:
+            fields = _fields_of(guide, _PROBE_LARK, _PROBE_SCHEMA)
+            probe = _guided(request, question, fields, max_tokens=_PROBE_TOKENS)
             try:
-                response = await ask(asked)
+                response = await ask(probe)
             except (BadRequestError, UnavailableError) as error:
                 if isinstance(error, UnavailableError) and error.status != _FAILED:
                     raise  # unreachable or busy: that says nothing about constraints
-                refusals.append(f"{guide.name}: {str(error).partition(chr(10))[0][:200]}")
+                first_line = str(error).partition("\n")[0]
+                refusals.append(f"- {guide}: {first_line[:200]}")
                 continue
-            if "".join((response.text or "").split()) == _OBEYED:
+            without_blanks = "".join((response.text or "").split())
+            if without_blanks == _OBEYED:
                 return guide
-            refusals.append(f"{guide.name}: ignored")
-        tried = "\n".join(f"- {each}" for each in refusals)
+            refusals.append(f"- {guide}: ignored")
+        tried = "\n".join(refusals)
         raise ConstraintError(
-            f"The server of `{self.name}` ignores constraints, so its calls cannot be valid by construction. Tried:\n{tried}",
+            f"The server of `{self.name}` ignores constraints, so its calls cannot be valid by "
+            f"construction. Tried:\n{tried}",
         )
 
-    def _read(self, constraint: Constraint, guide: _Guide, response: Response) -> Response:
+    def _read(self, constraint: Constraint, guide: str, response: Response) -> Response:
         if response.finish_reason == "length":
-            return replace(response, text=None)
+            return replace(response, text=None)  # a call that was cut must not run
         try:
             answer = constraint.read(response.text or "")
         except ToolCallError as error:
             raise ConstraintError(
-                f"The server of `{self.name}` did not follow its {guide.name}: {error}",
+                f"The server of `{self.name}` did not follow its {guide}: {error}",
             ) from error
         if not answer.calls:
             return response
@@ -209,16 +192,23 @@ class GuidedLM(BaseLM):
         )
 
 
-def _sent(request: Request, messages: list[Message], fields: Mapping[str, Any]) -> Request:
-    """The request with these fields and without tools: a server takes either declarations or a constraint."""
+def _guided(
+    request: Request,
+    messages: list[Message],
+    fields: Mapping[str, Any],
+    **settings: Any,
+) -> Request:
+    """The request with the fields of a constraint, and without tools.
+
+    A server takes either declarations or a constraint.
+    """
     extra: Mapping[str, Any] = request.settings.get("extra") or {}
-    return Request(Messages(messages), settings={**request.settings, "extra": {**extra, **fields}})
+    settings = {**request.settings, **settings, "extra": {**extra, **fields}}
+    return Request(Messages(messages), settings=settings)
 
 
 def _as_text(message: Message) -> Message:
-    shape = text_message(message)
-    return (
-        message
-        if not message.tool_calls and message.role != "tool"
-        else Message(shape["role"], shape["content"])
-    )
+    if not message.tool_calls and message.role != "tool":
+        return message
+    fields = text_message(message)
+    return Message(fields["role"], fields["content"])

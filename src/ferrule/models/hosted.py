@@ -1,4 +1,4 @@
-"""`LM("provider/model")`: a model behind an HTTP API, reached through a wire and the HTTP transport."""
+"""`LM("provider/model")`: a model behind an HTTP API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Language models: the protocol `Model`, the base class `BaseLM`, and `as_model`, which adapts any object with `complete`."""
+"""Language models: the protocol `Model`, and the base class `BaseLM`.
+
+`as_model` adapts any object with a method `complete`.
+"""
 
 from __future__ import annotations
 

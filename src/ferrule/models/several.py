@@ -1,4 +1,7 @@
-"""`SeveralLM`: asks a model for several answers, in one request if its wire supports that, else in concurrent ones."""
+"""`SeveralLM`: asks a model for several answers.
+
+In one request if its wire supports that, else in concurrent ones.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from msgspec.structs import replace
 from ferrule.concurrency.offload import result_or_run, run_blocking, submit
 from ferrule.errors import BadRequestError, LMError
 from ferrule.models.model import BaseLM, answer_of
+from ferrule.models.wires.wire import wire
 from ferrule.values.conversation.exchange import Request, Response, Usage, total_cost
 
 if TYPE_CHECKING:
@@ -25,7 +29,10 @@ _NO_USAGE = Usage()
 
 
 class SeveralLM(BaseLM):
-    """Asks `lm` for `n` answers. Each response has the other `n - 1` in `others`, and the usage of all."""
+    """Asks `lm` for `n` answers.
+
+    Each response has the other `n - 1` in `others`, and the usage of all.
+    """
 
     def __init__(self, lm: Model, n: int) -> None:
         self._lm, self._n = lm, n
@@ -48,74 +55,73 @@ class SeveralLM(BaseLM):
         request: Request,
         ask: Callable[[list[Request]], Awaitable[list[Response]]],
     ) -> Response:
-        found: list[Response] = []
+        responses: list[Response] = []
         if self._wire in _CHOICES:
-            with suppress(
-                BadRequestError,
-            ):  # some models of these wires refuse it; a request for one answer shows any other problem
-                found = self._split(*await ask([self._asking(request)]))
-        if missing := self._n - len(found):
-            found += await ask([request] * missing)
-        return self._joined(request, found)
+            # Some models of these wires refuse it; a request for one answer shows any other
+            # problem.
+            with suppress(BadRequestError):
+                [response] = await ask([self._request_for_several(request)])
+                responses = self._split(response)
+        missing = self._n - len(responses)
+        if missing:
+            responses += await ask([request] * missing)
+        return self._joined(request, responses)
 
     async def _in_threads(self, requests: list[Request]) -> list[Response]:
-        calls = [partial(self._lm.complete, each) for each in requests]
-        if (
-            len(calls) == 1 or self._is_instant
-        ):  # in sequence, so that the answers of a script keep their order
-            return [each() for each in calls]
-        futures = [submit(each) for each in calls]
+        calls = [partial(self._lm.complete, request) for request in requests]
+        if len(calls) == 1 or self._is_instant:
+            # One after the other, so that the answers of a script keep their order.
+            return [call() for call in calls]
+        futures = [submit(call) for call in calls]
         return list(map(result_or_run, futures, calls))
 
     async def _in_tasks(self, requests: list[Request]) -> list[Response]:
-        tasks = [asyncio.ensure_future(self._lm.acomplete(each)) for each in requests]
+        tasks = [asyncio.ensure_future(self._lm.acomplete(request)) for request in requests]
         try:
             return await asyncio.gather(*tasks)
         finally:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
 
-    def _asking(self, request: Request) -> Request:
-        extra: dict[str, Any] = {
-            **(self.settings.get("extra") or {}),
-            **(request.settings.get("extra") or {}),
-        }
+    def _request_for_several(self, request: Request) -> Request:
+        extra: dict[str, Any] = {**(self.settings.get("extra") or {})}
+        extra.update(request.settings.get("extra") or {})
         if self._wire == "gemini":
-            extra["generationConfig"] = {
-                **(extra.get("generationConfig") or {}),
-                "candidateCount": self._n,
-            }
+            config: dict[str, Any] = extra.get("generationConfig") or {}
+            extra["generationConfig"] = {**config, "candidateCount": self._n}
         else:
             extra["n"] = self._n
-        settings = {**request.settings, "extra": extra}
         return Request(
-            request.messages,
-            request.tools,
-            request.tool_choice,
-            request.parallel,
-            request.shape,
-            settings,
-            request.form,
+            messages=request.messages,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            parallel=request.parallel,
+            shape=request.shape,
+            settings={**request.settings, "extra": extra},
+            form=request.form,
         )
 
     def _split(self, response: Response) -> list[Response]:
         """Split a response into its answers; a server may return fewer than requested."""
-        from ferrule.models.wires.wire import wire
-
-        name, body = _CHOICES[self._wire], response.raw
-        read, found = wire(self._wire).read, [response]
-        choices: list[Any] = (
-            cast("dict[str, Any]", body).get(name) or [] if isinstance(body, dict) else []
-        )
-        for each in choices[1 : self._n]:
+        field, body = _CHOICES[self._wire], response.raw
+        if not isinstance(body, dict):
+            return [response]
+        choices: list[Any] = cast("dict[str, Any]", body).get(field) or []
+        read = wire(self._wire).read
+        responses = [response]
+        for choice in choices[1 : self._n]:
             with suppress(LMError):  # a withheld answer
-                found.append(replace(read({**body, name: [each]}), usage=_NO_USAGE, cost=None))
-        return found
+                # The first response has the usage and the cost of all.
+                other = read({**body, field: [choice]})
+                responses.append(replace(other, usage=_NO_USAGE, cost=None))
+        return responses
 
-    def _joined(self, request: Request, found: Sequence[Response]) -> Response:
-        first, *others = [answer_of(self._lm, each, request) for each in found]
-        usage = sum([each.usage for each in others], first.usage)
-        cost = total_cost(
-            [each.cost for each in (first, *others) if each.cost is not None or each.usage.calls],
-        )
-        return replace(first, usage=usage, cost=cost, others=tuple(others))
+    def _joined(self, request: Request, responses: Sequence[Response]) -> Response:
+        answers = [answer_of(self._lm, response, request) for response in responses]
+        first, *others = answers
+        usage = first.usage
+        for answer in others:
+            usage += answer.usage
+        # An answer without calls of its own does not make the sum unknown.
+        costs = [answer.cost for answer in answers if answer.cost is not None or answer.usage.calls]
+        return replace(first, usage=usage, cost=total_cost(costs), others=tuple(others))

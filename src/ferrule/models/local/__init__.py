@@ -1,1 +1,1 @@
-"""Models in this process, through transformers and llama.cpp, and the constraints that keep their calls valid."""
+"""Models in this process, and the constraints that keep their calls valid."""

@@ -1,4 +1,4 @@
-"""`Constraint`: limits a model's answer to a call of one of several tools, or to a value of one schema, and reads such answers."""
+"""`Constraint`: limits a model's answer to a call of a tool, or to a value of one schema."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ __all__ = ["Answer", "CallForm", "Constraint"]
 CONSTRAINTS: Cache[Constraint] = Cache(64)
 """The most recently used constraints, by vocabulary, schemas and form."""
 _PROBLEMS: Cache[str] = Cache(1_000)
+"""Why the engine rejects the grammar of one schema; empty if it accepts it."""
 _VALUE = CallForm(intention=False)
 
 
 class Constraint:
-    """A grammar of answers over a vocabulary. Immutable, and shared by threads: each sequence has its own `matcher()`.
+    """A grammar of answers over a vocabulary.
 
-    Make one with `Constraint.of_calls(...)` or `Constraint.of_schema(...)`, which return the same
-    object for the same content.
+    Immutable, and shared by threads: each sequence has its own `matcher()`. Make one with
+    `Constraint.of_calls(...)` or `Constraint.of_schema(...)`, which return the same object for the
+    same content.
     """
 
     def __init__(
@@ -55,61 +57,72 @@ class Constraint:
         self._calls = calls
         self._schemas = schemas
         self._validators: dict[str, Validator] = {}
-        lowered = {name: lower_schema(each, "grammar") for name, each in schemas.items()}
+        lowered = {name: lower_schema(schema, "grammar") for name, schema in schemas.items()}
         self.losses: Mapping[str, tuple[SchemaLoss, ...]] = {
-            name: each.losses for name, each in lowered.items() if each.losses
+            name: tool.losses for name, tool in lowered.items() if tool.losses
         }
-        """For each tool: the rules that the grammar narrows, or cannot enforce (`breaking`); the answer is validated against these."""
+        """For each tool: the rules that the grammar narrows, or cannot enforce (`breaking`).
+
+        The answer is validated against these.
+        """
         self.level: Mapping[str, Literal["exact", "rewritten", "partial"]] = {
-            name: each.level for name, each in lowered.items()
+            name: tool.level for name, tool in lowered.items()
         }
         if not partial:
-            self._check_enforced(lowered)
+            _check_enforced(lowered)
         if bounds is not None:
             lowered = {
-                name: replace(each, schema=bound(each, bounds)) for name, each in lowered.items()
+                name: replace(tool, schema=bound(tool, bounds)) for name, tool in lowered.items()
             }
-        schema = call_union(lowered, intention=form.intention) if calls else lowered[""].schema
-        self.grammar = grammar_of(
-            schema,
-            form,
-            vocabulary.special_id(form.opener) if form.prose_chars else None,
-        )
-        self.longest_bytes = None if bounds is None else longest_bytes(schema) + form.most_bytes
+        if calls:
+            schema = call_union(lowered, intention=form.intention)
+        else:
+            schema = lowered[""].schema
+        opener_id = vocabulary.special_id(form.opener) if form.prose_chars else None
+        self.grammar = grammar_of(schema, form, opener_id)
+        self.longest_bytes: int | None = None
         """The bytes of the longest possible answer; None without `bounds`."""
-        self._check_taken(lowered)
+        if bounds is not None:
+            self.longest_bytes = longest_bytes(schema) + form.most_bytes
+        self._check_accepted(lowered)
 
     @classmethod
     def of_calls(
-        cls, vocabulary: Vocabulary, declarations: Iterable[Mapping[str, Any]], *,
-        form: CallForm | None = None, partial: bool = False, bounds: Bounds | None = None,
-    ) -> Constraint:  # fmt: skip
+        cls,
+        vocabulary: Vocabulary,
+        declarations: Iterable[Mapping[str, Any]],
+        *,
+        form: CallForm | None = None,
+        partial: bool = False,
+        bounds: Bounds | None = None,
+    ) -> Constraint:
         """The constraint of calls of these tools.
 
         Args:
-            vocabulary: The tokens of the model. declarations: Each is `{"type": "function",
-            "function": {"name", "parameters"}}`, as in `Declarations`. form: The thought and text
-            around the call. partial: Whether to accept keywords that a grammar cannot enforce, and
-            only validate them in the answer. bounds: Limits for texts, lists and recursion that the
-            schemas leave open; without them an answer may have any length.
+            vocabulary: The tokens of the model.
+            declarations: Each is `{"type": "function", "function": {"name", "parameters"}}`, as in
+                `Declarations`.
+            form: The thought and text around the call.
+            partial: Whether to accept keywords that a grammar cannot enforce, and only validate
+                them in the answer.
+            bounds: Limits for texts, lists and recursion that the schemas leave open; without them
+                an answer may have any length.
 
         Raises:
             ConstraintError: Without `partial`, a schema has such a keyword; the message names it
-            with its tool and path.
+                with its tool and path.
 
         """
-        schemas: dict[str, Schema] = {
-            each["function"]["name"]: {
-                "type": "object",
-                **(each["function"].get("parameters") or {"properties": {}}),
-            }
-            for each in declarations
-        }
+        schemas: dict[str, Schema] = {}
+        for declaration in declarations:
+            function = declaration["function"]
+            parameters: Schema = function.get("parameters") or {"properties": {}}
+            schemas[function["name"]] = {"type": "object", **parameters}
         if not schemas:
             raise ConstraintError(
                 "There is no tool to call: a constraint of calls needs at least one declaration.",
             )
-        return cls._kept(
+        return cls._cached(
             vocabulary,
             schemas,
             form or CallForm(),
@@ -129,7 +142,7 @@ class Constraint:
         bounds: Bounds | None = None,
     ) -> Constraint:
         """The constraint of one value of this schema, which may be of any type. See `of_calls`."""
-        return cls._kept(
+        return cls._cached(
             vocabulary,
             {"": schema},
             form or _VALUE,
@@ -139,7 +152,7 @@ class Constraint:
         )
 
     @classmethod
-    def _kept(
+    def _cached(
         cls,
         vocabulary: Vocabulary,
         schemas: Mapping[str, Schema],
@@ -160,99 +173,85 @@ class Constraint:
 
     @property
     def lark(self) -> str:
-        """The grammar in llguidance's notation, which servers with llguidance also read. The engine has accepted it."""
+        """The grammar in llguidance's notation, which servers with llguidance also read.
+
+        The engine has accepted it.
+        """
         return self.grammar.lark
 
     # -- reading an answer
-    # ----------------------------------------------------------------------------------------
 
     def read(self, text: str) -> Answer:
-        """Read and validate a whole answer, from a matcher or from a server. Raises `ToolCallError` with the text as `raw`."""
-        thought, found = "", text
+        """Read and validate a whole answer, from a matcher or from a server.
+
+        Raises `ToolCallError` with the text as `raw`.
+        """
+        thought, body = "", text
         if self.form.prose_chars:
-            thought, opener, found = text.partition(self.form.opener)
+            thought, opener, body = text.partition(self.form.opener)
+            if not opener and self.form.call:
+                self._refuse(text, f"there is no `{self.form.opener}` before a call")
             if not opener:
-                return (
-                    Answer(text=text)
-                    if not self.form.call
-                    else self._refuse(text, f"there is no `{self.form.opener}` before a call")
-                )
+                return Answer(text=text)
         if self.form.closer:
-            found = found.removesuffix(self.form.closer)
+            body = body.removesuffix(self.form.closer)
         try:
-            value = json.loads(found, parse_constant=_no_constant)
+            value = json.loads(body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             self._refuse(text, f"it is not JSON: {error}")
-        if not self._calls:
-            return Answer(thought, value=self._valid(text, "", value))
-        if not is_object(value) or set(value) != {
-            "name",
-            "arguments",
-            *(["intention"] if self.form.intention else []),
-        }:
+        if self._calls:
+            return Answer(thought, calls=(self._call(text, value),))
+        self._validate(text, "", value)
+        return Answer(thought, value=value)
+
+    def _call(self, text: str, value: Any) -> ToolCall:
+        keys = {"name", "arguments"}
+        if self.form.intention:
+            keys.add("intention")
+        if not is_object(value) or set(value) != keys:
             self._refuse(text, "it is not an object with the keys of a call")
         name: Any = value["name"]
         if name not in self._schemas:
             self._refuse(text, f"there is no tool {shown(name)}")
-        arguments = self._valid(text, name, value["arguments"])
-        return Answer(
-            thought,
-            calls=(ToolCall(name=name, args=arguments, intention=value.get("intention")),),
-        )
+        arguments: Any = value["arguments"]
+        self._validate(text, name, arguments)
+        return ToolCall(name=name, args=arguments, intention=value.get("intention"))
 
-    def _valid(self, text: str, name: str, value: Any) -> Any:
+    def _validate(self, text: str, name: str, value: Any) -> None:
+        """Check a value by the schema itself, which may say more than its grammar."""
         if name not in self._validators:
             self._validators[name] = Validator(self._schemas[name], lenient=True)
-        if not self._validators[name].is_valid(value):
-            self._refuse(
-                text,
-                "the arguments do not fit the tool's schema"
-                if name
-                else "the value does not fit its schema",
-                name or None,
-            )
-        return value
+        if self._validators[name].is_valid(value):
+            return
+        if name:
+            self._refuse(text, "the arguments do not fit the tool's schema", name)
+        self._refuse(text, "the value does not fit its schema")
 
     def _refuse(self, text: str, why: str, tool: str | None = None) -> NoReturn:
-        code = "invalid_tool_call_arguments" if tool else "invalid_tool_call"
-        about = f"call of `{tool}`" if tool else "answer"
+        code, subject = "invalid_tool_call", "answer"
+        if tool is not None:
+            code, subject = "invalid_tool_call_arguments", f"call of `{tool}`"
         raise ToolCallError(
             code,
-            f"The {about} breaks its constraint: {why}. The answer was: {shown(text, 600)}",
+            f"The {subject} breaks its constraint: {why}. The answer was: {shown(text, 600)}",
             raw=text,
             tool=tool,
         )
 
-    # -- schemas without a grammar
-    # --------------------------------------------------------------------------------
+    def _check_accepted(self, lowered: Mapping[str, LoweredSchema]) -> None:
+        """Raise for a schema that the engine rejects.
 
-    def _check_enforced(self, lowered: Mapping[str, LoweredSchema]) -> None:
-        lines = [
-            f"- {f'`{name}`' if name else 'the value'}, at `{loss.path or '/'}`, `{loss.keyword}`: {loss.lost}"
-            for name, each in lowered.items()
-            for loss in each.losses
-            if loss.breaking
-        ]
-        if lines:
-            told = "\n".join(
-                ["A grammar cannot enforce everything that these schemas say:", *lines],
-            )
-            raise ConstraintError(
-                f"{told}\nChange the schemas, or pass `partial=True`: then the answers are validated after they are written.",
-            )
-
-    def _check_taken(self, lowered: Mapping[str, LoweredSchema]) -> None:
-        """Raise for a schema that the engine rejects. Each is checked alone: in a union the engine silently drops an unsatisfiable one."""
+        Each is checked alone: in a union the engine silently drops an unsatisfiable one.
+        """
         tokenizer = self.vocabulary.tokenizer
-        for name, each in lowered.items():
-            alone = grammar_of(each.schema, _VALUE).lark
-            problem = _PROBLEMS.get(
-                (self.vocabulary.digest, alone),
-                lambda alone=alone: grammar_problem(tokenizer, alone),
-            )
+        for name, tool in lowered.items():
+            alone = grammar_of(tool.schema, _VALUE).lark
+            key = (self.vocabulary.digest, alone)
+            problem = _PROBLEMS.get(key, lambda alone=alone: grammar_problem(tokenizer, alone))
             if problem:
+                subject = _subject(name)
                 raise ConstraintError(
-                    f"The engine has no grammar for the schema of {f'`{name}`' if name else 'the value'}: {problem}",
+                    f"The engine has no grammar for the schema of {subject}: {problem}",
                 )
         problem = grammar_problem(tokenizer, self.lark)
         if problem:
@@ -261,5 +260,27 @@ class Constraint:
             )
 
 
-def _no_constant(name: str) -> NoReturn:
+def _check_enforced(lowered: Mapping[str, LoweredSchema]) -> None:
+    """Raise for schemas with keywords that a grammar cannot enforce."""
+    lines: list[str] = []
+    for name, tool in lowered.items():
+        for loss in tool.losses:
+            if loss.breaking:
+                path = loss.path or "/"
+                lines.append(f"- {_subject(name)}, at `{path}`, `{loss.keyword}`: {loss.lost}")
+    if lines:
+        losses = "\n".join(lines)
+        raise ConstraintError(
+            f"A grammar cannot enforce everything that these schemas say:\n{losses}\n"
+            "Change the schemas, or pass `partial=True`: then the answers are validated after "
+            "they are written.",
+        )
+
+
+def _subject(name: str) -> str:
+    """What a schema belongs to, in messages: a tool, or the one value."""
+    return f"`{name}`" if name else "the value"
+
+
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"`{name}` is not a number of JSON")

@@ -1,4 +1,7 @@
-"""The grammar of an answer: one call of several tools, after a thought or instead of free text, or one value of a schema."""
+"""The grammar of an answer: one call of several tools, or one value of a schema.
+
+A thought may come before the call, or free text instead of it.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +27,23 @@ _COMPACT = {"whitespace_flexible": False}
 
 
 class CallForm(Struct, frozen=True, kw_only=True):
-    """The form of a constrained answer: a thought, the call and the text around it. Lengths are in characters."""
+    """The form of a constrained answer: a thought, the call and the text around it.
+
+    Lengths are in characters.
+    """
 
     call: bool = True
     """Whether the answer must be a call; otherwise it may be free text."""
     thought_chars: int = 0
-    """The most characters of a thought before the call; with 0 there is none, and the answer is only the JSON of the call."""
+    """The most characters of a thought before the call.
+
+    With 0 there is none, and the answer is only the JSON of the call.
+    """
     opener: str = OPENER
-    """Comes before the call, after the thought: a special token if the vocabulary has it, else text. Thought and free text exclude it."""
+    """Comes before the call, after the thought.
+
+    A special token if the vocabulary has it, else text. Thought and free text cannot contain it.
+    """
     closer: str = ""
     """Comes after the call."""
     text_chars: int = 4_000
@@ -42,7 +54,9 @@ class CallForm(Struct, frozen=True, kw_only=True):
     @property
     def prose_chars(self) -> int:
         """The most characters before the opener; 0 if the answer is only the call."""
-        return self.thought_chars if self.call else max(self.thought_chars, self.text_chars)
+        if self.call:
+            return self.thought_chars
+        return max(self.thought_chars, self.text_chars)
 
     @property
     def most_bytes(self) -> int:
@@ -59,7 +73,10 @@ class Grammar(Struct, frozen=True):
     """The schema of a call, or of the value. Shared; do not change it."""
     form: CallForm
     opener_id: int | None = None
-    """The id of the special token that is the opener; None if the opener is text, or there is none."""
+    """The id of the special token that is the opener.
+
+    None if the opener is text, or there is none.
+    """
 
 
 class Answer(Struct, frozen=True):
@@ -78,20 +95,23 @@ def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Sche
     """One schema for a call of any of these tools."""
     calls: list[Schema] = []
     definitions: Schema = {}
-    for i, (name, each) in enumerate(lowered.items()):
-        arguments, own = numbered(each.schema, f"{i}.")
-        definitions |= own
-        properties: Schema = (
-            {"intention": {"type": "string", "minLength": 1, "maxLength": _LONGEST_INTENTION}}
-            if intention
-            else {}
-        )
-        properties |= {"name": {"enum": [name]}, "arguments": arguments}
+    for index, (name, tool) in enumerate(lowered.items()):
+        arguments, definitions_of_tool = numbered(tool.schema, f"{index}.")
+        definitions |= definitions_of_tool
+        properties: Schema = {}
+        if intention:
+            properties["intention"] = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": _LONGEST_INTENTION,
+            }
+        properties["name"] = {"enum": [name]}
+        properties["arguments"] = arguments
         calls.append(
             {
                 "type": "object",
                 "properties": properties,
-                "required": [*properties],
+                "required": list(properties),
                 "additionalProperties": False,
             },
         )
@@ -99,53 +119,64 @@ def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Sche
 
 
 def numbered(schema: Schema, prefix: str = "") -> tuple[Schema, Schema]:
-    """The schema without its definitions, and the definitions with numbers as names, because the engine reads names as parts of a URI."""
-    own: dict[str, Any] = schema.get("$defs", {})
-    numbers = {
-        "": f"{prefix}root",
-        **{escape_step(name): f"{prefix}{i}" for i, name in enumerate(own)},
-    }
-    to_root: list[Schema] = []
+    """The schema without its definitions, and the definitions with numbers as names.
 
-    def put(each: Any) -> Any:
-        made = map_children(each, put)
-        if is_object(made) and isinstance(made.get("$ref"), str):
-            if made["$ref"] == "#":
-                to_root.append(made)
-            made["$ref"] = (
-                f"#/$defs/{numbers[made['$ref'].removeprefix('#').removeprefix('/$defs/')]}"
-            )
-        return made
+    The engine reads the names of definitions as parts of a URI, and a union has those of several
+    schemas. A schema that refers to itself as a whole (`#`) becomes a definition, too.
+    """
+    definitions: dict[str, Any] = schema.get("$defs", {})
+    new_names = {"#": f"{prefix}root"}
+    for index, name in enumerate(definitions):
+        new_names[f"#/$defs/{escape_step(name)}"] = f"{prefix}{index}"
+    refers_to_root = False
 
-    made = put({key: value for key, value in schema.items() if key != "$defs"})
-    definitions = {numbers[escape_step(name)]: put(each) for name, each in own.items()}
-    return (
-        ({"$ref": f"#/$defs/{numbers['']}"}, {**definitions, numbers[""]: made})
-        if to_root
-        else (made, definitions)
-    )
+    def renamed(node: Any) -> Any:
+        nonlocal refers_to_root
+        copy = map_children(node, renamed)
+        if is_object(copy) and isinstance(copy.get("$ref"), str):
+            refers_to_root = refers_to_root or copy["$ref"] == "#"
+            copy["$ref"] = f"#/$defs/{new_names[copy['$ref']]}"
+        return copy
+
+    root = renamed({key: value for key, value in schema.items() if key != "$defs"})
+    new_definitions: Schema = {}
+    for name, definition in definitions.items():
+        new_definitions[new_names[f"#/$defs/{escape_step(name)}"]] = renamed(definition)
+    if not refers_to_root:
+        return root, new_definitions
+    new_definitions[new_names["#"]] = root
+    return {"$ref": f"#/$defs/{new_names['#']}"}, new_definitions
 
 
 def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> Grammar:
     """The grammar of an answer, from the schema of a call or of a value."""
     body, definitions = numbered(schema)
-    lines = ["%llguidance {}"]
-    opener = f"<[{opener_id}]>" if opener_id is not None else json_text(form.opener)
+    body = {**body, "$defs": definitions, "x-guidance": _COMPACT}
+    lines = [
+        "%llguidance {}",
+        *_start_rules(form, opener_id),
+        f"call: %json {json_text(body)}",
+        "",
+    ]
+    return Grammar("\n".join(lines), schema, form, opener_id)
+
+
+def _start_rules(form: CallForm, opener_id: int | None) -> list[str]:
+    """The rules of the call's surroundings: thought or free text, opener, closer."""
     closer = f" {json_text(form.closer)}" if form.closer else ""
     if not form.prose_chars:
-        lines.append(f"start: call{closer}")
+        return [f"start: call{closer}"]
+    prose = f"/(?s:.{{0,{form.prose_chars}}})/"
+    if opener_id is not None:
+        # The opener is one token, but its characters could also be spelled out.
+        escaped = re.escape(form.opener).replace("/", r"\/")
+        call = f"PROSE <[{opener_id}]> call{closer}"
+        rules = [f"PROSE: {prose} & ~/(?s:.*){escaped}(?s:.*)/"]
     else:
-        prose = f"/(?s:.{{0,{form.prose_chars}}})/"
-        if opener_id is not None:
-            spelled = f"~/(?s:.*){re.escape(form.opener).replace('/', chr(92) + '/')}(?s:.*)/"
-            called, before = f"PROSE {opener} call{closer}", f"PROSE: {prose} & {spelled}"
-        else:
-            # Lazy (`suffix`): a greedy match would run past the opener, which the text must not
-            # contain.
-            called, before = (
-                f"before call{closer}",
-                f"before[suffix={opener}]: PROSE\nPROSE: {prose}",
-            )
-        lines += [f"start: {called}" if form.call else f"start: {called} | PROSE", before]
-    lines.append(f"call: %json {json_text({**body, '$defs': definitions, 'x-guidance': _COMPACT})}")
-    return Grammar("\n".join([*lines, ""]), schema, form, opener_id)
+        # Lazy (`suffix`): a greedy match would run past the opener, which the text must not
+        # contain.
+        call = f"before call{closer}"
+        rules = [f"before[suffix={json_text(form.opener)}]: PROSE", f"PROSE: {prose}"]
+    if form.call:
+        return [f"start: {call}", *rules]
+    return [f"start: {call} | PROSE", *rules]

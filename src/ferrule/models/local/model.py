@@ -128,7 +128,7 @@ class InProcessLM(TurnsLM):
                 break
         is_cut_by_window = len(answer.tokens) == room
         if matcher is not None and not matcher.is_finished and is_cut_by_window:
-            # Not the finish reason "length": a shorter conversation helps, more `max_tokens` do not.
+            # Not the reason "length": a shorter conversation helps, more `max_tokens` do not.
             raise ContextOverflowError(
                 f"the prompt leaves {room} tokens of the context window, and the answer did not "
                 "end within them",

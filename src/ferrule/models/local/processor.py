@@ -1,4 +1,4 @@
-"""`ConstraintProcessor`: a constraint for your own call of `generate`, with transformers or llama-cpp-python."""
+"""`ConstraintProcessor`: a constraint for your own call of `generate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Streams one answer of a local model from its tokens: handles stop sequences, thoughts, and calls in the model's own form."""
+"""Streams one answer of a local model from its tokens.
+
+Handles stop sequences, thoughts, and calls in the model's own form.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,11 @@ _MAY_ANNOUNCE = re.compile(r"[<\[{`(\n|]")
 
 
 class AnswerStream:
-    """Turns tokens into pieces of text, without incomplete characters, possible beginnings of stop sequences, or calls."""
+    """Turns tokens into pieces of text.
+
+    Held back are incomplete characters, possible beginnings of stop sequences, and what may be a
+    call.
+    """
 
     def __init__(
         self,
@@ -40,42 +47,44 @@ class AnswerStream:
         self._request = request
         self._sampling = sampling
         self._task = task
-        self._streamed_chars = 0
         self._splitter = ThoughtSplitter(request, unopened=False)
         self._texts: list[str] = []
-        self._kept = ""
+        """The pieces of the text so far."""
+        self._may_stop = ""
         """Text that may begin a stop sequence."""
-        self._read = self._done = 0
-        """The text of the first `_read` tokens was taken. Decoding starts at `_done`, a step earlier: the blank before a word needs it."""
-        self._held: list[str] | None = [] if task is not None and not task.is_call else None
-        """Text that may be a call, kept back from the stream; None before any."""
+        self._streamed_chars = 0
+        # The text of the first `_read` tokens was taken. Decoding starts at `_start`, one step
+        # earlier, because a tokenizer writes the blank before a word only after another word.
+        self._start = 0
+        self._read = 0
+        self._held: list[str] | None = None
+        """Text that may be a call, held back from the stream; None before any."""
+        if task is not None and not task.is_call:
+            self._held = []  # the text of outputs is written by the adapter, in the end
 
     def feed(self, token: int) -> Iterator[Delta]:
         """Take the next token; yield the text that is now certain."""
         self.tokens.append(token)
-        before = self._text_of(self.tokens[self._done : self._read])
-        whole = self._text_of(self.tokens[self._done :])
-        if len(whole) > len(before) and not whole.endswith(_INCOMPLETE):
-            self._done, self._read = self._read, len(self.tokens)
-            yield from self._take(whole[len(before) :])
+        piece = self._unread_text()
+        if piece and not piece.endswith(_INCOMPLETE):
+            self._start, self._read = self._read, len(self.tokens)
+            yield from self._take(piece)
 
     def end(self) -> Iterator[Delta]:
         """End the answer; yield the rest of its text, and its calls."""
         if not self.is_stopped:
-            before = self._text_of(self.tokens[self._done : self._read])
-            rest, self._kept = (
-                self._kept + self._text_of(self.tokens[self._done :])[len(before) :],
-                "",
-            )
+            rest = self._may_stop + self._unread_text()
+            self._may_stop = ""
             self._texts.append(rest)
             yield from self._deltas(self._splitter.feed(rest))
         yield from self._deltas(self._splitter.finish())
 
         response = self.response()
+        rest = ""
         if self._task is not None:
             rest = (response.text or "")[self._streamed_chars :]
-        else:
-            rest = "".join(self._held or ()) if not response.tool_calls else ""
+        elif self._held and not response.tool_calls:
+            rest = "".join(self._held)  # it only looked like a call
         if rest:
             yield Delta(rest)
         for delta in response.deltas():
@@ -83,39 +92,49 @@ class AnswerStream:
                 yield delta
 
     def response(self) -> Response:
-        """The whole answer. Raises `ToolCallError` for a constrained answer that does not fit its schema."""
+        """The whole answer.
+
+        Raises `ToolCallError` for a constrained answer that does not fit its schema.
+        """
         text = "".join(self._texts)
         if self._task is not None:
             return self._task.response(text)
-        is_cut = not self.is_stopped and len(self.tokens) >= (
-            self._sampling.max_tokens or len(self.tokens) + 1
-        )
+        cut_or_stopped = "length" if self._is_cut() else "stop"
         response = split_thoughts(
-            Response(text or None, finish_reason="length" if is_cut else "stop"),
-            self._request,
+            Response(text or None, finish_reason=cut_or_stopped), self._request
         )
         if not self._request.tools or self._request.tool_choice == "none" or not response.text:
             return response
-        found, rest = find(response.text, self._request.tools)
-        if not found:
+        fields_of_calls, rest = find(response.text, self._request.tools)
+        if not fields_of_calls:
             return response
-        calls = tuple([ToolCall.unchecked(**fields) for fields in found])
         return Response(
-            rest or None,
-            calls,
-            response.reasoning,
-            "length" if is_cut else "tool_calls",
+            text=rest or None,
+            tool_calls=tuple([ToolCall.unchecked(**fields) for fields in fields_of_calls]),
+            reasoning=response.reasoning,
+            finish_reason="length" if self._is_cut() else "tool_calls",
         )
 
+    def _is_cut(self) -> bool:
+        most = self._sampling.max_tokens
+        return not self.is_stopped and most is not None and len(self.tokens) >= most
+
+    def _unread_text(self) -> str:
+        """The text of the tokens that were not taken yet."""
+        before = self._text_of(self.tokens[self._start : self._read])
+        whole = self._text_of(self.tokens[self._start :])
+        return whole[len(before) :]
+
     def _take(self, piece: str) -> Iterator[Delta]:
-        text, self._kept = self._kept + piece, ""
+        text, self._may_stop = self._may_stop + piece, ""
         if self._sampling.stop:
-            ends = [at for each in self._sampling.stop if (at := text.find(each)) >= 0]
-            if ends:
-                self.is_stopped, text = True, text[: min(ends)]
+            starts = [text.find(stop) for stop in self._sampling.stop if stop in text]
+            if starts:
+                self.is_stopped, text = True, text[: min(starts)]
             else:
-                keep = max(_overlap(text, each) for each in self._sampling.stop)
-                text, self._kept = text[: len(text) - keep], text[len(text) - keep :]
+                overlap = max(_overlap(text, stop) for stop in self._sampling.stop)
+                certain = len(text) - overlap
+                text, self._may_stop = text[:certain], text[certain:]
         self._texts.append(text)
         yield from self._deltas(self._splitter.feed(text))
 
@@ -128,22 +147,25 @@ class AnswerStream:
             elif self._held is not None:
                 self._held.append(piece)
             else:
-                found = _MAY_ANNOUNCE.search(piece) if self._request.tools else None
-                said = piece[: found.start()] if found else piece
-                if found:
-                    self._held = [piece[found.start() :]]
-                if said:
-                    self._streamed_chars += len(said)
-                    yield Delta(said)
+                text = self._hold_from_call(piece)
+                if text:
+                    self._streamed_chars += len(text)
+                    yield Delta(text)
+
+    def _hold_from_call(self, piece: str) -> str:
+        """The text of a piece before a possible call; the rest is held back."""
+        if not self._request.tools:
+            return piece
+        announcement = _MAY_ANNOUNCE.search(piece)
+        if announcement is None:
+            return piece
+        self._held = [piece[announcement.start() :]]
+        return piece[: announcement.start()]
 
 
 def _overlap(text: str, stop: str) -> int:
     """How many characters at the end of the text could begin the stop sequence."""
-    return next(
-        (
-            size
-            for size in range(min(len(stop) - 1, len(text)), 0, -1)
-            if text.endswith(stop[:size])
-        ),
-        0,
-    )
+    for size in range(min(len(stop) - 1, len(text)), 0, -1):
+        if text.endswith(stop[:size]):
+            return size
+    return 0

@@ -1,4 +1,4 @@
-"""`task_of`: the constraint that holds the answer to a request to a call of its tools, or to its outputs."""
+"""`task_of`: the constraint that holds an answer to a call of the tools, or to the outputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Options(Struct, frozen=True):
     thought_chars: int = 1_000
     """The most characters of the thought before a call; 0 for none."""
     partial: bool = False
-    """Whether keywords of a tool's schema that a grammar cannot enforce are only validated in the answer."""
+    """Whether keywords that a grammar cannot enforce are only validated in the answer."""
 
 
 class ConstrainedTask:
@@ -40,7 +40,10 @@ class ConstrainedTask:
         self._constraint = constraint
 
     def response(self, text: str) -> Response:
-        """The answer from the generated text. An answer that was cut off has no call and no outputs."""
+        """The answer from the generated text.
+
+        An answer that was cut off has no call and no outputs.
+        """
         if not self.matcher.is_finished:
             return self._cut_off(text)
         answer = self._constraint.read(text)
@@ -93,7 +96,7 @@ def wants_call(request: Request) -> bool:
 
 
 def chosen_tools(request: Request) -> list[dict[str, Any]]:
-    """The declarations that `tool_choice` allows: all of them, or only that of the tool it names."""
+    """The declarations that `tool_choice` allows: all, or only that of the tool it names."""
     name = _named_tool(request)
     if name is None:
         return list(request.tools)

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 
 
 def template_message(message: Message) -> dict[str, Any]:
-    """A message in the form that chat templates take: text content, arguments of calls as objects, ids that all templates accept."""
-    shape = openai_message(message)
-    shape["content"] = message.text
+    """A message in the form that chat templates take.
+
+    Its content is text, the arguments of calls are objects, and all templates accept its ids.
+    """
+    fields = openai_message(message)
+    fields["content"] = message.text
     if message.tool_calls:
-        shape["tool_calls"] = [_template_call(each) for each in shape["tool_calls"]]
+        fields["tool_calls"] = [_template_call(call) for call in fields["tool_calls"]]
     if message.tool_call_id is not None:
-        shape["tool_call_id"] = _template_id(message.tool_call_id)
+        fields["tool_call_id"] = _template_id(message.tool_call_id)
     if message.name is not None:
-        shape["name"] = message.name
+        fields["name"] = message.name
     if message.reasoning:
-        shape["reasoning_content"] = message.reasoning
-    return shape
+        fields["reasoning_content"] = message.reasoning
+    return fields
 
 
 def _template_call(call: dict[str, Any]) -> dict[str, Any]:
@@ -37,8 +40,10 @@ def _template_call(call: dict[str, Any]) -> dict[str, Any]:
         arguments = json.loads(function["arguments"])
     except ValueError:  # the arguments are not JSON
         arguments = function["arguments"]
-    own = {"id": _template_id(call["id"])} if "id" in call else {}
-    return {**call, **own, "function": {**function, "arguments": arguments}}
+    fields = {**call, "function": {**function, "arguments": arguments}}
+    if "id" in call:
+        fields["id"] = _template_id(call["id"])
+    return fields
 
 
 def _template_id(call_id: str) -> str:
@@ -47,34 +52,26 @@ def _template_id(call_id: str) -> str:
 
 
 # -- for a template without tool support
-# ---------------------------------------------------------------------------
 
 
 def tools_as_text(tools: Iterable[dict[str, Any]]) -> str:
     """The tool declarations as text, with instructions for writing a call."""
-    lines = [json_text(each["function"]) for each in tools]
     form = f'{OPENER}{{"name": the tool, "arguments": its arguments}}'
-    return "\n".join(
-        [
-            "You can call these tools:",
-            *lines,
-            f"A call is written as {form}, after your reasoning.",
-        ],
-    )
+    lines = ["You can call these tools:"]
+    for tool in tools:
+        lines.append(json_text(tool["function"]))
+    lines.append(f"A call is written as {form}, after your reasoning.")
+    return "\n".join(lines)
 
 
 def text_message(message: Message) -> dict[str, Any]:
     """A message with its calls and results written as text."""
     if message.role == "tool":
-        return {
-            "role": "user",
-            "content": f"Result of {message.name or 'the call'}: {message.text}",
-        }
-    calls = [
-        f"{OPENER}{json_text({'name': call.name, 'arguments': call.args})}"
-        for call in message.tool_calls
-    ]
-    return {
-        "role": message.role,
-        "content": "\n".join([*([message.text] if message.text else []), *calls]),
-    }
+        name = message.name or "the call"
+        return {"role": "user", "content": f"Result of {name}: {message.text}"}
+    lines: list[str] = []
+    if message.text:
+        lines.append(message.text)
+    for call in message.tool_calls:
+        lines.append(f"{OPENER}{json_text({'name': call.name, 'arguments': call.args})}")
+    return {"role": message.role, "content": "\n".join(lines)}

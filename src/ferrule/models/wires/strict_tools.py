@@ -1,4 +1,8 @@
-"""Strict tools: declares them so that the provider enforces their schemas, and converts calls back to the tools' own schemas."""
+"""Strict tools: the provider enforces their schemas.
+
+Their schemas are rewritten for that (`strictly`), so calls are converted back to the tools' own
+schemas (`restored_calls`).
+"""
 
 from __future__ import annotations
 
@@ -20,19 +24,25 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ferrule.models")
 _TARGETS: Mapping[str, Target] = {
-    "openai_chat": "openai-strict", "openai_responses": "openai-strict", "anthropic": "anthropic", "gemini": "gemini",
-}  # fmt: skip
+    "openai_chat": "openai-strict",
+    "openai_responses": "openai-strict",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+}
 
 
 def strictly(request: Request, wire: str) -> Request:
-    """The request with tools as strict as its provider allows or, for Gemini, with the mode that enforces schemas."""
-    made = request.following(request.messages)
+    """The request with tools as strict as its provider allows.
+
+    For Gemini, with the mode that enforces schemas.
+    """
+    strict = request.following(request.messages)
     target = _TARGETS[wire]
     if target != "gemini":
-        made.tools = _strict_tools(request.tools, target)[1]
+        _, strict.tools = _strict_tools(request.tools, target)
     elif request.tool_choice in (None, "auto"):  # the other modes enforce schemas already
-        made.tool_choice = {"mode": "VALIDATED"}
-    return made
+        strict.tool_choice = {"mode": "VALIDATED"}
+    return strict
 
 
 def restored_calls(
@@ -40,9 +50,12 @@ def restored_calls(
     tools: Declarations,
     wire: str,
 ) -> tuple[ToolCall, ...]:
-    """The calls with arguments converted to the tools' own schemas, or with a fault. A null for an omitted argument is dropped."""
-    found, _ = _strict_tools(tools, _TARGETS[wire])
-    return tuple([_restored(call, found) for call in calls])
+    """The calls with arguments converted to the tools' own schemas, or with a fault.
+
+    A null for an omitted argument is dropped.
+    """
+    lowered, _ = _strict_tools(tools, _TARGETS[wire])
+    return tuple([_restored(call, lowered) for call in calls])
 
 
 def _restored(call: ToolCall, tools: LoweredTools) -> ToolCall:
@@ -56,14 +69,16 @@ def _restored(call: ToolCall, tools: LoweredTools) -> ToolCall:
 
 @lru_cache(maxsize=64)
 def _strict_tools(tools: Declarations, target: Target) -> tuple[LoweredTools, Declarations]:
-    """Tools as strict as the target allows; a tool that cannot be strict stays unchanged, with a warning in the log."""
-    found = lower_tools(tools, target)
-    if len(found.lowered) < len(found.tools):
-        first = {
-            name: losses[0] for name, losses in found.losses.items() if name not in found.lowered
-        }
-        without = [
-            f"`{name}` ({loss.path or 'the whole'}: {loss.lost})" for name, loss in first.items()
-        ]
-        _log.warning("%s: sent without strict mode: %s", target, "; ".join(without))
-    return found, Declarations(found.tools)
+    """Tools as strict as the target allows.
+
+    A tool that cannot be strict stays unchanged, with a warning in the log.
+    """
+    lowered = lower_tools(tools, target)
+    refusals: list[str] = []
+    for name, losses in lowered.losses.items():
+        if name not in lowered.lowered:
+            path = losses[0].path or "the whole"
+            refusals.append(f"`{name}` ({path}: {losses[0].lost})")
+    if refusals:
+        _log.warning("%s: sent without strict mode: %s", target, "; ".join(refusals))
+    return lowered, Declarations(lowered.tools)

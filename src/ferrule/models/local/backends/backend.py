@@ -1,4 +1,4 @@
-"""`Backend`: the interface of a library that runs a model in this process; and `Sampling`: how tokens are chosen."""
+"""`Backend`: a library that runs a model in this process; and `Sampling`: how tokens are chosen."""
 
 from __future__ import annotations
 
@@ -41,30 +41,34 @@ class Sampling(Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
-        """The sampling for a request's settings; raises `ConfigurationError` for a setting that local models do not have."""
+        """The sampling for a request's settings.
+
+        Raises `ConfigurationError` for a setting that local models do not have.
+        """
         known: dict[str, Any] = {}
         for name, value in settings.items():
-            own = _SYNONYMS.get(name, name)
-            if value is None or own in _IGNORED:
+            field = _SYNONYMS.get(name, name)
+            if value is None or field in _IGNORED:
                 continue
-            if own not in cls.__struct_fields__:
-                names = ", ".join(f"`{each}`" for each in cls.__struct_fields__)
+            if field not in cls.__struct_fields__:
+                names = ", ".join(f"`{field}`" for field in cls.__struct_fields__)
                 raise ConfigurationError(f"A local model has no setting `{name}`. It has {names}.")
-            known[own] = value
-        if "stop" in known:
-            known["stop"] = (
-                (known["stop"],) if isinstance(known["stop"], str) else tuple(known["stop"])
-            )
-        most = known.get("max_tokens")
-        if most is not None and (not isinstance(most, int) or most < 1):
+            known[field] = value
+        stop = known.get("stop", ())
+        known["stop"] = (stop,) if isinstance(stop, str) else tuple(stop)
+        max_tokens = known.get("max_tokens", 1)
+        if not isinstance(max_tokens, int) or max_tokens < 1:
             raise ConfigurationError(
-                f"`max_tokens` is a whole number of at least 1, found {shown(most)}.",
+                f"`max_tokens` is a whole number of at least 1, found {shown(max_tokens)}.",
             )
         return cls(**known)
 
 
 class Backend(Protocol):
-    """A loaded model: turns a conversation into tokens, generates tokens, and turns tokens into text. Threads may share it."""
+    """A loaded model, which threads may share.
+
+    It turns a conversation into tokens, generates tokens, and turns tokens into text.
+    """
 
     reads_tools: bool
     """Whether its chat template renders declarations of tools."""
@@ -82,9 +86,10 @@ class Backend(Protocol):
         tools: list[dict[str, Any]] | None,
         variables: Mapping[str, Any],
     ) -> list[int]:
-        """The tokens of a conversation, through the model's chat template, up to where the answer begins.
+        """The tokens of a conversation, through the model's chat template.
 
-        Raises `BadRequestError` if the template refuses the conversation.
+        They end where the answer begins. Raises `BadRequestError` if the template refuses the
+        conversation.
         """
         ...
 
@@ -94,12 +99,16 @@ class Backend(Protocol):
         sampling: Sampling,
         matcher: Matcher | None,
     ) -> Iterator[int]:
-        """The tokens of one answer without the end token, at most `sampling.max_tokens`; closing the iterator stops the work.
+        """The tokens of one answer without the end token, at most `sampling.max_tokens`.
 
-        With a matcher, only tokens that it admits are chosen, and it gets each of them.
+        Closing the iterator stops the work. With a matcher, only tokens that it admits are chosen,
+        and it gets each of them.
         """
         ...
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens, special ones included. An incomplete character at the end is U+FFFD."""
+        """The text of tokens, special ones included.
+
+        An incomplete character at the end is U+FFFD.
+        """
         ...

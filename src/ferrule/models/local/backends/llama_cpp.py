@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from importlib import import_module
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -32,13 +33,15 @@ class LlamaBackend:
 
     def __init__(self, path: str, *, context_tokens: int = 0, gpu_layers: int = -1) -> None:
         try:
-            found: Any = import_module("llama_cpp")
+            library: Any = import_module("llama_cpp")
         except ImportError as error:
-            msg = "A GGUF model in this process needs llama-cpp-python, which is not installed. Install it: pip install llama-cpp-python"
-            raise ConfigurationError(msg) from error
-        self._library = found
+            raise ConfigurationError(
+                "A GGUF model in this process needs llama-cpp-python, which is not installed. "
+                "Install it: pip install llama-cpp-python",
+            ) from error
+        self._library = library
         try:
-            self.model: Any = found.Llama(
+            self.model: Any = library.Llama(
                 path,
                 n_ctx=context_tokens,
                 n_gpu_layers=gpu_layers,
@@ -46,7 +49,7 @@ class LlamaBackend:
             )
         except ValueError as error:
             raise ConfigurationError(f"The model {path!r} could not be loaded: {error}") from error
-        self._vocab: Any = found.llama_model_get_vocab(self.model.model)
+        self._vocab: Any = library.llama_model_get_vocab(self.model.model)
         self._lock = Lock()
         self._vocabulary: Vocabulary | None = None
         self._tokens: list[int] = []
@@ -68,18 +71,14 @@ class LlamaBackend:
         variables: Mapping[str, Any],
     ) -> list[int]:
         """See `Backend`."""
+        jinja2: Any = import_module("jinja2")
         try:
             text: str = self._format(messages=messages, tools=tools, **variables).prompt
-        except (
-            ValueError,
-            import_module("jinja2").TemplateError,
-        ) as error:  # its `raise_exception` raises `ValueError`
+        except (ValueError, jinja2.TemplateError) as error:
+            # llama-cpp-python's `raise_exception` for templates raises `ValueError`.
             raise BadRequestError(f"the chat template refuses the conversation: {error}") from error
-        return self.model.tokenize(
-            text.encode(),
-            add_bos=not (self._bos and text.startswith(self._bos)),
-            special=True,
-        )
+        has_bos = bool(self._bos) and text.startswith(self._bos)
+        return self.model.tokenize(text.encode(), add_bos=not has_bos, special=True)
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -90,9 +89,9 @@ class LlamaBackend:
 
     def _read_vocabulary(self) -> Vocabulary:
         library, vocab, size = self._library, self._vocab, self.model.n_vocab()
-        ends = [each for each in range(size) if library.llama_vocab_is_eog(vocab, each)]
-        special = [each for each in range(size) if library.llama_vocab_is_control(vocab, each)]
-        return Vocabulary([self._piece(each) for each in range(size)], eos=ends, special=special)
+        ends = [token for token in range(size) if library.llama_vocab_is_eog(vocab, token)]
+        special = [token for token in range(size) if library.llama_vocab_is_control(vocab, token)]
+        return Vocabulary([self._piece(token) for token in range(size)], eos=ends, special=special)
 
     def text(self, tokens: Sequence[int]) -> str:
         """See `Backend`."""
@@ -104,15 +103,20 @@ class LlamaBackend:
         sampling: Sampling,
         matcher: Matcher | None,
     ) -> Iterator[int]:
-        """See `Backend`. The context keeps the last tokens, so the beginning that a new prompt shares with them is not evaluated again."""
-        chance: Any = import_module("numpy").random.default_rng(sampling.seed)
+        """See `Backend`.
+
+        The context keeps the last tokens, so the beginning that a new prompt shares with them is
+        not evaluated again.
+        """
+        numpy: Any = import_module("numpy")
+        generator = numpy.random.default_rng(sampling.seed)
         tokens = list(prompt)
         for _ in range(sampling.max_tokens or 1):
             with self._lock:
                 scores = self._scores(tokens)
             if matcher is not None:
                 matcher.apply(scores)
-            token = _choose(scores, tokens, sampling, chance)
+            token = _choose(scores, tokens, sampling, generator)
             if matcher is not None:
                 matcher.accept(token)
             if self._library.llama_vocab_is_eog(self._vocab, token):
@@ -124,10 +128,10 @@ class LlamaBackend:
 
     def _scores(self, tokens: list[int]) -> Any:
         """A copy of the scores for the token that follows these."""
-        known, most = self._tokens, min(len(self._tokens), len(tokens) - 1)
-        same = next((at for at in range(most) if known[at] != tokens[at]), most)
-        self.model.n_tokens = same
-        self.model.eval(tokens[same:])
+        # At least one token is evaluated: the scores are those after the last one.
+        shared = _shared_length(self._tokens, tokens[:-1])
+        self.model.n_tokens = shared
+        self.model.eval(tokens[shared:])
         self._tokens = list(tokens)
         numpy: Any = import_module("numpy")
         return numpy.ctypeslib.as_array(
@@ -136,20 +140,34 @@ class LlamaBackend:
         ).copy()
 
     def _piece(self, token: int) -> bytes:
-        import ctypes
+        buffer = ctypes.create_string_buffer(_LONGEST_PIECE)
+        size = self._library.llama_token_to_piece(
+            self._vocab,
+            token,
+            buffer,
+            _LONGEST_PIECE,
+            0,
+            True,
+        )
+        return buffer.raw[: max(size, 0)]
 
-        made = ctypes.create_string_buffer(_LONGEST_PIECE)
-        size = self._library.llama_token_to_piece(self._vocab, token, made, _LONGEST_PIECE, 0, True)
-        return made.raw[:size] if size > 0 else b""
+
+def _shared_length(first: list[int], second: list[int]) -> int:
+    """How many tokens two lists share at their beginning."""
+    for index, (one, other) in enumerate(zip(first, second, strict=False)):
+        if one != other:
+            return index
+    return min(len(first), len(second))
 
 
-def _choose(scores: Any, tokens: list[int], sampling: Sampling, chance: Any) -> int:
+def _choose(scores: Any, tokens: list[int], sampling: Sampling, generator: Any) -> int:
     """Choose the next token from the scores."""
     numpy: Any = import_module("numpy")
-    wanted = {
-        name: default if getattr(sampling, name) is None else getattr(sampling, name)
-        for name, default in _DEFAULTS.items()
-    }
+    wanted = dict(_DEFAULTS)
+    for name in _DEFAULTS:
+        value = getattr(sampling, name)
+        if value is not None:
+            wanted[name] = value
     if wanted["repetition_penalty"] != 1.0:
         seen = sorted(set(tokens))
         scores[seen] = numpy.where(
@@ -162,9 +180,8 @@ def _choose(scores: Any, tokens: list[int], sampling: Sampling, chance: Any) -> 
     order: Any = numpy.argsort(-scores, kind="stable")[: wanted["top_k"] or None]
     weights: Any = numpy.exp((scores[order] - scores[order[0]]).astype(numpy.float64))
     shares = weights / weights.sum()
-    kept: Any = (numpy.cumsum(shares) - shares < wanted["top_p"]) & (
-        shares >= wanted["min_p"] * shares[0]
-    )
-    kept[0] = True
-    order, weights = order[kept], weights[kept] ** (1 / wanted["temperature"])
-    return int(chance.choice(order, p=weights / weights.sum()))
+    is_in_top_p: Any = numpy.cumsum(shares) - shares < wanted["top_p"]
+    is_candidate: Any = is_in_top_p & (shares >= wanted["min_p"] * shares[0])
+    is_candidate[0] = True
+    order, weights = order[is_candidate], weights[is_candidate] ** (1 / wanted["temperature"])
+    return int(generator.choice(order, p=weights / weights.sum()))

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ferrule.models")
 _NEEDED = (
-    "A model in this process needs torch and transformers: pip install torch transformers. ferrule does not install them, because the "
-    "right torch depends on the machine (https://pytorch.org/get-started)."
+    "A model in this process needs torch and transformers: pip install torch transformers. "
+    "ferrule does not install them, because the right torch depends on the machine "
+    "(https://pytorch.org/get-started)."
 )
 
 
@@ -69,9 +70,7 @@ class TransformersBackend:
         variables: Mapping[str, Any],
     ) -> list[int]:
         """See `Backend`."""
-        template_error: Any = import_module(
-            "jinja2",
-        ).TemplateError  # transformers needs it for templates
+        jinja2: Any = import_module("jinja2")  # transformers needs it for templates
         try:
             return self.tokenizer.apply_chat_template(
                 messages,
@@ -82,7 +81,7 @@ class TransformersBackend:
                 return_dict=False,
                 **variables,
             )
-        except template_error as error:
+        except jinja2.TemplateError as error:
             raise BadRequestError(f"the chat template refuses the conversation: {error}") from error
 
     @property
@@ -90,8 +89,10 @@ class TransformersBackend:
         """See `Backend`."""
         if self._vocabulary is None:
             if not self.tokenizer.is_fast:
-                msg = 'A constraint needs a tokenizer of the package `tokenizers` (a "fast" one), and this model has none.'
-                raise ConfigurationError(msg)
+                raise ConfigurationError(
+                    "A constraint needs a tokenizer of the package `tokenizers` "
+                    '(a "fast" one), and this model has none.',
+                )
             text: str = self.tokenizer.backend_tokenizer.to_str()
             self._vocabulary = Vocabulary.from_json(text, eos=sorted(self.ends), size=self._width)
         return self._vocabulary
@@ -110,37 +111,41 @@ class TransformersBackend:
         sampling: Sampling,
         matcher: Matcher | None,
     ) -> Iterator[int]:
-        """See `Backend`. Each answer has its own random generator: a seed gives the same answer even when other threads generate."""
+        """See `Backend`.
+
+        Each answer has its own random generator: a seed gives the same answer even when other
+        threads generate.
+        """
         torch = self._torch
-        seen = torch.tensor([list(prompt)], device=self.model.device)
-        fed, cache = seen, None
+        tokens = torch.tensor([list(prompt)], device=self.model.device)
+        new_tokens, cache = tokens, None
         warpers, is_greedy = self._warpers(sampling)
-        chance = torch.Generator(device=seen.device)
-        chance.seed() if sampling.seed is None else chance.manual_seed(sampling.seed)
+        generator = torch.Generator(device=tokens.device)
+        if sampling.seed is None:
+            generator.seed()
+        else:
+            generator.manual_seed(sampling.seed)
         for _ in range(sampling.max_tokens or 1):
             with self._lock, torch.inference_mode():
-                found = self.model(
-                    input_ids=fed,
+                output = self.model(
+                    input_ids=new_tokens,
                     past_key_values=cache,
                     use_cache=True,
                     logits_to_keep=1,
                 )
-                cache, scores = found.past_key_values, found.logits[:, -1].float()
-                scores[
-                    :,
-                    len(self.tokenizer) :,
-                ] = -torch.inf  # rows that only pad the matrix are not tokens
+                cache, scores = output.past_key_values, output.logits[:, -1].float()
+                # Rows that only pad the matrix are not tokens.
+                scores[:, len(self.tokenizer) :] = -torch.inf
                 if matcher is not None:
                     matcher.apply(scores[0])
                 for warp in warpers:
-                    scores = warp(seen, scores)
-                fed = (
-                    scores.argmax(-1, keepdim=True)
-                    if is_greedy
-                    else torch.multinomial(scores.softmax(-1), 1, generator=chance)
-                )
-                seen = torch.cat((seen, fed), dim=-1)
-            token = int(fed)
+                    scores = warp(tokens, scores)
+                if is_greedy:
+                    new_tokens = scores.argmax(-1, keepdim=True)
+                else:
+                    new_tokens = torch.multinomial(scores.softmax(-1), 1, generator=generator)
+                tokens = torch.cat((tokens, new_tokens), dim=-1)
+            token = int(new_tokens)
             if matcher is not None:
                 matcher.accept(token)
             if token in self.ends:
@@ -150,41 +155,66 @@ class TransformersBackend:
                 return
 
     def _warpers(self, sampling: Sampling) -> tuple[list[Any], bool]:
-        """The functions that change scores before a token is drawn, in transformers' order; and whether to take the best token."""
-        own, made = self._defaults, self._transformers
-        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-        given = {name: getattr(sampling, name) for name in names}
-        is_greedy = given["temperature"] == 0
-        if given["temperature"] is None and own.do_sample is False:
-            is_greedy = all(given[name] is None for name in names[1:4])
-        values: dict[str, Any] = {
-            name: getattr(own, name, None) if value is None else value
-            for name, value in given.items()
-        }
+        """The functions that change scores before a token is drawn; and whether to take the best.
+
+        They are in the order of transformers' own `generate`.
+        """
+        defaults, transformers = self._defaults, self._transformers
+
+        def setting(name: str) -> Any:
+            value = getattr(sampling, name)
+            if value is None:
+                value = getattr(defaults, name, None)
+            return value
+
         warpers: list[Any] = []
-        if values["repetition_penalty"] not in {None, 1.0}:
-            warpers.append(made.RepetitionPenaltyLogitsProcessor(values["repetition_penalty"]))
-        if is_greedy:
+        penalty = setting("repetition_penalty")
+        if penalty not in {None, 1.0}:
+            warpers.append(transformers.RepetitionPenaltyLogitsProcessor(penalty))
+        if self._is_greedy(sampling):
             return warpers, True
-        if values["temperature"] not in {None, 1.0}:
-            warpers.append(made.TemperatureLogitsWarper(float(values["temperature"])))
-        if values["top_k"]:
-            warpers.append(made.TopKLogitsWarper(values["top_k"]))
-        if values["top_p"] is not None and values["top_p"] < 1:
-            warpers.append(made.TopPLogitsWarper(values["top_p"]))
-        if values["min_p"]:
-            warpers.append(made.MinPLogitsWarper(values["min_p"]))
+        temperature, top_k = setting("temperature"), setting("top_k")
+        top_p, min_p = setting("top_p"), setting("min_p")
+        if temperature not in {None, 1.0}:
+            warpers.append(transformers.TemperatureLogitsWarper(float(temperature)))
+        if top_k:
+            warpers.append(transformers.TopKLogitsWarper(top_k))
+        if top_p is not None and top_p < 1:
+            warpers.append(transformers.TopPLogitsWarper(top_p))
+        if min_p:
+            warpers.append(transformers.MinPLogitsWarper(min_p))
         return warpers, False
+
+    def _is_greedy(self, sampling: Sampling) -> bool:
+        """Whether the most likely token is taken.
+
+        A model's own default of `do_sample=False` holds unless a setting of sampling is given.
+        """
+        if sampling.temperature is not None:
+            return sampling.temperature == 0
+        has_setting = any(
+            value is not None for value in (sampling.top_p, sampling.top_k, sampling.min_p)
+        )
+        return self._defaults.do_sample is False and not has_setting
 
 
 def _best_device(torch: Any) -> str:
     if torch.cuda.is_available():
         return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    if torch.backends.mps.is_available():
+        return "mps"
+    return "cpu"
 
 
 def _ends(defaults: Any, tokenizer: Any) -> frozenset[int]:
-    """The tokens that end an answer: several if a model has different ones for the end of a turn and of a text."""
-    known = defaults.eos_token_id
-    found = cast("list[int | None]", known if isinstance(known, (list, tuple)) else [known])
-    return frozenset(each for each in (*found, tokenizer.eos_token_id) if each is not None)
+    """The tokens that end an answer.
+
+    A model may have different ones for the end of a turn and of a text.
+    """
+    known: Any = defaults.eos_token_id
+    ends: list[int | None] = [tokenizer.eos_token_id]
+    if isinstance(known, (list, tuple)):
+        ends += cast("list[int | None]", known)
+    else:
+        ends.append(known)
+    return frozenset(token for token in ends if token is not None)

@@ -1,4 +1,4 @@
-"""A streamed Anthropic message: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
+"""A streamed Anthropic message: from bytes to `Delta`s, and to the `Response` of the whole answer.
 
 Events are assembled into the body of an unstreamed answer, which `read` reads. Format:
 platform.claude.com, "Streaming messages", November 2026. Events of unknown types are ignored, as
@@ -170,7 +170,7 @@ def _text_delta(name: str, piece: str) -> Iterator[Delta]:
 
 
 def _object_in(text: str) -> Any:
-    """The object in a call's arguments, or the text unchanged, which becomes a fault of the call."""
+    """The object in a call's arguments, or the text unchanged: it becomes a fault of the call."""
     try:
         value = strict_json(text)
     except ValueError:

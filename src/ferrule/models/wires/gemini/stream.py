@@ -1,4 +1,4 @@
-"""A streamed Gemini answer: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
+"""A streamed Gemini answer: from bytes to `Delta`s, and to the `Response` of the whole answer.
 
 Events are assembled into the body of an unstreamed answer, which `read` reads. Each event is a
 small answer: text comes in pieces, calls come whole, and token counts are running totals. No event

@@ -1,9 +1,9 @@
 """Encodes requests for OpenAI's chat completions.
 
-vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak this protocol too;
-a `Dialect` says how a provider differs. Messages and tools are rendered once. Messages come last,
-so that each body of a conversation begins with the previous one, except for its end, and a provider
-can cache that beginning.
+vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak this protocol,
+too; a `Dialect` says how a provider differs. Messages and tools are rendered once. Messages come
+last, so that each body of a conversation begins with the previous one, except for its end, and a
+provider can cache that beginning.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
     from ferrule.values.content.parts import Content, Part
+    from ferrule.values.conversation.message import Role
 
 Json = Mapping[str, Any]
 
-_ROLES = {
+_ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -41,6 +42,7 @@ _FIELDS = frozenset(
         "stream_options",
     },
 )
+"""Fields that are not settings."""
 
 
 def read_request(body: object) -> Request:
@@ -50,12 +52,12 @@ def read_request(body: object) -> Request:
     fields = cast("Json", body)
     tools = fields.get("tools")
     return Request(
-        read_messages(fields.get("messages")),
-        _tools(tools) if tools else NO_TOOLS,
-        fields.get("tool_choice"),
-        fields.get("parallel_tool_calls"),
-        _shape(fields.get("response_format")),
-        {name: value for name, value in fields.items() if name not in _FIELDS},
+        messages=read_messages(fields.get("messages")),
+        tools=_tools(tools) if tools else NO_TOOLS,
+        tool_choice=fields.get("tool_choice"),
+        parallel=fields.get("parallel_tool_calls"),
+        shape=_shape(fields.get("response_format")),
+        settings={name: value for name, value in fields.items() if name not in _FIELDS},
     )
 
 
@@ -65,92 +67,92 @@ def read_messages(entries: Any) -> Messages:
         raise InputError(
             f"`messages` is a list of messages, found {shown(cast('object', entries))}",
         )
-    messages = [
-        read_message(entry, place) for place, entry in enumerate(cast("Iterable[Any]", entries))
-    ]
+    items = enumerate(cast("Iterable[Any]", entries))
+    messages = [read_message(entry, index) for index, entry in items]
     if not messages:
         raise InputError("`messages` is empty: a model needs something to answer")
     return Messages(messages)
 
 
-def read_message(entry: object, place: int = 0) -> Message:
+def read_message(entry: object, index: int = 0) -> Message:
     """One message, from a dict in OpenAI's form or a `Message`."""
     if isinstance(entry, Message):
         return entry
+    where = f"messages[{index}]"
     if not isinstance(entry, Mapping):
-        raise InputError(f"messages[{place}] is not a message: {shown(entry)}")
+        raise InputError(f"{where} is not a message: {shown(entry)}")
     fields = cast("Json", entry)
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
-        raise InputError(
-            f"messages[{place}] has the role {shown(fields.get('role'))}; roles are {', '.join(_ROLES)}",
-        )
-    calls = fields.get("tool_calls") or ()
-    if not isinstance(calls, (list, tuple)):
-        raise InputError(f"messages[{place}]: `tool_calls` is a list, found {shown(calls)}")
-    try:
-        read = tuple([ToolCall.read(call) for call in cast("list[Any]", calls)])
-    except ToolCallError as error:
-        raise InputError(f"messages[{place}]: {error}") from error
-    content = _content(fields.get("content"), place)
+        found = shown(fields.get("role"))
+        raise InputError(f"{where} has the role {found}; roles are {', '.join(_ROLES)}")
     call_id, name = fields.get("tool_call_id"), fields.get("name")
-    if role == "tool" and not isinstance(call_id, str) and fields.get("role") == "tool":
-        raise InputError(
-            f"messages[{place}] is a tool result and needs the `tool_call_id` of its call",
-        )
+    if fields.get("role") == "tool" and not isinstance(call_id, str):
+        raise InputError(f"{where} is a tool result and needs the `tool_call_id` of its call")
     return Message(
-        cast("Any", role),
-        content,
-        read,
-        call_id,
-        name if isinstance(name, str) else None,
+        role=role,
+        content=_content(fields.get("content"), where),
+        tool_calls=_calls(fields.get("tool_calls") or (), where),
+        tool_call_id=call_id,
+        name=name if isinstance(name, str) else None,
     )
 
 
-def _content(content: object, place: int) -> Content:
+def _calls(calls: object, where: str) -> tuple[ToolCall, ...]:
+    if not isinstance(calls, (list, tuple)):
+        raise InputError(f"{where}: `tool_calls` is a list, found {shown(calls)}")
+    try:
+        return tuple([ToolCall.read(call) for call in cast("list[Any]", calls)])
+    except ToolCallError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def _content(content: object, where: str) -> Content:
     if content is None:
         return ""
     if isinstance(content, str):
         return content
     if not isinstance(content, (list, tuple)):
-        raise InputError(
-            f"messages[{place}]: `content` is text or a list of parts, found {shown(content)}",
-        )
-    return tuple([_part(part, place) for part in cast("list[Any]", content)])
+        raise InputError(f"{where}: `content` is text or a list of parts, found {shown(content)}")
+    return tuple([_part(part, where) for part in cast("list[Any]", content)])
 
 
-def _part(part: Any, place: int) -> Part:
+def _part(part: Any, where: str) -> Part:
     if isinstance(part, str):
-        raise InputError(f"messages[{place}]: There is no such part of a message: {shown(part)}.")
+        raise InputError(f"{where}: There is no such part of a message: {shown(part)}.")
     fields = mapping(part)
-    if fields.get("type") in {"text", "input_text", "refusal"}:
+    if fields.get("type") in ("text", "input_text", "refusal"):
         part = {"type": "text", "text": fields.get("text") or fields.get("refusal") or ""}
     try:
         return read_part(part)
     except InputError as error:
-        raise InputError(f"messages[{place}]: {error}") from error
+        raise InputError(f"{where}: {error}") from error
 
 
 def _tools(tools: object) -> Declarations:
     if not isinstance(tools, list):
         raise InputError(f"`tools` is a list, found {shown(tools)}")
-    for place, tool in enumerate(cast("list[Any]", tools)):
+    for index, tool in enumerate(cast("list[Any]", tools)):
         if not text_of(mapping(mapping(tool).get("function")).get("name")):
-            raise InputError(f"tools[{place}] is not a function tool: {shown(tool)}")
+            raise InputError(f"tools[{index}] is not a function tool: {shown(tool)}")
     return Declarations(cast("list[dict[str, Any]]", tools))
 
 
-def _shape(form: Any) -> Shape | None:
-    fields = mapping(form)
-    match fields.get("type", None if form else "text"):
+def _shape(response_format: Any) -> Shape | None:
+    if not response_format:
+        return None
+    fields = mapping(response_format)
+    json_schema = mapping(fields.get("json_schema"))
+    match fields.get("type"):
         case "text":
             return None
         case "json_object":
             return Shape("json_object")
-        case "json_schema" if mapping(mapping(fields.get("json_schema")).get("schema")):
-            wanted = mapping(fields["json_schema"])
-            return Shape("json_schema", wanted["schema"], text_of(wanted.get("name")) or "answer")
+        case "json_schema" if mapping(json_schema.get("schema")):
+            name = text_of(json_schema.get("name")) or "answer"
+            return Shape("json_schema", json_schema["schema"], name)
         case _:
             raise InputError(
-                f"`response_format` is {shown(form)}; known types are text, json_object, json_schema (with its schema)",
+                f"`response_format` is {shown(response_format)}; known types are text, "
+                "json_object, json_schema (with its schema)",
             )

@@ -1,4 +1,4 @@
-"""A streamed chat completion: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
+"""A streamed chat completion: from bytes to `Delta`s, and to the `Response` of the whole answer.
 
 Chunks are assembled into the body of an unstreamed answer, which `read` reads.
 Format: the chunk objects of OpenAI's API reference.

@@ -292,7 +292,10 @@ def _original_items(message: Message) -> list[Json]:
 
 
 def _original_call(item: Json, call: ToolCall) -> Json:
-    """A call with the id of its result, and the model's own text of its arguments if it still holds."""
+    """A call with the id of its result.
+
+    Its arguments are the model's exact text, if they still mean the same.
+    """
     current = call_item(call)
     written = item.get("arguments")
     if isinstance(written, str) and call_at(item, 0).args == call.args:

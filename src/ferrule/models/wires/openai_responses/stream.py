@@ -1,4 +1,4 @@
-"""A streamed OpenAI response: turns bytes into `Delta`s, and into the same `Response` as the unstreamed answer.
+"""A streamed OpenAI response: from bytes to `Delta`s, and to the `Response` of the whole answer.
 
 The last event carries the whole body, which `read` reads. Some servers omit its output: then the
 items are assembled from the earlier events. Format: OpenAI's API reference, "Streaming events" of
