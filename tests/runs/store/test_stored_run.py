@@ -404,7 +404,7 @@ def test_a_write_of_an_execution_that_was_interrupted_does_not_fail_the_next_one
     assert "full" in str(stored.broken)
     entry = Entry("1", "once", "clock", 1)
     with pytest.raises(StoreError, match="has paused or ended; 1 is in the store"):
-        stored._go_on(lease, entry, going_on=True)
+        stored._check_written(lease, entry, goes_on=True)
 
 
 @pytest.mark.parametrize("driver", ["sync", "async"])

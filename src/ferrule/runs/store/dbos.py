@@ -21,26 +21,36 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
 
 _NAME = "ferrule"
-"""The application's name and version in DBOS. DBOS takes a hash of the source by default: after an edit, old tickets would wait forever."""
+"""The application's name and version in DBOS.
+
+By default, DBOS takes a hash of the source: after an edit, old tickets would wait forever.
+"""
 _FUNCTION = "ferrule.advance"
 _NO_KEY = "-"
 _LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
 _POOLED = {"connect_args": {"prepare_threshold": None}}
 _BUSY_S = 1.0
-"""A worker whose slots were all taken so short a time ago is busy: the queue may hold more than it could take."""
+"""A worker whose slots were all taken so short a time ago is busy: the queue may hold more."""
 _LEAST = 0.2
-"""The part of the polling interval that a busy worker waits in any case: one poll then replaces all tickets that ended meanwhile."""
+"""The part of the polling interval that a busy worker waits in any case.
+
+One poll then replaces all tickets that ended meanwhile.
+"""
 _LIMITS_S = 1.0
 """How long the limits of the queue are cached."""
 _STRAY_S = 15.0
-"""A ticket that this process claimed so long ago, and does not work on, was lost between DBOS's claim and its call."""
+"""A ticket that this process claimed so long ago, and does not work on, is lost.
+
+It was lost between DBOS's claim and its call.
+"""
 
 
 class DBOSEngine:
-    """A queue of DBOS in the database of a `PostgresStore(engine=...)`. Workers need `ferrule[dbos]`.
+    """A queue of DBOS in the database of a `PostgresStore(engine=...)`.
 
-    Workers apply the limits, and keep them in the queue: those of the worker that started last
-    apply to all. A process that only submits runs uses `queue` and `schema` only.
+    Workers need `ferrule[dbos]`. They apply the limits, and keep them in the queue: those of the
+    worker that started last apply to all. A process that only submits runs uses `queue` and
+    `schema` only.
 
     Args:
         queue: The name of the queue.
@@ -54,13 +64,22 @@ class DBOSEngine:
     """
 
     def __init__(
-        self, *, queue: str = "ferrule", concurrency: int | None = None, worker_concurrency: int = 4, key_concurrency: int | None = None,
-        rate: tuple[int, float] | None = None, poll_s: float = 0.1, schema: str = "dbos",
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        queue: str = "ferrule",
+        concurrency: int | None = None,
+        worker_concurrency: int = 4,
+        key_concurrency: int | None = None,
+        rate: tuple[int, float] | None = None,
+        poll_s: float = 0.1,
+        schema: str = "dbos",
+    ) -> None:
         if not schema.isidentifier() or not schema.islower():
-            raise ConfigurationError(
-                f"`schema` is a name of lowercase letters, digits and underscores; found {shown(schema)}.",
+            msg = (
+                "`schema` is a name of lowercase letters, digits and underscores; "
+                f"found {shown(schema)}."
             )
+            raise ConfigurationError(msg)
         self.queue = queue
         self.concurrency = concurrency
         self.worker_concurrency = worker_concurrency
@@ -79,18 +98,13 @@ class DBOSEngine:
         """Set when a slot of a busy worker is free."""
 
     # -- tickets: SQL in the transaction of a caller
-    # -----------------------------------------------------------------
 
     def is_set_up(self, connection: Any) -> bool:
         """Whether DBOS has its tables."""
         if not self._is_set_up:
-            self._is_set_up = (
-                connection.execute(
-                    "SELECT to_regclass(%s)",
-                    (f"{self.schema}.workflow_input",),
-                ).fetchone()[0]
-                is not None
-            )
+            table = f"{self.schema}.workflow_input"
+            row = connection.execute("SELECT to_regclass(%s)", (table,)).fetchone()
+            self._is_set_up = row[0] is not None
         return self._is_set_up
 
     def enqueue(
@@ -101,18 +115,30 @@ class DBOSEngine:
         order: Any,
         queue: str | None = None,
     ) -> None:
-        """Have `work(argument)` called on a worker of `queue`, or of the own one. A ticket with a used id changes nothing."""
+        """Have `work(argument)` called on a worker of `queue`, or of our own one.
+
+        A ticket with a used id changes nothing.
+        """
         sql = f"""
             SELECT {self.schema}.enqueue_workflow(
-                workflow_name => %s, queue_name => %s, positional_args => ARRAY[to_json(%s::text)], workflow_id => %s, app_version => %s,
+                workflow_name => %s, queue_name => %s,
+                positional_args => ARRAY[to_json(%s::text)], workflow_id => %s, app_version => %s,
                 application_name => %s, priority => %s, queue_partition_key => %s,
-                delay_until_epoch_ms => ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
+                delay_until_epoch_ms =>
+                    ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
         """  # noqa: RUF100, S608
-        about = order.priority, order.queue_key or _NO_KEY, order.delay_s
-        connection.execute(
-            sql,
-            (_FUNCTION, queue or self.queue, argument, ticket, _NAME, _NAME, *about),
+        values = (
+            _FUNCTION,
+            queue or self.queue,
+            argument,
+            ticket,
+            _NAME,
+            _NAME,
+            order.priority,
+            order.queue_key or _NO_KEY,
+            order.delay_s,
         )
+        connection.execute(sql, values)
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
         """Remove tickets and what they hold."""
@@ -123,23 +149,32 @@ class DBOSEngine:
             )
 
     def drop_dead(self, connection: Any, live: Collection[str]) -> int:
-        """Cancel the tickets that are with processes other than the live ones, and those that this process lost; returns how many."""
+        """Cancel the tickets of processes that are not live, and those that this process lost.
+
+        Returns how many.
+        """
         return connection.execute(
             f"UPDATE {self.schema}.workflow_status SET status = 'CANCELLED' "  # noqa: RUF100, S608
-            "WHERE status = 'PENDING' AND name = %s AND (NOT executor_id = ANY(%s) OR (executor_id = %s AND NOT workflow_uuid = ANY(%s) "
+            "WHERE status = 'PENDING' AND name = %s AND (NOT executor_id = ANY(%s) "
+            "OR (executor_id = %s AND NOT workflow_uuid = ANY(%s) "
             "AND started_at_epoch_ms < (extract(epoch FROM now()) - %s) * 1000))",
             (_FUNCTION, list(live), self.name, list(self._tasks), _STRAY_S),
         ).rowcount
 
     def state_of(self, ticket: str) -> str:
-        """SQL for the state of a ticket, whose id is an SQL expression: `live`, `failed`, or another text or NULL."""
+        """SQL for the state of a ticket: `live`, `failed`, or another text or NULL.
+
+        `ticket` is an SQL expression for its id.
+        """
+        # The collation is that of the index of DBOS.
         return (
-            f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' WHEN t.status = 'ERROR' THEN 'failed' ELSE t.status END "  # noqa: RUF100, S608
-            f'FROM {self.schema}.workflow_status t WHERE t.workflow_uuid = ({ticket}) COLLATE "default"'  # that of the index
+            f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' "  # noqa: RUF100, S608
+            "WHEN t.status = 'ERROR' THEN 'failed' ELSE t.status END "
+            f"FROM {self.schema}.workflow_status t "
+            f'WHERE t.workflow_uuid = ({ticket}) COLLATE "default"'
         )
 
     # -- a worker
-    # ----------------------------------------------------------------------------------------------------
 
     def start(
         self,
@@ -149,11 +184,11 @@ class DBOSEngine:
         *,
         is_direct: bool = True,
     ) -> None:
-        """Call `work` in this process with the arguments of tickets, on the event loop of DBOS, from now on.
+        """Call `work` with the arguments of tickets, on the event loop of DBOS, from now on.
 
         Creates DBOS's tables if they are not there. `name` is unique among all processes, also over
-        time. One engine a process. Without `is_direct` a pooler shares sessions: nothing of a
-        session is used, such as prepared statements.
+        time. A process starts at most one engine. Without `is_direct` a pooler shares sessions:
+        nothing of a session is used, such as prepared statements.
         """
         dbos = _load()
         self.name = name
@@ -163,9 +198,8 @@ class DBOSEngine:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101  this is a coroutine
             self._tasks[ticket] = asyncio.get_running_loop(), task
-            task.add_done_callback(
-                self._ended,
-            )  # when DBOS has stored the outcome, and counts the slot as free
+            # Called when DBOS has stored the outcome, and counts the slot as free.
+            task.add_done_callback(self._ended)
             if len(self._tasks) >= self._most:
                 self._full_at = time.monotonic()
             try:
@@ -173,25 +207,49 @@ class DBOSEngine:
             finally:
                 del self._tasks[ticket]
 
-        dbos.DBOS(config={
-            "name": _NAME, "system_database_url": _url(dsn), "dbos_system_schema": self.schema, "application_version": _NAME,
-            "executor_id": name, "serializer": dbos.DBOSPortableJSONSerializer(), "use_listen_notify": False, "log_level": "WARNING",
-            "sys_db_pool_size": 3, **({} if is_direct else {"sys_db_idle_transaction_timeout_sec": 0}),
-            "db_engine_kwargs": {**({} if is_direct else _POOLED), "pool_pre_ping": False, "pool_events": [(_check, "checkout")]},
-        })  # fmt: skip
+        dbos.DBOS(config=self._dbos_config(dbos, dsn, name, is_direct=is_direct))
         self._poll_when_free()
         dbos.DBOS.workflow(name=_FUNCTION, max_recovery_attempts=None)(advance)
         dbos.DBOS.listen_queues([self.queue])
         dbos.DBOS.launch()
+        limiter = None
+        if self.rate is not None:
+            count, seconds = self.rate
+            limiter = {"limit": count, "period": seconds}
         dbos.DBOS.register_queue(
-            self.queue, global_concurrency=self.concurrency,
+            self.queue,
+            global_concurrency=self.concurrency,
             worker_concurrency=self._most,
-            partition_concurrency=self.key_concurrency, polling_interval_sec=self.poll_s, on_conflict="always_update",
-            limiter={"limit": self.rate[0], "period": self.rate[1]} if self.rate is not None else None,
-        )  # fmt: skip
+            partition_concurrency=self.key_concurrency,
+            polling_interval_sec=self.poll_s,
+            on_conflict="always_update",
+            limiter=limiter,
+        )
+
+    def _dbos_config(self, dbos: Any, dsn: str, name: str, *, is_direct: bool) -> dict[str, Any]:
+        engine_options: dict[str, Any] = {
+            "pool_pre_ping": False,
+            "pool_events": [(_check, "checkout")],
+        }
+        config: dict[str, Any] = {
+            "name": _NAME,
+            "system_database_url": _url(dsn),
+            "dbos_system_schema": self.schema,
+            "application_version": _NAME,
+            "executor_id": name,
+            "serializer": dbos.DBOSPortableJSONSerializer(),
+            "use_listen_notify": False,
+            "log_level": "WARNING",
+            "sys_db_pool_size": 3,
+            "db_engine_kwargs": engine_options,
+        }
+        if not is_direct:
+            engine_options.update(_POOLED)
+            config["sys_db_idle_transaction_timeout_sec"] = 0
+        return config
 
     def _poll_when_free(self) -> None:
-        """Have the thread that polls the queue look for tickets as soon as a slot of a busy worker is free.
+        """Have the polling thread look for tickets as soon as a slot of a busy worker is free.
 
         DBOS sleeps its whole interval, even if the queue holds more: with short segments, a worker
         would idle most of the time.
@@ -223,7 +281,10 @@ class DBOSEngine:
         return len(self._tasks)
 
     def stop(self, drain_s: float) -> None:
-        """Take no more tickets, wait until those in work are done, and cancel what is not after `drain_s` seconds."""
+        """Take no more tickets, and wait until those in work are done.
+
+        Cancels what is not done after `drain_s` seconds.
+        """
         dbos = _load()
         ends = time.monotonic() + drain_s
         closing = threading.Thread(
@@ -241,14 +302,20 @@ class DBOSEngine:
 
 
 class _Interval:
-    """Stands in for the event that ends the thread that polls a queue. The thread spends its time in `wait`."""
+    """Stands in for the event that ends the thread that polls a queue.
+
+    The thread spends its time in `wait`.
+    """
 
     def __init__(self, stop: threading.Event, free: threading.Event) -> None:
         self.is_set = stop.is_set
         self._stop, self._free = stop, free
 
     def wait(self, timeout: float) -> bool:
-        """Wait until polling is to end, or a slot is free, or the time is over; returns whether it is to end."""
+        """Wait until polling is to end, or a slot is free, or the time is over.
+
+        Returns whether it is to end.
+        """
         if not self._stop.wait(_LEAST * timeout):
             self._free.wait((1 - _LEAST) * timeout)
             self._free.clear()
@@ -256,7 +323,9 @@ class _Interval:
 
 
 def _ask_less(database: Any, queue: str) -> None:
-    """Have DBOS read less at each poll: not the version, which is the same everywhere, and the queue's limits once a second.
+    """Have DBOS read less at each poll.
+
+    Not the version, which is the same everywhere, and the queue's limits once a second.
 
     It replaces private parts of DBOS, and leaves out those that a later version no longer has.
     """
@@ -265,15 +334,17 @@ def _ask_less(database: Any, queue: str) -> None:
     read = getattr(database, "get_queue", None)
     if read is None:
         return
-    found, until = None, 0.0
+    limits = None
+    limits_expire_at = 0.0
 
     def get_queue(name: str, **options: Any) -> Any:
-        nonlocal found, until
+        nonlocal limits, limits_expire_at
         if name != queue or options:
             return read(name, **options)
-        if found is None or time.monotonic() >= until:
-            found, until = read(name), time.monotonic() + _LIMITS_S
-        return found
+        if limits is None or time.monotonic() >= limits_expire_at:
+            limits = read(name)
+            limits_expire_at = time.monotonic() + _LIMITS_S
+        return limits
 
     database.get_queue = get_queue
 
@@ -283,7 +354,10 @@ def _is_latest(*_: object, **__: object) -> bool:
 
 
 def _check(connection: Any, *_: object) -> None:
-    """Refuse an idle connection that was cut; SQLAlchemy then opens another. Its own check is a round trip for each transaction."""
+    """Refuse an idle connection that was cut; SQLAlchemy then opens another.
+
+    Its own check is a round trip for each transaction.
+    """
     if not is_usable(connection):
         raise import_module("sqlalchemy.exc").DisconnectionError
 
@@ -293,9 +367,8 @@ def _load() -> Any:
         dbos, serialization = import_module("dbos"), import_module("dbos._serialization")
     except ImportError as error:
         raise ConfigurationError("Workers need DBOS: pip install 'ferrule[dbos]'.") from error
-    serialization.DefaultSerializer.deserialize = (
-        _refuse  # DBOS reads a pickled row even if its serializer is another one
-    )
+    # DBOS reads a pickled row even if its serializer is another one.
+    serialization.DefaultSerializer.deserialize = _refuse
     return dbos
 
 
@@ -305,17 +378,11 @@ def _refuse(*_: Any) -> Any:
 
 def _url(dsn: str) -> str:
     """A DSN of libpq as a URL of SQLAlchemy."""
-    read, make = (
-        import_module("psycopg.conninfo").conninfo_to_dict,
-        import_module("sqlalchemy").URL.create,
-    )
-    given: dict[str, Any] = {
-        key: str(value) for key, value in read(dsn).items() if value is not None
-    }
-    user, password, database = (
-        given.pop("user", None),
-        given.pop("password", None),
-        given.pop("dbname", None),
-    )
-    url = make("postgresql+psycopg", user, password, database=database or user, query=given)
+    to_parts = import_module("psycopg.conninfo").conninfo_to_dict
+    create_url = import_module("sqlalchemy").URL.create
+    parts = {key: str(value) for key, value in to_parts(dsn).items() if value is not None}
+    user = parts.pop("user", None)
+    password = parts.pop("password", None)
+    database = parts.pop("dbname", None) or user
+    url = create_url("postgresql+psycopg", user, password, database=database, query=parts)
     return url.render_as_string(hide_password=False)

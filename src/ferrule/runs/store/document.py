@@ -58,7 +58,10 @@ _STATUSES = ("new", "queued", "running", "waiting", "done", "failed", "cancelled
 
 
 def inputs_form(run: RunState) -> dict[str, Any]:
-    """A run's inputs as JSON data: `{"args": [...], "inputs": {name: ...}}`. Raises `RunError` if a value would not come back equal."""
+    """A run's inputs as JSON data: `{"args": [...], "inputs": {name: ...}}`.
+
+    Raises `RunError` if a value would not come back equal.
+    """
     _check_config(run)
     return {
         "args": [_input_form(run.program, k, value) for k, value in enumerate(run.args)],
@@ -68,32 +71,35 @@ def inputs_form(run: RunState) -> dict[str, Any]:
     }
 
 
-def head_form(run: RunState, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A run without its journal, as JSON data. `given` is the result of `inputs_form`, from when the run began or from now."""
-    return {
+def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A run without its journal, as JSON data.
+
+    `inputs` is the result of `inputs_form`, from when the run began or from now.
+    """
+    form: dict[str, Any] = {
         "ferrule_run": _VERSION,
         "id": run.id,
         "program": run.program.name,
         "fingerprint": program_fingerprint(run.program),
-        **given,
+        **inputs,
         "key": run.key.hex(),
         "status": run.status,
         "error": error_facts(run.error) if run.error is not None else None,
-        **(
-            {"usage": usage_form(usage)}
-            if (usage := spent(run.journal.entries)) != _NONE_SPENT
-            else {}
-        ),
-        **({"notes": dict(run.notes)} if run.notes else {}),
-        "questions": [record_form(question) for question in run.pending],
-        # Decisions on a stored run are only in its store, where each is used once: a copy does not
-        # contain them.
-        "answers": [
-            record_form(each)
-            for each in run.answers.values()
-            if run.persistence is None or each.kind == "revoke"
-        ],
     }
+    usage = spent(run.journal.entries)
+    if usage != _NONE_SPENT:
+        form["usage"] = usage_form(usage)
+    if run.notes:
+        form["notes"] = dict(run.notes)
+    form["questions"] = [record_form(question) for question in run.pending]
+    # Decisions on a stored run are only in its store, where each is used once: a copy does not
+    # contain them.
+    form["answers"] = [
+        record_form(decision)
+        for decision in run.answers.values()
+        if run.persistence is None or decision.kind == "revoke"
+    ]
+    return form
 
 
 def check_head(
@@ -109,40 +115,50 @@ def check_head(
     the run.
     """
     if head.get("ferrule_run") != _VERSION:
-        raise StoreError(
-            f"This run has version {head.get('ferrule_run')!r}; this ferrule reads version {_VERSION}. Use a newer ferrule.",
+        msg = (
+            f"This run has version {head.get('ferrule_run')!r}; "
+            f"this ferrule reads version {_VERSION}. Use a newer ferrule."
         )
+        raise StoreError(msg)
     kinds = {"id": str, "key": str, "args": list, "inputs": dict}
-    if (
-        not all(isinstance(head.get(name), kind) for name, kind in kinds.items())
-        or head.get("status") not in _STATUSES
-    ):
+    has_fields = all(isinstance(head.get(name), kind) for name, kind in kinds.items())
+    if not has_fields or head.get("status") not in _STATUSES:
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
         raise StoreError(
             f"The run {head['id']} was redacted: its inputs and its journal were removed.",
         )
-    differs = differences(head.get("fingerprint"), program)
+    changes = differences(head.get("fingerprint"), program)
+    if not migrate:
+        _refuse_changes(head, program, changes)
+    return changes
+
+
+def _refuse_changes(
+    head: Mapping[str, Any],
+    program: Program,
+    changes: Mapping[str, tuple[str, str]],
+) -> None:
+    """Raise `ReplayMismatchError` for another program, or one without an input of the run."""
     plan = plan_of(program)
     fields = plan.inputs if plan is not None else {}
-    for what, (then, now) in () if migrate else differs.items():
-        lost = [
-            name
-            for name in head["inputs"]
-            if fields and name not in fields and _is_input(name, then)
-        ]
-        if what == "program" or (lost and what.startswith("signature ")):
-            why = f"; no input `{lost[0]}`" if lost else ""
+    for part, (then, now) in changes.items():
+        reason = ""
+        if part.startswith("signature ") and fields:
+            lost = [name for name in head["inputs"] if name not in fields and _is_input(name, then)]
+            if lost:
+                reason = f"; no input `{lost[0]}`"
+        if part == "program" or reason:
             raise ReplayMismatchError(
                 "start",
-                f"{what} {then}",
-                f"{what} {now}{why}; `migrate=True` tries anyway",
+                f"{part} {then}",
+                f"{part} {now}{reason}; `migrate=True` tries anyway",
             )
-    return differs
 
 
 def _is_input(name: str, signature: str) -> bool:
-    return re.search(rf"\b{re.escape(name)}\b", signature.partition("->")[0]) is not None
+    inputs, _, _ = signature.partition("->")
+    return re.search(rf"\b{re.escape(name)}\b", inputs) is not None
 
 
 def read_inputs(
@@ -150,30 +166,42 @@ def read_inputs(
     program: Program,
     tools: Iterable[Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional arguments and inputs of a run, as passed to the program. `tools`: the tools named in the inputs, in any version."""
-    at_hand = {tool.name: tool for tool in map(Tool.of, tools)}
+    """The positional arguments and inputs of a run, as passed to the program.
+
+    `tools` are the tools named in the inputs, in any version.
+    """
+    tools_by_name = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading(f"The inputs of the run {head['id']}"):
         args = tuple(
-            [_read_input(program, k, form, at_hand) for k, form in enumerate(head["args"])],
+            [
+                _read_input(program, position, form, tools_by_name)
+                for position, form in enumerate(head["args"])
+            ],
         )
-        return args, {
-            name: _read_input(program, name, form, at_hand) for name, form in head["inputs"].items()
+        inputs = {
+            name: _read_input(program, name, form, tools_by_name)
+            for name, form in head["inputs"].items()
         }
+        return args, inputs
 
 
 def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any]) -> None:
-    """Raise `ReplayMismatchError` if the `forward` of a program does not take the inputs of a run. A flow checks its own."""
-    if not program.is_flow:
-        forward = program.aforward if program.is_only_async else program.forward
-        try:
-            bind_arguments(forward, args, inputs)
-        except TypeError as error:
-            found = f"{program.name}.{forward.__name__}{inspect.signature(forward)}: {error}; `migrate=True` tries anyway"
-            raise ReplayMismatchError(
-                "start",
-                f"the inputs {[*range(len(args)), *inputs]}",
-                found,
-            ) from None
+    """Raise `ReplayMismatchError` if a program's `forward` does not take the inputs of a run.
+
+    A flow checks its own.
+    """
+    if program.is_flow:
+        return
+    forward = program.aforward if program.is_only_async else program.forward
+    try:
+        bind_arguments(forward, args, inputs)
+    except TypeError as error:
+        call = f"{program.name}.{forward.__name__}{inspect.signature(forward)}"
+        raise ReplayMismatchError(
+            "start",
+            f"the inputs {[*range(len(args)), *inputs]}",
+            f"{call}: {error}; `migrate=True` tries anyway",
+        ) from None
 
 
 @reading("The head of a run")
@@ -184,7 +212,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.notes = head.get("notes", {})
     run.error = read_error(head["error"]) if head["error"] is not None else None
     run.pending = tuple(map(read_question, head["questions"]))
-    run.asked = tuple(map(read_question, head.get("asked", head["questions"])))
+    run.asked = run.pending
     run.answers = {
         decision.question_id: decision for decision in map(read_decision, head["answers"])
     }
@@ -195,7 +223,6 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
 
 
 # -- inputs
-# --------------------------------------------------------------------------------------------------------
 
 
 class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an error
@@ -203,7 +230,10 @@ class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an 
 
 
 def _check_config(run: RunState) -> None:
-    """Refuse a call's `config=` that holds an API key, unless `config` is an input of the program."""
+    """Refuse a call's `config=` that holds an API key.
+
+    Not if `config` is an input of the program.
+    """
     config = run.inputs.get("config")
     plan = plan_of(run.program)
     fields = plan.inputs if plan is not None else None
@@ -212,49 +242,54 @@ def _check_config(run: RunState) -> None:
 
 
 def _input_form(program: Program, name: str | int, value: Any) -> Any:
-    try:
+    with suppress(_NeedsType):
         return _form(value)
-    except _NeedsType:
-        pass
     form = {_TAG: "typed", "value": jsonable(marked_parts(value))}
     try:
-        again = _read_input(program, name, form, {})
-        is_same = _is_same(value, again) and jsonable(marked_parts(again)) == form["value"]
+        restored = _read_input(program, name, form, {})
+        is_same = _is_same(value, restored)
+        is_same = is_same and jsonable(marked_parts(restored)) == form["value"]
     except (RunError, ValueError):
         is_same = False
     if not is_same:
-        if name == "lm":
-            msg = (
-                f"`lm=` of a call is not stored with its run; found {shown(value)}. Pass it to the program, to `configure` or to "
-                "`context`, so that a resumed run has it."
-            )
-            raise RunError(msg)
-        if name == "deps":
-            msg = (
-                f"`{program.name}` has an input called `deps`, and inputs are stored; found {shown(value)}. Only tools get the `deps=` of "
-                "a run. Give the program what it needs itself as an attribute, or with `context(extra=...)` and `ferrule.settings.extra`."
-            )
-            raise RunError(msg)
-        msg = (
-            f"A stored run needs inputs that JSON can represent and restore. `{name}` is {shown(value)}, and the program declares no "
-            "type that restores all of it. Declare one, pass plain data, or pass what tools need as `deps=`, which is never stored."
-        )
-        raise RunError(msg)
+        raise RunError(_refusal(program, name, value))
     return form
 
 
+def _refusal(program: Program, name: str | int, value: Any) -> str:
+    """Why an input cannot be stored, and what to do."""
+    if name == "lm":
+        return (
+            f"`lm=` of a call is not stored with its run; found {shown(value)}. Pass it to the "
+            "program, to `configure` or to `context`, so that a resumed run has it."
+        )
+    if name == "deps":
+        return (
+            f"`{program.name}` has an input called `deps`, and inputs are stored; found "
+            f"{shown(value)}. Only tools get the `deps=` of a run. Give the program what it needs "
+            "itself as an attribute, or with `context(extra=...)` and `ferrule.settings.extra`."
+        )
+    return (
+        "A stored run needs inputs that JSON can represent and restore. "
+        f"`{name}` is {shown(value)}, and the program declares no type that restores all of it. "
+        "Declare one, pass plain data, or pass what tools need as `deps=`, which is never stored."
+    )
+
+
 def _form(value: Any) -> Any:
+    """The JSON form of a value that says its own type. Raises `_NeedsType` for any other."""
     kind = cast("Any", type(value))
     if kind in SCALARS:
         if not is_exact(value):
             raise _NeedsType
         return value
     if kind is list:
-        return [_form(each) for each in value]
+        return [_form(item) for item in value]
     if kind is dict:
-        form: dict[Any, Any] = {key: _form(each) for key, each in value.items()}
+        form: dict[Any, Any] = {key: _form(item) for key, item in value.items()}
         if not all(type(key) is str and is_exact(key) for key in form):
             raise _NeedsType
+        # A dict of the user that has our tag as a key is marked, so that it is not read as ours.
         return {_TAG: "dict", "value": form} if _TAG in form else form
     if kind is History:
         return {_TAG: "history", **jsonable(value.format())}
@@ -268,13 +303,15 @@ def _form(value: Any) -> Any:
 
 
 def _is_same(value: Any, again: Any) -> bool:
-    """Whether a value came back equal: the same types at every level, with equal parts. Secrets come back masked; that is ignored."""
+    """Whether a value came back equal: the same types at every level, with equal parts.
+
+    Secrets come back masked; that is ignored.
+    """
     kind = cast("Any", type(value))
     if type(again) is not kind:
         return False
-    if (
-        hasattr(kind, "get_secret_value") or kind is History
-    ):  # a history is compared by content, as messages or as turns
+    # A history is compared by its content, as messages or as turns.
+    if hasattr(kind, "get_secret_value") or kind is History:
         return True
     if isinstance(value, (list, tuple)):
         pairs: Any = zip(cast("Any", value), again, strict=True)
@@ -293,10 +330,13 @@ def _is_same(value: Any, again: Any) -> bool:
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """The parts of a value, including those not in its JSON; None for a value compared as a whole."""
+    """The parts of a value, including those not in its JSON.
+
+    None for a value that is compared as a whole.
+    """
     if isinstance(value, BaseModel):
-        found = {name: getattr(value, name) for name in type(value).model_fields}
-        return {**found, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
+        fields = {name: getattr(value, name) for name in type(value).model_fields}
+        return {**fields, **(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     if isinstance(value, Struct):
@@ -306,33 +346,34 @@ def _parts(value: Any) -> dict[Any, Any] | None:
         "__dataclass_fields__",
         None,
     )
-    return {name: getattr(value, name, None) for name in names} if names is not None else None
+    if names is None:
+        return None
+    return {name: getattr(value, name, None) for name in names}
 
 
 def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str, Tool]) -> Any:
     if isinstance(form, list):
-        return [_read_input(program, name, each, tools) for each in cast("list[Any]", form)]
+        items = cast("list[Any]", form)
+        return [_read_input(program, name, item, tools) for item in items]
     if not isinstance(form, dict):
         return form
-    found = cast("dict[str, Any]", form)
-    rest = {key: value for key, value in found.items() if key != _TAG}
-    match found.get(_TAG):
+    fields = cast("dict[str, Any]", form)
+    rest = {key: value for key, value in fields.items() if key != _TAG}
+    match fields.get(_TAG):
         case None:
-            return {key: _read_input(program, name, each, tools) for key, each in found.items()}
+            return {key: _read_input(program, name, item, tools) for key, item in fields.items()}
         case "dict":
-            return {
-                key: _read_input(program, name, each, tools) for key, each in rest["value"].items()
-            }
+            items = rest["value"].items()
+            return {key: _read_input(program, name, item, tools) for key, item in items}
         case "typed":
-            as_values, as_json = _readers(program, name)
+            read_value, read_text = _readers(program, name)
             value = read_marked(rest["value"])
             try:
-                return as_values(value)
+                return read_value(value)
             except ValueError as refusal:
-                with suppress(
-                    ValueError,
-                ):  # a strict model reads dates, tuples and enums only as JSON
-                    return as_json(json_bytes(value))
+                # A strict model reads dates, tuples and enums only as JSON.
+                with suppress(ValueError):
+                    return read_text(json_bytes(value))
                 raise refusal from None
         case "history":
             return History(**rest)
@@ -347,9 +388,11 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
 def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
     if tool is None:
-        raise RunError(
-            f"The run was started with the tool `{form['name']}` as an input. Pass it: Run.load(..., tools=[...]).",
+        msg = (
+            f"The run was started with the tool `{form['name']}` as an input. "
+            "Pass it: Run.load(..., tools=[...])."
         )
+        raise RunError(msg)
     return tool
 
 
@@ -357,28 +400,35 @@ def _readers(
     program: Program,
     name: str | int,
 ) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
-    """Functions that read an input, from JSON data and from JSON text, as the type that the signature, or `forward`, declares."""
+    """Functions that read an input, from JSON data and from JSON text.
+
+    As the type that the signature, or `forward`, declares.
+    """
     signature = getattr(program, "signature", None)
     field = signature.plan.inputs.get(name) if signature is not None else None
     if field is not None:
 
-        def as_json(text: bytes) -> Any:  # most values need no second adapter
-            return eager_validators(adapter_of(field))[1](text)
+        def read_text(text: bytes) -> Any:
+            # Made here: most values need no second adapter.
+            _, validate_json = eager_validators(adapter_of(field))
+            return validate_json(text)
 
-        return input_check(field) or (lambda value: value), as_json
-    method = type(program).forward if not program.is_only_async else type(program).aforward
-    names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+        return input_check(field) or (lambda value: value), read_text
+    method = type(program).aforward if program.is_only_async else type(program).forward
     from pydantic import PydanticUserError, TypeAdapter
 
     try:
-        kind = get_type_hints(method)[
-            names[name] if isinstance(name, int) and name < len(names) else str(name)
-        ]
+        kind = get_type_hints(method)[_parameter_name(method, name)]
         adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    except (
-        KeyError,
-        NameError,
-        PydanticUserError,
-    ) as error:  # no type, one that only type checkers see, or one that is not data
+    except (KeyError, NameError, PydanticUserError) as error:
+        # No type, one that only type checkers see, or one that is not data.
         raise RunError(f"`{program.name}` declares no type for `{name}`.") from error
     return adapter.validate_python, adapter.validate_json
+
+
+def _parameter_name(method: Any, name: str | int) -> str:
+    """The name of a parameter, also of a positional one."""
+    names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
+    if isinstance(name, int) and name < len(names):
+        return names[name]
+    return str(name)

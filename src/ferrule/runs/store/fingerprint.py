@@ -1,4 +1,7 @@
-"""The fingerprint of a program, stored with a run: the class, its signatures, and its tools with the digests of their schemas."""
+"""The fingerprint of a program, stored with a run.
+
+The class, its signatures, and its tools with the digests of their schemas.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,26 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program
 
 _MOST_SPELLINGS = 4096
+"""How many texts of a signature's types are tried."""
 
 
 def program_fingerprint(program: Program) -> dict[str, Any]:
-    """`{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`."""
+    """The class of a program, and for each predictor its signature and its tools.
+
+    `{"program": class, "predictors": {path: {"signature", "digest", "tools": {name: digest}}}}`.
+    """
     # Not the module: a program defined in a script is in `__main__` there, but in another module
     # when another process imports it.
-    found: dict[str, Any] = {"program": type(program).__qualname__, "predictors": {}}
+    predictors: dict[str, Any] = {}
     for path, predictor in _predictors(program):
         signature = predictor.signature
-        found["predictors"][path] = {
+        predictors[path] = {
             "signature": signature.signature,
-            "digest": signature.kept(
-                _own_digest,
-                partial(_own_digest, signature),
-            ),  # a stored run needs it twice
+            # Kept by the signature, because a stored run needs it twice.
+            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
-    return found
+    return {"program": type(program).__qualname__, "predictors": predictors}
 
 
 def program_digest(program: Program) -> str:
@@ -42,24 +47,29 @@ def program_digest(program: Program) -> str:
 
 
 def differences(then: Any, program: Program) -> dict[str, tuple[str, str]]:
-    """The differences between a stored fingerprint and a program: for each part that differs, its value then and now."""
+    """The differences between a stored fingerprint and a program.
+
+    For each part that differs, its value then and now.
+    """
     now = program_fingerprint(program)
-    with reading("The fingerprint of a stored run"):
-        return _differences(then, now, program)
-
-
-def _differences(then: Any, now: dict[str, Any], program: Program) -> dict[str, tuple[str, str]]:
-    for path, predictor in _predictors(program) if then != now else ():
-        stored = then["predictors"].get(path, {}).get("digest")
-        if stored != now["predictors"][path]["digest"] and stored in _digests(predictor.signature):
-            now["predictors"][path]["digest"] = stored
     if then == now:
         return {}
-    before, after = _lines(then), _lines(now)
+    with reading("The fingerprint of a stored run"):
+        _ignore_spelling(then, now, program)
+        before, after = _lines(then), _lines(now)
     both = {
         key: (before.get(key, "absent"), after.get(key, "absent")) for key in {**before, **after}
     }
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
+
+
+def _ignore_spelling(then: Any, now: dict[str, Any], program: Program) -> None:
+    """Take over the stored digest of a signature whose types another Python spells otherwise."""
+    for path, predictor in _predictors(program):
+        stored = then["predictors"].get(path, {}).get("digest")
+        current = now["predictors"][path]
+        if stored != current["digest"] and stored in _digests(predictor.signature):
+            current["digest"] = stored
 
 
 def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
@@ -81,52 +91,64 @@ def _digest(signature: Any, annotations: Sequence[str]) -> str:
 
 
 def _digests(signature: Any) -> Iterator[str]:
-    """The digests that a signature has on any Python: from 3.14 on, `Optional[int]` and `int | None` are one type with one text."""
+    """The digests that a signature has on any Python.
+
+    From 3.14 on, `Optional[int]` and `int | None` are one type with one text.
+    """
     spellings = [
         [repr(field.annotation), *_spellings(field.annotation)]
         for field in signature.plan.fields.values()
     ]
-    return (_digest(signature, each) for each in islice(product(*spellings), _MOST_SPELLINGS))
+    combinations = islice(product(*spellings), _MOST_SPELLINGS)
+    return (_digest(signature, annotations) for annotations in combinations)
 
 
 def _spellings(kind: Any) -> list[str]:
-    """All texts of a type with unions, as written inside another type: `typing.Optional[int]` and `int | None`."""
-    args, own = get_args(kind), repr(list[kind])[len("list[") : -1]
-    found: list[str] = []
+    """All texts of a type, as written inside another type.
+
+    A union has two: `typing.Optional[int]` and `int | None`.
+    """
+    args = get_args(kind)
+    text = repr(list[kind]).removeprefix("list[").removesuffix("]")
+    if not args:
+        return [text]
     is_union = get_origin(kind) in (Union, UnionType)
-    for texts in product(*map(_spellings, args)) if args else ():
+    spellings: list[str] = []
+    for arg_texts in product(*map(_spellings, args)):
         if is_union:
-            some = [text for text, arg in zip(texts, args, strict=True) if arg is not NoneType]
-            is_optional = len(some) == 1  # and None
-            inside = [
-                "NoneType" if arg is NoneType else text
-                for text, arg in zip(texts, args, strict=True)
-            ]
-            found.append(
-                f"typing.Optional[{some[0]}]"
-                if is_optional
-                else f"typing.Union[{', '.join(inside)}]",
-            )
-            found.append(" | ".join("None" if each == "NoneType" else each for each in inside))
+            spellings += _union_spellings(args, arg_texts)
         else:
-            found.append(_with_arguments(own, args, texts))
-    return list(dict.fromkeys(found)) or [own]
+            spellings.append(_with_arguments(text, args, arg_texts))
+    return list(dict.fromkeys(spellings))
 
 
-def _with_arguments(text: str, args: Sequence[Any], texts: Sequence[str]) -> str:
+def _union_spellings(args: Sequence[Any], arg_texts: Sequence[str]) -> list[str]:
+    names = [
+        "NoneType" if arg is NoneType else text for arg, text in zip(args, arg_texts, strict=True)
+    ]
+    other_names = [name for name in names if name != "NoneType"]
+    if len(other_names) == 1:  # and None
+        written = f"typing.Optional[{other_names[0]}]"
+    else:
+        written = f"typing.Union[{', '.join(names)}]"
+    return [written, " | ".join("None" if name == "NoneType" else name for name in names)]
+
+
+def _with_arguments(text: str, args: Sequence[Any], arg_texts: Sequence[str]) -> str:
     """Replace the texts of a type's arguments in its text."""
-    at = 0
-    for arg, wanted in zip(args, texts, strict=True):
-        if repr(arg) != wanted and get_args(arg):
-            at = text.index(repr(arg), at)
-            text = text[:at] + wanted + text[at + len(repr(arg)) :]
-            at += len(wanted)
+    offset = 0
+    for arg, arg_text in zip(args, arg_texts, strict=True):
+        current = repr(arg)
+        if current != arg_text and get_args(arg):
+            offset = text.index(current, offset)
+            text = text[:offset] + arg_text + text[offset + len(current) :]
+            offset += len(arg_text)
     return text
 
 
-def _lines(side: Any) -> dict[str, str]:
-    lines: dict[str, str] = {"program": str(side["program"])}
-    for path, predictor in side["predictors"].items():
+def _lines(fingerprint: Any) -> dict[str, str]:
+    lines: dict[str, str] = {"program": str(fingerprint["program"])}
+    for path, predictor in fingerprint["predictors"].items():
         lines[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
         lines.update(
             {f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()},

@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_A_MOMENT_S = 5.0
-_SOON_S = 0.001
+_LONGEST_WAIT_S = 5.0
+"""How long an execution waits for an earlier one that has ended to release the lease."""
+_POLL_S = 0.001
 
 
 def submit_run(run: RunState, store: Store, order: Order) -> None:
-    """Store a new run for workers to start. Raises `RunError` if an input cannot be stored, `StoreError` if the store refuses the run."""
+    """Store a new run for workers to start.
+
+    Raises `RunError` if an input cannot be stored, `StoreError` if the store refuses the run.
+    """
     run.status = "queued"
     run.notes = caller_notes()
     store.submit(
@@ -51,32 +55,53 @@ class StoredRun:
     """The link between one `Run` in this process and one run in a store."""
 
     __slots__ = (
-        "_before", "_given", "_is_closing", "_is_open", "_queue", "_run_ref", "_unsure", "_wrote", "broken", "is_new", "lease",
-        "requeues", "store",
-    )  # fmt: skip
+        "_before",
+        "_inputs",
+        "_is_closing",
+        "_is_open",
+        "_queue",
+        "_run_ref",
+        "_unsure",
+        "_wrote",
+        "broken",
+        "is_new",
+        "lease",
+        "requeues",
+        "store",
+    )
 
     def __init__(self, store: Store, run: RunState, *, is_new: bool) -> None:
         self.store = store
         self.is_new = is_new
-        self._run_ref = ref(
-            run,
-        )  # weak, because the run references this: its memory is freed without the garbage collector
+        # Weak, because the run references this: its memory is freed without the garbage collector.
+        self._run_ref = ref(run)
         self.requeues = False
-        """Whether an interrupted run goes back to the queue. Otherwise it counts as cancelled until someone resumes it."""
+        """Whether an interrupted run goes back to the queue.
+
+        Otherwise it counts as cancelled until a person resumes it.
+        """
         self.lease: Lease | None = None
-        self._given: dict[str, Any] = {}
+        self._inputs: dict[str, Any] = {}
         """The inputs as they were when the run started, before any change by the program."""
         self._before: tuple[str, str] | None = None
         """The run's status and head when this execution opened it."""
         self._wrote = False
+        """Whether this execution wrote an entry, or may have."""
         self.broken: StoreError | None = None
         """See `Persistence`."""
         self._unsure = False
-        """Whether a write was abandoned midway, so that the journal in memory may differ from the store's."""
+        """Whether the journal in memory may differ from the store's.
+
+        A write was abandoned midway.
+        """
         self._queue: dict[int, Execution] = {}
-        """First the execution that has the run open, or is opening or closing it; then those that wait behind it for a moment. Only plain
-        assignments change it, so that an interrupt cannot leave it in doubt."""
-        self._is_open = self._is_closing = False
+        """First the execution that has the run open, or is opening or closing it.
+
+        Then those that wait behind it for a moment. Only plain assignments change it, so that an
+        interrupt cannot leave it in doubt.
+        """
+        self._is_open = False
+        self._is_closing = False
 
     @property
     def _run(self) -> RunState:
@@ -85,24 +110,23 @@ class StoredRun:
         return run
 
     # -- one execution
-    # -------------------------------------------------------------------------------------------
 
     def open(self, execution: Execution) -> None:
-        """Lease the run and load the changes made by other processes. Raises `StoreError` while one of them executes it.
+        """Lease the run and load the changes made by other processes.
+
+        Raises `StoreError` while one of them executes it.
 
         The execution must call `close`, even after an interrupt that came before this returned.
         """
         run = self._run
         self._await_turn(run, execution)
-        self.broken, self._before, self._is_open, self._wrote, self._is_closing = (
-            None,
-            None,
-            False,
-            False,
-            False,
-        )
+        self.broken = None
+        self._before = None
+        self._wrote = False
+        self._is_open = False
+        self._is_closing = False
         if self.is_new:
-            self._given = inputs_form(run)
+            self._inputs = inputs_form(run)
             self._before = "running", self._head()
             self.lease = self.store.create(run.id, program=run.program.name, head=self._before[1])
             self.is_new = False
@@ -117,23 +141,27 @@ class StoredRun:
     def _await_turn(self, run: RunState, execution: Execution) -> None:
         # A caller that sees the run pause or end may get here before the previous execution has
         # released the lease.
-        ends = monotonic() + _A_MOMENT_S
+        ends_at = monotonic() + _LONGEST_WAIT_S
         self._queue[id(execution)] = execution
-        while (is_over := run.executing is not None or run.status == "done") or not self._is_first(
-            execution,
-        ):
-            if (
-                monotonic() > ends and self.lease is None
-            ):  # drop executions that ended without `close`, after repeated interrupts
-                self._queue = {key: each for key, each in self._queue.items() if not each.over}
-            if is_over or (monotonic() > ends and not self._is_first(execution)):
+        while True:
+            is_over = run.executing is not None or run.status == "done"
+            if not is_over and self._is_first(execution):
+                return
+            has_waited = monotonic() > ends_at
+            if has_waited and self.lease is None:
+                # Executions that ended without `close`, after repeated interrupts.
+                self._queue = {
+                    key: waiting for key, waiting in self._queue.items() if not waiting.over
+                }
+            if is_over or (has_waited and not self._is_first(execution)):
                 del self._queue[id(execution)]
-                msg = f"The run {run.id} is {'done; start another one' if run.status == 'done' else 'executing already; wait for it'}."
-                raise RunError(msg)
-            sleep(_SOON_S)
+                if run.status == "done":
+                    raise RunError(f"The run {run.id} is done; start another one.")
+                raise RunError(f"The run {run.id} is executing already; wait for it.")
+            sleep(_POLL_S)
 
     def _is_first(self, execution: Execution) -> bool:
-        return [*self._queue][:1] == [id(execution)]
+        return next(iter(self._queue), None) == id(execution)
 
     def holds(self, execution: Execution) -> bool:
         """Whether this execution has the lease."""
@@ -143,56 +171,68 @@ class StoredRun:
         run = self._run
         stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
         assert stored.lease is not None  # noqa: S101  `take` always returns a lease
-        self._before, self.lease = (stored.status, stored.head), stored.lease
+        self._before = (stored.status, stored.head)
+        self.lease = stored.lease
         head = parse_object(stored.head, "the head of a run")
-        if head["key"] != run.key.hex() or head.get("redacted"):
-            raise StoreError(
-                f"The run {run.id} was {'redacted' if head.get('redacted') else 'deleted, and another one has its id'}.",
-            )
+        if head.get("redacted"):
+            raise StoreError(f"The run {run.id} was redacted.")
+        if head["key"] != run.key.hex():
+            raise StoreError(f"The run {run.id} was deleted, and another one has its id.")
         if stored.status == "cancelled" != run.status:
             run.status = "cancelled"
-            msg = f"The run {run.id} was cancelled elsewhere; nothing was done. To continue anyway, resume it once more."
+            msg = (
+                f"The run {run.id} was cancelled elsewhere; nothing was done. "
+                "To continue anyway, resume it once more."
+            )
             raise RunCancelledError(msg)
         if stored.status == "done":
             raise RunError(f"The run {run.id} was finished elsewhere. Load it for its prediction.")
-        self._given = {name: head[name] for name in ("args", "inputs")}
+        self._inputs = {name: head[name] for name in ("args", "inputs")}
         run.notes = head.get("notes", {})
         if self._unsure:
             run.journal.entries.clear()
             self._unsure = False
         run.journal.entries.extend(map(read_entry, stored.entries))
+        self._take_decisions(run, stored.decisions)
+
+    def _take_decisions(self, run: RunState, decisions: list[str]) -> None:
+        # The store has the current ones: another process may have used, discarded or made some.
+        run.forget_untaken()
         callers: list[Any] = []
-        run.forget_untaken()  # the store has the current ones: another process may have used, discarded or made some
-        for text in stored.decisions:
+        for text in decisions:
             form = parse_object(text, "a decision")
+            if "caller" in form:
+                callers.append(form["caller"])
             decision = read_decision(form)
-            callers += [form["caller"]] if "caller" in form else []
             run.answers[decision.question_id] = decision
             run.decisions.append(decision)
         if callers:
             run.notes = {**run.notes, "deciders": json_text(callers)}
 
     def note(self) -> None:
-        """Store the run's notes at once; the rest of its head stays as it was when this execution began."""
+        """Store the run's notes at once.
+
+        The rest of its head stays as it was when this execution began.
+        """
         assert self._before is not None  # noqa: S101  set by `open`
         assert self.lease is not None  # noqa: S101  taken by `open`
         status, head = self._before
-        self._before = (
-            status,
-            json_text({**parse_object(head, "the head of a run"), "notes": dict(self._run.notes)}),
-        )
+        form = {**parse_object(head, "the head of a run"), "notes": dict(self._run.notes)}
+        self._before = status, json_text(form)
         self.store.note(self.lease, self._before[1])
 
     def close(self, execution: Execution) -> None:
-        """Store the state of a run that pauses or ends, and give the lease back. If a call is interrupted, a second one completes it."""
+        """Store the state of a run that pauses or ends, and give the lease back.
+
+        If a call is interrupted, a second one completes it.
+        """
         if id(execution) not in self._queue:
             return
         run = self._run_ref()
         if self.holds(execution):
             try:
-                if (
-                    run is not None
-                ):  # otherwise the run was garbage-collected first, and its dropped lease is given back
+                # If the run was garbage-collected first, its dropped lease is given back.
+                if run is not None:
                     self._release(run)
             except StoreError:
                 self.lease = None
@@ -202,42 +242,42 @@ class StoredRun:
         self._queue.pop(id(execution), None)
 
     def _release(self, run: RunState) -> None:
-        is_again, self._is_closing = self._is_closing, True
+        is_again = self._is_closing
+        self._is_closing = True
         run.journal.sink = None
-        self._unsure = self._unsure or run.status not in {
-            "waiting",
-            "done",
-        }  # an interrupt may have come between store and memory
-        status, head = self._before or (run.status, "")
-        is_waiting = (
-            status in {"waiting", "queued"}
+        if run.status not in {"waiting", "done"}:
+            self._unsure = True  # an interrupt may have come between store and memory
+        status, head = self._state_at_rest(run)
+        # An interrupted call may have given the lease back already.
+        with suppress(StoreError) if is_again else nullcontext():
+            if self.lease is not None:
+                self.store.release(self.lease, status=status, head=head)
+
+    def _state_at_rest(self, run: RunState) -> tuple[str, str]:
+        """The status and the head to store when this execution ends."""
+        before = self._before or (run.status, "")
+        if not self._is_open or self._is_without_progress(run, before[0]):
+            return before
+        head = self._head()
+        if self.requeues and run.is_interrupted and not run.cancelled:
+            form = {**parse_object(head, "the head of a run"), "status": "queued", "error": None}
+            return "queued", json_text(form)
+        return run.status, head
+
+    def _is_without_progress(self, run: RunState, status_before: str) -> bool:
+        """Whether a run that waited was interrupted before it wrote anything: it waits on."""
+        return (
+            status_before in {"waiting", "queued"}
             and not self._wrote
             and run.status not in {"waiting", "done"}
             and not run.cancelled
         )
-        if (
-            self._is_open and not is_waiting
-        ):  # otherwise the state is as before: not begun, or no progress
-            status, head = run.status, self._head()
-            if self.requeues and run.is_interrupted and not run.cancelled:
-                status, head = (
-                    "queued",
-                    json_text(
-                        {
-                            **parse_object(head, "the head of a run"),
-                            "status": "queued",
-                            "error": None,
-                        },
-                    ),
-                )
-        with (
-            suppress(StoreError) if is_again else nullcontext()
-        ):  # the interrupted call may have given it back
-            if self.lease is not None:
-                self.store.release(self.lease, status=status, head=head)
 
     def give_up(self) -> None:
-        """Put the run back into the queue although a thread still executes it. Later writes of that thread are refused."""
+        """Put the run back into the queue although a thread still executes it.
+
+        Later writes of that thread are refused.
+        """
         lease, before = self.lease, self._before
         if lease is not None and before is not None:
             head: dict[str, Any] = {
@@ -250,53 +290,53 @@ class StoredRun:
                 self.store.release(lease, status="queued", head=json_text(head))
 
     def _head(self) -> str:
-        return json_text(head_form(self._run, self._given))
+        return json_text(head_form(self._run, self._inputs))
 
     # -- the journal's sink
-    # --------------------------------------------------------------------------------------
 
     def __call__(self, entry: Entry) -> None:
         """Write one entry; see `Store.append`."""
-        lease, text, more = self._prepare(entry)
+        lease, text, options = self._prepare(entry)
         try:
-            going_on = self.store.append(lease, text, **more)
+            goes_on = self.store.append(lease, text, **options)
             self._wrote = True
-        except (
-            BaseException
-        ) as error:  # Ctrl-C during the write: the entry may or may not be on disk
+        except BaseException as error:
+            # After Ctrl-C during the write, the entry may or may not be on disk.
             self._note_failure(lease, error)
             raise
-        self._go_on(lease, entry, going_on=going_on)
+        self._check_written(lease, entry, goes_on=goes_on)
 
     async def later(self, entry: Entry) -> None:
         """`__call__` without blocking the event loop."""
-        lease, text, more = self._prepare(entry)
+        lease, text, options = self._prepare(entry)
         try:
-            going_on = await self.store.aappend(lease, text, **more)
+            goes_on = await self.store.aappend(lease, text, **options)
             self._wrote = True
-        except (
-            BaseException
-        ) as error:  # if cancelled, the entry is on disk, unless its write failed
+        except BaseException as error:
+            # After a cancellation, the entry is on disk, unless its write failed.
             self._note_failure(lease, error)
             raise
-        self._go_on(lease, entry, going_on=going_on)
+        self._check_written(lease, entry, goes_on=goes_on)
 
     def _note_failure(self, lease: Lease, error: BaseException) -> None:
         if lease is not self.lease:  # a late write of a thread that an interrupt left behind
             return
-        failed = error if isinstance(error, StoreError) else error.__cause__
+        store_error: BaseException | None = error
         if not isinstance(error, StoreError):
             self._unsure = self._wrote = True
-        if isinstance(failed, StoreError):
-            self.broken = failed
+            store_error = error.__cause__
+        if isinstance(store_error, StoreError):
+            self.broken = store_error
 
     def _prepare(self, entry: Entry) -> tuple[Lease, str, dict[str, Any]]:
         if self.broken is not None:
             raise self.broken
         if self.lease is None:
-            raise StoreError(
-                f"The run {self._run.id} has paused or ended; the late result of {entry.slot} is not stored.",
+            msg = (
+                f"The run {self._run.id} has paused or ended; "
+                f"the late result of {entry.slot} is not stored."
             )
+            raise StoreError(msg)
         consumes = entry.value.question_id if entry.kind == "decision" else None
         return (
             self.lease,
@@ -304,16 +344,18 @@ class StoredRun:
             {"starts": entry.kind == "begun", "consumes": consumes},
         )
 
-    def _go_on(self, lease: Lease, entry: Entry, *, going_on: bool) -> None:
-        """After a write: if the run was cancelled from elsewhere, stop it before its next act; no further tool starts."""
+    def _check_written(self, lease: Lease, entry: Entry, *, goes_on: bool) -> None:
+        """After a write: if the run was cancelled from elsewhere, stop it before its next act."""
         if lease is not self.lease:
-            raise StoreError(
-                f"The run {self._run.id} has paused or ended; {entry.slot} is in the store, and is read when it goes on.",
+            msg = (
+                f"The run {self._run.id} has paused or ended; "
+                f"{entry.slot} is in the store, and is read when it goes on."
             )
-        if going_on:
+            raise StoreError(msg)
+        if goes_on:
             return
         self._run.cancel()
-        if entry.kind == "begun":
+        if entry.kind == "begun":  # its tool must not start
             raise RunCancelledError(f"The run {self._run.id} was cancelled.")
 
     def transact(self, work: Callable[[Any], R]) -> R:

@@ -22,40 +22,52 @@ def load_psycopg() -> Any:
 
 
 def check_dsn(dsn: str) -> None:
-    """Warn about a DSN that may send passwords and runs unencrypted. Raises `ConfigurationError` if it is not a DSN."""
-    given = given_by(dsn)
-    hosts = (given.get("host") or os.environ.get("PGHOST") or "").split(",")
-    mode = given.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
-    far = [
-        host for host in hosts if host and not host.startswith(("/", "@")) and not is_loopback(host)
-    ]
-    if far and mode not in {"require", "verify-ca", "verify-full"}:
-        msg = (
-            f"The connection to Postgres on {far[0]} may be unencrypted (`sslmode={mode}`): add `sslmode=verify-full` to the DSN, or "
-            "`sslmode=require`, which does not check the server's certificate."
-        )
-        warnings.warn(msg, RuntimeWarning, stacklevel=4)
+    """Warn about a DSN that may send passwords and runs unencrypted.
+
+    Raises `ConfigurationError` if it is not a DSN.
+    """
+    parts = dsn_parts(dsn)
+    hosts = (parts.get("host") or os.environ.get("PGHOST") or "").split(",")
+    mode = parts.get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
+    if mode in {"require", "verify-ca", "verify-full"}:
+        return
+    for host in hosts:
+        is_socket = host.startswith(("/", "@"))
+        if host and not is_socket and not is_loopback(host):
+            msg = (
+                f"The connection to Postgres on {host} may be unencrypted (`sslmode={mode}`): "
+                "add `sslmode=verify-full` to the DSN, or `sslmode=require`, which does not check "
+                "the server's certificate."
+            )
+            warnings.warn(msg, RuntimeWarning, stacklevel=4)
+            return
 
 
-def given_by(dsn: str) -> dict[str, Any]:
-    """The parts of a DSN, by libpq's names. Raises `ConfigurationError` if it is not a DSN, without showing it."""
+def dsn_parts(dsn: str) -> dict[str, Any]:
+    """The parts of a DSN, by libpq's names.
+
+    Raises `ConfigurationError` if it is not a DSN, without showing it.
+    """
     psycopg = load_psycopg()
     try:
         return dict(psycopg.conninfo.conninfo_to_dict(dsn))
-    except (
-        psycopg.Error,
-        ValueError,
-        AttributeError,
-    ):  # the last: None, for example from an unset variable
-        msg = "This is not a Postgres DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, or 'host=... dbname=...'."
-        raise ConfigurationError(msg) from None  # libpq's message may show the password
+    except (psycopg.Error, ValueError, AttributeError):
+        # `AttributeError`: for None, as from an unset variable. Libpq's message may show the
+        # password, so it is not chained.
+        msg = (
+            "This is not a Postgres DSN: "
+            "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?sslmode=verify-full, "
+            "or 'host=... dbname=...'."
+        )
+        raise ConfigurationError(msg) from None
 
 
-def place_of(dsn: str) -> str:
+def address_of(dsn: str) -> str:
     """Host, port and database of a DSN, for messages: without user and password."""
-    given = given_by(dsn)
-    host, port = (
-        given.get(name) or os.environ.get(f"PG{name.upper()}") for name in ("host", "port")
-    )
-    base = given.get("dbname") or os.environ.get("PGDATABASE") or ""
-    return f"postgresql://{host or ''}{f':{port}' if port else ''}/{base}"
+    parts = dsn_parts(dsn)
+    host = parts.get("host") or os.environ.get("PGHOST") or ""
+    port = parts.get("port") or os.environ.get("PGPORT")
+    database = parts.get("dbname") or os.environ.get("PGDATABASE") or ""
+    if port:
+        host = f"{host}:{port}"
+    return f"postgresql://{host}/{database}"

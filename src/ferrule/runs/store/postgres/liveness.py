@@ -1,5 +1,6 @@
-"""Liveness of lease owners: while this process holds leases, it shows that it is alive by a session's lock and by a heartbeat.
+"""Liveness of lease owners.
 
+While this process holds leases, it shows that it is alive by a session's lock and by a heartbeat.
 The lock is freed as soon as Postgres sees the end of the session: at once if the process was
 killed. But a session may end while its process lives on (Postgres restarted), so an owner counts as
 dead only if it is silent as well. Without heartbeats for `lease_s` it is dead in any case, because
@@ -37,13 +38,22 @@ R = TypeVar("R")
 
 _EVERY_S = 2.0
 _FORGET_AFTER_S = 3600.0
-"""Rows of owners silent for so long after their lease are deleted: they have no effect, but each check for live owners would read them."""
+"""Rows of owners silent for so long after their lease are deleted.
+
+They have no effect, but each check for live owners would read them.
+"""
 _FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"  # noqa: RUF100, S608
-_LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"  # noqa: RUF100, S608
+_LIVE = (
+    "SELECT owner FROM (SELECT name AS owner FROM owners) AS known "  # noqa: RUF100, S608
+    f"WHERE {LEASE_ENDS} > ?"
+)
 
 
 class Line:
-    """Puts the writers of one lease in line, one after another: Postgres would make them wait for each other, too."""
+    """Puts the writers of one lease in line, one after another.
+
+    Postgres would make them wait for each other, too.
+    """
 
     __slots__ = ("_served", "_turned", "lock", "number", "turns")
 
@@ -52,7 +62,10 @@ class Line:
         self.number: int | None = None
         """The number of the next entry; None if it must be read from the run's row."""
         self.turns = count()
-        """Numbers the entries that an event loop writes, in order. Each number must be used in `in_turn`."""
+        """Numbers the entries that an event loop writes, in order.
+
+        Each number must be used in `in_turn`.
+        """
         self._served = 0
         self._turned = threading.Condition()
 
@@ -69,7 +82,9 @@ class Line:
 
 
 class Presence:
-    """Represents this process as an owner of leases. Shared by all stores with the same DSN and options.
+    """Represents this process as an owner of leases.
+
+    Shared by all stores with the same DSN and options.
 
     Without `is_direct` only the heartbeat counts, as behind a pooler that shares sessions.
     """
@@ -116,10 +131,12 @@ class Presence:
         self._fresh()
 
     # -- leases
-    # ----------------------------------------------------------------------------------------------------
 
     def hold(self, lease: Lease, written: int) -> None:
-        """Count a lease as held; its run has `written` entries. Call it before the lease is committed."""
+        """Count a lease as held; its run has `written` entries.
+
+        Call it before the lease is committed.
+        """
         self.leases.hold(lease, time.time, self._lease_s)
         line = self._lines[lease.run_id, lease.token] = Line()
         line.number = written
@@ -129,7 +146,6 @@ class Presence:
         return self._lines.get((lease.run_id, lease.token)) or Line()
 
     # -- the heartbeat
-    # ---------------------------------------------------------------------------------------------
 
     def join(self, queue: str | None) -> None:
         """Count as alive until `leave`, even without leases; as a worker of `queue`, if given."""
@@ -146,11 +162,11 @@ class Presence:
     def show(self) -> None:
         """Make sure that other processes see this one as alive, before it leases a run."""
         with self._beating:
-            if (
-                self._seen_at is None
-                or time.monotonic() - self._seen_at > self._every_s
-                or (self._is_direct and not self._has_lock)
-            ):
+            is_fresh = (
+                self._seen_at is not None and time.monotonic() - self._seen_at <= self._every_s
+            )
+            has_lock = self._has_lock or not self._is_direct
+            if not is_fresh or not has_lock:
                 self.server.persist(self._beat_or_drop)
 
     def start(self) -> None:
@@ -172,20 +188,25 @@ class Presence:
                 self._drop()
 
     def settles_s(self) -> float:
-        """How long this process must wait until it counts others as dead: after a restart of Postgres or a break, they may not be back."""
+        """How long this process must wait until it counts others as dead.
+
+        After a restart of Postgres or a break, they may not be back.
+        """
         return max(0.0, SILENT_S - self.server.reachable_s())
 
     def live(self, db: Transaction) -> set[str]:
         """The names of all owners that are alive, or may be alive."""
-        return {
-            row[0]
-            for row in db.execute(_LIVE, (db.now if self.settles_s() == 0 else -1.0,)).fetchall()
-        }
+        now = db.now
+        if self.settles_s() > 0:
+            now = -1.0  # before every lease's end: all known owners
+        return {name for (name,) in db.execute(_LIVE, (now,)).fetchall()}
 
     def tend(self) -> bool:
-        """One round of the thread: send a heartbeat, and give back leases that nothing holds. Returns whether another round will follow."""
-        psycopg = load_psycopg()
+        """One round of the thread: send a heartbeat, and give back leases that nothing holds.
 
+        Returns whether another round will follow.
+        """
+        psycopg = load_psycopg()
         try:
             with self._beating:
                 if self.leases or self._joined:
@@ -225,23 +246,28 @@ class Presence:
 
     def _drop(self) -> None:
         close_connections(self._sessions)
-        self._has_lock, self._seen_at = False, None
+        self._has_lock = False
+        self._seen_at = None
 
     def _beat(self) -> None:
-        """Write the heartbeat, then take the lock if this process lacks it; after a break, the old session may hold it for a while."""
-        if not self._is_direct:
-            self.server.on_connection(self._see)
+        """Write the heartbeat, then take the lock if this process lacks it.
+
+        After a break, the old session may hold it for a while.
+        """
+        if self._is_direct:
+            self._beat_in_session()
         else:
-            if not self._sessions:
-                self._sessions.append(self.server.connect())
-            [session] = self._sessions
-            self._see(session)
-            if not self._has_lock:
-                self._has_lock = session.execute(
-                    "SELECT pg_try_advisory_lock(%s)",
-                    (self._key,),
-                ).fetchone()[0]
+            self.server.on_connection(self._see)
         self._seen_at = time.monotonic()
+
+    def _beat_in_session(self) -> None:
+        if not self._sessions:
+            self._sessions.append(self.server.connect())
+        [session] = self._sessions
+        self._see(session)
+        if not self._has_lock:
+            row = session.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()
+            self._has_lock = row[0]
 
     def _see(self, connection: Any) -> None:
         queue = self._queue if self._joined else None
@@ -260,12 +286,15 @@ def shared_presence(
     is_direct: bool,
     lease_s: float,
 ) -> Presence:
-    """The presence of this process on a server: the same object for all callers with equal arguments."""
+    """The presence of this process on a server.
+
+    The same object for all callers with equal arguments.
+    """
     check_dsn(dsn)
     with _sharing.lock:
         key = (dsn, schema, full_sync, is_direct, lease_s)
-        found = _SHARED.get(key)
-        if found is None:
+        presence = _SHARED.get(key)
+        if presence is None:
             server = Server(
                 dsn,
                 schema=schema,
@@ -273,13 +302,15 @@ def shared_presence(
                 is_direct=is_direct,
                 patience_s=lease_s,
             )
-            _SHARED[key] = found = Presence(server, lease_s=lease_s, is_direct=is_direct)
-        return found
+            presence = Presence(server, lease_s=lease_s, is_direct=is_direct)
+            _SHARED[key] = presence
+        return presence
 
 
-def _keep(presence: ref[Presence]) -> None:
-    while (here := presence()) is not None and here.tend():
-        here.wait()
+def _keep(reference: ref[Presence]) -> None:
+    # Weak between the rounds: if all stores are gone, the thread ends.
+    while (presence := reference()) is not None and presence.tend():
+        presence.wait()
 
 
 _SHARED: WeakValueDictionary[tuple[Any, ...], Presence] = WeakValueDictionary()

@@ -1,4 +1,6 @@
-"""The connections of this process to one Postgres store: transactions, and retries after a broken connection.
+"""The connections of this process to one Postgres store.
+
+Transactions, and retries after a broken connection.
 
 A thread that needs a connection uses an idle one, or opens another. So there are as many as threads
 write at once; a few are kept. (A pool with its own threads reports an unreachable server as a
@@ -20,7 +22,7 @@ from ferrule.concurrency.connection import is_usable
 from ferrule.concurrency.forking import run_in_child
 from ferrule.concurrency.pool import ThreadPool
 from ferrule.errors import StoreError
-from ferrule.runs.store.postgres.dsn import given_by, load_psycopg, place_of
+from ferrule.runs.store.postgres.dsn import address_of, dsn_parts, load_psycopg
 from ferrule.runs.store.postgres.tables import NOW, dialect, set_up
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Server:
         is_direct: bool,
         patience_s: float,
     ) -> None:
-        self.name = place_of(dsn)
+        self.name = address_of(dsn)
         """The address, without user and password."""
         self.schema = schema
         self._dsn = dsn
@@ -96,12 +98,18 @@ class Server:
         self._starting = threading.Lock()
         self._is_set_up = False
         self._since: float | None = None
-        """The time (monotonic) from which other processes could reach the server, as far as this one knows."""
+        """The time (monotonic) from which other processes could reach the server.
+
+        As far as this process knows.
+        """
         self._broke = False
         self._closing = weakref.finalize(self, close_connections, self._idle)
 
     def after_fork(self) -> None:
-        """Called in the child of a fork: the connections belong to the parent, and psycopg does not close them here."""
+        """Called in the child of a fork.
+
+        The connections belong to the parent, and psycopg does not close them here.
+        """
         self._closing.detach()
         self._of_a_parent = self._idle
         self._fresh()
@@ -112,32 +120,39 @@ class Server:
         return getattr(self._local, "transaction", None)
 
     def reachable_s(self) -> float:
-        """For how long other processes could reach the server: since it started, or since this one reconnected after a break."""
-        return time.monotonic() - self._since if self._since is not None else 0.0
+        """For how long other processes could reach the server.
+
+        Since it started, or since this process reconnected after a break.
+        """
+        if self._since is None:
+            return 0.0
+        return time.monotonic() - self._since
 
     def close(self) -> None:
         """Close the idle connections. The next use opens others."""
         close_connections(self._idle)
 
     # -- connections
-    # -----------------------------------------------------------------------------------------------
 
     def connect(self) -> Any:
-        """A new connection in autocommit. Raises psycopg's errors; `StoreError` if Postgres would confirm writes that it may lose."""
-        psycopg = load_psycopg()
+        """A new connection in autocommit.
 
-        given: Any = {**KEEPALIVE, **given_by(self._dsn), "client_encoding": "utf8"}
+        Raises psycopg's errors; `StoreError` if Postgres would confirm writes that it may lose.
+        """
+        psycopg = load_psycopg()
+        options: Any = {**KEEPALIVE, **dsn_parts(self._dsn), "client_encoding": "utf8"}
         connection = psycopg.connect(
             autocommit=True,
             prepare_threshold=5 if self._is_direct else None,
-            **given,
+            **options,
         )
         try:
             self._prepare(connection)
             if self._since is None:
-                self._since = time.monotonic() - (
-                    0.0 if self._broke else connection.execute(_UPTIME).fetchone()[0]
-                )
+                uptime_s = 0.0
+                if not self._broke:
+                    uptime_s = connection.execute(_UPTIME).fetchone()[0]
+                self._since = time.monotonic() - uptime_s
         except BaseException:
             connection.close()
             raise
@@ -146,12 +161,16 @@ class Server:
     def _prepare(self, connection: Any) -> None:
         encoding = connection.info.parameter_status("server_encoding") or "UTF8"
         if encoding != "UTF8":
-            msg = f"The database of {self.name!r} is encoded in {encoding}, but runs hold any text. Create one with ENCODING 'UTF8'."
+            msg = (
+                f"The database of {self.name!r} is encoded in {encoding}, but runs hold any text. "
+                "Create one with ENCODING 'UTF8'."
+            )
             raise StoreError(msg)
         if self._full_sync and connection.execute("SHOW synchronous_commit").fetchone()[0] == "off":
             msg = (
-                f"The store {self.name!r} has `synchronous_commit = off`: a crash of Postgres could lose what it confirmed. Turn it on, "
-                "or open the store with `full_sync=False`."
+                f"The store {self.name!r} has `synchronous_commit = off`: a crash of Postgres "
+                "could lose what it confirmed. Turn it on, or open the store with "
+                "`full_sync=False`."
             )
             raise StoreError(msg)
         if not self._is_set_up:
@@ -177,15 +196,19 @@ class Server:
             self._idle.append(connection)
 
     def _drop(self, connection: Any, *, broke: bool) -> None:
-        if broke:  # connections of other processes may have broken, too, and their locks with them
-            self._since, self._broke = None, True
+        # Connections of other processes may have broken, too, and their locks with them.
+        if broke:
+            self._since = None
+            self._broke = True
         connection.close()
 
     # -- work
-    # ------------------------------------------------------------------------------------------------------
 
     def write(self, work: Callable[[Transaction], R]) -> R:
-        """Call `work` in this thread's open transaction, or in a new one; again, if the connection broke before the commit."""
+        """Call `work` in this thread's open transaction, or in a new one.
+
+        `work` is called again if the connection broke before the commit.
+        """
         if self.current is not None:
             return work(self.current)
         return self.persist(partial(self._transact, _BEGIN, work))
@@ -197,17 +220,21 @@ class Server:
         return self.persist(partial(self._transact, _BEGIN_READING, work))
 
     def once(self, work: Callable[[Transaction], R]) -> R:
-        """`write`, but never repeated: if the connection breaks before the commit, raises `StoreError`, and nothing is written."""
+        """`write`, but never repeated.
+
+        If the connection breaks before the commit, raises `StoreError`, and nothing is written.
+        """
         if self.current is not None:
             return work(self.current)
-        begun: list[bool] = []
+        has_begun = False
 
         def first(db: Transaction) -> R:
-            if begun:
+            nonlocal has_begun
+            if has_begun:
                 raise StoreError(
                     f"The connection to the store {self.name!r} broke. Nothing was written.",
                 )
-            begun.append(True)
+            has_begun = True
             return work(db)
 
         return self.persist(partial(self._transact, _BEGIN, first))
@@ -216,61 +243,67 @@ class Server:
         """Call `work` once, with a connection in autocommit. Raises psycopg's errors."""
         connection = self._lend()
         try:
-            found = work(connection)
+            result = work(connection)
         except BaseException:
             self._drop(connection, broke=connection.closed)
             raise
         self._return(connection)
-        return found
+        return result
 
     def persist(self, attempt: Callable[[], R]) -> R:
-        """Repeat `attempt` after a break or a conflict, unless no connection ever worked; other errors of Postgres become `StoreError`."""
-        psycopg = load_psycopg()
+        """Repeat `attempt` after a break or a conflict, for as long as a lease lasts.
 
-        ends, pauses = time.monotonic() + self._patience_s, iter(_PAUSES_S)
+        Not if no connection ever worked. Other errors of Postgres become `StoreError`.
+        """
+        psycopg = load_psycopg()
+        ends_at = time.monotonic() + self._patience_s
+        pauses = iter(_PAUSES_S)
         while True:
             try:
                 return attempt()
             except psycopg.Error as error:
-                again = _is_broken(error) or error.sqlstate in _AGAIN
-                if not again or not self._is_set_up or time.monotonic() > ends:
+                may_succeed = _is_broken(error) or error.sqlstate in _AGAIN
+                if not may_succeed or not self._is_set_up or time.monotonic() > ends_at:
                     raise StoreError(
-                        f"The store {self.name!r} failed: {_said(error)}. Nothing was written.",
+                        f"The store {self.name!r} failed: {_text_of(error)}. Nothing was written.",
                     ) from error
             time.sleep(next(pauses, _PAUSES_S[-1]))
 
     def _transact(self, begin: str, work: Callable[[Transaction], R]) -> R:
-        psycopg = load_psycopg()
-
         connection = self._lend()
         try:
-            xid, now = _last_row(connection.execute(begin))
-            db = self._local.transaction = Transaction(connection, now, self.schema)
-            try:
-                found = work(db)
-                try:
-                    connection.execute("COMMIT")
-                except psycopg.OperationalError:
-                    if xid is None or not self._was_committed(xid):
-                        raise
-            finally:
-                self._local.transaction = None
-                for end in db.on_end:
-                    end()
+            result = self._transact_on(connection, begin, work)
         except BaseException as error:
-            if isinstance(error, Exception) and not connection.closed:
-                with suppress(psycopg.Error):
+            is_interrupt = not isinstance(error, Exception)
+            if not is_interrupt and not connection.closed:
+                with suppress(load_psycopg().Error):
                     connection.execute("ROLLBACK")
-            if connection.closed or not isinstance(
-                error,
-                Exception,
-            ):  # after an interrupt, it may be in the middle of an answer
+            # After an interrupt, the connection may be in the middle of an answer.
+            if is_interrupt or connection.closed:
                 self._drop(connection, broke=connection.closed)
             else:
                 self._return(connection)
             raise
         self._return(connection)
-        return found
+        return result
+
+    def _transact_on(self, connection: Any, begin: str, work: Callable[[Transaction], R]) -> R:
+        psycopg = load_psycopg()
+        xid, now = _last_row(connection.execute(begin))
+        transaction = Transaction(connection, now, self.schema)
+        self._local.transaction = transaction
+        try:
+            result = work(transaction)
+            try:
+                connection.execute("COMMIT")
+            except psycopg.OperationalError:
+                if xid is None or not self._was_committed(xid):
+                    raise
+        finally:
+            self._local.transaction = None
+            for end in transaction.on_end:
+                end()
+        return result
 
     def _was_committed(self, xid: str) -> bool:
         """Whether a transaction was committed whose `COMMIT` got no answer."""
@@ -279,14 +312,16 @@ class Server:
             lambda db: db.execute("SELECT pg_xact_status(%s::xid8)", (xid,)).fetchone()[0],
         )
         try:
-            while (
-                status := self.persist(ask)
-            ) == "in progress":  # its session has not noticed the break yet
+            status = self.persist(ask)
+            while status == "in progress":  # its session has not noticed the break yet
                 time.sleep(_PAUSES_S[0])
+                status = self.persist(ask)
         except StoreError as error:
-            raise StoreError(
-                f"The connection to the store {self.name!r} broke in a commit. It is not known whether the commit was made.",
-            ) from error
+            msg = (
+                f"The connection to the store {self.name!r} broke in a commit. "
+                "It is not known whether the commit was made."
+            )
+            raise StoreError(msg) from error
         return status == "committed"
 
 
@@ -299,7 +334,7 @@ def _is_broken(error: Any) -> bool:
     return state.startswith("08") or state in _BROKEN
 
 
-def _said(error: Any) -> str:
+def _text_of(error: Any) -> str:
     return " ".join(str(error).split()).rstrip(".?") or type(error).__name__
 
 

@@ -47,28 +47,39 @@ R = TypeVar("R")
 class PostgresStore(SQLStore):
     """Keeps runs in the tables of `schema`, which are created at first use.
 
-    `dsn` is libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`. `lease_s` is
-    how long a process that is stopped or disconnected keeps its runs; those of a dead process are
-    free after five seconds. A run that killed its process more than `max_recoveries` times is
-    marked as failed. `liveness="heartbeat"` keeps no session open, for a pooler that shares
-    sessions (PgBouncer's transaction mode): then a dead process, too, keeps its runs for `lease_s`.
-    `full_sync=False` allows a server that has `synchronous_commit` off. `engine` queues the work of
-    runs for workers. Raises `ConfigurationError` for a malformed DSN, and warns about one that may
-    send runs unencrypted.
+    Args:
+        dsn: libpq's: `postgresql://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full`.
+        schema: The schema of the tables.
+        lease_s: How long a process that is stopped or disconnected keeps its runs. Those of a dead
+            process are free after five seconds.
+        max_recoveries: A run that killed its process more often is marked as failed.
+        liveness: `"heartbeat"` keeps no session open, for a pooler that shares sessions
+            (PgBouncer's transaction mode): then a dead process, too, keeps its runs for `lease_s`.
+        full_sync: With False, the server may have `synchronous_commit` off.
+        engine: Queues the work of runs for workers.
+
+    Raises:
+        ConfigurationError: The DSN is malformed. One that may send runs unencrypted only warns.
+
     """
 
     _LOCK = " FOR UPDATE"
     _ALSO_AT_REST = ", expires_at = NULL"
     _UNTIL = LEASE_ENDS
-    _LEASED = (
-        "queue",
-        "coalesce(queue, ?)",
-    )  # keeps the run's queue: a process that decides, such as a command, may name another
+    # Keeps the run's queue: a process that decides, such as a command, may name another.
+    _LEASED = ("queue", "coalesce(queue, ?)")
 
     def __init__(
-        self, dsn: str, *, schema: str = "ferrule", lease_s: float = 30.0, max_recoveries: int = 5,
-        liveness: Literal["session", "heartbeat"] = "session", full_sync: bool = True, engine: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        dsn: str,
+        *,
+        schema: str = "ferrule",
+        lease_s: float = 30.0,
+        max_recoveries: int = 5,
+        liveness: Literal["session", "heartbeat"] = "session",
+        full_sync: bool = True,
+        engine: Any = None,
+    ) -> None:
         if liveness not in {"session", "heartbeat"}:
             raise ConfigurationError(
                 f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}.",
@@ -98,7 +109,10 @@ class PostgresStore(SQLStore):
         return self._presence.name
 
     def setup(self) -> None:
-        """Create the tables if they do not exist, as the first use does: for a role that may, before workers whose role may not."""
+        """Create the tables if they do not exist, as the first use does.
+
+        For a role that may create them, before workers whose role may not.
+        """
         self._server.read(lambda _: None)
 
     def __enter__(self) -> Self:
@@ -108,13 +122,16 @@ class PostgresStore(SQLStore):
         self.close()
 
     def close(self) -> None:
-        """Close the connections, unless a run is executing. The next use opens new ones."""
+        """Close the connections, unless a run executes. The next use opens new ones."""
         self._presence.close()
         if not self._leases:
             self._server.close()
 
     def join(self) -> None:
-        """Count as alive until `leave`, even while no run executes: for a worker that waits for work."""
+        """Count as alive until `leave`, even while no run executes.
+
+        For a worker that waits for work.
+        """
         self._presence.join(self.engine.queue if self.engine is not None else None)
 
     def leave(self) -> None:
@@ -122,21 +139,26 @@ class PostgresStore(SQLStore):
         self._presence.leave()
 
     def live_owners(self) -> set[str]:
-        """The owners that are alive. For five seconds after Postgres started or a connection broke: all known owners."""
+        """The owners that are alive.
+
+        For five seconds after Postgres started or a connection broke: all known owners.
+        """
         return self._server.read(self._presence.live)
 
     def transaction(self, work: Callable[[Any], R]) -> R:
-        """Call `work` with a psycopg connection in a transaction, committed when it returns; again, if the connection breaks before."""
+        """Call `work` with a psycopg connection in a transaction, committed when it returns.
+
+        `work` is called again if the connection breaks before.
+        """
         return self._server.write(lambda db: work(db.connection))
 
     def park(self, connection: Any, run_id: str) -> None:
-        """Mark a run that was recovered too often as failed, in a transaction of this connection."""
+        """Mark a run as failed that was recovered too often, in this connection's transaction."""
         db = _Qualified(connection, self.schema)
         head, recoveries = self._row(db, run_id, "head, recoveries")
         park(db, run_id, head, recoveries)
 
     # -- entries
-    # ---------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -146,7 +168,11 @@ class PostgresStore(SQLStore):
         starts: bool = False,
         consumes: str | None = None,
     ) -> bool:
-        """See `Store`. One statement; if its answer is lost, a retry with the same number finds the entry or writes it."""
+        """See `Store`.
+
+        One statement. If its answer is lost, a retry with the same number finds the entry or writes
+        it.
+        """
         line = self._presence.line(lease)
         line.lock.acquire()
         inside = self._server.current
@@ -187,33 +213,34 @@ class PostgresStore(SQLStore):
         starts: bool,
         consumes: str | None,
     ) -> bool:
-        sql, more = (
-            (APPEND, ()) if consumes is None else (APPEND_AND_TAKE, (lease.run_id, consumes))
-        )
+        sql = APPEND
+        consumed: tuple[str, ...] = ()
+        if consumes is not None:
+            sql = APPEND_AND_TAKE
+            consumed = (lease.run_id, consumes)
         while True:
             if line.number is None:
-                line.number = self._at(db, lease)[0]
-            given = (lease.run_id, lease.token, self.owner, line.number, starts, *more, entry)
-            row = db.execute(dialect(sql, self.schema), given).fetchone()
+                line.number, _, _ = self._position(db, lease)
+            fenced = (lease.run_id, lease.token, self.owner, line.number, starts)
+            row = db.execute(dialect(sql, self.schema), (*fenced, *consumed, entry)).fetchone()
             if row is not None:
                 line.number += 1
                 return not row[0]
-            written, cancelled, last = self._at(
-                db,
-                lease,
-                line.number,
-            )  # raises if the lease is lost
-            if (
-                last == entry
-            ):  # an attempt whose answer was lost wrote it; nothing else writes this number
+            # Raises if the lease is lost.
+            written, cancelled, last = self._position(db, lease, line.number)
+            # An attempt whose answer was lost wrote it: nothing else writes this number.
+            if last == entry:
                 line.number += 1
                 return not cancelled
             if cancelled and starts:
                 return False
             line.number = written
 
-    def _at(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
-        """How many entries the run has, whether it was cancelled, and its entry at `number`. Raises `StoreError` if the lease was lost."""
+    def _position(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
+        """How many entries the run has, whether it was cancelled, and its entry at `number`.
+
+        Raises `StoreError` if the lease was lost.
+        """
         cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
         sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
         written, last = db.execute(
@@ -237,20 +264,21 @@ class PostgresStore(SQLStore):
             next(line.turns),
             partial(self.append, lease, entry, starts=starts, consumes=consumes),
         )
-        return await to_its_end(
-            server.writers,
-            write,
-        )  # every turn must be used, or later ones would wait for ever
+        # To its end: every turn must be used, or later ones would wait for ever.
+        return await to_its_end(server.writers, write)
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
-        """See `Store`. The row of the run is not locked during `work`; the lease is checked again at the end."""
+        """See `Store`.
+
+        The row of the run is not locked during `work`; the lease is checked again at the end.
+        """
         from ferrule.runs.store.postgres.tool_connection import ToolConnection
 
         def fenced(db: Transaction) -> R:
             fence(db, lease, self.owner)
-            found = work(ToolConnection(db.connection))
+            result = work(ToolConnection(db.connection))
             fence(db, lease, self.owner, self._LOCK)
-            return found
+            return result
 
         return self._server.once(fenced)
 
@@ -259,14 +287,16 @@ class PostgresStore(SQLStore):
         return self._look(self._now)
 
     def changes(self) -> int:
-        """See `Store`. Writes to other databases of the server change it, too, and so do heartbeats."""
+        """See `Store`.
+
+        Writes to other databases of the server change it, too, and so do heartbeats.
+        """
         text = self._server.persist(
             partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]),
         )
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
     # -- for the rules in `sql_store.py`
-    # ---------------------------------------------------------------------------
 
     def _write(self, work: Callable[[Transaction], R]) -> R:
         return self._server.write(work)
@@ -282,11 +312,12 @@ class PostgresStore(SQLStore):
         rows: list[Any] = []
         with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
             rows = db.execute(STORED, (run_id, run_id, after, run_id, run_id)).fetchall()
-        first = next((row for row in rows if row[0] < 0), None)
-        if first is None:
+        heads = [row for row in rows if row[0] < 0]
+        if not heads:
             raise self._missing(run_id)
+        [(_, _, _, head, status)] = heads
         entries, times, decisions = _sorted_out(rows)
-        return Stored(first[4], first[3], entries, decisions, None, times)
+        return Stored(status, head, entries, decisions, None, times)
 
     def _written(self, db: Any, run_id: str, number: int, after: int) -> Written:  # noqa: ARG002
         return _sorted_out(db.execute(WRITTEN, (run_id, after, run_id, run_id)).fetchall())
@@ -360,4 +391,4 @@ def _sorted_out(rows: Iterable[Any]) -> Written:
 
 
 _SNAPSHOT = "SELECT pg_current_snapshot()::text"
-"""The snapshot of the server's transactions, as text: another one after each commit, the same while no transaction ends."""
+"""The snapshot of the server's transactions, as text: it differs after each commit."""

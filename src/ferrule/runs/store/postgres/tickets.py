@@ -1,4 +1,6 @@
-"""Tickets of an engine: "this run has work". A ticket is made in the transaction that makes the work, and replaced if it is lost.
+"""Tickets of an engine: "this run has work".
+
+A ticket is made in the transaction that makes the work, and replaced if it is lost.
 
 The journal is the source of truth. A ticket only calls a worker, so an extra one does no harm, and
 all can be made again from the runs.
@@ -6,6 +8,7 @@ all can be made again from the runs.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ferrule.errors import StoreError
@@ -25,13 +28,19 @@ _AGAIN_AFTER_S = 5.0
 
 
 class Engine(Protocol):
-    """The queue that carries tickets to workers. Knows ids, not runs. Each method works in the transaction of a psycopg connection."""
+    """The queue that carries tickets to workers. It knows ids, not runs.
+
+    Each method works in the transaction of a psycopg connection.
+    """
 
     queue: str
     """The queue for runs that are submitted here."""
 
     def is_set_up(self, connection: Any) -> bool:
-        """Whether the engine's tables exist. If not, no worker has started yet, and the first one makes the tickets."""
+        """Whether the engine's tables exist.
+
+        If not, no worker has started yet, and the first one makes the tickets.
+        """
         ...
 
     def enqueue(
@@ -42,7 +51,10 @@ class Engine(Protocol):
         order: Order,
         queue: str,
     ) -> None:
-        """Enqueue a call of a worker of the queue with this argument. A ticket whose id was used before is ignored."""
+        """Enqueue a call of a worker of the queue with this argument.
+
+        A ticket whose id was used before is ignored.
+        """
         ...
 
     def forget(self, connection: Any, tickets: Collection[str]) -> None:
@@ -54,7 +66,10 @@ class Engine(Protocol):
         ...
 
     def state_of(self, ticket: str) -> str:
-        """SQL for the state of a ticket: `live`, `failed`, or another text or NULL. `ticket` is an SQL expression for its id."""
+        """SQL for the state of a ticket: `live`, `failed`, or another text or NULL.
+
+        `ticket` is an SQL expression for its id.
+        """
         ...
 
 
@@ -86,42 +101,52 @@ def call_worker(
     *,
     after_s: float | None = None,
 ) -> None:
-    """Enqueue the next segment of a run, in the transaction that gave it work; delayed by `after_s`, when a question expires."""
+    """Enqueue the next segment of a run, in the transaction that gave it work.
+
+    Delayed by `after_s`, if a question expires then.
+    """
     if after_s is not None:
         db.execute("UPDATE runs SET expires_at = ? WHERE id = ?", (db.now + after_s, run_id))
     if not engine.is_set_up(db.connection):
         if order.delay_s is not None:
-            raise StoreError(
-                "`delay_s` needs the queue of the engine, which the first worker creates: start `ferrule worker` once before.",
+            msg = (
+                "`delay_s` needs the queue of the engine, which the first worker creates: "
+                "start `ferrule worker` once before."
             )
-        values = order.priority, order.queue_key, engine.queue, run_id
+            raise StoreError(msg)
+        # The first worker makes the ticket, with this order.
         db.execute(
             "UPDATE runs SET priority = ?, queue_key = ?, queue = coalesce(queue, ?) WHERE id = ?",
-            values,
+            (order.priority, order.queue_key, engine.queue, run_id),
         )
         return
     segment, priority, queue_key, queue = db.execute(
-        "UPDATE runs SET segment = segment + 1, priority = coalesce(?, priority), queue_key = coalesce(?, queue_key), "
-        "queue = coalesce(queue, ?) WHERE id = ? RETURNING segment, priority, queue_key, queue",
+        "UPDATE runs SET segment = segment + 1, priority = coalesce(?, priority), "
+        "queue_key = coalesce(?, queue_key), queue = coalesce(queue, ?) "
+        "WHERE id = ? RETURNING segment, priority, queue_key, queue",
         (order.priority, order.queue_key, engine.queue, run_id),
     ).fetchone()
-    kept = Order(
-        priority=priority,
-        queue_key=queue_key,
-        delay_s=order.delay_s if after_s is None else after_s,
-    )
-    engine.enqueue(db.connection, f"{run_id}:{segment}", run_id, kept, queue)
+    delay_s = order.delay_s if after_s is None else after_s
+    whole_order = Order(priority=priority, queue_key=queue_key, delay_s=delay_s)
+    engine.enqueue(db.connection, f"{run_id}:{segment}", run_id, whole_order, queue)
 
 
 def forget_tickets(db: Any, engine: Engine, run_id: str) -> None:
     """Remove the tickets of a run that is being deleted."""
     row = db.execute("SELECT segment FROM runs WHERE id = ?", (run_id,)).fetchone()
-    if row is not None and row[0] and engine.is_set_up(db.connection):
-        engine.forget(db.connection, [f"{run_id}:{number}" for number in range(1, row[0] + 1)])
+    if row is None:
+        return
+    (segments,) = row
+    if segments and engine.is_set_up(db.connection):
+        tickets = [f"{run_id}:{number}" for number in range(1, segments + 1)]
+        engine.forget(db.connection, tickets)
 
 
 def in_turn(store: Sweepable) -> set[str]:
-    """The runs with a live ticket in a queue that has a live worker: they wait for their turn, or for a delay to end."""
+    """The runs with a live ticket in a queue that has a live worker.
+
+    They wait for their turn, or for a delay to end.
+    """
     live = list(store.live_owners())
     engine: Engine = store.engine
 
@@ -129,7 +154,8 @@ def in_turn(store: Sweepable) -> set[str]:
         if not engine.is_set_up(connection):
             return set()
         sql = f"""
-            SELECT r.id FROM "{store.schema}".runs r WHERE r.status IN ('queued', 'running', 'waiting')
+            SELECT r.id FROM "{store.schema}".runs r
+            WHERE r.status IN ('queued', 'running', 'waiting')
             AND r.queue IN (SELECT queue FROM "{store.schema}".owners WHERE name = ANY(%s))
             AND ({engine.state_of("r.id || ':' || r.segment")}) = 'live'
         """  # noqa: RUF100, S608
@@ -144,22 +170,19 @@ def sweep(store: Sweepable, *, every: bool = False) -> int:
     With `every`, makes a ticket for each run with work, even if it has one.
     """
     live = list(store.live_owners())
-    engine: Engine = store.engine
-    found: list[tuple[str, int, str | None]] = store.transaction(
-        lambda db: _loose(db, store, live, every=every),
-    )
-    made = 0
-    for run_id, segment, state in found:
-        made += store.transaction(
-            lambda db, at=(run_id, segment), failed=state == "failed": _again(
-                db,
-                store,
-                engine,
-                at,
-                failed=failed,
-            ),
+    loose_runs = store.transaction(lambda db: _loose(db, store, live, every=every))
+    count = 0
+    for run_id, segment, state in loose_runs:
+        replace = partial(
+            _replace_ticket,
+            store=store,
+            run_id=run_id,
+            segment=segment,
+            has_failed=state == "failed",
         )
-    return made
+        if store.transaction(replace):
+            count += 1
+    return count
 
 
 def _loose(
@@ -169,17 +192,25 @@ def _loose(
     *,
     every: bool,
 ) -> list[tuple[str, int, str | None]]:
-    """Runs that have work and no live ticket: id, segment, and state of the last ticket. Empty while another process looks for them."""
+    """Runs that have work and no live ticket: id, segment, and state of the last ticket.
+
+    Empty while another process looks for them.
+    """
     engine: Engine = store.engine
     engine.drop_dead(connection, live)
-    wait, key = "" if every else "try_", lock_key(f"ferrule sweep {store.schema}")
-    if connection.execute(f"SELECT pg_{wait}advisory_xact_lock(%s)", (key,)).fetchone()[0] is False:
+    # Only one process sweeps at a time; a sweep of every run waits for its turn.
+    lock = "pg_advisory_xact_lock" if every else "pg_try_advisory_xact_lock"
+    key = lock_key(f"ferrule sweep {store.schema}")
+    if connection.execute(f"SELECT {lock}(%s)", (key,)).fetchone()[0] is False:
         return []
-    runs, decisions = f'"{store.schema}".runs', f'"{store.schema}".decisions'
+    runs = f'"{store.schema}".runs'
+    decisions = f'"{store.schema}".decisions'
     state = engine.state_of("r.id || ':' || r.segment")
     missing = "" if every else f" AND ({state}) IS DISTINCT FROM 'live'"
-    decided = (  # a question that it still asks: a newer version may have dropped one
-        f"r.status = 'waiting' AND r.id IN (SELECT d.run_id FROM {decisions} d JOIN {runs} q ON q.id = d.run_id "  # noqa: RUF100, S608
+    # A decision on a question that the run still asks: a newer version may have dropped one.
+    decided = (
+        "r.status = 'waiting' AND r.id IN ("  # noqa: RUF100, S608
+        f"SELECT d.run_id FROM {decisions} d JOIN {runs} q ON q.id = d.run_id "
         "WHERE NOT d.taken AND strpos(q.questions, d.question_id) > 0)"
     )
     expired = "r.status = 'waiting' AND r.expires_at < extract(epoch FROM clock_timestamp())"
@@ -193,31 +224,32 @@ def _loose(
     return connection.execute(sql, (0.0 if every else _AGAIN_AFTER_S, live)).fetchall()
 
 
-def _again(
+def _replace_ticket(
     connection: Any,
-    store: Sweepable,
-    engine: Engine,
-    at: tuple[str, int],
     *,
-    failed: bool,
-) -> int:
-    """Make the next ticket of a run, unless another process did. If its tickets failed too often, mark the run as failed instead."""
+    store: Sweepable,
+    run_id: str,
+    segment: int,
+    has_failed: bool,
+) -> bool:
+    """Make the next ticket of a run, unless another process did; returns whether it made one.
+
+    If the run's tickets failed too often, marks the run as failed instead.
+    """
+    engine: Engine = store.engine
     row = connection.execute(
-        f'UPDATE "{store.schema}".runs SET segment = segment + 1, recoveries = recoveries + %s, '  # noqa: RUF100, S608
-        "queue = coalesce(queue, %s) WHERE id = %s AND segment = %s RETURNING segment, priority, queue_key, queue, recoveries, owner",
-        (int(failed), engine.queue, *at),
+        f'UPDATE "{store.schema}".runs '  # noqa: RUF100, S608
+        "SET segment = segment + 1, recoveries = recoveries + %s, queue = coalesce(queue, %s) "
+        "WHERE id = %s AND segment = %s "
+        "RETURNING segment, priority, queue_key, queue, recoveries, owner",
+        (int(has_failed), engine.queue, run_id, segment),
     ).fetchone()
     if row is None:
-        return 0
+        return False
     segment, priority, queue_key, queue, recoveries, owner = row
-    if failed and recoveries > store.max_recoveries and owner is None:
-        store.park(connection, at[0])
-        return 0
-    engine.enqueue(
-        connection,
-        f"{at[0]}:{segment}",
-        at[0],
-        Order(priority=priority, queue_key=queue_key),
-        queue,
-    )
-    return 1
+    if has_failed and recoveries > store.max_recoveries and owner is None:
+        store.park(connection, run_id)
+        return False
+    order = Order(priority=priority, queue_key=queue_key)
+    engine.enqueue(connection, f"{run_id}:{segment}", run_id, order, queue)
+    return True

@@ -1,4 +1,7 @@
-"""A psycopg connection as `ctx.db` uses it: with the methods of `sqlite3.Connection`, and Postgres's SQL (`%s` for a parameter)."""
+"""A psycopg connection as `ctx.db` uses it.
+
+With the methods of `sqlite3.Connection`, and Postgres's SQL (`%s` for a parameter).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ class ToolConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether the transaction is intact: after an error, Postgres accepts no more statements in it."""
+        """Whether the transaction is intact.
+
+        After an error, Postgres accepts no more statements in it.
+        """
         return self._connection.info.transaction_status.name == "INTRANS"
 
     def execute(self, sql: str, parameters: Any = ()) -> ToolCursor:
@@ -37,7 +43,10 @@ class ToolConnection:
 
 
 class ToolCursor:
-    """The rows of a statement. For a statement without rows it is empty, as in `sqlite3`; psycopg would raise."""
+    """The rows of a statement.
+
+    For a statement without rows it is empty, as in `sqlite3`; psycopg would raise.
+    """
 
     __slots__ = ("_cursor",)
 
@@ -59,12 +68,18 @@ class ToolCursor:
 
     def fetchone(self) -> Any:
         """The next row; None if there are no more."""
-        return self._cursor.fetchone() if self._cursor.description is not None else None
+        if self._cursor.description is None:
+            return None
+        return self._cursor.fetchone()
 
     def fetchmany(self, size: int = 1) -> list[Any]:
         """The next rows."""
-        return self._cursor.fetchmany(size) if self._cursor.description is not None else []
+        if self._cursor.description is None:
+            return []
+        return self._cursor.fetchmany(size)
 
     def fetchall(self) -> list[Any]:
         """All remaining rows."""
-        return self._cursor.fetchall() if self._cursor.description is not None else []
+        if self._cursor.description is None:
+            return []
+        return self._cursor.fetchall()
