@@ -41,12 +41,14 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
 
 
 def subschemas(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
-    """Yield the keyword, the name or index under it (if any), and the schema of each direct subschema."""
+    """Yield the direct subschemas: the keyword, the name or index under it (if any), the schema."""
     for key, value in schema.items():
         if key in _MAPS and is_object(value):
-            yield from ((key, name, each) for name, each in value.items())
+            for name, part in value.items():
+                yield key, name, part
         elif key in _LISTS and is_list(value):
-            yield from ((key, i, each) for i, each in enumerate(value))
+            for i, part in enumerate(value):
+                yield key, i, part
         elif key in _SINGLE:
             yield key, None, value
 
@@ -55,40 +57,40 @@ def every_schema(schema: Any) -> Iterator[Any]:
     """Yield a schema and all schemas inside it. References are not followed."""
     waiting = [schema]
     while waiting:
-        each = waiting.pop()
-        yield each
-        if is_object(each):
-            waiting.extend(inside for _, _, inside in subschemas(each))
+        part = waiting.pop()
+        yield part
+        if is_object(part):
+            waiting.extend(inside for _, _, inside in subschemas(part))
 
 
 def members(schema: Schema, keyword: str) -> dict[str, Any]:
     """The named schemas under a keyword (`properties`, `$defs`); empty if there are none."""
-    found: Any = schema.get(keyword)
-    return found if is_object(found) else {}
+    named: Any = schema.get(keyword)
+    return named if is_object(named) else {}
 
 
 def map_children(schema: Any, change: Callable[[Any], Any]) -> Any:
     """Copy a schema, applying `change` to each direct subschema."""
     if not is_object(schema):
         return schema
-    made: Schema = {}
+    changed: Schema = {}
     for key, value in schema.items():
         if key in _MAPS and is_object(value):
-            made[key] = {name: change(each) for name, each in value.items()}
+            changed[key] = {name: change(part) for name, part in value.items()}
         elif key in _LISTS and is_list(value):
-            made[key] = [change(each) for each in value]
+            changed[key] = [change(part) for part in value]
         elif key in _SINGLE:
-            made[key] = change(value)
+            changed[key] = change(value)
         else:
-            made[key] = copy.deepcopy(value)
-    return made
+            changed[key] = copy.deepcopy(value)
+    return changed
 
 
 def resolve_reference(schema: Any, root: Schema) -> Any:
-    """Follow `$ref` until the schema has none. Keywords beside a reference win. Returns `{}` for a cycle or a dangling reference.
+    """Follow `$ref` until the schema has none. Keywords beside a reference win.
 
-    Empty `properties` do not win: a tool whose schema is a reference gets them, because providers
-    require the keyword.
+    Returns `{}` for a cycle or a dangling reference. Empty `properties` do not win: a tool whose
+    schema is a reference gets them, because providers require the keyword.
     """
     seen: set[str] = set()
     while is_object(schema) and isinstance(schema.get("$ref"), str):
@@ -97,12 +99,13 @@ def resolve_reference(schema: Any, root: Schema) -> Any:
         if reference in seen or target is None:
             return {}
         seen.add(reference)
-        beside = {
-            key: value
-            for key, value in schema.items()
-            if key != "$ref" and not (key == "properties" and value == {})
-        }
-        schema = {**target, **beside} if is_object(target) else target
+        if not is_object(target):
+            schema = target
+            continue
+        siblings = {key: value for key, value in schema.items() if key != "$ref"}
+        if siblings.get("properties") == {}:
+            del siblings["properties"]
+        schema = {**target, **siblings}
     return schema
 
 
@@ -113,18 +116,18 @@ def names_elsewhere(schema: Schema) -> bool:
 
 def find_pointer(reference: str, root: Schema) -> Any:
     """The value at a local reference (`#`, `#/$defs/Node`; RFC 6901); None if there is none."""
-    if not reference.startswith("#") or (len(reference) > 1 and reference[1] != "/"):
+    if reference != "#" and not reference.startswith("#/"):
         return None
-    place: Any = root
+    target: Any = root
     for step in reference[1:].split("/")[1:]:
         name = unescape_step(step)
-        if is_object(place) and name in place:
-            place = place[name]
-        elif is_list(place) and name.isdecimal() and int(name) < len(place):
-            place = place[int(name)]
+        if is_object(target) and name in target:
+            target = target[name]
+        elif is_list(target) and name.isdecimal() and int(name) < len(target):
+            target = target[int(name)]
         else:
             return None
-    return place
+    return target
 
 
 def escape_step(name: object) -> str:
@@ -138,113 +141,134 @@ def unescape_step(step: str) -> str:
 
 
 def alternatives(schema: Any, root: Schema) -> list[Any]:
-    """The schemas of which a value must fit at least one. References are followed, `anyOf` and `oneOf` are flattened."""
+    """The schemas of which a value must fit at least one.
+
+    References are followed, `anyOf` and `oneOf` are flattened.
+    """
     return all_alternatives([schema], root)
 
 
 def all_alternatives(schemas: list[Any], root: Schema) -> list[Any]:
-    """The alternatives of several schemas, each only once: definitions that refer to each other would multiply."""
-    found: list[Any] = []
+    """The alternatives of several schemas, each only once.
+
+    Definitions that refer to each other would multiply.
+    """
+    forms: list[Any] = []
     waiting: list[Any] = [*schemas]
     seen: set[int] = set()
     while waiting:
-        at = waiting.pop(0)
-        if is_object(at):
-            if id(at) in seen:
+        schema = waiting.pop(0)
+        if is_object(schema):
+            if id(schema) in seen:
                 continue
-            seen.add(id(at))
-            if isinstance(at.get("$ref"), str):
-                target = find_pointer(at["$ref"], root)
+            seen.add(id(schema))
+            if isinstance(schema.get("$ref"), str):
+                target = find_pointer(schema["$ref"], root)
                 if id(target) in seen:
                     continue
                 seen.add(id(target))
-        each = resolve_reference(at, root)
-        unions: list[Any] = [each.get("anyOf"), each.get("oneOf")] if is_object(each) else []
-        spread = [inner for union in unions if is_list(union) for inner in union]
-        if spread:
-            waiting.extend(spread)
+        form = resolve_reference(schema, root)
+        branches = _branches(form)
+        if branches:
+            waiting.extend(branches)
         else:
-            found.append(each)
-    return found
+            forms.append(form)
+    return forms
+
+
+def _branches(schema: Any) -> list[Any]:
+    """The branches of a schema's unions."""
+    branches: list[Any] = []
+    if is_object(schema):
+        for key in ("anyOf", "oneOf"):
+            union: Any = schema.get(key)
+            if is_list(union):
+                branches += union
+    return branches
 
 
 def item_schemas(schemas: list[Any], index: int | None) -> list[Any]:
-    """The schemas of an item under these alternatives. With `index` None, of an item after those that `prefixItems` describes."""
-    found: list[Any] = []
-    for each in schemas:
-        if is_object(each) and each.get("type", "array") == "array":
-            places: Any = each.get("prefixItems")
-            found.append(
-                places[index]
-                if index is not None and is_list(places) and index < len(places)
-                else each.get("items", True),
-            )
-    return found or [True]
+    """The schemas of an item under these alternatives.
+
+    With `index` None, of an item after those that `prefixItems` describes.
+    """
+    parts: list[Any] = []
+    for schema in schemas:
+        if not is_object(schema) or schema.get("type", "array") != "array":
+            continue
+        prefix: Any = schema.get("prefixItems")
+        if index is not None and is_list(prefix) and index < len(prefix):
+            parts.append(prefix[index])
+        else:
+            parts.append(schema.get("items", True))
+    return parts or [True]
 
 
 def property_schemas(schemas: list[Any], name: str) -> list[Any]:
     """The schemas of a property under these alternatives."""
-    found = [
-        members(each, "properties").get(name, other_properties(each))
-        for each in schemas
-        if is_object(each) and each.get("type", "object") == "object"
-    ]
-    return found or [True]
+    parts: list[Any] = []
+    for schema in schemas:
+        if is_object(schema) and schema.get("type", "object") == "object":
+            parts.append(members(schema, "properties").get(name, other_properties(schema)))
+    return parts or [True]
 
 
 def is_dictionary(schema: Schema, kinds: list[str]) -> bool:
     """Whether all properties of an object have the same form, and names that the model chooses."""
-    if (
-        "object" not in kinds
-        or "array" in kinds
-        or "enum" in schema
-        or schema.get("properties")
-        or schema.get("required")
-    ):
+    if "object" not in kinds or "array" in kinds or "enum" in schema:
         return False
-    patterns, more = len(members(schema, "patternProperties")), schema.get("additionalProperties")
-    return (
-        more in (None, False, True, {})
-        if patterns == 1
-        else not patterns and is_object(more) and bool(more)
-    )
+    if schema.get("properties") or schema.get("required"):
+        return False
+    patterns = len(members(schema, "patternProperties"))
+    more = schema.get("additionalProperties")
+    if patterns == 1:
+        return more in (None, False, True, {})
+    return not patterns and is_object(more) and bool(more)
 
 
 def may_be_list_or_dictionary(schemas: list[Any], root: Schema) -> bool:
-    """Whether a list and a dictionary are both possible for a value of these schemas, or for a part of it. Compares at most 100 parts."""
+    """Whether a list and a dictionary are both possible for a value of these schemas.
+
+    Or for a part of such a value. Compares at most 100 parts.
+    """
     waiting, seen = [schemas], set[frozenset[int]]()
-    for group in waiting:
-        found = [each for each in all_alternatives(group, root) if is_object(each)]
+    for group in waiting:  # grows while it is walked
+        forms = [form for form in all_alternatives(group, root) if is_object(form)]
         dictionaries = [
-            each for each in found if is_dictionary(each, declared_types(each) or ["object"])
+            form for form in forms if is_dictionary(form, declared_types(form) or ["object"])
         ]
-        if dictionaries and any("array" in declared_types(each) for each in found):
+        if dictionaries and any("array" in declared_types(form) for form in forms):
             return True
-        values = [
-            next(
-                iter(members(each, "patternProperties").values()),
-                each.get("additionalProperties"),
-            )
-            for each in dictionaries
-        ]
-        parts: dict[str, list[Any]] = {
-            "values": values,
-            "items": [each["items"] for each in found if is_object(each.get("items"))],
-        }
-        for each in found:
-            for name, part in members(each, "properties").items():
-                parts.setdefault(f"properties/{name}", []).append(part)
-        for each in parts.values():
-            same = frozenset(map(id, each))
-            if len(same) > 1 and same not in seen and len(seen) < _MOST_COMPARED:
-                seen.add(same)
-                waiting.append(each)
+        for part in _same_parts(forms, dictionaries):
+            ids = frozenset(map(id, part))
+            if len(ids) > 1 and ids not in seen and len(seen) < _MOST_COMPARED:
+                seen.add(ids)
+                waiting.append(part)
     return False
 
 
+def _same_parts(forms: list[Schema], dictionaries: list[Schema]) -> list[list[Any]]:
+    """The schemas of each part of a value under several forms: values, items, each property."""
+    values: list[Any] = []
+    for form in dictionaries:
+        patterns = list(members(form, "patternProperties").values())
+        values.append(patterns[0] if patterns else form.get("additionalProperties"))
+    items = [form["items"] for form in forms if is_object(form.get("items"))]
+    properties: dict[str, list[Any]] = {}
+    for form in forms:
+        for name, part in members(form, "properties").items():
+            properties.setdefault(name, []).append(part)
+    return [values, items, *properties.values()]
+
+
 def other_properties(node: Schema) -> Any:
-    """The schema of properties without a schema of their own; True if it depends on a pattern of their names."""
-    return True if members(node, "patternProperties") else node.get("additionalProperties", True)
+    """The schema of properties without a schema of their own.
+
+    True if it depends on a pattern of their names.
+    """
+    if members(node, "patternProperties"):
+        return True
+    return node.get("additionalProperties", True)
 
 
 def admitted_types(schema: Any, root: Schema) -> frozenset[str] | None:
@@ -254,51 +278,75 @@ def admitted_types(schema: Any, root: Schema) -> frozenset[str] | None:
 
 def _admitted_types(schema: Any, root: Schema, seen: set[int]) -> frozenset[str] | None:
     admitted: set[str] = set()
-    for each in alternatives(schema, root):
-        found = _types_of_one(each, root, seen)
-        if found is None:
+    for form in alternatives(schema, root):
+        kinds = _types_of_one(form, root, seen)
+        if kinds is None:
             return None
-        admitted |= found
+        admitted |= kinds
     return frozenset(admitted)
 
 
 class SharedAlternatives:
-    """Computes the alternatives of several schemas and the types that they admit (None for any), once for all items of a list."""
+    """Computes the alternatives of several schemas and the types that they admit (None for any).
+
+    Once for all items of a list.
+    """
 
     def __init__(self, root: Schema) -> None:
         self._root = root
-        self._known: dict[tuple[int, ...], tuple[list[Any], frozenset[str] | None, list[Any]]] = {}
+        self._known: dict[tuple[int, ...], tuple[list[Any], frozenset[str] | None]] = {}
+        self._schemas: list[list[Any]] = []
+        """The schemas that were asked about. Held, so that no other schema gets their ids."""
 
     def __call__(self, schemas: list[Any]) -> tuple[list[Any], frozenset[str] | None]:
         """The alternatives of these schemas, and the types that they admit."""
         key = tuple(map(id, schemas))
-        found = self._known.get(key)
-        if found is None:
-            spread = all_alternatives(schemas, self._root)
-            types = [admitted_types(each, self._root) for each in spread]
-            admitted = None if None in types else frozenset[str]().union(*filter(None, types))
-            found = self._known[key] = (
-                spread,
-                admitted,
-                schemas,
-            )  # kept, so that no other schema gets its id
-        return found[:2]
+        if key not in self._known:
+            forms = all_alternatives(schemas, self._root)
+            self._known[key] = (forms, self._types(forms))
+            self._schemas.append(schemas)
+        return self._known[key]
+
+    def _types(self, forms: list[Any]) -> frozenset[str] | None:
+        admitted: set[str] = set()
+        for form in forms:
+            kinds = admitted_types(form, self._root)
+            if kinds is None:
+                return None
+            admitted |= kinds
+        return frozenset(admitted)
 
 
 def json_type(value: object) -> str:
-    """The JSON type of a value; `other` if it has none. An integral float is a `number`, although it also fits `integer`."""
-    if value is None:
-        return "null"
-    for kind, name in _JSON_TYPES:
-        if isinstance(value, kind):
-            return name
-    return "other"
+    """The JSON type of a value; `other` if it has none.
+
+    An integral float is a `number`, although it also fits `integer`.
+    """
+    match value:
+        case None:
+            return "null"
+        case bool():  # before `int`, which is its base class
+            return "boolean"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case str():
+            return "string"
+        case dict():
+            return "object"
+        case list() | tuple():
+            return "array"
+        case _:
+            return "other"
 
 
 def declared_types(schema: Schema) -> list[str]:
     """The JSON types in a schema's `type`."""
     kind: Any = schema.get("type")
-    return [kind] if isinstance(kind, str) else list(kind) if is_list(kind) else []
+    if isinstance(kind, str):
+        return [kind]
+    return list(kind) if is_list(kind) else []
 
 
 def fits_type(value: Any, types: Iterable[str]) -> bool:
@@ -309,39 +357,32 @@ def fits_type(value: Any, types: Iterable[str]) -> bool:
     return kind in admitted or (kind == "integer" and "number" in admitted)
 
 
-_JSON_TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
-    *((bool, "boolean"), (int, "integer"), (float, "number")),
-    *((str, "string"), (dict, "object"), ((list, tuple), "array")),
-)
-
-
 def _types_of_one(schema: Any, root: Schema, seen: set[int]) -> set[str] | frozenset[str] | None:
+    """The types that a schema without unions admits."""
     if not is_object(schema):
         return None
-    node = schema
-    if "const" in node:
-        return {json_type(node["const"])}
-    if is_list(node.get("enum")):
-        return {json_type(each) for each in node["enum"]}
-    kind = node.get("type")
-    if isinstance(kind, str):
-        return {kind}
-    if is_list(kind):
-        return set(kind)
-    for each in node.get("allOf") or ():
-        if id(each) not in seen:  # a schema may apply itself to the same value, and more than once
-            seen.add(id(each))
-            found = _admitted_types(each, root, seen)
-            if found is not None:
-                return found
+    if "const" in schema:
+        return {json_type(schema["const"])}
+    if is_list(schema.get("enum")):
+        return {json_type(value) for value in schema["enum"]}
+    kinds = declared_types(schema)
+    if kinds or is_list(schema.get("type")):
+        return set(kinds)
+    for part in schema.get("allOf") or ():
+        if id(part) not in seen:  # a schema may apply itself to the same value, and more than once
+            seen.add(id(part))
+            part_types = _admitted_types(part, root, seen)
+            if part_types is not None:
+                return part_types
     return None
 
 
 def mentions_type(schema: Schema, types: frozenset[str]) -> bool:
     """Whether a schema or one of its subschemas names one of these JSON types."""
-    named = (
-        {key: value for key, value in each.items() if key != "allOf"}
-        for each in every_schema(schema)
-        if is_object(each)
-    )
-    return any(not types.isdisjoint(_types_of_one(each, schema, set()) or ()) for each in named)
+    for part in every_schema(schema):
+        if not is_object(part):
+            continue
+        plain = {key: value for key, value in part.items() if key != "allOf"}
+        if not types.isdisjoint(_types_of_one(plain, schema, set()) or ()):
+            return True
+    return False

@@ -1,4 +1,7 @@
-"""Regular expressions in schemas (ECMA 262): the engine that can read them, and the work that they cause."""
+"""Regular expressions in schemas (ECMA 262).
+
+The engine that can read them, and the work that they cause.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,30 @@ from functools import lru_cache
 from typing import Any
 
 _BACKTRACKS = 10_000
-"""The most steps of a pattern with look-around, which only a backtracking engine can read. They take less than a millisecond."""
+"""The most steps of a pattern with look-around, which only a backtracking engine can read.
+
+They take less than a millisecond.
+"""
 _STAND_IN = 0x10F800 - 0xD800
-"""The distance from a lone surrogate, which has no UTF-8 form, to the private-use character that replaces it."""
+"""The distance from a lone surrogate to the private-use character that replaces it.
+
+A lone surrogate has no UTF-8 form, which the engine needs.
+"""
 _PARTS = r"(?s)\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|."
 _BARE = r"(?s)\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]"
 
 
 def escape_bare_brackets(pattern: str) -> str:
-    r"""Escape brackets that close nothing, as `\]` and `\}`: they are legal in ECMA 262 (annex B), but not in metaschemas up to draft 7."""
-    made = re.sub(
-        _BARE,
-        lambda found: f"\\{found[0]}" if found[0] in {"]", "}"} else found[0],
-        pattern,
-    )
-    return made if is_pattern(made) else pattern
+    r"""Escape brackets that close nothing, as `\]` and `\}`.
+
+    They are legal in ECMA 262 (annex B), but not in metaschemas up to draft 7.
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        return f"\\{match[0]}" if match[0] in {"]", "}"} else match[0]
+
+    escaped = re.sub(_BARE, escape, pattern)
+    return escaped if is_pattern(escaped) else pattern
 
 
 def is_pattern(pattern: Any) -> bool:
@@ -36,35 +48,44 @@ def is_backtracking(pattern: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def unfolded_size(pattern: str) -> int:
-    """The number of parts that counted repetitions unfold to: 120 for `(a{5}b){20}`. The engine may visit each for every character."""
+    """The number of parts that counted repetitions unfold to: 120 for `(a{5}b){20}`.
+
+    The engine may visit each for every character.
+    """
     if "{" not in pattern:
         return 0
-    groups: list[list[int]] = [[0, 0]]
-    """For each open group, the number of its parts, and of those that counted repetitions made."""
+    # For each open group, the number of its parts, and of those that counted repetitions made.
+    groups: list[tuple[int, int]] = [(0, 0)]
     last = (0, 0)
+    """The same two numbers of the last token, to which a repetition applies."""
     for token in re.finditer(_PARTS, pattern):
-        parts, counted = last
         if token[0] == "(":
-            groups.append([0, 0])
+            groups.append((0, 0))
             last = (0, 0)
-        elif token[1] is not None:
-            times = max(int(token[1][:9]), int(token[3][:9] or 0)) + (
-                token[2] == "," and not token[3]
-            )
-            groups[-1][0] += parts * (times - 1)
-            groups[-1][1] += parts * times - counted if times > 1 else 0
-            last = (parts * times, parts * times if times > 1 else counted)
+            continue
+        if token[0] in "*+?|^$":
+            continue
+        if token[1] is not None:
+            repeated = _repeated(last, token)
+            added = (repeated[0] - last[0], repeated[1] - last[1])
+            last = repeated
+        elif token[0] == ")" and len(groups) > 1:
+            added = last = groups.pop()
         else:
-            if token[0] == ")" and len(groups) > 1:
-                inside = groups.pop()
-                last = (inside[0], inside[1])
-            elif token[0] not in "*+?|^$":
-                last = (1, 0)
-            else:
-                continue
-            groups[-1][0] += last[0]
-            groups[-1][1] += last[1]
+            added = last = (1, 0)
+        parts, counted = groups[-1]
+        groups[-1] = (parts + added[0], counted + added[1])
     return sum(counted for _, counted in groups)
+
+
+def _repeated(last: tuple[int, int], token: re.Match[str]) -> tuple[int, int]:
+    """The parts of a repeated token, and those that counted repetitions made."""
+    parts, counted = last
+    # The first digits are enough; Python reads 4,300 digits at most.
+    times = max(int(token[1][:9]), int(token[3][:9] or 0))
+    if token[2] == "," and not token[3]:  # `{3,}`: three, and one that repeats
+        times += 1
+    return parts * times, parts * times if times > 1 else counted
 
 
 @lru_cache(maxsize=1024)
@@ -98,17 +119,13 @@ def pattern_options() -> Any:
 
 def without_surrogates(text: str) -> str:
     """The text with its lone surrogates replaced by private-use characters."""
-    return (
-        text
-        if text.isascii()
-        else re.sub("[\ud800-\udfff]", lambda found: chr(ord(found[0]) + _STAND_IN), text)
-    )
+    if text.isascii():
+        return text
+    return re.sub("[\ud800-\udfff]", lambda match: chr(ord(match[0]) + _STAND_IN), text)
 
 
 def with_surrogates(text: str) -> str:
     """The inverse of `without_surrogates`."""
-    return (
-        text
-        if text.isascii()
-        else re.sub("[\U0010f800-\U0010ffff]", lambda found: chr(ord(found[0]) - _STAND_IN), text)
-    )
+    if text.isascii():
+        return text
+    return re.sub("[\U0010f800-\U0010ffff]", lambda match: chr(ord(match[0]) - _STAND_IN), text)

@@ -28,20 +28,26 @@ LIMITS = {
 _DEEPEST = 6
 _LONGEST = 80
 _MOST = 1_000
-"""The most schemas in one line. Beyond that, references are only named: definitions that refer to each other have no end."""
+"""The most schemas in one line. Beyond that, references are only named.
+
+Definitions that refer to each other have no end.
+"""
 _EXACT = 2**53
 """Above this, a float may not be an exact integer."""
 _MARKER = pattern(r"\[\[(?=\s*##)")
 
 
 class _Above:
-    """The path from the outermost schema: its references, and `""` for each list and object. Also counts the schemas described."""
+    """The path from the outermost schema, and a count of the schemas described.
+
+    The path has the references, and `""` for each list and object.
+    """
 
     __slots__ = ("described", "steps")
 
     def __init__(self, steps: tuple[str, ...] = (), described: list[None] | None = None) -> None:
         self.steps = steps
-        self.described = described if described is not None else []
+        self.described: list[None] = [] if described is None else described
 
     def then(self, step: str) -> _Above:
         return _Above((*self.steps, step), self.described)
@@ -53,27 +59,31 @@ def describe_schema(schema: Any) -> str:
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
-    """Describe an expected value, to follow the word "expected": `an integer 1-50`, `a list of strings`, `one of "a", "b"`."""
+    """Describe an expected value, to follow the word "expected".
+
+    For example `an integer 1-50`, `a list of strings`, `one of "a", "b"`.
+    """
     above = _Above()
-    found = list(
-        dict.fromkeys(_phrase(each, root, 0, above) for each in alternatives(schema, root)),
-    )
-    return " or ".join(found) if "any value" not in found else "any value"
+    phrases = [_phrase(form, root, 0, above) for form in alternatives(schema, root)]
+    if "any value" in phrases:
+        return "any value"
+    return " or ".join(dict.fromkeys(phrases))
 
 
 def shorten_json(value: object) -> str:
     """A value as JSON, shortened."""
     text = escape_surrogates(json_text(value))
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}… ({len(text)} characters)"
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST - 1]}… ({len(text)} characters)"
 
 
 def escape_markers(text: str) -> str:
     """Change a text so that it cannot imitate a marker of a prompt."""
-    return _MARKER.sub("[ [", text) if "[[" in text else text
+    return _MARKER.sub("[ [", text)
 
 
 # -- the short line
-# -----------------------------------------------------------------------------------------------
 
 
 def _form(schema: Any, root: Schema, above: _Above) -> str:
@@ -86,23 +96,27 @@ def _form(schema: Any, root: Schema, above: _Above) -> str:
     node = resolve_reference(schema, root)
     if not is_object(node):
         return "nothing" if node is False else "any"
-    default = f" = {shorten_json(node['default'])}" if "default" in node else ""
-    return _form_of(node, root, above) + default
+    form = _form_of(node, root, above)
+    return f"{form} = {shorten_json(node['default'])}" if "default" in node else form
 
 
 def _form_of(node: Schema, root: Schema, above: _Above) -> str:
     if "const" in node:
         return shorten_json(node["const"])
     if is_list(node.get("enum")):
-        return " | ".join(shorten_json(each) for each in node["enum"])
+        return " | ".join(shorten_json(value) for value in node["enum"])
     for key in ("anyOf", "oneOf"):
         if is_list(node.get(key)):
-            return " or ".join(dict.fromkeys(_form(each, root, above) for each in node[key]))
+            forms = [_form(branch, root, above) for branch in node[key]]
+            return " or ".join(dict.fromkeys(forms))
     if is_list(node.get("allOf")) and "type" not in node:
-        return " and ".join(dict.fromkeys(_form(each, root, above) for each in node["allOf"]))
-    kind: Any = node.get("type", "object" if "properties" in node else None)
+        forms = [_form(part, root, above) for part in node["allOf"]]
+        return " and ".join(dict.fromkeys(forms))
+    kind: Any = node.get("type")
+    if "type" not in node and "properties" in node:
+        kind = "object"
     if is_list(kind):
-        return " or ".join(_form_of({**node, "type": each}, root, above) for each in kind)
+        return " or ".join(_form_of({**node, "type": one}, root, above) for one in kind)
     return _form_of_kind(kind, node, root, above)
 
 
@@ -126,15 +140,18 @@ def _object(node: Schema, root: Schema, above: _Above) -> str:
     properties: Any = node.get("properties")
     more: Any = node.get("additionalProperties")
     if len(above.steps) > _DEEPEST or (not properties and not is_object(more)):
-        return "{}" if properties == {} and more in (None, False) else "object"
-    named: Any = node.get("required")
-    required = {each for each in named if isinstance(each, str)} if is_list(named) else ()
+        is_closed = properties == {} and more in (None, False)
+        return "{}" if is_closed else "object"
+    required: Any = node.get("required")
+    if not is_list(required):
+        required = []
     entries: list[str] = []
-    for name, each in properties.items() if is_object(properties) else ():
-        said = _form(each, root, above.then(""))
-        # Without the mark, an optional entry without a default would read like a required one.
-        mark = "" if name in required or (is_object(each) and "default" in each) else "?"
-        entries.append(f"{shorten_json(name)}{mark}: {said}")
+    if is_object(properties):
+        for name, part in properties.items():
+            has_default = is_object(part) and "default" in part
+            # Without the mark, an optional entry without a default would read like a required one.
+            mark = "" if name in required or has_default else "?"
+            entries.append(f"{shorten_json(name)}{mark}: {_form(part, root, above.then(''))}")
     if is_object(more):
         entries.append(f"any other name: {_form(more, root, above.then(''))}")
     return "{" + ", ".join(entries) + "}"
@@ -144,66 +161,66 @@ def _array(node: Schema, root: Schema, above: _Above) -> str:
     if len(above.steps) > _DEEPEST:
         return "list"
     inside = above.then("")
-    places: Any = node.get("prefixItems")
-    if is_list(places):
-        return "[" + ", ".join(_form(each, root, inside) for each in places) + "]"
+    prefix: Any = node.get("prefixItems")
+    if is_list(prefix):
+        return "[" + ", ".join(_form(part, root, inside) for part in prefix) + "]"
     items = node.get("items")
-    held = _form(items, root, inside) if is_object(items) else "any"
-    return f"[{held}]{_counts(node, 'minItems', 'maxItems', 'items')}"
+    form = _form(items, root, inside) if is_object(items) else "any"
+    return f"[{form}]{_counts(node, 'minItems', 'maxItems', 'items')}"
 
 
 def _bounds(node: Schema) -> str:
+    """The bounds of a number: ` 1-50`, ` >= 0 in steps of 5`."""
     low, high = node.get("minimum"), node.get("maximum")
-    said: list[str] = []
+    bounds: list[str] = []
     if isinstance(low, int | float) and isinstance(high, int | float):
-        said.append(
-            f"{format_number(low)}-{format_number(high)}"
-            if low >= 0
-            else f"from {format_number(low)} to {format_number(high)}",
-        )
-    else:
-        said += [
-            f"{sign} {format_number(bound)}"
-            for sign, bound in ((">=", low), ("<=", high))
-            if isinstance(bound, int | float)
-        ]
-    for sign, key in ((">", "exclusiveMinimum"), ("<", "exclusiveMaximum")):
+        lowest, highest = format_number(low), format_number(high)
+        is_range = low >= 0  # a dash before a negative number would be misread
+        bounds.append(f"{lowest}-{highest}" if is_range else f"from {lowest} to {highest}")
+    elif isinstance(low, int | float):
+        bounds.append(f">= {format_number(low)}")
+    elif isinstance(high, int | float):
+        bounds.append(f"<= {format_number(high)}")
+    for words, key in (
+        (">", "exclusiveMinimum"),
+        ("<", "exclusiveMaximum"),
+        ("in steps of", "multipleOf"),
+    ):
         if isinstance(node.get(key), int | float):
-            said.append(f"{sign} {format_number(node[key])}")
-    if isinstance(node.get("multipleOf"), int | float):
-        said.append(f"in steps of {format_number(node['multipleOf'])}")
-    return "".join(f" {each}" for each in said)
+            bounds.append(f"{words} {format_number(node[key])}")
+    return "".join(f" {bound}" for bound in bounds)
 
 
 def format_number(value: float) -> str:
     """A number as text, without a `.0`."""
-    return shorten_json(
-        int(value)
-        if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT
-        else value,
-    )
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        value = int(value)
+    return shorten_json(value)
 
 
 def _string_limits(node: Schema) -> str:
-    said = _counts(node, "minLength", "maxLength", "characters")
+    limits = _counts(node, "minLength", "maxLength", "characters")
     if isinstance(node.get("format"), str):
-        said += f" ({node['format']})"
+        limits += f" ({node['format']})"
     if isinstance(node.get("pattern"), str):
-        said += f" matching {shorten_json(node['pattern'])}"
-    return said
+        limits += f" matching {shorten_json(node['pattern'])}"
+    return limits
 
 
 def _counts(node: Schema, least: str, most: str, what: str) -> str:
+    """How many there may be: ` of 2-3 items`; empty without a limit."""
     low, high = node.get(least), node.get(most)
     if isinstance(low, int) and isinstance(high, int):
-        return f" of {low} {what}" if low == high else f" of {low}-{high} {what}"
+        count = str(low) if low == high else f"{low}-{high}"
+        return f" of {count} {what}"
     if isinstance(low, int) and low > 0:
         return f" of at least {low} {what}"
-    return f" of at most {high} {what}" if isinstance(high, int) else ""
+    if isinstance(high, int):
+        return f" of at most {high} {what}"
+    return ""
 
 
 # -- the phrase
-# ---------------------------------------------------------------------------------------------------
 
 _ONE = {
     "integer": "an integer",
@@ -228,16 +245,17 @@ def _phrase(node: Any, root: Schema, depth: int, above: _Above) -> str:
     if "const" in node:
         return shorten_json(node["const"])
     if is_list(node.get("enum")):
-        return "one of " + ", ".join(shorten_json(each) for each in node["enum"])
+        return "one of " + ", ".join(shorten_json(value) for value in node["enum"])
     kind: Any = node.get("type")
     if is_list(kind):
-        return " or ".join(_phrase({**node, "type": each}, root, depth, above) for each in kind)
+        phrases = [_phrase({**node, "type": one}, root, depth, above) for one in kind]
+        return " or ".join(phrases)
     match kind:
         case "array":
-            return f"a list{_held(node, root, depth, above)}"
+            return f"a list{_items(node, root, depth, above)}"
         case "object":
-            said = _object(node, root, above)
-            return "an object" if said == "object" else f"an object {said}"
+            form = _object(node, root, above)
+            return "an object" if form == "object" else f"an object {form}"
         case "integer" | "number":
             return _ONE[kind] + _bounds(node)
         case "string":
@@ -248,16 +266,17 @@ def _phrase(node: Any, root: Schema, depth: int, above: _Above) -> str:
             return "any value"
 
 
-def _held(node: Schema, root: Schema, depth: int, above: _Above) -> str:
+def _items(node: Schema, root: Schema, depth: int, above: _Above) -> str:
     """` of strings`, ` of lists of integers`; empty for a list of any values."""
     if is_list(node.get("prefixItems")):
         return f" {_array(node, root, above)}"
     items = resolve_reference(node.get("items"), root)
     if not is_object(items) or depth > _DEEPEST:
         return ""
-    kind = items.get("type")
     limits = _counts(node, "minItems", "maxItems", "items").replace(" of ", ", ", 1)
-    if isinstance(kind, str) and kind in _MANY and "enum" not in items and "const" not in items:
-        return f" of {_MANY[kind]}{_held(items, root, depth + 1, above) if kind == 'array' else ''}{limits}"
-    said = _form(items, root, above)
-    return f" of {said}{limits}" if said != "any" else limits
+    kind = items.get("type")
+    if isinstance(kind, str) and kind in _MANY and not items.keys() & {"enum", "const"}:
+        inside = _items(items, root, depth + 1, above) if kind == "array" else ""
+        return f" of {_MANY[kind]}{inside}{limits}"
+    form = _form(items, root, above)
+    return limits if form == "any" else f" of {form}{limits}"

@@ -1,7 +1,7 @@
 """Lowering for a grammar.
 
-The original admits every value that the lowered schema admits, unless a loss says that it is checked
-later.
+The original admits every value that the lowered schema admits, unless a loss says that it is
+checked later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Merge schemas that must all fit: the parts of an `allOf`, or a schema and one branch of its union.
+"""Merge schemas that must all fit: parts of an `allOf`, or a schema and a branch of its union.
 
 The result is one new schema, and the keywords that could not be merged. A reference is followed
 once, because repetition adds nothing.

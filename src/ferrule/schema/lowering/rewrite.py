@@ -1,7 +1,7 @@
-"""Replace keywords that a grammar cannot express with ones that it can. The old schema admits every value that the new one admits.
+"""Replace keywords that a grammar cannot express with ones that it can.
 
-The Python type behind a format accepts less than the format allows: Python has no 29 February 2023
-and no year 0.
+The old schema admits every value that the new one admits. The Python type behind a format accepts
+less than the format allows: Python has no 29 February 2023 and no year 0.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from ferrule.schema.nodes import Schema, declared_types, is_list, is_object, mem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_DATE = r"(?:[1-9][0-9]{3})-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+_MONTH_AND_DAY = (
+    r"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    r"|02-(?:0[1-9]|1[0-9]|2[0-8])"
+)
+_DATE = rf"(?:[1-9][0-9]{{3}})-(?:{_MONTH_AND_DAY})"
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _ZONE = r"(?:Z|[+-](?:0[0-9]|1[0-3]):[0-5][0-9])"
 _LABEL = r"[a-z0-9](?:[a-z0-9]{0,30}|[a-z0-9]{1,15}-[a-z0-9]{1,15})"
@@ -27,14 +32,18 @@ _V4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
 _V6 = r"(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"
 _PATH = r"(?:/[A-Za-z0-9._~-]{1,60}){0,8}/?"
 
+_MINUTES = r"(?:[0-9]{1,5}M|(?:[0-9]{1,5}M)?[0-9]{1,5}S)"
+_HOURS = rf"(?:[0-9]{{1,5}}H|(?:[0-9]{{1,5}}H)?{_MINUTES})"
+
 FORMATS = {
     "date": _DATE,
     "time": f"{_TIME}{_ZONE}",
     "date-time": f"{_DATE}T{_TIME}{_ZONE}",
-    "duration": r"P(?:[0-9]{1,5}D|(?:[0-9]{1,5}D)?T(?:[0-9]{1,5}H|(?:[0-9]{1,5}H)?(?:[0-9]{1,5}M|(?:[0-9]{1,5}M)?[0-9]{1,5}S)))",
+    "duration": rf"P(?:[0-9]{{1,5}}D|(?:[0-9]{{1,5}}D)?T{_HOURS})",
     "email": rf"[A-Za-z0-9]{{1,30}}(?:[._+-][A-Za-z0-9]{{1,10}}){{0,3}}@{_HOST}",
     "hostname": _HOST,
-    **{name: _UUID % (version or "[1-5]") for name, version in {"uuid": "", **{f"uuid{i}": str(i) for i in range(1, 9)}}.items()},
+    "uuid": _UUID % "[1-5]",
+    **{f"uuid{version}": _UUID % version for version in range(1, 9)},
     "ipv4": _V4,
     "ipv6": _V6,
     "ipvanyaddress": _V4,
@@ -48,23 +57,30 @@ FORMATS = {
     "multi-host-uri": rf"https?://{_HOST}{_PATH}",
     "base64url": "(?:[A-Za-z0-9_-]{4})*",
     "byte": "(?:[A-Za-z0-9+/]{4})*",
-}  # fmt: skip
-"""Patterns of whole texts. Each is narrower than the format, and than the texts that pydantic accepts."""
+}
+"""Patterns of whole texts, each narrower than the format, and than what pydantic accepts."""
 _OF_A_PLACE = {
     "file-path": "an existing file",
     "directory-path": "an existing directory",
     "new-path": "a path that does not exist",
 }
 _LARGEST_INTEGER, _LARGEST_NUMBER = 10**18 - 1, 1e18
-"""The bounds if a schema sets none: the engine's automata of numbers end there, and Python reads some numbers in JSON as infinite."""
+"""The bounds if a schema sets none.
+
+The engine's automata of numbers end there, and Python reads some numbers in JSON as infinite.
+"""
 _MOST_SUBSETS = 6
 _LOOK = re.compile(r"\(\?(?:[=!]|<[=!])")
+_BEYOND_AUTOMATA = re.compile(r"\\[1-9bBk]")
 _ESCAPED_OR_SET = re.compile(r"\\.|\[|\]|\.", re.DOTALL)
 _SPACE = r"\t\n\v\f\r "
 
 
 class Rewritten:
-    """A schema in the form that a grammar accepts. `narrower` and `beyond` list `(keyword, what happened)`."""
+    """A schema in the form that a grammar accepts.
+
+    `narrower` and `beyond` list `(keyword, what happened)`.
+    """
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -74,9 +90,12 @@ class Rewritten:
         for keyword, rewrite in self._rewrites.items():
             if keyword in self.schema and (not kinds or _KIND[keyword] in kinds):
                 rewrite(self, self.schema[keyword])
-        for kind, largest in (("integer", _LARGEST_INTEGER), ("number", _LARGEST_NUMBER)):
-            if kind in kinds and "enum" not in schema:
-                self._within(largest, is_whole=kind == "integer")
+        if "enum" in schema:
+            return
+        if "integer" in kinds:
+            self._set(**self._limits(_LARGEST_INTEGER))
+        if "number" in kinds:
+            self._set(**self._apart(self._limits(_LARGEST_NUMBER)))
 
     def _set(self, **keywords: Any) -> None:
         self.schema = {**self.schema, **keywords}
@@ -84,38 +103,50 @@ class Rewritten:
     def _drop(self, *keywords: str) -> None:
         self.schema = {key: value for key, value in self.schema.items() if key not in keywords}
 
-    def _within(self, largest: float, *, is_whole: bool) -> None:
-        """Set both bounds of a number, once each, in the range where the engine's automata are right."""
-        limits: dict[str, float] = {}
-        for name, sign in (("inimum", 1), ("aximum", -1)):
-            plain, strict = f"m{name}", f"exclusiveM{name}"
-            found = {key: self.schema[key] for key in (plain, strict) if key in self.schema}
-            if isinstance(found.get(strict), bool):  # draft 4
-                found = {strict if found[strict] else plain: found[plain]} if plain in found else {}
-            key, value = max(
-                found.items(),
-                key=lambda each: (sign * each[1], each[0] == strict),
-                default=(plain, -sign * largest),
-            )
-            if sign * value > largest:
-                self.beyond.append((key, f"numbers beyond {largest:g} are not enforced"))
-            limits[key] = value if abs(value) <= largest else -sign * largest
+    def _limits(self, largest: float) -> dict[str, float]:
+        """Take both bounds of a number out of the schema, and return one keyword for each.
+
+        Both are in the range where the engine's automata are right.
+        """
+        low = self._limit("minimum", "exclusiveMinimum", -largest)
+        high = self._limit("maximum", "exclusiveMaximum", largest)
         self._drop("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
-        self._set(**(limits if is_whole else self._apart(limits)))
+        return dict([low, high])
+
+    def _limit(self, plain: str, exclusive: str, furthest: float) -> tuple[str, float]:
+        """The keyword and the value of the closer one of two bounds; `furthest` without any."""
+        bounds = {key: self.schema[key] for key in (plain, exclusive) if key in self.schema}
+        if isinstance(bounds.get(exclusive), bool):  # draft 4: it says what the other one means
+            is_exclusive = bounds.pop(exclusive)
+            if is_exclusive and plain in bounds:
+                bounds = {exclusive: bounds[plain]}
+        if not bounds:
+            return plain, furthest
+        closeness = 1 if furthest < 0 else -1  # a greater minimum is closer, a smaller maximum too
+        key = max(bounds, key=lambda name: (closeness * bounds[name], name == exclusive))
+        value = bounds[key]
+        if closeness * value > abs(furthest):
+            self.beyond.append((key, f"numbers beyond {abs(furthest):g} are not enforced"))
+        return key, value if abs(value) <= abs(furthest) else furthest
 
     def _apart(self, limits: dict[str, float]) -> dict[str, float]:
-        """Move an excluded whole-number bound that is less than 1 from the other bound: llguidance 1.9 would admit that number."""
+        """Move an excluded whole-number bound that is less than 1 from the other bound.
+
+        llguidance 1.9 would admit that number.
+        """
         low, high = limits.values()
-        made: dict[str, float] = {}
+        moved: dict[str, float] = {}
         for key, value in limits.items():
-            if key.startswith("exclusive") and value == int(value) and 0 < high - low < 1:
-                step = 10.0 ** (floor(log10(high - low)) - 3)
-                near = round(value + step if value == low else value - step, 15)
-                self.narrower.append((key, f"numbers between {value} and {near} are left out"))
-                made["minimum" if value == low else "maximum"] = near
-            else:
-                made[key] = value
-        return made
+            is_whole_and_excluded = key.startswith("exclusive") and value == int(value)
+            if not is_whole_and_excluded or not 0 < high - low < 1:
+                moved[key] = value
+                continue
+            step = 10.0 ** (floor(log10(high - low)) - 3)
+            is_low = value == low
+            near = round(value + step if is_low else value - step, 15)
+            self.narrower.append((key, f"numbers between {value} and {near} are left out"))
+            moved["minimum" if is_low else "maximum"] = near
+        return moved
 
     def _format(self, value: Any) -> None:
         self._drop("format")
@@ -130,25 +161,22 @@ class Rewritten:
 
     def _content(self, value: Any) -> None:
         self._drop("contentEncoding")
-        if value in {"base64", "base64url"} and "pattern" not in self.schema:
-            self._set(pattern=f"^{FORMATS['byte' if value == 'base64' else 'base64url']}$")
-            self.narrower.append(("contentEncoding", f"`{value}` without padding"))
-        else:
+        if value not in _BY_ENCODING or "pattern" in self.schema:
             self.beyond.append(("contentEncoding", f"`{value}` is not enforced"))
+            return
+        self._set(pattern=f"^{FORMATS[_BY_ENCODING[value]]}$")
+        self.narrower.append(("contentEncoding", f"`{value}` without padding"))
 
     def _media(self, value: Any) -> None:
         self._drop("contentMediaType", "contentSchema")
         self.beyond.append(("contentMediaType", f"that the text is `{value}` is not enforced"))
 
     def _pattern(self, value: Any) -> None:
-        if not isinstance(value, str) or _LOOK.search(value) or re.search(r"\\[1-9bBk]", value):
+        if not isinstance(value, str) or _LOOK.search(value) or _BEYOND_AUTOMATA.search(value):
             self._drop("pattern")
-            self.beyond.append(
-                (
-                    "pattern",
-                    f"the pattern {value} has lookaround, a word boundary or a backreference, and is not enforced",
-                ),
-            )
+            unreadable = "lookaround, a word boundary or a backreference"
+            reason = f"the pattern {value} has {unreadable}, and is not enforced"
+            self.beyond.append(("pattern", reason))
             return
         self._set(pattern=_engine_pattern(value))
 
@@ -157,21 +185,13 @@ class Rewritten:
         if value is not True or self.schema.get("maxItems", 2) < 2:
             return
         items: Any = self.schema.get("items")
-        listed = items.get("enum") if is_object(items) else None
+        choices = items.get("enum") if is_object(items) else None
         least = int(self.schema.get("minItems") or 0)
-        if (
-            is_list(listed)
-            and least <= len(listed) <= _MOST_SUBSETS
-            and "prefixItems" not in self.schema
-        ):
-            most = min(len(listed), int(self.schema.get("maxItems", len(listed))))
+        is_small = is_list(choices) and least <= len(choices) <= _MOST_SUBSETS
+        if is_list(choices) and is_small and "prefixItems" not in self.schema:
+            most = min(len(choices), int(self.schema.get("maxItems", len(choices))))
             self._drop("items", "minItems", "maxItems")
-            self._set(
-                enum=[
-                    list(each) for n in range(least, most + 1) for each in combinations(listed, n)
-                ],
-                type="array",
-            )
+            self._set(enum=_subsets(choices, least, most), type="array")
             self.narrower.append(("uniqueItems", "the items come in the order of the enumeration"))
         elif least <= 1:
             self._set(maxItems=1)
@@ -181,33 +201,28 @@ class Rewritten:
 
     def _names(self, value: Any) -> None:
         self._drop("propertyNames")
-        listed = (
-            value.get("enum", [value["const"]] if "const" in value else None)
-            if is_object(value)
-            else None
-        )
+        names = _listed(value)
         more: Any = self.schema.get("additionalProperties", True)
-        if is_list(listed) and "patternProperties" not in self.schema:
-            named = members(self.schema, "properties")
-            self._set(
-                properties={
-                    name: named.get(name, more)
-                    for name in listed
-                    if isinstance(name, str) and (name in named or more is not False)
-                },
-                additionalProperties=False,
-            )
-            self.narrower.append(
-                ("propertyNames", "the properties come in the order of the enumeration"),
-            )
-        elif (
-            is_object(value)
-            and isinstance(value.get("pattern"), str)
-            and not self.schema.get("properties")
-        ):
-            self._set(patternProperties={value["pattern"]: more}, additionalProperties=False)
+        if names is not None and "patternProperties" not in self.schema:
+            self._name_properties(names, more)
+            return
+        pattern = value.get("pattern") if is_object(value) else None
+        if isinstance(pattern, str) and not self.schema.get("properties"):
+            self._set(patternProperties={pattern: more}, additionalProperties=False)
         elif value not in (True, {}, {"type": "string"}):
             self.beyond.append(("propertyNames", "the names of properties are not enforced"))
+
+    def _name_properties(self, names: list[Any], more: Any) -> None:
+        """Declare the properties that a list of names allows."""
+        declared = members(self.schema, "properties")
+        properties: Schema = {}
+        for name in names:
+            if isinstance(name, str) and (name in declared or more is not False):
+                properties[name] = declared.get(name, more)
+        self._set(properties=properties, additionalProperties=False)
+        self.narrower.append(
+            ("propertyNames", "the properties come in the order of the enumeration"),
+        )
 
     def _least_properties(self, value: Any) -> None:
         named, required = members(self.schema, "properties"), set(self.schema.get("required") or ())
@@ -251,17 +266,45 @@ _KIND = {
 }
 
 
+_BY_ENCODING = {"base64": "byte", "base64url": "base64url"}
+"""The format of a text by its `contentEncoding`."""
+
+
+def _listed(names: Any) -> list[Any] | None:
+    """The names that `propertyNames` lists; None if it does not list them."""
+    if not is_object(names):
+        return None
+    if "enum" in names:
+        return names["enum"] if is_list(names["enum"]) else None
+    return [names["const"]] if "const" in names else None
+
+
+def _subsets(choices: list[Any], least: int, most: int) -> list[list[Any]]:
+    """All lists of different choices, in their order."""
+    subsets: list[list[Any]] = []
+    for size in range(least, most + 1):
+        subsets += [list(subset) for subset in combinations(choices, size)]
+    return subsets
+
+
 def _engine_pattern(pattern: str) -> str:
-    r"""Translate a pattern of ECMA 262 to the engine's dialect, where `.` also matches a carriage return, and `\s` matches more."""
-    made: list[str] = []
-    inside = False
-    at = 0
-    for found in _ESCAPED_OR_SET.finditer(pattern):
-        made.append(pattern[at : found.start()])
-        at = found.end()
-        made.append(_in_engine(found[0], inside=inside))
-        inside = True if found[0] == "[" else False if found[0] == "]" else inside
-    return "".join([*made, pattern[at:]])
+    r"""Translate a pattern of ECMA 262 to the engine's dialect.
+
+    There, `.` also matches a carriage return, and `\s` matches more.
+    """
+    pieces: list[str] = []
+    in_set = False
+    end = 0
+    for match in _ESCAPED_OR_SET.finditer(pattern):
+        pieces.append(pattern[end : match.start()])
+        end = match.end()
+        pieces.append(_in_engine(match[0], inside=in_set))
+        if match[0] == "[":
+            in_set = True
+        elif match[0] == "]":
+            in_set = False
+    pieces.append(pattern[end:])
+    return "".join(pieces)
 
 
 def _in_engine(piece: str, *, inside: bool) -> str:

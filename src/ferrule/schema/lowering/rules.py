@@ -1,4 +1,7 @@
-"""The part of JSON Schema that each provider accepts, with its source, and descriptions for the keywords that it does not accept."""
+"""The part of JSON Schema that each provider accepts, with its source.
+
+And descriptions, in words for the model, of the keywords that it does not accept.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ Target = Literal[ProviderTarget, "grammar"]
 """A provider, or a grammar that constrains the text of a local model while it writes."""
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
-"""The keywords kept that do not constrain values. Others of that kind (`$comment`, `deprecated`, `x-...`) are dropped."""
+"""The keywords kept that do not constrain values.
+
+Others of that kind (`$comment`, `deprecated`, `x-...`) are dropped.
+"""
 DESCRIBED = frozenset({"title", "description"})
 TYPE_OF = {
     **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
@@ -43,7 +49,10 @@ TYPE_OF = {
     ),
     **dict.fromkeys(["dependencies", "unevaluatedProperties"], "object"),
 }
-"""The JSON type that each of these keywords constrains. It does not constrain values of other types."""
+"""The JSON type that each of these keywords constrains.
+
+It does not constrain values of other types.
+"""
 STRUCTURE = frozenset(
     {
         "items",
@@ -64,15 +73,21 @@ class SchemaLoss(Struct, frozen=True):
     """A rule of a schema that its lowered form does not express."""
 
     path: str
-    """A JSON pointer (RFC 6901) into the original schema. A part of an `allOf` is reported at the schema with the `allOf`, and a keyword
-    beside a union in the union's branches, where lowering puts it."""
+    """A JSON pointer (RFC 6901) into the original schema.
+
+    A part of an `allOf` is reported at the schema with the `allOf`, and a keyword beside a union in
+    the union's branches, where lowering puts it.
+    """
     keyword: str
     """The keyword; `strict` if strict mode itself is lost."""
     lost: str
     """What happens to the rule, in words for the author of the tool."""
     breaking: bool = False
-    """Whether the target's strict mode cannot accept the schema, so that the tool is sent without strict mode. For a grammar: whether it
-    admits more than the schema, so that an answer must be checked; otherwise it admits less."""
+    """Whether the target's strict mode cannot accept the schema.
+
+    The tool is then sent without strict mode. For a grammar: whether it admits more than the
+    schema, so that an answer must be checked; otherwise it admits less.
+    """
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -104,7 +119,11 @@ _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximu
 RULES: dict[Target, Rules] = {
     # OpenAI, guide "Structured model outputs", section "Supported schemas", as of 2026-08.
     "openai-strict": Rules(
-        strict=True, all_required=True, recursive="anywhere", formats=_FORMATS, enums=_SCALARS,
+        strict=True,
+        all_required=True,
+        recursive="anywhere",
+        formats=_FORMATS,
+        enums=_SCALARS,
         keeps=_NUMBERS | {"pattern", "format", "minItems", "maxItems"},
     ),
     # Anthropic, "Structured outputs", section "JSON Schema limitations"; "Strict tool use". As of
@@ -112,24 +131,35 @@ RULES: dict[Target, Rules] = {
     "anthropic": Rules(
         # The page excludes "quantifiers with large ranges" and names no number; a request with one
         # fails as a whole.
-        strict=True, formats=_FORMATS | {"uri"}, enums=_SCALARS, most_min_items=1, most_repeats=50,
+        strict=True,
+        formats=_FORMATS | {"uri"},
+        enums=_SCALARS,
+        most_min_items=1,
+        most_repeats=50,
         keeps=frozenset({"pattern", "format", "minItems", "default"}),
     ),
     # Gemini, `parametersJsonSchema` of a FunctionDeclaration, with the keywords that the API
     # reference lists for `responseJsonSchema`, as of 2026-11. Not the older `parameters`: there one
     # unknown keyword fails the whole request, and tuples and `$ref` cannot be said.
     "gemini": Rules(
-        strict=False, recursive="in options",
-        formats=frozenset({"date-time", "date", "time"}), enums=frozenset({"string", "integer", "number"}),
+        strict=False,
+        recursive="in options",
+        formats=frozenset({"date-time", "date", "time"}),
+        enums=frozenset({"string", "integer", "number"}),
         keeps=frozenset({"minimum", "maximum", "minItems", "maxItems", "format", "prefixItems"}),
     ),
     # llguidance 1.9, docs/json_schema.md, as narrowed by `rewrite.py`, which leaves no format and
     # no `Any`.
     "grammar": Rules(
-        strict=False, recursive="anywhere", formats=frozenset(), enums=_SCALARS | {"object", "array"},
-        keeps=_NUMBERS | {"pattern", "minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "prefixItems"},
+        strict=False,
+        recursive="anywhere",
+        formats=frozenset(),
+        enums=_SCALARS | {"object", "array"},
+        keeps=_NUMBERS
+        | {"pattern", "minLength", "maxLength", "minItems", "maxItems", "prefixItems"}
+        | {"minProperties", "maxProperties"},
     ),
-}  # fmt: skip
+}
 
 _WORDS = {
     **{keyword: f"{words.capitalize()}." for keyword, words in LIMITS.items()},
@@ -143,7 +173,10 @@ _WORDS = {
     "examples": "Examples: {}.",
 }
 _LONGEST = 300
-"""The most characters of a keyword's value in a description, which is a hint for the model, not a specification."""
+"""The most characters of a keyword's value in a description.
+
+A description is a hint for the model, not a specification.
+"""
 _REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
 
@@ -152,10 +185,10 @@ def describe_keyword(keyword: str, value: Any) -> str:
     """Describe a keyword in a sentence for the model."""
     if keyword == "uniqueItems":
         return "No item twice."
-    text = (
-        value if isinstance(value, str) and keyword in {"pattern", "format"} else json_text(value)
-    )
-    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    is_bare = isinstance(value, str) and keyword in {"pattern", "format"}
+    text = value if is_bare else json_text(value)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}..."
     return _WORDS.get(keyword, f"{keyword}: {{}}.").replace("{}", text)
 
 
@@ -181,17 +214,20 @@ def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
             # boundaries.
             if not isinstance(value, str) or _BEYOND_AUTOMATA.search(value):
                 return False
-            most = rules.most_repeats
-            # The first digits are enough; Python reads 4,300 digits at most.
-            return most is None or all(
-                int(number[:9] or 0) <= most
-                for found in _REPEATS.findall(value)
-                for number in found
-            )
+            return rules.most_repeats is None or _repeats(value) <= rules.most_repeats
         case "minItems":
             return rules.most_min_items is None or value <= rules.most_min_items
         case _:
             return True
+
+
+def _repeats(pattern: str) -> int:
+    """The largest number in a pattern's quantifiers."""
+    most = 0
+    for least, greatest in _REPEATS.findall(pattern):
+        # The first digits are enough; Python reads 4,300 digits at most.
+        most = max(most, int(least[:9]), int(greatest[:9] or 0))
+    return most
 
 
 def applies_to(keyword: str, kinds: Iterable[str]) -> bool:

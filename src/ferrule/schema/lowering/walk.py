@@ -2,15 +2,15 @@
 
 The pass walks the original schema from its root and builds a new one. At each schema:
 
-1. `_schema` follows references: a `$ref` becomes a definition of the lowered schema, which is lowered
-   on first use.
+1. `_schema` follows references: a `$ref` becomes a definition of the lowered schema, which is
+   lowered on first use.
 2. `_flat` merges the parts of an `allOf`, because no target accepts it.
 3. `_union` lowers the branches of `anyOf` and `oneOf`; `_node` lowers everything else: it keeps the
    keywords that the target accepts, turns the others into notes for the model, and lowers objects,
    dictionaries, lists and tuples inside.
 
-Whatever the lowered schema does not express is a `SchemaLoss` with a JSON pointer into the original.
-The argument `pointer` of every method is that place.
+Whatever the lowered schema does not express is a `SchemaLoss` with a JSON pointer into the
+original. The argument `pointer` of every method is that place.
 """
 
 from __future__ import annotations
@@ -324,13 +324,9 @@ class LoweringPass:
                 lowered[key] = annotations[key]
             elif key in {"type", "enum"}:
                 lowered[key] = copy.deepcopy(value)
-            elif (
-                key in STRUCTURE
-                or (key == "propertyNames" and becomes_pairs)
-                or (key in TYPE_OF and kinds and not applies_to(key, kinds))
-            ):
-                continue
-            elif key in TYPE_OF or key in ELSEWHERE:
+            elif key in STRUCTURE or (key == "propertyNames" and becomes_pairs):
+                continue  # lowered below
+            elif _constrains(key, kinds):
                 is_whole = kinds == ["integer"] and type(value) is int
                 self._bound(lowered, key, value, pointer, notes, is_whole=is_whole)
         if becomes_pairs:
@@ -445,7 +441,7 @@ class LoweringPass:
             lowered["additionalProperties"] = more
 
     def _check_names_are_fixed(self, schema: Schema, pointer: str) -> None:
-        """Record a loss if the model may choose names of properties, which no strict mode allows."""
+        """Record a loss if the model may choose names of properties: no strict mode allows it."""
         more: Any = schema.get("additionalProperties")
         patterns = members(schema, "patternProperties")
         if patterns or more is True or is_object(more):
@@ -572,6 +568,13 @@ class LoweringPass:
                 key,
                 f"the order of the items is not enforced; the description says it: {note}",
             )
+
+
+def _constrains(key: str, kinds: list[str]) -> bool:
+    """Whether a keyword constrains values of these types; of any type if there are none."""
+    if key in TYPE_OF:
+        return not kinds or applies_to(key, kinds)
+    return key in ELSEWHERE
 
 
 def _without_single_part(schema: Schema) -> Schema:
