@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from functools import reduce
+from itertools import chain
 from operator import getitem
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,7 +49,7 @@ class Failure(Struct, frozen=True):
 
 def find_failures(validator: Validator, value: Any) -> list[Failure]:
     """The failures of a value, at most 50; empty if it fits."""
-    found: list[Failure] = []
+    failures: list[Failure] = []
     try:
         plain = validator.plain(value)
         if validator.accepts("", plain):
@@ -57,15 +58,15 @@ def find_failures(validator: Validator, value: Any) -> list[Failure]:
         return [Failure((), "unchecked", str(error), value, validator.schema)]
     try:
         walk = _Walk(validator)
-        for each in walk.failures(_Spot("", validator.schema, plain, ())):
-            found.append(each)
-            if len(found) == _MOST:
+        for failure in walk.failures(_Spot("", validator.schema, plain, ())):
+            failures.append(failure)
+            if len(failures) == _MOST:
                 break
     except (ValueError, RecursionError):  # the walk found no reason: the whole value is refused
         pass
-    return [_with_original(each, value) for each in found] or [
-        Failure((), "", None, value, validator.schema),
-    ]
+    if not failures:
+        return [Failure((), "", None, value, validator.schema)]
+    return [_with_original(failure, value) for failure in failures]
 
 
 def _with_original(failure: Failure, value: Any) -> Failure:
@@ -132,17 +133,13 @@ class _Walk:
         before = self._refused
         if is_object(spot.schema):
             is_alone = "$ref" in spot.schema and self._validator.kind in IGNORE_SIBLINGS
-            for keyword in ("$ref",) if is_alone else tuple(spot.schema):
-                for each in self._of_keyword(keyword, spot):
+            keywords = ("$ref",) if is_alone else tuple(spot.schema)
+            for keyword in keywords:
+                for failure in self._of_keyword(keyword, spot):
                     self._refused += 1
-                    yield each
+                    yield failure
         if self._refused == before:
-            blamed = (
-                [key for key in spot.schema if key in _BY_THE_REST]
-                if is_object(spot.schema)
-                else []
-            )
-            yield spot.failure(blamed[0] if len(blamed) == 1 else "")
+            yield spot.failure(_blamed(spot.schema))
 
     def _of_keyword(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
         if keyword in _UNIONS:
@@ -179,55 +176,50 @@ class _Walk:
         bound: Any = spot.schema[keyword]
         match keyword:
             case "allOf":
-                yield from (
-                    spot.again(spot.under(keyword, i), each) for i, each in enumerate(bound)
-                )
+                for i, part in enumerate(bound):
+                    yield spot.again(spot.under(keyword, i), part)
             case "if":
                 branch = "then" if self._fits(spot.under("if"), spot.value) else "else"
                 if branch in spot.schema:
                     yield spot.again(spot.under(branch), spot.schema[branch])
             case "dependentSchemas" | "dependencies":
-                for name, each in bound.items() if is_object(spot.value) else ():
-                    if name in spot.value and not is_list(each):
-                        yield spot.again(spot.under(keyword, name), each)
+                if not is_object(spot.value):
+                    return
+                for name, part in bound.items():
+                    if name in spot.value and not is_list(part):
+                        yield spot.again(spot.under(keyword, name), part)
             case _:
-                yield from (
-                    spot.again(target, schema)
-                    for target, schema in self._validator.references.targets(spot.schema) or ()
-                )
+                for target, schema in self._validator.references.targets(spot.schema) or ():
+                    yield spot.again(target, schema)
 
     def _of_object(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
         bound: Any = spot.schema[keyword]
         value: dict[str, Any] = spot.value
         match keyword:
             case "required":
-                missing = (
-                    tuple(name for name in bound if name not in value) if is_list(bound) else ()
-                )
+                if not is_list(bound):  # a boolean in draft 3
+                    return
+                missing = tuple(name for name in bound if name not in value)
                 if missing:
                     yield spot.failure(keyword, missing)
             case "dependentRequired":
-                missing = tuple(
-                    one
-                    for name, each in bound.items()
-                    if name in value
-                    for one in each
-                    if one not in value
-                )
+                wanted = [bound[name] for name in bound if name in value]
+                missing = tuple(name for name in chain(*wanted) if name not in value)
                 if missing:
                     yield spot.failure(keyword, missing)
             case "properties":
-                known = ((name, each) for name, each in bound.items() if name in value)
                 yield from self._through(
-                    spot.inside(name, spot.under(keyword, name), each) for name, each in known
+                    spot.inside(name, spot.under(keyword, name), part)
+                    for name, part in bound.items()
+                    if name in value
                 )
             case "patternProperties":
                 named = (
                     (name, pattern) for pattern in bound for name in self._named(pattern, value)
                 )
                 yield from self._through(
-                    spot.inside(name, spot.under(keyword, each), bound[each])
-                    for name, each in named
+                    spot.inside(name, spot.under(keyword, pattern), bound[pattern])
+                    for name, pattern in named
                 )
             case "propertyNames":
                 yield from self._through(
@@ -261,27 +253,26 @@ class _Walk:
         bound: Any = spot.schema[keyword]
         value: list[Any] = spot.value
         if keyword == "contains":
-            fitting = sum(self._fits(spot.under(keyword), each) for each in value)
-            if (
-                not spot.schema.get("minContains", 1)
-                <= fitting
-                <= spot.schema.get("maxContains", len(value))
-            ):
+            fitting = sum(self._fits(spot.under(keyword), item) for item in value)
+            least = spot.schema.get("minContains", 1)
+            most = spot.schema.get("maxContains", len(value))
+            if not least <= fitting <= most:
                 yield spot.failure(keyword)
         elif is_list(bound):
             yield from self._through(
-                spot.inside(i, spot.under(keyword, i), each)
-                for i, each in enumerate(bound[: len(value)])
+                spot.inside(i, spot.under(keyword, i), part)
+                for i, part in enumerate(bound[: len(value)])
             )
         else:
             # Before 2020-12, a list under `items` describes the first items, and `additionalItems`
             # means nothing without one.
-            first: Any = spot.schema.get(
-                "items" if keyword == "additionalItems" else "prefixItems",
-                (),
+            first_key = "items" if keyword == "additionalItems" else "prefixItems"
+            first: Any = spot.schema.get(first_key, ())
+            if not is_sequence(first):
+                return
+            yield from self._through(
+                spot.inside(i, spot.under(keyword), bound) for i in range(len(first), len(value))
             )
-            behind = range(len(first), len(value)) if is_sequence(first) else ()
-            yield from self._through(spot.inside(i, spot.under(keyword), bound) for i in behind)
 
     def _of_keyword_alone(self, keyword: str, spot: _Spot) -> Iterator[Failure]:
         bound: Any = spot.schema[keyword]
@@ -306,6 +297,14 @@ class _Walk:
             )
         elif error is not None:
             yield spot.failure(keyword)
+
+
+def _blamed(schema: Any) -> str:
+    """The keyword to blame if no other refuses; empty if it could be one of several."""
+    if not is_object(schema):
+        return ""
+    keywords = [key for key in schema if key in _BY_THE_REST]
+    return keywords[0] if len(keywords) == 1 else ""
 
 
 _UNIONS = frozenset({"anyOf", "oneOf", "not"})

@@ -23,30 +23,38 @@ _TYPES: dict[str, Any] = {
     "null": type(None),
 }
 _DEEPEST = 12
-"""The most levels of nested models, because a recursive schema has no end. Deeper values stay unchanged."""
+"""The most levels of nested models, because a recursive schema has no end.
+
+Deeper values stay unchanged.
+"""
 _MOST = 2_000
 _MOST_IN_MODELS = 300
-"""The most schemas in one type, and in nested models. The rest is `Any`: definitions that refer to each other have no end."""
+"""The most schemas in one type, and in nested models. The rest is `Any`.
+
+Definitions that refer to each other have no end.
+"""
 
 
 def convert_input_schema_to_tool_args(
     schema: Schema,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Return `(args, arg_types, arg_desc)`, each by argument: its schema with references inlined, its Python type, its description.
+    """Return `(args, arg_types, arg_desc)`, each by argument.
+
+    Its schema with references inlined, its Python type, its description.
 
     `arg_desc` has only the arguments that the schema describes. Types are as exact as `typing`
     allows: `int | None`, `list[str]`.
     """
     whole = inline_definitions(schema)
     args = dict(members(whole, "properties"))
-    types = {name: python_type(each, whole) for name, each in args.items()}
-    said = {name: resolve_reference(each, whole) for name, each in args.items()}
-    texts = {
-        name: each["description"]
-        for name, each in said.items()
-        if is_object(each) and isinstance(each.get("description"), str)
-    }
-    return args, types, texts
+    types: dict[str, Any] = {}
+    descriptions: dict[str, str] = {}
+    for name, schema_of_argument in args.items():
+        types[name] = python_type(schema_of_argument, whole)
+        resolved = resolve_reference(schema_of_argument, whole)
+        if is_object(resolved) and isinstance(resolved.get("description"), str):
+            descriptions[name] = resolved["description"]
+    return args, types, descriptions
 
 
 def python_type(schema: Any, root: Schema) -> Any:
@@ -64,36 +72,36 @@ def _type(schema: Any, root: Schema, depth: int, seen: count[int]) -> Any:
         return _literal(node["enum"])
     for key in ("anyOf", "oneOf"):
         if is_list(node.get(key)):
-            return _union([_type(each, root, depth + 1, seen) for each in node[key]])
+            return _union([_type(branch, root, depth + 1, seen) for branch in node[key]])
     kind: Any = node.get("type")
     if is_list(kind):
-        return _union([_of_kind(each, node, root, depth, seen) for each in kind])
+        return _union([_of_kind(one, node, root, depth, seen) for one in kind])
     return _of_kind(kind, node, root, depth, seen)
 
 
 def _of_kind(kind: Any, node: Schema, root: Schema, depth: int, seen: count[int]) -> Any:
     if kind == "array" and "items" in node and not is_list(node["items"]):
-        held: Any = _type(node["items"], root, depth + 1, seen)
-        return list if held is Any else list[held]
-    if (
-        kind == "object"
-        and "properties" not in node
-        and is_object(node.get("additionalProperties"))
-    ):
-        held = _type(node["additionalProperties"], root, depth + 1, seen)
-        return dict[str, held]
+        item: Any = _type(node["items"], root, depth + 1, seen)
+        return list if item is Any else list[item]
+    more: Any = node.get("additionalProperties")
+    if kind == "object" and "properties" not in node and is_object(more):
+        value: Any = _type(more, root, depth + 1, seen)
+        return dict[str, value]
     return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
 
 
 def _literal(values: list[Any]) -> Any:
-    plain = [each for each in values if each is None or isinstance(each, (str, int, bool))]
+    plain = [value for value in values if value is None or isinstance(value, (str, int, bool))]
     if not plain or len(plain) < len(values):
         return Any
-    return Literal[tuple(plain)]  # pyright: ignore[reportReturnType]  made of values, as no annotation can be
+    literal: Any = Literal
+    return literal[tuple(plain)]
 
 
 def _union(types: list[Any]) -> Any:
-    return Any if Any in types or not types else Union[tuple(types)]  # noqa: UP007  works for what has no `|`
+    if Any in types or not types:
+        return Any
+    return Union[tuple(types)]  # noqa: UP007  some types here have no `|`
 
 
 # -- typed results
@@ -101,7 +109,9 @@ def _union(types: list[Any]) -> Any:
 
 
 def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
-    """Convert a structured value to the wanted type, or to a model made from its schema. Unchanged if it does not fit.
+    """Convert a structured value to the wanted type, or to a model made from its schema.
+
+    It stays unchanged if it does not fit.
 
     If the schema has `x-fastmcp-wrap-result`, the server has wrapped the value in an object under
     `result`, and it is unwrapped.
@@ -109,32 +119,28 @@ def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
     from pydantic import TypeAdapter, ValidationError
     from pydantic.errors import PydanticUserError
 
-    inside, part = value, schema
-    if (
-        schema is not None
-        and schema.get("x-fastmcp-wrap-result") is True
-        and is_object(value)
-        and "result" in value
-    ):
-        inside, part = value["result"], members(schema, "properties").get("result")
-    target = wanted
-    if target is None:
-        target = model_of(part, schema) if is_object(part) else None
-    if target is None:
-        return inside
+    part: Any = schema
+    is_wrapped = schema is not None and schema.get("x-fastmcp-wrap-result") is True
+    if schema is not None and is_wrapped and is_object(value) and "result" in value:
+        value, part = value["result"], members(schema, "properties").get("result")
+    if wanted is None and is_object(part):
+        wanted = model_of(part, schema)
+    if wanted is None:
+        return value
     try:
-        return TypeAdapter(target).validate_python(inside)
+        return TypeAdapter(wanted).validate_python(value)
     except (ValidationError, PydanticUserError, RecursionError):
-        return inside
+        return value
 
 
 def model_of(schema: Schema, root: Schema | None = None) -> Any:
-    """A type for an output schema: pydantic models for objects, and `python_type` for anything else. None if there is no type.
+    """A type for an output schema; None if there is none.
 
-    References are resolved in `root`, by default the schema itself.
+    Pydantic models for objects, and `python_type` for anything else. References are resolved in
+    `root`, by default the schema itself.
     """
-    made = _model(schema, root if root is not None else schema, "Result", 0, count())
-    return None if made is Any else made
+    model = _model(schema, schema if root is None else root, "Result", 0, count())
+    return None if model is Any else model
 
 
 def _model(schema: Any, root: Schema, name: str, depth: int, seen: count[int]) -> Any:
@@ -143,15 +149,14 @@ def _model(schema: Any, root: Schema, name: str, depth: int, seen: count[int]) -
         return Any
     for key in ("anyOf", "oneOf"):
         if is_list(node.get(key)):
-            return _union(
-                [
-                    _model(each, root, f"{name}{i}", depth + 1, seen)
-                    for i, each in enumerate(node[key])
-                ],
-            )
+            models = [
+                _model(branch, root, f"{name}{i}", depth + 1, seen)
+                for i, branch in enumerate(node[key])
+            ]
+            return _union(models)
     if node.get("type") == "array" and is_object(node.get("items")):
-        held: Any = _model(node["items"], root, f"{name}Item", depth + 1, seen)
-        return list[held]
+        item: Any = _model(node["items"], root, f"{name}Item", depth + 1, seen)
+        return list[item]
     properties: Any = node.get("properties")
     if node.get("type") != "object" or not is_object(properties) or not all(properties):
         return _type(node, root, 0, seen)
@@ -160,15 +165,13 @@ def _model(schema: Any, root: Schema, name: str, depth: int, seen: count[int]) -
 
     required: Any = node.get("required") or ()
     fields: dict[str, Any] = {}
-    for i, (key, each) in enumerate(properties.items()):
-        kind: Any = _model(each, root, f"{name}{_camel(key)}", depth + 1, seen)
-        optional = key not in required
-        own = key if not _clashes(key) else f"field_{i}"
-        default: Any = FieldOf(default=None, alias=key) if optional else FieldOf(alias=key)
-        fields[own] = (
-            _union([kind, type(None)]) if optional and kind is not Any else kind,
-            default,
-        )
+    for i, (key, part) in enumerate(properties.items()):
+        kind: Any = _model(part, root, f"{name}{_camel(key)}", depth + 1, seen)
+        field_name = f"field_{i}" if _clashes(key) else key
+        if key in required:
+            fields[field_name] = (kind, FieldOf(alias=key))
+        else:  # `_union` leaves `Any` as it is
+            fields[field_name] = (_union([kind, type(None)]), FieldOf(default=None, alias=key))
     title = node.get("title")
     label = title if isinstance(title, str) and title.isidentifier() else name
     return create_model(
@@ -190,6 +193,5 @@ def _clashes(name: str) -> bool:
 
 
 def _camel(name: str) -> str:
-    return "".join(
-        each.capitalize() for each in name.replace("-", "_").split("_") if each.isidentifier()
-    )
+    words = name.replace("-", "_").split("_")
+    return "".join(word.capitalize() for word in words if word.isidentifier())

@@ -1,4 +1,4 @@
-"""References inside a JSON schema, by pointer, `$id` and anchor, and the work that they cause for a validator.
+"""References inside a JSON schema, by pointer, `$id` and anchor, and the work that they cause.
 
 A few hundred bytes of schema can cause any amount of work: n definitions that each refer twice to
 the next cause 2^n checks. Such a schema is refused before a validator sees it, or its checks are
@@ -17,16 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MOST = 100_000
-"""The most schemas that may apply to one place in a value. Unions of unions in public tools reach a few thousand."""
+"""The most schemas that may apply to one place in a value.
+
+Unions of unions in public tools reach a few thousand.
+"""
 _MOST_IN_PLACE = 5_000
 """The same limit, without the schemas that other parts of the schema apply to the place."""
 _MOST_CIRCLES = 5
 """The most schemas that apply themselves to the same value again, which has no effect."""
 _DEEPEST_IN_PLACE = 50
 _DEEPEST = 300
-"""The most references and subschemas on one path through a schema. A validator recurses in native code: a full stack ends the process."""
+"""The most references and subschemas on one path through a schema.
+
+A validator recurses in native code: a full stack ends the process.
+"""
 _PATTERN, _PATTERN_IN_PLACE = 2_000, 100
-"""The number of schemas that a costly pattern counts as, for all values at a place and for one: 50 of them take about 50 ms at most."""
+"""How many schemas a costly pattern counts as, for all values at a place and for one.
+
+50 of them take about 50 ms at most.
+"""
 _LARGEST = 2_000_000
 """The most steps of the count itself."""
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -43,13 +52,16 @@ _Place = tuple[str, Any]
 
 
 def parts(schema: Schema) -> Iterator[tuple[str, str | int | None, Any]]:
-    """The direct subschemas, as `subschemas` yields them, and those of `dependencies` (before 2019-09)."""
+    """The direct subschemas, as `subschemas` yields them, and those of `dependencies`.
+
+    That keyword was there before 2019-09.
+    """
     yield from subschemas(schema)
     old: Any = schema.get("dependencies")
     if is_object(old):
-        yield from (
-            ("dependencies", name, each) for name, each in old.items() if not isinstance(each, list)
-        )
+        for name, part in old.items():
+            if not isinstance(part, list):
+                yield "dependencies", name, part
 
 
 class TooMuchWorkError(ValueError):
@@ -163,6 +175,15 @@ _ANY, _ITEM, _NAME = 0, 1, 2
 """Places inside a value, besides named properties: any property, any item, the name of a property."""
 
 
+def _place(key: str, step: str | int | None) -> str | int:
+    """The place inside a value to which a subschema under a keyword applies."""
+    if key == "properties":
+        return str(step)
+    if key in _ITEMS:
+        return _ITEM
+    return _NAME if key == "propertyNames" else _ANY
+
+
 def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
     """Whether a definition contains itself outside optional properties. Each schema uses one of `steps`; True if there are no more.
 
@@ -254,9 +275,8 @@ class _Count:
     def _add_parts(self, cost: _Cost, node: Schema, depth: int) -> None:
         named: Any = node.get("patternProperties")
         if "pattern" in node or named:
-            costly = sum(
-                map(self._is_costly, (node.get("pattern"), *(named if is_object(named) else ()))),
-            )
+            patterns = [node.get("pattern"), *(named if is_object(named) else ())]
+            costly = sum(map(self._is_costly, patterns))
             cost.own += _PATTERN * costly
             cost.patterns += costly
         for key, step, each in parts(node):
@@ -268,15 +288,7 @@ class _Count:
                 above, self._same_value = self._same_value, set()
                 part = self.cost(each, depth + 1)
                 self._same_value = above
-                place = (
-                    str(step)
-                    if key == "properties"
-                    else _ITEM
-                    if key in _ITEMS
-                    else _NAME
-                    if key == "propertyNames"
-                    else _ANY
-                )
+                place = _place(key, step)
                 cost.inside[place] = cost.inside.get(place, 0.0) + part.most
                 cost.depth = max(cost.depth, part.depth + 1)
         for _, target in self._references.targets(node) or ():

@@ -1,4 +1,6 @@
-"""Check values against JSON schemas of any draft from 4 on, in bounded time, without reading anything outside the schema.
+"""Check values against JSON schemas of any draft from 4 on, in bounded time.
+
+Nothing outside the schema is read.
 
 The checks are made by `jsonschema_rs`. It ends the process on values that are nested very deeply,
 refuses values that are not plain JSON, and never finishes on some schemas of a few hundred bytes.
@@ -37,11 +39,17 @@ _DEEPEST = 100
 _DEEPEST_SCHEMA = 150
 _LARGEST_SCHEMA = 200_000
 _MOST_CHECKS = 50_000_000
-"""The limit for a value's size times the schemas that may apply to one place in it. So many checks take about a second."""
+"""The limit for a value's size times the schemas that may apply to one place in it.
+
+So many checks take about a second.
+"""
 _MOST_PARTS, _FEW_PARTS = 10_000, 100
 """The most parts that a pattern may unfold to, and the number up to which no text is too long."""
 _MOST_MATCHED = 100_000_000
-"""The limit for a value's characters times the parts that the patterns of its schema unfold to. So many take about a second."""
+"""The limit for a value's characters times the parts that its schema's patterns unfold to.
+
+So many take about a second.
+"""
 _SCALARS = frozenset({int, float, bool, type(None)})
 _LATEST = "https://json-schema.org/draft/2020-12/schema"
 _DRAFTS = {
@@ -55,7 +63,10 @@ IGNORE_SIBLINGS = frozenset({"Draft4Validator", "Draft6Validator", "Draft7Valida
 """Drafts that ignore the keywords beside `$ref`."""
 _STEP = "x-ferrule-step"
 _MOST_STEPS = 200_000
-"""The most references followed in one check, if they must be counted. So many take about half a second."""
+"""The most references followed in one check, if they must be counted.
+
+So many take about half a second.
+"""
 _ENCODINGS = ("contentEncoding", "contentMediaType")
 """Keywords treated as notes, although drafts 6 and 7 allow a validator to check them."""
 
@@ -100,7 +111,10 @@ class Validator:
             return False
 
     def accepts(self, pointer: str, plain: Any) -> bool:
-        """Whether plain JSON fits the schema at a JSON pointer into this one. Raises `ValueError` if it cannot be checked."""
+        """Whether plain JSON fits the schema at a JSON pointer into this one.
+
+        Raises `ValueError` if it cannot be checked.
+        """
         fits: bool = self._part(pointer).is_valid(plain)
         if self._steps is not None and self._steps.left < 0:
             raise UncheckableError(
@@ -109,7 +123,7 @@ class Validator:
         return fits
 
     def plain(self, value: Any) -> Any:
-        """A copy of a value as plain JSON, for the check that follows. Raises `UncheckableError`."""
+        """A value as plain JSON, for the check that follows. Raises `UncheckableError`."""
         if self._steps is not None:
             self._steps.left = _MOST_STEPS
         made, size = plain_json(value)
@@ -126,15 +140,8 @@ class Validator:
         if pointer not in self._parts:
             import jsonschema_rs
 
-            own: Any = (
-                self.schema.get("$id", self.schema.get("id")) if is_object(self.schema) else None
-            )
             # Not the default base, which would be the referring schema.
-            base = (
-                own.partition("#")[0]
-                if isinstance(own, str) and ":" in own
-                else "json-schema:///root"
-            )
+            base = _base(self.schema)
             if self._registry is None:
                 draft = getattr(jsonschema_rs, self.kind.removesuffix("Validator"))
                 self._registry = jsonschema_rs.Registry([(base, self.schema)], draft=draft)
@@ -149,14 +156,16 @@ class Validator:
         import jsonschema_rs
 
         kind = getattr(jsonschema_rs, self.kind)
-        own = {} if self._steps is None else {"keywords": {_STEP: self._steps.keyword()}}
+        keywords: dict[str, Any] = {}
+        if self._steps is not None:
+            keywords["keywords"] = {_STEP: self._steps.keyword()}
         return kind(
             schema,
             offline=True,
             validate_formats=False,
             pattern_options=pattern_options(),
             registry=registry,
-            **own,
+            **keywords,
         )
 
     def _compile_readable(self) -> Any:
@@ -168,11 +177,11 @@ class Validator:
                     node.pop(key, None)
             if not is_pattern(node.get("pattern", "")):
                 del node["pattern"]
-            names: Any = node.get("patternProperties")
-            unread = [name for name in names if not is_pattern(name)] if is_object(names) else []
-            for name in unread:
-                del names[name]
-            if unread:
+            patterns = members(node, "patternProperties")
+            unreadable = [pattern for pattern in patterns if not is_pattern(pattern)]
+            for pattern in unreadable:
+                del patterns[pattern]
+            if unreadable:  # they may be the names of "additional" properties
                 has_unread = True
                 node.pop("additionalProperties", None)
         if has_unread:
@@ -186,7 +195,10 @@ class Validator:
 
 
 class _Steps(threading.local):
-    """Counts the references that one check follows. Beyond the limit nothing fits, so that the check ends soon."""
+    """Counts the references that one check follows.
+
+    Beyond the limit nothing fits, so that the check ends soon.
+    """
 
     left = _MOST_STEPS
 
@@ -208,20 +220,30 @@ class _Steps(threading.local):
 
 
 def _count_references(schema: Any, *, has_siblings: bool) -> None:
-    """Put the keyword that counts a step before every reference. No other part of the schema changes its place."""
+    """Put the keyword that counts a step before every reference.
+
+    No other part of the schema changes its place, so that pointers into it stay right.
+    """
     for node in list(_nodes(schema)):
         if has_siblings and not is_list(node.get("allOf", [])):
             continue  # such a schema does not compile
         followed = [{key: node.pop(key)} for key in REFERENCES if key in node]
-        if followed:
-            for key in (
-                () if has_siblings else set(node) - {"$defs", "definitions", "$id", "id", "$schema"}
-            ):
+        if not followed:
+            continue
+        if not has_siblings:
+            for key in node.keys() - {"$defs", "definitions", "$id", "id", "$schema"}:
                 del node[key]
-            node["allOf"] = [
-                *node.get("allOf", ()),
-                *({"allOf": [{_STEP: True}, each]} for each in followed),
-            ]
+        counted = [{"allOf": [{_STEP: True}, reference]} for reference in followed]
+        node["allOf"] = [*node.get("allOf", ()), *counted]
+
+
+def _base(schema: Any) -> str:
+    """The URI of a schema, to which pointers into it are added."""
+    if is_object(schema):
+        name: Any = schema.get("$id", schema.get("id"))
+        if isinstance(name, str) and ":" in name:
+            return name.partition("#")[0]
+    return "json-schema:///root"
 
 
 def draft_of(schema: Any) -> str:
@@ -231,7 +253,9 @@ def draft_of(schema: Any) -> str:
 
 
 def schema_problem(schema: Any) -> str:
-    """Why this is not a JSON schema by the rules of its draft, or causes too much work; empty if it is usable.
+    """Why this is not a usable JSON schema; empty if it is.
+
+    It breaks the rules of its draft, or causes too much work.
 
     References out of it and unreadable patterns are allowed.
     """
@@ -260,14 +284,15 @@ def work_problem(schema: Any) -> str:
 
 
 def _unfolded(schema: Any) -> int:
-    """The most parts that a pattern of a schema unfolds to. Raises `TooMuchWorkError` if that is too many for any text."""
-    found = [
-        each
-        for node in _nodes(schema)
-        for each in (node.get("pattern"), *members(node, "patternProperties"))
-        if isinstance(each, str)
-    ]
-    most = max(map(unfolded_size, found), default=0)
+    """The most parts that a pattern of a schema unfolds to.
+
+    Raises `TooMuchWorkError` if that is too many for any text.
+    """
+    most = 0
+    for node in _nodes(schema):
+        for pattern in (node.get("pattern"), *members(node, "patternProperties")):
+            if isinstance(pattern, str):
+                most = max(most, unfolded_size(pattern))
     if most > _MOST_PARTS:
         raise TooMuchWorkError(
             f"a pattern repeats so much that it unfolds to more than {_MOST_PARTS:,} parts",
@@ -279,91 +304,77 @@ def _characters(plain: Any) -> int:
     """The characters of all texts in plain JSON."""
     count, waiting = 0, [plain]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, str):
-            count += len(each)
-        elif is_object(each):
-            waiting += each
-            waiting += each.values()
-        elif is_list(each):
-            waiting += each
+        value = waiting.pop()
+        if isinstance(value, str):
+            count += len(value)
+        elif is_object(value):
+            waiting += value
+            waiting += value.values()
+        elif is_list(value):
+            waiting += value
     return count
 
 
 def plain_json(value: Any, deepest: int = _DEEPEST, most: int | None = None) -> tuple[Any, int]:
     """A value as plain JSON, and its size. Raises `UncheckableError`."""
-    if type(value) is dict:  # most calls are flat: this saves a copy
-        flat = cast("dict[Any, Any]", value)
-        if all(map(_is_flat, flat)) and all(map(_is_flat_or_list, flat.values())):
-            return flat, 1 + len(flat) + sum(
-                [len(cast("Any", each)) for each in flat.values() if type(each) is list],
-            )
     size = 1
 
-    def plain(each: Any, depth: int) -> Any:
+    def plain(value: Any, depth: int) -> Any:
         nonlocal size
-        kind = cast("Any", type(each))
+        kind = cast("Any", type(value))
         if kind is str:
-            return without_surrogates(each)
+            return without_surrogates(value)
         if kind in _SCALARS:
-            return each
+            return value
         if kind is not dict and kind is not list and kind is not tuple:
-            return plain(jsonable(each), depth)
-        size += len(each)
-        if depth == 0 or (most is not None and size > most):
-            raise UncheckableError("it is nested too deeply" if depth == 0 else "it is too large")
+            return plain(jsonable(value), depth)
+        size += len(value)
+        if depth == 0:
+            raise UncheckableError("it is nested too deeply")
+        if most is not None and size > most:
+            raise UncheckableError("it is too large")
         if kind is dict:
-            return {_key(name): plain(inside, depth - 1) for name, inside in each.items()}
-        return [plain(inside, depth - 1) for inside in each]
+            return {
+                without_surrogates(str(name)): plain(part, depth - 1)
+                for name, part in value.items()
+            }
+        return [plain(item, depth - 1) for item in value]
 
     return plain(value, deepest), size
 
 
-def _is_flat(value: Any) -> bool:
-    return value.isascii() if type(value) is str else False
-
-
-def _is_flat_or_list(value: Any) -> bool:
-    kind = cast("Any", type(value))
-    return (
-        kind in _SCALARS
-        or (kind is str and value.isascii())
-        or (kind is list and all(map(_is_flat, value)))
-    )
-
-
-def _key(name: Any) -> str:
-    return without_surrogates(str(name))
-
-
 def _own(schema: Any) -> Any:
-    """A copy of a schema as plain JSON, without keywords that are only notes, and without unknown metaschemas."""
-    plain, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
-    own = dict(plain) if is_object(plain) else plain
-    for node in _nodes(own):
+    """A copy of a schema as plain JSON, to be changed and compiled.
+
+    Without keywords that are only notes, and without unknown metaschemas.
+    """
+    copy, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
+    for node in _nodes(copy):
         if draft_of(node) not in _DRAFTS:
             del node["$schema"]
         for key in _ENCODINGS:
             node.pop(key, None)
-    if _DRAFTS.get(draft_of(own)) in IGNORE_SIBLINGS:
-        _escape_patterns(own)
-    return own
+    if _DRAFTS.get(draft_of(copy)) in IGNORE_SIBLINGS:
+        _escape_patterns(copy)
+    return copy
 
 
-def _escape_patterns(own: Any) -> None:
-    for node in _nodes(own):
+def _escape_patterns(schema: Any) -> None:
+    for node in _nodes(schema):
         if isinstance(node.get("pattern"), str):
             node["pattern"] = escape_bare_brackets(node["pattern"])
         if is_object(node.get("patternProperties")):
             node["patternProperties"] = {
-                escape_bare_brackets(name): each for name, each in node["patternProperties"].items()
+                escape_bare_brackets(pattern): part
+                for pattern, part in node["patternProperties"].items()
             }
 
 
 def _nodes(schema: Any) -> Iterator[Schema]:
+    """All objects among a schema and the schemas inside it."""
     waiting = [schema]
     while waiting:
-        each = waiting.pop()
-        if is_object(each):
-            yield each
-            waiting.extend(inside for _, _, inside in parts(each))
+        node = waiting.pop()
+        if is_object(node):
+            yield node
+            waiting.extend(inside for _, _, inside in parts(node))
