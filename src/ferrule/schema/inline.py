@@ -25,11 +25,17 @@ _DEFINITIONS = ("$defs", "definitions")
 INEXPRESSIBLE = (PydanticInvalidForJsonSchema, PydanticSerializationError)
 """The errors that pydantic raises for a type that JSON Schema cannot express."""
 _LARGEST = 5_000
-"""The most nodes of an inlined definition. A larger one stays a reference: models that share models double in size at every level."""
+"""The most nodes of an inlined definition. A larger one stays a reference.
+
+Models that share models double in size at every level.
+"""
 
 
 class Generator(GenerateJsonSchema):
-    """A schema generator like pydantic's, without generated titles, and without warnings about defaults that are not JSON."""
+    """A schema generator like pydantic's, without generated titles.
+
+    And without warnings about defaults that are not JSON.
+    """
 
     ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         "skipped-choice",
@@ -42,12 +48,18 @@ class Generator(GenerateJsonSchema):
         return False
 
     def encode_default(self, dft: Any) -> Any:
-        """A default as JSON, equal in every process: sets are sorted, and NaN and the infinities, which JSON lacks, are written as text."""
+        """A default as JSON, equal in every process: sets are sorted.
+
+        NaN and the infinities, which JSON lacks, are written as text.
+        """
         made = super().encode_default(dft)  # raises for a value without a JSON form
         return jsonable(dft if isinstance(made, (list, dict)) else made)
 
     def dict_schema(self, schema: Any) -> Schema:
-        """The schema of a dict. If its keys are an `IntEnum`, the names are the values as text, because JSON has no other names."""
+        """The schema of a dict.
+
+        If its keys are an `IntEnum`, the names are the values as text: JSON has no other names.
+        """
         made = super().dict_schema(schema)
         names = self.resolve_ref_schema(made.get("propertyNames", {}))
         if names.get("type") == "integer" and "enum" in names:
@@ -58,10 +70,13 @@ class Generator(GenerateJsonSchema):
         return made
 
     def field_is_present(self, field: Any) -> bool:
-        """Whether a field is in the schema. No value is accepted for a dataclass field with `init=False`, which the class computes."""
-        return (
-            field.get("init", True) or self.mode == "serialization"
-        ) and super().field_is_present(field)
+        """Whether a field is in the schema.
+
+        No value is accepted for a dataclass field with `init=False`, which the class computes.
+        """
+        if self.mode != "serialization" and not field.get("init", True):
+            return False
+        return super().field_is_present(field)
 
 
 def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Generator) -> Schema:
@@ -73,7 +88,10 @@ def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Gener
 
 
 def inline_definitions(schema: Schema) -> Schema:
-    """Replace references with the definitions that they point to. Recursive and very large definitions stay in `$defs`."""
+    """Replace references with the definitions that they point to.
+
+    Recursive and very large definitions stay in `$defs`.
+    """
     definitions = definitions_of(schema)
     if not definitions:
         return copy.deepcopy(schema)
@@ -100,12 +118,11 @@ def inline_definitions(schema: Schema) -> Schema:
 
 def definitions_of(schema: Schema) -> dict[str, Any]:
     """The definitions in a schema, by name."""
-    return {
-        name: each
-        for key in _DEFINITIONS
-        if is_object(schema.get(key))
-        for name, each in schema[key].items()
-    }
+    definitions: dict[str, Any] = {}
+    for key in _DEFINITIONS:
+        if is_object(schema.get(key)):
+            definitions |= schema[key]
+    return definitions
 
 
 def strip_titles(schema: Schema) -> Schema:
@@ -150,7 +167,10 @@ def _references(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _kept(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> set[str]:
-    """The definitions to keep: those that contain themselves, or would grow too large. `direct` are the references in each."""
+    """The definitions to keep: those that contain themselves, or would grow too large.
+
+    `direct` are the references in each.
+    """
     sizes: dict[str, int] = {}
     kept: set[str] = set()
     on_the_way: list[str] = []
@@ -161,11 +181,8 @@ def _kept(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> se
             return 1
         if name not in sizes:
             on_the_way.append(name)
-            total = (
-                1
-                + sum(1 for _ in every_schema(definitions[name]))
-                + sum(size(each) for each in direct[name])
-            )
+            own_size = 1 + sum(1 for _ in every_schema(definitions[name]))
+            total = own_size + sum(size(reference) for reference in direct[name])
             on_the_way.pop()
             if total > _LARGEST:
                 kept.add(name)

@@ -1,8 +1,8 @@
-"""Iterables in types and values: pydantic checks them lazily, and yields their items only once. Here they become lists.
+"""Iterables in types and values become lists.
 
-A lazy value would hide items that do not fit, and be empty when read again. `Literal`s of `Enum`
-members are corrected here, too: pydantic writes the values of the members into its schema, but
-accepts only the members.
+Pydantic checks iterables lazily, and yields their items only once. A lazy value would hide items
+that do not fit, and be empty when read again. `Literal`s of `Enum` members are corrected here, too:
+pydantic writes the values of the members into its schema, but accepts only the members.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _NO_TYPES_INSIDE: tuple[Any, ...] = (typing.Literal, cast("Any", abc).Callable)
 
 
 def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
-    """Replace iterables in a type with lists, as pydantic would check them lazily, and let `Enum` members in a `Literal` be read by value.
+    """Replace iterables in a type with lists, as pydantic would check them lazily.
 
+    `Enum` members in a `Literal` can then be read by value.
     If the type itself is an iterator, it gets the metadata `of_iterator`.
     """
     origin, inside = get_origin(hint) or hint, get_args(hint)
@@ -46,11 +47,9 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
         return Annotated[(bare, *inside[1:], *behind)]
     if origin is abc.Iterable or origin in _ITERATORS:
         items: Any = list[eager_type(inside[0])] if inside else list
-        return (
-            Annotated[items, of_iterator]
-            if of_iterator is not None and origin in _ITERATORS
-            else items
-        )
+        if of_iterator is not None and origin in _ITERATORS:
+            return Annotated[items, of_iterator]
+        return items
     if origin is typing.Literal and any(map(_is_bare_member, inside)):
         from pydantic import BeforeValidator  # late: few types need it
 
@@ -84,7 +83,10 @@ def _member(choices: tuple[Any, ...], value: Any) -> Any:
 
 
 def validator_kinds(core_schema: Any) -> frozenset[str]:
-    """The kinds of validators in a core schema, by pydantic's names: `"generator"` for an iterator in a model's field, for example."""
+    """The kinds of validators in a core schema, by pydantic's names.
+
+    For example `"generator"` for an iterator in a model's field.
+    """
     return frozenset(
         each["type"] for each in core_nodes(core_schema) if isinstance(each.get("type"), str)
     )
@@ -108,12 +110,20 @@ def core_nodes(core_schema: Any) -> Iterator[dict[str, Any]]:
 def eager_validators(
     adapter: TypeAdapter[Any],
 ) -> tuple[Callable[[Any], Any], Callable[[str | bytes], Any]]:
-    """The adapter's validators of Python values and of JSON, with iterators in the fields of models replaced by lists."""
+    """The adapter's validators of Python values and of JSON.
+
+    Iterators in the fields of models are replaced by lists.
+    """
     if "generator" not in validator_kinds(adapter.core_schema):
         return adapter.validate_python, adapter.validate_json
-    return lambda value: read_iterators(
-        adapter.validate_python(value),
-    ), lambda text: read_iterators(adapter.validate_json(text))
+
+    def validate_python(value: Any) -> Any:
+        return read_iterators(adapter.validate_python(value))
+
+    def validate_json(text: str | bytes) -> Any:
+        return read_iterators(adapter.validate_json(text))
+
+    return validate_python, validate_json
 
 
 # -- iterators in the fields of models
@@ -121,7 +131,10 @@ def eager_validators(
 
 
 def read_iterators(value: Any, path: _Path = ()) -> Any:
-    """Replace pydantic's lazy iterators with lists. Raises `ValidationError` for an item that does not fit."""
+    """Replace pydantic's lazy iterators with lists.
+
+    Raises `ValidationError` for an item that does not fit.
+    """
     if type(value).__name__ == "ValidatorIterator":
         try:
             return [read_iterators(each, (*path, i)) for i, each in enumerate(value)]
@@ -141,9 +154,9 @@ def _remade(value: Any, path: _Path) -> Any:
     made = [read_iterators(each, (*path, i)) for i, each in enumerate(items)]
     if all(map(operator.is_, items, made)):
         return value
-    return (
-        type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
-    )  # the first: a named tuple
+    if hasattr(value, "_fields"):  # a named tuple
+        return type(value)(*made)
+    return type(value)(made)
 
 
 def _inside(value: Any) -> Iterator[tuple[str | int, Any]]:
@@ -180,7 +193,10 @@ def _put(value: Any, place: str | int, made: Any) -> None:
 
 
 def _located(error: ValidationError, path: _Path) -> ValidationError:
-    """The same error with its locations placed under the iterator's path. A location that starts with the path stays."""
+    """The same error with its locations placed under the iterator's path.
+
+    A location that starts with the path stays.
+    """
     details: list[InitErrorDetails] = []
     for each in error.errors(include_url=False):
         kind = PydanticCustomError(

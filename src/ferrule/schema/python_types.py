@@ -1,4 +1,4 @@
-"""Convert JSON schemas to Python types: the types of arguments, and pydantic models for output schemas.
+"""Convert JSON schemas to Python types: types of arguments, pydantic models for outputs.
 
 The types are for readers and callers. A schema may express more than a type can; values are still
 checked against the schema.

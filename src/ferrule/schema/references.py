@@ -108,7 +108,10 @@ class SchemaReferences:
         return own
 
     def targets(self, node: Schema) -> list[_Place] | None:
-        """The schemas that the references in a schema may lead to; None if a reference leads out of the root schema or to nothing."""
+        """The schemas that the references in a schema may lead to.
+
+        None if a reference leads out of the root schema or to nothing.
+        """
         found: list[_Place] = []
         for key in REFERENCES:
             if key in node:
@@ -155,7 +158,10 @@ def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
 
 
 class _Cost:
-    """The work that a schema causes: how many schemas apply to a value and to each place inside it, and how deeply they are nested."""
+    """The work that a schema causes.
+
+    How many schemas apply to a value and to each place inside it, and how deep they are nested.
+    """
 
     __slots__ = ("depth", "in_place", "inside", "own", "patterns")
 
@@ -172,7 +178,7 @@ class _Cost:
 
 
 _ANY, _ITEM, _NAME = 0, 1, 2
-"""Places inside a value, besides named properties: any property, any item, the name of a property."""
+"""Places inside a value, besides named properties: any property, any item, a name."""
 
 
 def _place(key: str, step: str | int | None) -> str | int:
@@ -185,7 +191,9 @@ def _place(key: str, step: str | int | None) -> str | int:
 
 
 def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
-    """Whether a definition contains itself outside optional properties. Each schema uses one of `steps`; True if there are no more.
+    """Whether a definition contains itself outside optional properties.
+
+    Each schema uses one of `steps`; True if there are no more.
 
     If several parts must fit one value, each of their properties counts as required.
     """
@@ -215,7 +223,9 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
 
 
 def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -> float:
-    """The most schemas that apply to one place in a value; infinite if a definition refers to itself, so that it depends on the value.
+    """The most schemas that apply to one place in a value.
+
+    Infinite if a definition refers to itself, so that it depends on the value.
 
     A pattern that `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` above the limit,
     and for a schema that is nested too deeply.
