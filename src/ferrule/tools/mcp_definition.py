@@ -17,13 +17,15 @@ from ferrule.schema.nodes import Schema, is_list, is_object, map_children
 from ferrule.schema.validator import schema_problem
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_MISSING: Any = object()
 _NULLABLE = ("const", "default")
 """Keywords that may be null in JSON Schema."""
 
 
 class MCPDefinition(Struct, frozen=True):
-    """One tool as its server declares it. The server may lie, so its hints protect against nothing."""
+    """One tool as its server declares it.
+
+    The server may lie, so its hints protect against nothing.
+    """
 
     name: str
     """The name in the protocol; the tool's own name may have a prefix."""
@@ -43,8 +45,8 @@ class MCPDefinition(Struct, frozen=True):
 
     def hint(self, name: str) -> bool | None:
         """The value of a hint in the annotations; None if it is not given."""
-        found: Any = (self.annotations or {}).get(name)
-        return found if isinstance(found, bool) else None
+        hint: Any = (self.annotations or {}).get(name)
+        return hint if isinstance(hint, bool) else None
 
     @property
     def needs_task(self) -> bool:
@@ -53,7 +55,7 @@ class MCPDefinition(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """The entry of `tools/list`: a copy, without fields that were not given."""
-        found = {
+        entry = {
             "name": self.name,
             "title": self.title,
             "description": self.description or None,
@@ -64,7 +66,7 @@ class MCPDefinition(Struct, frozen=True):
             "execution": self.execution,
             "_meta": self.meta,
         }
-        return copy.deepcopy({key: value for key, value in found.items() if value is not None})
+        return copy.deepcopy({key: value for key, value in entry.items() if value is not None})
 
 
 def read_definition(entry: Any) -> MCPDefinition:
@@ -76,28 +78,29 @@ def read_definition(entry: Any) -> MCPDefinition:
         raise ToolDefinitionError(
             f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}.",
         )
-    where = f"The MCP tool {shown(name)} cannot be used:"
-    annotations = _mapping(where, "annotations", _field(entry, "annotations"))
+    tool = f"The MCP tool {shown(name)} cannot be used:"
+    annotations = _mapping(tool, "annotations", _field(entry, "annotations"))
+    known = annotations or {}
     for hint in _HINTS:
-        if (annotations or {}).get(hint) not in (None, True, False):
+        value = known.get(hint)
+        if value not in (None, True, False):
             raise ToolDefinitionError(
-                f"{where} its annotation `{hint}` must be true or false, found {shown((annotations or {})[hint])}.",
+                f"{tool} its annotation `{hint}` must be true or false, found {shown(value)}.",
             )
-    title = _text(where, "title", _field(entry, "title"))
-    own_title: Any = (annotations or {}).get("title")
+    title = _text(tool, "title", _field(entry, "title"))
+    if title is None and isinstance(known.get("title"), str):
+        title = known["title"]
+    schema = _field(entry, "inputSchema", "input_schema", "parameters")
     return MCPDefinition(
         name=name,
-        input_schema=_input_schema(
-            where,
-            _field(entry, "inputSchema", "input_schema", "parameters"),
-        ),
-        description=_text(where, "description", _field(entry, "description")) or "",
-        title=title if title is not None else own_title if isinstance(own_title, str) else None,
-        output_schema=_output_schema(where, _field(entry, "outputSchema", "output_schema")),
+        input_schema=_input_schema(tool, schema),
+        description=_text(tool, "description", _field(entry, "description")) or "",
+        title=title,
+        output_schema=_output_schema(tool, _field(entry, "outputSchema", "output_schema")),
         annotations=annotations,
         icons=_icons(_field(entry, "icons")),
-        meta=_mapping(where, "_meta", _field(entry, "_meta", "meta")),
-        execution=_mapping(where, "execution", _field(entry, "execution")),
+        meta=_mapping(tool, "_meta", _field(entry, "_meta", "meta")),
+        execution=_mapping(tool, "execution", _field(entry, "execution")),
     )
 
 
@@ -106,100 +109,92 @@ def as_plain(value: Any) -> Any:
     dump = getattr(cast("object", type(value)), "model_dump", None)
     if callable(dump):
         plain = value.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if "structuredContent" not in plain and value.model_fields_set & {
-            "structuredContent",
-            "structured_content",
-        }:
-            plain["structuredContent"] = (
-                None  # null is a value there, and differs from a missing field
-            )
+        # A null is a value there, and differs from a missing field.
+        names_of_structured = {"structuredContent", "structured_content"}
+        if "structuredContent" not in plain and value.model_fields_set & names_of_structured:
+            plain["structuredContent"] = None
         return plain
     if isinstance(value, (list, tuple)):
-        return [as_plain(each) for each in cast("list[Any]", value)]
+        return [as_plain(item) for item in cast("list[Any]", value)]
     return value
 
 
 # -- its fields
-# -----------------------------------------------------------------------------------------------------
 
 
 def _field(entry: Any, *names: str) -> Any:
     """The value of the first name that the entry has, or None."""
     if isinstance(entry, Mapping):
-        found = cast("Mapping[str, Any]", entry)
-        return next((found[name] for name in names if name in found), None)
-    for name in names:
-        value = getattr(entry, name, _MISSING)
-        if value is not _MISSING:
-            return value
-    return None
+        fields = cast("Mapping[str, Any]", entry)
+        return next((fields[name] for name in names if name in fields), None)
+    return next((getattr(entry, name) for name in names if hasattr(entry, name)), None)
 
 
-def _text(where: str, what: str, value: Any) -> str | None:
+def _text(tool: str, what: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise ToolDefinitionError(f"{where} its {what} must be text, found {shown(value)}.")
+        raise ToolDefinitionError(f"{tool} its {what} must be text, found {shown(value)}.")
     return value
 
 
-def _mapping(where: str, what: str, value: Any) -> dict[str, Any] | None:
+def _mapping(tool: str, what: str, value: Any) -> dict[str, Any] | None:
     plain = as_plain(value)
     if plain is None:
         return None
     if not isinstance(plain, Mapping):
-        raise ToolDefinitionError(f"{where} its `{what}` must be an object, found {shown(value)}.")
-    return _own(where, dict(cast("Mapping[str, Any]", plain)))
+        raise ToolDefinitionError(f"{tool} its `{what}` must be an object, found {shown(value)}.")
+    return _copied(tool, dict(cast("Mapping[str, Any]", plain)))
 
 
 def _icons(value: Any) -> list[dict[str, Any]] | None:
-    # Icons are for people: a broken one does not make the tool unusable.
     plain = as_plain(value)
-    return [copy.deepcopy(each) for each in plain if is_object(each)] if is_list(plain) else None
+    if not is_list(plain):
+        return None
+    # Icons are for people: a broken one does not make the tool unusable.
+    return [copy.deepcopy(icon) for icon in plain if is_object(icon)]
 
 
-def _input_schema(where: str, schema: Any) -> Schema:
+def _input_schema(tool: str, schema: Any) -> Schema:
     if not is_object(schema) or schema.get("type") != "object":
         raise ToolDefinitionError(
-            f'{where} its `inputSchema` must be a JSON schema with `"type": "object"`, found {shown(schema)}.',
+            f'{tool} its `inputSchema` must be a JSON schema with `"type": "object"`, '
+            f"found {shown(schema)}.",
         )
     problem = _problem(schema)
     if problem:
-        schema = _own(where, schema, _without_nulls)
+        schema = _copied(tool, schema, _without_nulls)
         problem = _problem(schema)
     if problem:
-        raise ToolDefinitionError(f"{where} its `inputSchema` cannot be used: {problem}.")
-    return _own(where, schema)
+        raise ToolDefinitionError(f"{tool} its `inputSchema` cannot be used: {problem}.")
+    return _copied(tool, schema)
 
 
 def _problem(schema: Schema) -> str | None:
     properties = schema.get("properties", {})
-    return (
-        schema_problem(schema)
-        if is_object(properties)
-        else f"`properties` must be an object, found {shown(properties)}"
-    )
+    if not is_object(properties):
+        return f"`properties` must be an object, found {shown(properties)}"
+    return schema_problem(schema)
 
 
 def _without_nulls(schema: Any) -> Any:
     """The schema without null keywords: some servers write null for an absent keyword."""
-    found = map_children(schema, _without_nulls)
-    return (
-        {key: value for key, value in found.items() if value is not None or key in _NULLABLE}
-        if is_object(found)
-        else found
-    )
+    node = map_children(schema, _without_nulls)
+    if not is_object(node):
+        return node
+    return {key: value for key, value in node.items() if value is not None or key in _NULLABLE}
 
 
-def _output_schema(where: str, schema: Any) -> Schema | None:
+def _output_schema(tool: str, schema: Any) -> Schema | None:
     if schema is None:
         return None
     problem = schema_problem(schema) if is_object(schema) else f"found {shown(schema)}"
     if problem:
-        raise ToolDefinitionError(f"{where} its `outputSchema` cannot be used: {problem}.")
-    return _own(where, schema)
+        raise ToolDefinitionError(f"{tool} its `outputSchema` cannot be used: {problem}.")
+    return _copied(tool, schema)
 
 
-def _own(where: str, value: Any, make: Callable[[Any], Any] = copy.deepcopy) -> Any:
+def _copied(tool: str, value: Any, copied: Callable[[Any], Any] = copy.deepcopy) -> Any:
+    """A copy of its own: the server's object may change later."""
     try:
-        return make(value)
+        return copied(value)
     except RecursionError:
-        raise ToolDefinitionError(f"{where} it is nested too deeply.") from None
+        raise ToolDefinitionError(f"{tool} it is nested too deeply.") from None

@@ -38,8 +38,11 @@ class ContextParameter(Struct, frozen=True):
         named: Mapping[str, Any],
         context: Context[Any],
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-        """Add the context to the arguments of a call, unless they have one. Raises `TypeError` for another value in its place."""
-        if any(isinstance(each, Context) for each in (*args, named.get(self.name))):
+        """Add the context to the arguments of a call, unless they have one.
+
+        Raises `TypeError` for another value in its place.
+        """
+        if any(isinstance(value, Context) for value in (*args, named.get(self.name))):
             return args, named
         if self.is_named and self.name in named:
             raise TypeError(
@@ -50,7 +53,10 @@ class ContextParameter(Struct, frozen=True):
         return (*args[: self.at], context, *args[self.at :]), named
 
     def check(self, what: str, context: Context[Any], deps: Any) -> None:
-        """Raise `ConfigurationError` if `deps` do not have the type that this parameter declares; `what` names its owner."""
+        """Raise `ConfigurationError` if `deps` do not have the type that this parameter declares.
+
+        `what` names its owner.
+        """
         check_type(what, self.deps_type, deps)
         if self.deps_type is not Any and fits_deps(self.deps_type, None):
             context.without_deps()
@@ -63,20 +69,23 @@ def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
     except (ValueError, TypeError):  # a function in C may have no signature
         return None
     bound = bound_names(function)
-    for at, each in enumerate(parameters):
-        hint = each.annotation
-        if each.name not in bound and (
-            is_context_annotation(function, hint)
-            or find_context(resolve_annotation(function, hint))
-        ):
-            place = None if each.kind is each.KEYWORD_ONLY else at
-            return ContextParameter(
-                each.name,
-                place,
-                each.kind is not each.POSITIONAL_ONLY,
-                deps_type(function, hint),
-            )
+    for position, parameter in enumerate(parameters):
+        hint = parameter.annotation
+        if parameter.name in bound or not _takes_context(function, hint):
+            continue
+        return ContextParameter(
+            parameter.name,
+            None if parameter.kind is parameter.KEYWORD_ONLY else position,
+            parameter.kind is not parameter.POSITIONAL_ONLY,
+            deps_type(function, hint),
+        )
     return None
+
+
+def _takes_context(function: Any, hint: Any) -> bool:
+    if is_context_annotation(function, hint):
+        return True
+    return find_context(resolve_annotation(function, hint)) is not None
 
 
 def bind_arguments(
@@ -84,15 +93,22 @@ def bind_arguments(
     args: Iterable[Any],
     named: Mapping[str, Any],
 ) -> inspect.BoundArguments:
-    """Bind arguments to a function's parameters, with an empty `Context` if it takes one. Raises `TypeError` as a Python call does."""
+    """Bind arguments to a function's parameters, with an empty `Context` if it takes one.
+
+    Raises `TypeError` as a Python call does.
+    """
     args = tuple(args)
-    if (context := context_parameter(function)) is not None:
+    context = context_parameter(function)
+    if context is not None:
         args, named = context.fill(args, named, Context())
     return inspect.signature(function).bind(*args, **named)
 
 
 def deps_type(function: Any, annotation: Any) -> Any:
-    """The `X` of `Context[X]`: `Any` if the annotation gives none, and text if a name in it is unknown at run time."""
+    """The `X` of `Context[X]`.
+
+    It is `Any` if the annotation gives none, and text if a name in it is unknown at run time.
+    """
     hint = resolve_annotation(function, annotation)
     context = find_context(hint)
     if context is None:
@@ -102,12 +118,15 @@ def deps_type(function: Any, annotation: Any) -> Any:
 
 
 def check_deps(tool: Any, deps: Any) -> None:
-    """Raise `ConfigurationError` if a run's `deps` (None if it has none) do not have the type that a tool declares."""
+    """Raise `ConfigurationError` if a run's `deps` do not have the type that a tool declares.
+
+    They are None if the run has none.
+    """
     check_type(f"The tool `{tool.name}`", tool.deps_type, deps)
 
 
 def check_type(what: str, kind: Any, deps: Any) -> None:
-    """Raise `ConfigurationError` if a run's `deps` do not have the type `kind`, which `what` declares."""
+    """Raise `ConfigurationError` if `deps` do not have the type `kind`, which `what` declares."""
     if fits_deps(kind, deps):
         return
     declared = f"{what} declares `Context[{_name(kind)}]`"
@@ -122,33 +141,36 @@ def check_type(what: str, kind: Any, deps: Any) -> None:
 def _name(kind: Any) -> str:
     if not isinstance(kind, type):
         return str(kind)
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def accept_no_deps(tool: Any, context: Context[Any]) -> None:
-    """In a call without `deps`, let them be None if the tool accepts that. Raises `ConfigurationError` in a run if the tool needs some."""
+    """In a call without `deps`, let them be None if the tool accepts that.
+
+    Raises `ConfigurationError` in a run if the tool needs some.
+    """
     kind = tool.deps_type
     if kind is not Any and fits_deps(kind, None):
         context.without_deps()
-    elif (
-        context.run_id
-    ):  # a tool that was loaded or passed as an input: the run could not check it at its start
+    elif context.run_id:
+        # The tool was loaded, or passed as an input: the run could not check it at its start.
         check_deps(tool, None)
 
 
 def fits_deps(kind: Any, deps: Any) -> bool:
-    """Whether `deps` have a type. A type that cannot be checked at run time, such as a protocol, accepts any value except None."""
+    """Whether `deps` have a type.
+
+    A type that cannot be checked at run time, such as a protocol, accepts any value except None.
+    """
     if kind is Any or isinstance(kind, typing.TypeVar):
         return True
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return fits_deps(inside[0], deps)
     if origin in (typing.Union, types.UnionType):
-        return any(fits_deps(each, deps) for each in inside)
+        return any(fits_deps(member, deps) for member in inside)
     try:
         return isinstance(deps, origin or kind)
     except TypeError:

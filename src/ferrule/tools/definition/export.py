@@ -1,4 +1,6 @@
-"""The external forms of a tool: its name on the wire, a line of a prompt, the schema of one call, plain data.
+"""The external forms of a tool.
+
+These are its name on the wire, a line of a prompt, the schema of one call, and plain data.
 
 Providers accept names that match `[A-Za-z0-9_-]{1,64}`. Other characters are escaped as `_dot_` or
 `_x<hexadecimal>_`, and `own_name` reads them back. Only a name that is too long, empty or
@@ -17,6 +19,7 @@ from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.schema.nodes import names_elsewhere
+from ferrule.schema.words import escape_markers
 from ferrule.values.conversation.exchange import Declarations
 
 if TYPE_CHECKING:
@@ -41,54 +44,76 @@ def wire_name(name: str) -> str:
         return name
     if not name.strip() or not name.isprintable():
         raise ToolDefinitionError(
-            f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, and no line breaks.",
+            f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, "
+            "and no line breaks.",
         )
-    made = "".join(each if _SAFE.fullmatch(each) else _escape(each) for each in name)
-    if own_name(made) != name:  # the name itself looks like an escape somewhere
-        made = "".join(
-            each if _SAFE.fullmatch(each) and each != "_" else _escape(each) for each in name
+    wire = "".join(
+        character if _SAFE.fullmatch(character) else _escape(character) for character in name
+    )
+    if own_name(wire) != name:  # the name itself looks like an escape somewhere
+        wire = _escape_all(name)
+    if len(wire) > LONGEST:
+        written_out = f" (`{wire}` with its special characters written out)" if wire != name else ""
+        raise ToolDefinitionError(
+            f"`{name}`{written_out} is longer than the {LONGEST} characters that providers take "
+            "for a tool's name. Give `name=` a shorter one.",
         )
-    if len(made) > LONGEST:
-        also = f" (`{made}` with its special characters written out)" if made != name else ""
-        msg = f"`{name}`{also} is longer than the {LONGEST} characters that providers take for a tool's name. Give `name=` a shorter one."
-        raise ToolDefinitionError(msg)
-    return made
+    return wire
+
+
+def _escape_all(name: str) -> str:
+    """The name with its underscores escaped, too, because they are part of every escape."""
+    return "".join(
+        character if _SAFE.fullmatch(character) and character != "_" else _escape(character)
+        for character in name
+    )
+
+
+def _escape(character: str) -> str:
+    return "_dot_" if character == "." else f"_x{ord(character):02x}_"
 
 
 def own_name(wire: str) -> str:
     """The inverse of `wire_name`: the tool's own name."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else ".", wire)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else ".", wire)
 
 
 def tool_line(name: str, description: str, schema: Schema) -> str:
-    """One line of a prompt: `calculator, whose description is <desc>...</desc>. It takes arguments {...}.`
+    """One line of a prompt.
 
-    A description cannot end its own field or imitate a marker of the prompt.
+    It reads `calculator, whose description is <desc>...</desc>. It takes arguments {...}.` A
+    description cannot end its own field or imitate a marker of the prompt.
     """
-    from ferrule.schema.words import escape_markers
+    text = " ".join(_END.sub("&lt;", description).splitlines())
+    about = f", whose description is <desc>{text}</desc>" if text.strip() else ""
+    line = f"{name}{about}. It takes {_describe_arguments(schema)}."
+    return escape_markers(escape_surrogates(line))
 
-    said = " ".join(_END.sub("&lt;", description).splitlines())
-    about = f", whose description is <desc>{said}</desc>" if said.strip() else ""
+
+def _describe_arguments(schema: Schema) -> str:
     properties: Any = schema.get("properties") or {}
-    more: Any = schema.get("additionalProperties", False)
-    takes = (
-        f"arguments {json_text(properties)}"
-        if properties
-        else "no arguments"
-        if more is False
-        else "any arguments by name"
-    )
+    other: Any = schema.get("additionalProperties", False)
     if names_elsewhere(schema):
-        takes = f"arguments by the schema {json_text({key: value for key, value in schema.items() if key != '$defs'})}"
-    elif properties and more not in (False, None):
-        takes += " and any others by name"
+        rules = {key: value for key, value in schema.items() if key != "$defs"}
+        description = f"arguments by the schema {json_text(rules)}"
+    elif properties:
+        description = f"arguments {json_text(properties)}"
+        if other not in (False, None):
+            description += " and any others by name"
+    elif other is False:
+        description = "no arguments"
+    else:
+        description = "any arguments by name"
     if schema.get("$defs"):
-        takes += f", where `$defs` are {json_text(schema['$defs'])}"
-    return escape_markers(escape_surrogates(f"{name}{about}. It takes {takes}."))
+        description += f", where `$defs` are {json_text(schema['$defs'])}"
+    return description
 
 
 def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
-    """The JSON schema of one call of a tool. Order matters: a model writes the reason before the choice."""
+    """The JSON schema of one call of a tool.
+
+    Order matters: a model writes the reason before the choice.
+    """
     definitions: Any = parameters.pop("$defs", None)
     schema: dict[str, Any] = {
         "type": "object",
@@ -105,42 +130,43 @@ def call_schema(name: str, parameters: Schema) -> dict[str, Any]:
     return schema
 
 
-def tool_state(given: ToolDefinition, parameters: Schema) -> dict[str, Any]:
+def tool_state(definition: ToolDefinition, parameters: Schema) -> dict[str, Any]:
     """The tool as plain data, without its function."""
-    return {
-        "name": given.name,
-        "description": given.description,
+    requirement = definition.require_confirmation
+    state: dict[str, Any] = {
+        "name": definition.name,
+        "description": definition.description,
         "parameters": parameters,
-        "require_confirmation": bool(given.require_confirmation)
-        if callable(given.require_confirmation)
-        else given.require_confirmation,
-        "effect": given.effect,
-        # Left out at its default, so that states saved before the option existed stay equal.
-        **({"unknown": given.unknown} if given.unknown != "ask" else {}),
-        "timeout_s": given.timeout_s,
-        "concurrent": given.concurrent,
-        "mcp_server": given.mcp_server,
-        **({"mcp": given.mcp.as_json()} if given.mcp is not None else {}),
+        "require_confirmation": True if callable(requirement) else requirement,
+        "effect": definition.effect,
+        "unknown": definition.unknown,
+        "timeout_s": definition.timeout_s,
+        "concurrent": definition.concurrent,
+        "mcp_server": definition.mcp_server,
     }
-
-
-def _escape(character: str) -> str:
-    return "_dot_" if character == "." else f"_x{ord(character):02x}_"
+    if definition.unknown == "ask":
+        # Left out at its default, so that states saved before the option existed stay equal.
+        del state["unknown"]
+    if definition.mcp is not None:
+        state["mcp"] = definition.mcp.as_json()
+    return state
 
 
 # -- intention
-# ------------------------------------------------------------------------------------------------------
 
 
 def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
-    """Raise `ToolDefinitionError` for a tool that has an argument named `intention`: the two would be confused."""
+    """Raise `ToolDefinitionError` for a tool that has an argument named `intention`.
+
+    The two would be confused.
+    """
     for tool in tools:
         if INTENTION in tool.declaration["function"]["parameters"].get("properties", ()):
-            msg = (
-                f"`{tool.name}` has an argument `{INTENTION}` of its own, and the agent asks for the intention of every call. "
-                f"Rename the argument, or make the agent with `intention=False`."
+            raise ToolDefinitionError(
+                f"`{tool.name}` has an argument `{INTENTION}` of its own, and the agent asks for "
+                "the intention of every call. Rename the argument, or make the agent with "
+                "`intention=False`.",
             )
-            raise ToolDefinitionError(msg)
 
 
 def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
@@ -153,16 +179,15 @@ def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
 def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
     function: Mapping[str, Any] = declaration["function"]
     parameters: Mapping[str, Any] = function["parameters"]
-    asking = {
-        **parameters,
-        **{
-            key: [_knowing(branch) for branch in parameters[key]]
-            for key in ("anyOf", "oneOf", "allOf")
-            if key in parameters
-        },
-        "properties": {INTENTION: dict(_INTENTION_FIELD), **parameters.get("properties", {})},
-        "required": [INTENTION, *parameters.get("required", ())],
+    asking: dict[str, Any] = dict(parameters)
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if keyword in parameters:
+            asking[keyword] = [_knowing(branch) for branch in parameters[keyword]]
+    asking["properties"] = {
+        INTENTION: dict(_INTENTION_FIELD),
+        **parameters.get("properties", {}),
     }
+    asking["required"] = [INTENTION, *parameters.get("required", ())]
     return {**declaration, "function": {**function, "parameters": asking}}
 
 
@@ -175,15 +200,13 @@ def _knowing(branch: Any) -> Any:
 
 
 def take_intention(call: ToolCall) -> ToolCall:
-    """Move the intention from the arguments of a call to the call. A call without one is accepted."""
+    """Move the intention from the arguments of a call to the call, if it has one."""
     if INTENTION not in call.args:
         return call
-    rest = dict(call.args)
-    why = rest.pop(INTENTION)
-    return call.changed(
-        args=rest,
-        intention=call.intention or (why.strip() if isinstance(why, str) else None) or None,
-    )
+    args = dict(call.args)
+    written = args.pop(INTENTION)
+    intention = written.strip() if isinstance(written, str) else ""
+    return call.changed(args=args, intention=call.intention or intention or None)
 
 
 def write_intention(call: ToolCall) -> ToolCall:

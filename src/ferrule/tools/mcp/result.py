@@ -17,7 +17,9 @@ from msgspec import Struct
 from ferrule.encoding.encode import json_text
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
 from ferrule.record import PartlyCompared
+from ferrule.schema.explain import SchemaCheck
 from ferrule.schema.nodes import Schema, is_object
+from ferrule.schema.python_types import typed_value
 from ferrule.tools.mcp.blocks import Block, read_block
 from ferrule.tools.mcp.showing import ResultMode, ShowRules, abridged, shown_content
 from ferrule.tools.mcp_definition import as_plain
@@ -26,8 +28,6 @@ from ferrule.values.content.parts import Audio, Content, Image
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ferrule.schema.explain import SchemaCheck
 
 
 class MCPResult(PartlyCompared, Struct, frozen=True):
@@ -56,46 +56,50 @@ class MCPResult(PartlyCompared, Struct, frozen=True):
     @property
     def text(self) -> str:
         """All text blocks, joined by line breaks; without any, the structured value as JSON."""
-        texts = [each.text for each in self.blocks if each.text is not None]
-        return "\n".join(texts) if texts or not self.has_structured else json_text(self.structured)
+        texts = [block.text for block in self.blocks if block.text is not None]
+        if not texts and self.has_structured:
+            return json_text(self.structured)
+        return "\n".join(texts)
 
     @property
     def images(self) -> tuple[Image, ...]:
         """The images, including those of embedded resources."""
-        return tuple(each.part for each in self.blocks if isinstance(each.part, Image))
+        return tuple(block.part for block in self.blocks if isinstance(block.part, Image))
 
     @property
     def audio(self) -> tuple[Audio, ...]:
         """The audio, including that of embedded resources."""
-        return tuple(each.part for each in self.blocks if isinstance(each.part, Audio))
+        return tuple(block.part for block in self.blocks if isinstance(block.part, Audio))
 
     @property
     def resources(self) -> tuple[Block, ...]:
         """Embedded resources and resource links."""
-        return tuple(each for each in self.blocks if each.type in {"resource", "resource_link"})
+        return tuple(block for block in self.blocks if block.type in {"resource", "resource_link"})
 
     @property
     def value(self) -> Any:
-        """The return value of a direct call: the text of a single text block, otherwise a list of texts and other blocks.
+        """The return value of a direct call.
 
-        Other blocks are content parts, or the server's JSON if there is no such part. Without
-        blocks, and with `result_mode="structured"`, it is the structured value, if there is one.
+        It is the text of a single text block, otherwise a list of texts and other blocks. These are
+        content parts, or the server's JSON if there is no such part. Without blocks, and with
+        `result_mode="structured"`, it is the structured value, if there is one.
         """
         if self.has_structured and (not self.blocks or self.result_mode == "structured"):
             return self.structured
-        found = [_as_value(each) for each in self.blocks]
-        return found[0] if len(found) == 1 and isinstance(found[0], str) else found
+        values = [_as_value(block) for block in self.blocks]
+        if len(values) == 1 and isinstance(values[0], str):
+            return values[0]
+        return values
 
     @property
     def typed(self) -> Any:
-        """The structured value as `result_type` or a model made from the output schema; unchanged if neither fits."""
-        from ferrule.schema.python_types import typed_value
+        """The structured value as `result_type`, or as a model made from the output schema.
 
-        return (
-            self.structured
-            if self.structured is None
-            else typed_value(self.structured, self.output_schema, self.result_type)
-        )
+        It is unchanged if neither fits.
+        """
+        if self.structured is None:
+            return None
+        return typed_value(self.structured, self.output_schema, self.result_type)
 
     def as_tool_result(
         self,
@@ -105,11 +109,14 @@ class MCPResult(PartlyCompared, Struct, frozen=True):
         server: str | None = None,
         tool: str | None = None,
     ) -> ToolResult:
-        """A `ToolResult` with this result as its `value`; `content` is what the model sees instead of the result's own."""
+        """A `ToolResult` with this result as its `value`.
+
+        `content` is what the model sees instead of the result's own.
+        """
         error = self.error(server=server, tool=tool) if self.is_error else None
         return ToolResult(
             name,
-            self.content if content is None else content,
+            content if content is not None else self.content,
             is_error=self.is_error,
             value=self,
             error=error,
@@ -117,10 +124,10 @@ class MCPResult(PartlyCompared, Struct, frozen=True):
 
     def error(self, *, server: str | None = None, tool: str | None = None) -> MCPToolError:
         """The error of a result with `is_error`."""
-        said = self.text or "it gave no reason"
-        where = f" of the MCP server `{server}`" if server else ""
+        reason = self.text or "it gave no reason"
+        origin = f" of the MCP server `{server}`" if server else ""
         return MCPToolError(
-            f"`{tool or 'the tool'}`{where} failed: {abridged(said)}",
+            f"`{tool or 'the tool'}`{origin} failed: {abridged(reason)}",
             server=server,
             tool=tool,
             phase="call",
@@ -144,52 +151,51 @@ def read_result(
     `UserWarning` that names server, tool and problem.
     """
     rules = rules if rules is not None else ShowRules()
-    found = _fields(raw)
-    if found is None:
-        msg = f"`{tool or 'A tool'}` of the MCP server `{server}` sent an invalid result: {shown(raw)}."
+    fields = _fields(raw)
+    if fields is None:
         raise MCPProtocolError(
-            msg,
+            f"`{tool or 'A tool'}` of the MCP server `{server}` sent an invalid result: "
+            f"{shown(raw)}.",
             server=server,
             tool=tool,
             phase="call",
             may_have_run=True,
             data=raw,
         )
-    content: Any = found.get("content")
-    blocks = tuple(read_block(each, reader) for each in _listed(content))
-    name = next(
-        (each for each in ("structuredContent", "structured_content") if each in found),
-        None,
-    )
-    structured: Any = found[name] if name is not None else None
-    is_error = found.get("isError", found.get("is_error")) is True
-    if is_error or output_schema is None:
-        problems: tuple[str, ...] = ()
-    elif name is None:
-        problems = ("there is none, though the tool has an output schema",)
-    else:
-        problems = output_problems(structured, output_schema)
+    blocks = tuple(read_block(block, reader) for block in _listed(fields.get("content")))
+    has_structured, structured = _read_structured(fields)
+    is_error = fields.get("isError", fields.get("is_error")) is True
+    problems: tuple[str, ...] = ()
+    if not is_error and output_schema is not None:
+        if has_structured:
+            problems = output_problems(structured, output_schema)
+        else:
+            problems = ("there is none, though the tool has an output schema",)
     if problems:
         which = f"`{tool}` of the MCP server `{server}`" if tool else "a tool"
-        msg = f"the structured result of {which} does not fit its output schema: {'; '.join(problems)}"
+        misfit = f"structured result of {which} does not fit its output schema"
         if rules.strict_output:
             raise MCPProtocolError(
-                f"T{msg[1:]}.",
+                f"The {misfit}: {'; '.join(problems)}.",
                 server=server,
                 tool=tool,
                 phase="call",
                 may_have_run=True,
                 data=structured,
             )
-        warnings.warn(f"{msg}. It is kept as it came.", UserWarning, stacklevel=2)
-    meta: Any = found.get("_meta", found.get("meta"))
+        warnings.warn(
+            f"the {misfit}: {'; '.join(problems)}. It is kept as it came.",
+            UserWarning,
+            stacklevel=2,
+        )
+    meta: Any = fields.get("_meta", fields.get("meta"))
     return MCPResult(
         blocks=blocks,
         structured=structured,
-        has_structured=name is not None,
+        has_structured=has_structured,
         is_error=is_error,
         meta=meta if is_object(meta) else None,
-        content=shown_content(blocks, structured, rules, is_absent=name is None),
+        content=shown_content(blocks, structured, rules, is_absent=not has_structured),
         problems=problems,
         output_schema=output_schema,
         result_type=rules.result_type,
@@ -198,17 +204,16 @@ def read_result(
 
 
 def asks_for_input(raw: Any) -> bool:
-    """Whether this contains a server's questions (`InputRequiredResult` of revision 2026-07-28) rather than a result."""
-    kind = (
-        cast("Mapping[str, Any]", raw).get("resultType")
-        if isinstance(raw, Mapping)
-        else getattr(raw, "result_type", None)
-    )
-    return kind == "input_required"
+    """Whether this has a server's questions rather than a result.
+
+    It is then the `InputRequiredResult` of revision 2026-07-28.
+    """
+    if isinstance(raw, Mapping):
+        return cast("Mapping[str, Any]", raw).get("resultType") == "input_required"
+    return getattr(raw, "result_type", None) == "input_required"
 
 
 # -- reading
-# --------------------------------------------------------------------------------------------------------
 
 
 def _fields(raw: Any) -> Mapping[str, Any] | None:
@@ -224,8 +229,16 @@ def _fields(raw: Any) -> Mapping[str, Any] | None:
         "_meta",
         "meta",
     )
-    found = {name: getattr(raw, name) for name in names if hasattr(raw, name)}
-    return found if "content" in found else None
+    fields = {name: getattr(raw, name) for name in names if hasattr(raw, name)}
+    return fields if "content" in fields else None
+
+
+def _read_structured(fields: Mapping[str, Any]) -> tuple[bool, Any]:
+    """Whether there is a structured value, and the value, which may be null."""
+    for name in ("structuredContent", "structured_content"):
+        if name in fields:
+            return True, fields[name]
+    return False, None
 
 
 def _listed(content: Any) -> Sequence[Any]:
@@ -234,7 +247,9 @@ def _listed(content: Any) -> Sequence[Any]:
     # Some servers send one block, or bare text, instead of a list.
     if isinstance(content, str):
         return ({"type": "text", "text": content},)
-    return cast("Sequence[Any]", content) if isinstance(content, (list, tuple)) else (content,)
+    if isinstance(content, (list, tuple)):
+        return cast("Sequence[Any]", content)
+    return (content,)
 
 
 def output_problems(structured: Any, schema: Schema) -> tuple[str, ...]:
@@ -245,8 +260,6 @@ def output_problems(structured: Any, schema: Schema) -> tuple[str, ...]:
 @lru_cache(maxsize=512)
 def _check_of(schema: str) -> SchemaCheck:
     """The check of a schema, built once for all calls of a tool."""
-    from ferrule.schema.explain import SchemaCheck
-
     return SchemaCheck(json.loads(schema))
 
 

@@ -51,14 +51,16 @@ class MCPFinding(Struct, frozen=True):
 
 
 # -- hidden characters
-# ---------------------------------------------------------------------------------------------
 
 
 def scrub(text: str) -> str:
-    """The text without control, zero-width, direction and tag characters and terminal escapes; tabs and line breaks stay."""
+    """The text without control, zero-width, direction and tag characters and terminal escapes.
+
+    Tabs and line breaks stay.
+    """
     if text.isascii() and text.isprintable():
         return text
-    return _HIDDEN.sub(lambda found: found[0] if found["flag"] else "", text)
+    return _HIDDEN.sub(lambda match: match["flag"] or "", text)
 
 
 def hidden_characters(text: str) -> dict[str, int]:
@@ -119,7 +121,6 @@ def _texts(node: Any, at: str) -> Iterable[tuple[str, str]]:
 
 
 # -- one server against another
-# -------------------------------------------------------------------------------------
 
 
 def find_shadowing(
@@ -177,7 +178,6 @@ def _mentions(text: str, name: str) -> bool:
 
 
 # -- prompts
-# --------------------------------------------------------------------------------------------------------
 
 
 def fence_untrusted(text: str, source: str) -> str:

@@ -31,16 +31,20 @@ class ShowRules(Struct, frozen=True, kw_only=True):
     """How to check results and show them to a model."""
 
     result_mode: ResultMode = "auto"
-    """How a model sees a result that has blocks and a structured value. `auto` and `both` show both, `auto` shows equal content only once;
-    `structured` also makes the structured value the return value of direct calls. Images and audio are always shown."""
+    """How a model sees a result that has blocks and a structured value.
+
+    `auto` and `both` show both, and `auto` shows equal content only once; `structured` also makes
+    the structured value the return value of direct calls. Images and audio are always shown."""
     most_characters: int | None = _MOST
-    """The length of the longest text shown; the middle of a longer text is cut out. None for no limit."""
+    """The length of the longest text shown; the middle of a longer one is cut out.
+
+    None for no limit."""
     user_blocks: bool = False
     """Whether the model also sees blocks that are for the user only."""
     fence: bool = False
     """Whether to show text between two lines that name the server and say that the text is data."""
     strict_output: bool = False
-    """Whether a structured value that does not fit the output schema is an error rather than a warning."""
+    """Whether a structured value that does not fit the output schema is an error, not a warning."""
     result_type: Any = None
     """The type of `MCPResult.typed`; None for a model made from the output schema."""
 
@@ -52,30 +56,29 @@ def shown_content(
     *,
     is_absent: bool,
 ) -> Content:
-    """The content for a model: each fact once, no bytes as text, and with the middle cut out if it is too long."""
-    seen = [each for each in blocks if rules.user_blocks or not each.is_for_user_only]
+    """The content for a model: each fact once, no bytes as text, and no text that is too long."""
+    visible = [block for block in blocks if rules.user_blocks or not block.is_for_user_only]
     mode = rules.result_mode
-    # A null is ignored if there are blocks: some servers send it when they have no structured
-    # value.
-    repeats = (
-        "" if is_absent else "blocks" if structured is None else _repeated_by(structured, blocks)
-    )
-    shows = not is_absent and _shows_structured(mode, repeats, has_blocks=bool(seen))
-    replaces = shows and (mode == "structured" or (mode == "auto" and repeats == "json"))
-    parts = [
-        part
-        for each in seen
-        if not (replaces and each.type == "text" and each.text is not None)
-        for part in each.shown()
-    ]
+    repeats = ""
+    if not is_absent:
+        # A null is ignored if there are blocks: some servers send it when they have no structured
+        # value.
+        repeats = "blocks" if structured is None else _repeated_by(structured, blocks)
+    shows = not is_absent and _shows_structured(mode, repeats, has_blocks=bool(visible))
+    replaces_text = shows and (mode == "structured" or (mode == "auto" and repeats == "json"))
+    parts: list[Part] = []
+    for block in visible:
+        if not (replaces_text and block.type == "text" and block.text is not None):
+            parts.extend(block.shown())
     if shows:
         parts.append(Text(text=json_text(_without_bytes(structured))))
-    if blocks and not seen and not parts:
+    if blocks and not visible and not parts:
         parts.append(Text(text="(The result is for the user's eyes only.)"))
-    parts = _within(parts, rules.most_characters)
-    return content_of(
-        _join([Text(text=scrub(each.text)) if isinstance(each, Text) else each for each in parts]),
-    )
+    parts = [
+        Text(text=scrub(part.text)) if isinstance(part, Text) else part
+        for part in _within(parts, rules.most_characters)
+    ]
+    return content_of(_join(parts))
 
 
 def _shows_structured(mode: ResultMode, repeats: str, *, has_blocks: bool) -> bool:
@@ -91,17 +94,21 @@ def _shows_structured(mode: ResultMode, repeats: str, *, has_blocks: bool) -> bo
 
 def _join(parts: list[Part]) -> list[Part]:
     """The parts, with a line break between adjacent texts."""
-    return [
-        Text(text=f"{each.text}\n")
-        if isinstance(each, Text) and i + 1 < len(parts) and isinstance(parts[i + 1], Text)
-        else each
-        for i, each in enumerate(parts)
-    ]
+    joined: list[Part] = []
+    for part, following in zip(parts, [*parts[1:], None], strict=False):
+        if isinstance(part, Text) and isinstance(following, Text):
+            joined.append(Text(text=f"{part.text}\n"))
+        else:
+            joined.append(part)
+    return joined
 
 
 def _repeated_by(structured: Any, blocks: tuple[Block, ...]) -> Literal["json", "blocks", ""]:
-    """How the blocks repeat the structured value: as its JSON text, as its contents, or not at all."""
-    texts = [each.text or "" for each in blocks if each.type == "text"]
+    """How the blocks repeat the structured value.
+
+    They do so as its JSON text, as its contents, or not at all.
+    """
+    texts = [block.text or "" for block in blocks if block.type == "text"]
     if len(texts) == 1 and _read(texts[0]) == structured:
         return "json"
     if not is_object(structured) or len(structured) != 1 or not blocks:
@@ -109,13 +116,10 @@ def _repeated_by(structured: Any, blocks: tuple[Block, ...]) -> Literal["json", 
     [inside] = structured.values()
     if isinstance(inside, str):
         return "blocks" if inside == "\n".join(texts) else ""
-    same = inside in (
-        [each.raw for each in blocks],
-        texts,
-        [_read(each) for each in texts],
-        *map(_read, texts[:1] if len(blocks) == 1 else ()),
-    )
-    return "blocks" if same else ""
+    forms: list[Any] = [[block.raw for block in blocks], texts, [_read(text) for text in texts]]
+    if len(blocks) == 1 and texts:
+        forms.append(_read(texts[0]))
+    return "blocks" if inside in forms else ""
 
 
 def _read(text: str) -> Any:
@@ -126,15 +130,18 @@ def _read(text: str) -> Any:
 
 
 def _without_bytes(value: Any, depth: int = 0) -> Any:
-    """A structured value with long base64 texts replaced by their size: an image as text is useless, and fills the prompt."""
+    """A structured value with long base64 texts replaced by their size.
+
+    An image as text is useless, and fills the prompt.
+    """
     if isinstance(value, str):
         return f"[{len(value) * 3 // 4} bytes]" if _is_bytes(value) else value
     if depth > _DEEPEST:
         return value
     if is_list(value):
-        return [_without_bytes(each, depth + 1) for each in value]
+        return [_without_bytes(item, depth + 1) for item in value]
     if is_object(value):
-        return {name: _without_bytes(each, depth + 1) for name, each in value.items()}
+        return {name: _without_bytes(item, depth + 1) for name, item in value.items()}
     return value
 
 
@@ -146,32 +153,40 @@ def _is_bytes(text: str) -> bool:
 
 
 def _is_mixed(text: str) -> bool:
-    """Whether a text starts with digits and letters of both cases, as bytes do and a long line of one letter does not."""
+    """Whether a text starts with digits and letters of both cases.
+
+    Bytes do so, and a long line of one letter does not.
+    """
     head = text[:_SHORTEST_BYTES]
     return (
-        any(each.isdigit() for each in head)
-        and any(each.isupper() for each in head)
-        and any(each.islower() for each in head)
+        any(character.isdigit() for character in head)
+        and any(character.isupper() for character in head)
+        and any(character.islower() for character in head)
     )
 
 
 def _within(parts: list[Part], most: int | None) -> list[Part]:
-    if most is None or sum(len(each.text) for each in parts if isinstance(each, Text)) <= most:
+    """The parts, with their texts cut to `most` characters together."""
+    if most is None or sum(len(part.text) for part in parts if isinstance(part, Text)) <= most:
         return parts
-    left, made = most, list[Part]()
-    for each in parts:
-        if isinstance(each, Text):
-            made.append(Text(text=abridged(each.text, left)))
-            left = max(left - len(each.text), 0)
+    remaining = most
+    cut_parts: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text):
+            cut_parts.append(Text(text=abridged(part.text, remaining)))
+            remaining = max(remaining - len(part.text), 0)
         else:
-            made.append(each)
-    return made
+            cut_parts.append(part)
+    return cut_parts
 
 
 def abridged(text: str, most: int = _MOST) -> str:
-    """A text cut to `most` characters from its start and end, with a note on how much is missing."""
+    """A text cut to `most` characters from its start and end, with a note on what is missing."""
     if len(text) <= most:
         return text
     tail = most // 5
-    mark = f"\n… [{len(text) - most} of {len(text)} characters left out here; the whole is kept in the result] …\n"
-    return text[: most - tail] + mark + (text[-tail:] if tail else "")
+    mark = (
+        f"\n… [{len(text) - most} of {len(text)} characters left out here; "
+        "the whole is kept in the result] …\n"
+    )
+    return text[: most - tail] + mark + text[len(text) - tail :]
