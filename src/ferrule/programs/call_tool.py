@@ -1,4 +1,7 @@
-"""`call_tool`: lets a program's own code call a tool, with the checks, policies, questions and records of a model's call."""
+"""`call_tool`: lets a program's own code call a tool.
+
+The call has the checks, policies, questions and records of a model's call.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Generator as Acts
 
-    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.content.parts import Content
     from ferrule.values.signatures.output_checks import OutputCheck
 
 _AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, NoReturn, ToolResult)
@@ -57,8 +60,9 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
     needs a decision raises `ConfirmationRequired`, as a program does.
 
     Args:
-        tool: The tool, or a function to make into one. arguments: The tool's arguments, by name.
-        The tool gets these objects; the journal and a question show them as JSON.
+        tool: The tool, or a function to make into one.
+        arguments: The tool's arguments, by name. The tool gets these objects; the journal and a
+            question show them as JSON.
 
     Returns:
         The result, as the function's declared return type. It is parsed from the text that a model
@@ -66,12 +70,13 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
         of an MCP server, the text itself, or parts such as images.
 
     Raises:
-        ToolArgumentsError: The arguments do not fit. ConfirmationRejected: A person or a policy
-        denied the call, or a person replied instead. Its `message` is the reason or the reply.
+        ToolArgumentsError: The arguments do not fit.
+        ConfirmationRejected: A person or a policy denied the call, or a person replied instead. Its
+            `message` is the reason or the reply.
         ToolError: The tool failed, or its result does not fit the return type. If the tool has just
-        run, its own error is the cause. ToolDefinitionError: The return type is not known at run
-        time, has no form in JSON, holds a secret, or is a union whose values look
-            the same in the text (`int | str`).
+            run, its own error is the cause.
+        ToolDefinitionError: The return type is not known at run time, has no form in JSON, holds a
+            secret, or is a union whose values look the same in the text (`int | str`).
 
     """
     program, named = _program(tool, arguments)
@@ -85,14 +90,19 @@ async def acall_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> An
 
 
 def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str, Any]]:
-    """The call as a program, and its arguments as they may be shown. These identify it, so they lack defaults, which may change."""
+    """The call as a program, and its arguments as they may be shown.
+
+    These identify the call, so they lack defaults, which may change.
+    """
     tool = Tool.of(thing)
     read = _reader(tool)
     checked = tool.prepare(arguments)
-    given = checked.given if isinstance(checked, Coerced) else arguments  # by parameter name
-    return _OneCall(tool, given, read), {
-        name: checked.shown.get(name, json_view(value)) for name, value in given.items()
+    if isinstance(checked, Coerced):
+        arguments = checked.given  # by parameter name
+    as_shown = {
+        name: checked.shown.get(name, json_view(value)) for name, value in arguments.items()
     }
+    return _OneCall(tool, arguments, read), as_shown
 
 
 class _OneCall(Module):
@@ -109,57 +119,51 @@ class _OneCall(Module):
 
     def flow(self, /, **as_shown: Any) -> Acts[Act, Any, Any]:
         conditions = yield Within(lm=None)
-        call = ToolCall.unchecked(
-            self._tool.name,
-            self._arguments,
-            f"call_tool_{conditions.place[1]}",
-        )
+        call_id = f"call_tool_{conditions.place[1]}"
+        call = ToolCall.unchecked(self._tool.name, self._arguments, call_id)
         shown_call = call.changed(args=as_shown)  # in errors: without secrets
         acts = use_tools(Toolbox([self._tool]), [call], None, conditions)
         answer: Any = None
-        result: ToolResult | None = (
-            None  # as the tool returned it: the one for a model may have a note on changed arguments
-        )
+        # As the tool returned it: the result for a model may have a note on changed arguments.
+        result: ToolResult | None = None
         while True:
             try:
                 act = acts.send(answer)
             except StopIteration as end:
                 return self._value(result or end.value[0])
             answer = yield act
-            if type(act) is CallTools:
-                if act.calls[0].refused is not None:
-                    raise ConfirmationRejected(act.calls[0].refused, tool_call=shown_call)
-                [result] = answer
-            elif type(act) is AskPerson and (said := answer[0]).kind in {"deny", "reply"}:
-                raise ConfirmationRejected(
-                    said.text or "The call was denied.",
-                    confirmation_id=said.question_id,
-                    tool_call=shown_call,
-                )
-            elif type(act) is RuleCalls and answer[0] is not None and answer[0].verdict == "deny":
-                raise ConfirmationRejected(
-                    answer[0].reason or "A policy forbids this call.",
-                    tool_call=shown_call,
-                )
+            # A model reads in its result that the call did not run; the program's code is raised.
+            match act:
+                case CallTools(calls=(checked,)):
+                    if checked.refused is not None:
+                        raise ConfirmationRejected(checked.refused, tool_call=shown_call)
+                    [result] = answer
+                case AskPerson() if answer[0].kind in {"deny", "reply"}:
+                    raise ConfirmationRejected(
+                        answer[0].text or "The call was denied.",
+                        confirmation_id=answer[0].question_id,
+                        tool_call=shown_call,
+                    )
+                case RuleCalls() if answer[0] is not None and answer[0].verdict == "deny":
+                    raise ConfirmationRejected(
+                        answer[0].reason or "A policy forbids this call.",
+                        tool_call=shown_call,
+                    )
+                case _:
+                    pass
 
     def _value(self, result: ToolResult) -> Any:
         if result.is_error:
             raise ToolError(str(result.content)) from result.error
         content = result.content
-        return self._read(with_whole_characters(content) if isinstance(content, str) else content)
+        if isinstance(content, str):
+            content = with_whole_characters(content)
+        return self._read(content)
 
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:
     """Make a function that reads a result of the tool as the type that its function returns."""
-    kind = (
-        return_type(tool.func)
-        if tool.func is not None and tool.mcp is None
-        else inspect.Parameter.empty
-    )
-    if (origin := get_origin(kind)) in _READ_TO_THE_END:
-        kind = list[get_args(kind)[:1] or (Any,)]
-    elif origin in _AWAITED:
-        kind = get_args(kind)[-1]
+    kind = _type_of_result(tool)
     if any(kind is each for each in _AS_SHOWN):
         return lambda content: content
     if kind is None or kind is NoneType:
@@ -169,18 +173,31 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
     check = _check_of(kind, f"`call_tool` cannot read what `{tool.name}` returns")
 
     def read(content: Content) -> Any:
-        problem = ""
-        for each in (content,) if isinstance(content, str) else _values_of(content):
+        problems: list[str] = []
+        for value in _values_of(content):
             try:
-                return check(each)
+                return check(value)
             except ValueError as error:
-                problem = problem or str(error)
-        found = f"{problem}. It is: {shown(content)}"
+                problems.append(str(error))
         raise ToolError(
-            f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: {found}",
+            f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: "
+            f"{problems[0]}. It is: {shown(content)}",
         )
 
     return read
+
+
+def _type_of_result(tool: Tool) -> Any:
+    """The return type of the tool's function, as a run records its value."""
+    if tool.func is None or tool.mcp is not None:
+        return inspect.Parameter.empty
+    kind = return_type(tool.func)
+    origin = get_origin(kind)
+    if origin in _READ_TO_THE_END:
+        return list[get_args(kind)[:1] or (Any,)]
+    if origin in _AWAITED:
+        return get_args(kind)[-1]
+    return kind
 
 
 def _check_of(kind: Any, cannot: str) -> OutputCheck:
@@ -191,13 +208,10 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
     try:
         signature = Signature({"result": (kind, OutputField())})
         check = signature.output_checks["result"]
-        schema = (
-            {}
-            if is_plain(kind)
-            else adapter_of(signature.plan.outputs["result"]).json_schema(
-                schema_generator=Generator,
-            )
-        )
+        schema: dict[str, Any] = {}
+        if not is_plain(kind):
+            adapter = adapter_of(signature.plan.outputs["result"])
+            schema = adapter.json_schema(schema_generator=Generator)
     except INEXPRESSIBLE as error:
         raise ToolDefinitionError(
             f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]}).",
@@ -208,31 +222,37 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
         raise ToolDefinitionError(
             f"{cannot}: {shown(kind)} holds a secret, which a run records as stars.",
         )
-    members = [*members_of(kind)]
-    if str in members and (alike := [each for each in members if _is_like_text(each)]):
-        why = (
-            f"{shown(kind)} is recorded as text, which does not tell {shown(alike[0])} from a `str`"
-        )
+    members = list(members_of(kind))
+    like_text = [member for member in members if _is_like_text(member)]
+    if str in members and like_text:
         raise ToolDefinitionError(
-            f"{cannot}: {why}. Return one type, or an object that holds the value.",
+            f"{cannot}: {shown(kind)} is recorded as text, which does not tell "
+            f"{shown(like_text[0])} from a `str`. "
+            "Return one type, or an object that holds the value.",
         )
     return check
 
 
 def _is_like_text(member: Any) -> bool:
-    """Whether values of a type, such as numbers and dates, are recorded as text that a `str` could also be."""
-    is_texts = get_origin(member) is Literal and all(
-        isinstance(each, str) for each in get_args(member)
-    )
-    if is_texts or member is NoneType or (isinstance(member, type) and issubclass(member, str)):
+    """Whether values of a type are recorded as text that a `str` could also be.
+
+    Numbers and dates are.
+    """
+    if member is NoneType or (isinstance(member, type) and issubclass(member, str)):
+        return False
+    choices = get_args(member)
+    if get_origin(member) is Literal and all(isinstance(choice, str) for choice in choices):
         return False
     schema = json_schema_of(adapter_of(SignatureField(member, {})))
     return not (admitted_types(schema, schema) or _NOT_TEXT) <= _NOT_TEXT
 
 
-def _values_of(parts: tuple[Part, ...]) -> Iterator[Any]:
-    """The values that a function may have returned if these parts show it."""
-    if len(parts) == 1:
-        yield parts[0]
-    yield [each.text if isinstance(each, Text) else each for each in parts]
-    yield [*parts]
+def _values_of(content: Content) -> Iterator[Any]:
+    """The values that a function may have returned if this content shows it."""
+    if isinstance(content, str):
+        yield content
+        return
+    if len(content) == 1:
+        yield content[0]
+    yield [part.text if isinstance(part, Text) else part for part in content]
+    yield list(content)

@@ -66,25 +66,23 @@ class Agent(Protocol):
 
 def check_signature(signature: Any) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop reserves."""
-    found = as_signature(signature)
-    for name, field in found.plan.inputs.items():
-        is_no_history = name == "history" and not _takes_history(field.annotation)
-        if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_") or is_no_history:
-            why = (
-                "`ReAct` uses this name itself"
-                if name != "history"
-                else "the name is for a conversation, of the type `History`"
-            )
+    signature = as_signature(signature)
+    for name, field in signature.plan.inputs.items():
+        why = ""
+        if name in {"trajectory", *OWN_KEYWORDS} or name.startswith("next_"):
+            why = "`ReAct` uses this name itself"
+        elif name == "history" and not _takes_history(field.annotation):
+            why = "the name is for a conversation, of the type `History`"
+        if why:
             raise SignatureError(
                 f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.",
             )
-    if "trajectory" in found.plan.outputs:
-        msg = (
-            "An output of a ReAct agent cannot be called `trajectory`: its prediction has the steps under that name. "
-            "Choose another name, or read `prediction.trajectory`."
+    if "trajectory" in signature.plan.outputs:
+        raise SignatureError(
+            "An output of a ReAct agent cannot be called `trajectory`: its prediction has the "
+            "steps under that name. Choose another name, or read `prediction.trajectory`.",
         )
-        raise SignatureError(msg)
-    return found
+    return signature
 
 
 def _takes_history(annotation: Any) -> bool:
@@ -94,17 +92,17 @@ def _takes_history(annotation: Any) -> bool:
 
 
 def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
-    """The agent's own tools; raises `DuplicateToolError` for one that is named like a built-in tool."""
-    own = Toolbox.of(tools)
+    """The agent's own tools; raises `DuplicateToolError` for one named like a built-in tool."""
+    toolbox = Toolbox.of(tools)
 
-    def check(box: Toolbox) -> None:
-        check_names((*box, *(box.shelf or ())), intention=intention)
+    def check(listed: Toolbox) -> None:
+        check_names((*listed, *(listed.shelf or ())), intention=intention)
 
-    if isinstance(own, LiveToolbox):
-        own.when_listed(check)
+    if isinstance(toolbox, LiveToolbox):
+        toolbox.when_listed(check)
     else:
-        check(own)
-    return own
+        check(toolbox)
+    return toolbox
 
 
 def with_builtin(
@@ -114,7 +112,10 @@ def with_builtin(
     clarification: bool,
     native: bool,
 ) -> Toolbox:
-    """The agent's tools and the built-in ones. In native mode the arguments of `finish` are the outputs."""
+    """The agent's tools and the built-in ones.
+
+    In native mode the arguments of `finish` are the outputs.
+    """
 
     def make() -> Toolbox:
         builtin = (CLARIFY,) if clarification else ()
@@ -133,18 +134,23 @@ class _WithoutReasoning(ChainOfThought):
 
 
 def make_extractor(react: Predict) -> ChainOfThought:
-    """The program that reads the outputs from the trajectory, with reasoning first if no input has that name."""
+    """The program that reads the outputs from the trajectory.
+
+    It reasons first, if no input is called `reasoning`.
+    """
     signature = react.signature
     kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
-    made = kind(extracting(signature), **react.config)
-    made.predict.output_validators = (
-        react.output_validators
-    )  # the same list, so that it gets validators added later
-    return made
+    extractor = kind(extracting(signature), **react.config)
+    # The same list, so that it gets validators added later.
+    extractor.predict.output_validators = react.output_validators
+    return extractor
 
 
 def extracting(signature: type[Signature]) -> type[Signature]:
-    """The extractor's signature for an agent with this one. Cached on it, because agents may be made for every request."""
+    """The extractor's signature for an agent with this one.
+
+    Cached on it, because agents may be made for every request.
+    """
     return signature.kept(extracting, partial(_extracting, signature))
 
 
@@ -163,15 +169,21 @@ def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText |
 
     parts: list[Part] = []
     for content in contents:
-        parts += [Text(text="\n\n")] if parts else []
-        parts += [Text(text=content)] if isinstance(content, str) else content
+        if parts:
+            parts.append(Text(text="\n\n"))
+        if isinstance(content, str):
+            parts.append(Text(text=content))
+        else:
+            parts += content
     return parts
 
 
-def _entries(step: Step, i: int) -> dict[str, Any]:
-    entries = {f"{key}_{i}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
-    contents: list[Any] = [result.content for result in step.results]
-    return {**entries, f"observation_{i}": contents[0] if len(contents) == 1 else contents or None}
+def _entries(step: Step, index: int) -> dict[str, Any]:
+    entries = {f"{key}_{index}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
+    observation: Any = [result.content for result in step.results] or None
+    if len(step.results) == 1:
+        observation = step.results[0].content
+    return {**entries, f"observation_{index}": observation}
 
 
 def tool_names(tools: Any) -> frozenset[str]:
@@ -181,19 +193,24 @@ def tool_names(tools: Any) -> frozenset[str]:
             f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}.",
         )
     return frozenset(
-        each if isinstance(each, str) else Tool.of(each).name
-        for each in cast("Iterable[Any]", tools)
+        tool if isinstance(tool, str) else Tool.of(tool).name
+        for tool in cast("Iterable[Any]", tools)
     )
 
 
 def check_stops(names: frozenset[str], react: Predict) -> None:
-    """Raise `ConfigurationError` for a name without a tool; not if a server may still list it, or an input may bring it."""
-    own = react.toolbox
-    if not names or own.servers or tool_inputs(react.signature):
+    """Raise `ConfigurationError` for a name without a tool.
+
+    Not if a server may still list the tool, or an input may bring it.
+    """
+    toolbox = react.toolbox
+    if not names or toolbox.servers or tool_inputs(react.signature):
         return
-    if missing := names - {tool.name for tool in own} - {tool.name for tool in own.shelf or ()}:
+    missing = names - {tool.name for tool in (*toolbox, *(toolbox.shelf or ()))}
+    if missing:
         raise ConfigurationError(
-            f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, and the agent has no such tool.",
+            f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, "
+            "and the agent has no such tool.",
         )
 
 
@@ -202,9 +219,9 @@ def note_results(
     names: frozenset[str],
     returned: dict[str | None, ToolResult],
 ) -> UsingTools:
-    """Pass on the acts of a turn, and put the results of the tools with these names into `returned`, by the ids of their calls.
+    """Pass on the acts of a turn, and note the results of the tools with these names.
 
-    The results that the turn returns are for the model: one may hold a note, or a person's words
+    `returned` gets them, by the ids of their calls. The results that the turn returns are for the model: one may hold a note, or a person's words
     instead of it.
     """
     answer: Any = None
@@ -221,34 +238,40 @@ def note_results(
 
 
 def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[str, Any] | None:
-    """Read a tool's result as the outputs: as the only output, or as a JSON object of several. None if it does not fit."""
-    fields, optional = signature.plan.outputs, signature.plan.optional
+    """Read a tool's result as the outputs; None if it does not fit.
+
+    The result is the only output, or a JSON object of several.
+    """
+    names = list(signature.plan.outputs)
     text = result.content
+    if not isinstance(text, str):
+        return None
     try:
-        if not isinstance(text, str):
+        values: Any = {names[0]: text} if len(names) == 1 else json.loads(text)
+        if not isinstance(values, dict):
             return None
-        given = {next(iter(fields)): text} if len(fields) == 1 else json.loads(text)
-        absent = fields.keys() - given.keys()
-        if absent == fields.keys() or absent - optional.keys():
+        fields = cast("dict[str, Any]", values)
+        absent = set(names) - fields.keys()
+        if len(absent) == len(names) or absent - signature.plan.optional.keys():
             return None
-        return {
-            name: signature.output_default(name)
-            if name in absent
-            else signature.check_output(name, given[name])
-            for name in fields
-        }
+        outputs: dict[str, Any] = {}
+        for name in names:
+            if name in absent:
+                outputs[name] = signature.output_default(name)
+            else:
+                outputs[name] = signature.check_output(name, fields[name])
     except (ValueError, TypeError, AttributeError):
         return None
+    return outputs
 
 
-def check_names(own: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
+def check_names(tools: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
     """Raise `DuplicateToolError` for a tool that is named like a built-in one."""
-    for tool in own:
+    for tool in tools:
         if tool.name in RESERVED:
-            msg = (
+            raise DuplicateToolError(
                 f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
-                f"Give yours another: Tool(function, name=...)."
+                "Give yours another: Tool(function, name=...).",
             )
-            raise DuplicateToolError(msg)
     if intention:
-        check_no_intention_argument(own)
+        check_no_intention_argument(tools)

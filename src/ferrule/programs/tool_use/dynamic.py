@@ -34,10 +34,16 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.history import History
 
 _MOST_RUNS = 256
-"""The number of runs in this process whose loaded tools are remembered, so that they resume without `Run.load(tools=...)`."""
+"""The number of runs in this process whose loaded tools are remembered.
+
+They resume without `Run.load(tools=...)`.
+"""
 _Loaded = dict[tuple[str, str], "Tool"]
 _loaded: OrderedDict[Hashable, _Loaded] = OrderedDict()
-"""The tools loaded by each run, by `Conditions.place`. Finished runs stay: one that is loaded later is replayed for its prediction."""
+"""The tools loaded by each run, by `Conditions.place`.
+
+Finished runs stay: one that is loaded later is replayed for its prediction.
+"""
 _loading = ForkLock()
 
 
@@ -86,9 +92,9 @@ class Owner(Protocol):
 
 
 class ModuleView:
-    """A program as one call of one run sees it: `tools` are the run's tools, and changes to them stay in the run.
+    """A program as one call of one run sees it.
 
-    All other public attributes are the program's own, and read-only.
+    `tools` are the run's tools, and changes to them stay in the run. All other public attributes are the program's own, and read-only.
     """
 
     __slots__ = ("_after", "_before", "_host", "_owner")
@@ -109,14 +115,13 @@ class ModuleView:
         return MappingProxyType(dict(self._after.items()))
 
     def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
-        """Offer these tools and the built-in ones, which need not be listed; None offers only the built-in ones.
+        """Offer these tools and the built-in ones, which need not be listed.
 
-        Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an
+        None offers only the built-in ones. Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an
         object that is not a tool. Then nothing changes.
         """
-        named = Toolbox(
-            [tool for tool in Toolbox(() if tools is None else tools) if not is_builtin(tool)],
-        )
+        listed = Toolbox(() if tools is None else tools)
+        named = Toolbox([tool for tool in listed if not is_builtin(tool)])
         self._owner.check(named.tools)
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
@@ -129,38 +134,36 @@ class ModuleView:
         return self._move(names, loading=False)
 
     def _move(self, names: Iterable[str], *, loading: bool) -> str:
-        shelf, there = self._owner.shelf, {tool.name for tool in self.toolbox}
-        found: dict[str, Tool] = {}
-        lines: list[str] = []
+        """Load or unload tools of the shelf; returns a description of the change."""
+        shelf = self._owner.shelf
+        offered = {tool.name for tool in self.toolbox}
+        matching: dict[str, Tool] = {}
+        unknown: list[str] = []
         for name in names:
-            fit = shelf.matching(name) if shelf is not None else []
-            if not fit:
-                lines.append(f"No tool on the shelf is called {name!r}.")
-            found.update((tool.name, tool) for tool in fit)
-        moved = {name: tool for name, tool in found.items() if (name in there) is not loading}
+            tools = shelf.matching(name) if shelf is not None else []
+            if not tools:
+                unknown.append(f"No tool on the shelf is called {name!r}.")
+            matching.update((tool.name, tool) for tool in tools)
+        moved = {name: tool for name, tool in matching.items() if (name in offered) is not loading}
         if loading:
             self.init_module([*self.toolbox, *moved.values()])
         else:
             self.init_module([tool for tool in self.toolbox if tool.name not in moved])
+        lines: list[str] = []
         if moved:
-            said = [
-                f"- {tool.name}: {tool.desc.strip().splitlines()[0] if tool.desc.strip() else ''}".rstrip(
-                    ": ",
-                )
-                for tool in moved.values()
-            ]
-            lines = [
-                "Loaded, and ready to be called:" if loading else "No longer there:",
-                *said,
-                *lines,
-            ]
-        if len(moved) < len(found):
-            rest = ", ".join(f"`{name}`" for name in found if name not in moved)
-            lines.append(f"{'There already' if loading else 'Not loaded'}: {rest}.")
+            lines.append("Loaded, and ready to be called:" if loading else "No longer there:")
+            lines += map(_first_line, moved.values())
+        lines += unknown
+        unmoved = ", ".join(f"`{name}`" for name in matching if name not in moved)
+        if unmoved:
+            lines.append(f"{'There already' if loading else 'Not loaded'}: {unmoved}.")
         return "\n".join(lines)
 
     def settled(self) -> dict[str, Any] | None:
-        """The change, in the form that a result carries, or None. The host remembers the tools themselves."""
+        """The change, in the form that a result carries, or None.
+
+        The host remembers the tools themselves.
+        """
         added = [tool for tool in self.toolbox if self._before.get(tool.name) != tool]
         removed = [tool.name for tool in self._before if self.toolbox.get(tool.name) != tool]
         if not added and not removed:
@@ -170,16 +173,14 @@ class ModuleView:
         return {"added": named, "removed": removed}
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(
-            "_",
-        ):  # `copy` makes a view without `_owner`, which would be looked up here for ever
+        # `copy` makes a view without `_owner`, which would be looked up here for ever.
+        if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._owner.module, name)
 
     def __repr__(self) -> str:
-        return (
-            f"<{self._owner.module!r} in a run, with {', '.join(self.toolbox.names) or 'no tools'}>"
-        )
+        names = ", ".join(self.toolbox.names)
+        return f"<{self._owner.module!r} in a run, with {names or 'no tools'}>"
 
 
 class Host:
@@ -188,9 +189,8 @@ class Host:
     def __init__(self, owner: Owner, conditions: Conditions, *, concurrent: bool) -> None:
         self.concurrent = concurrent
         """Whether calls of one step may run at the same time."""
-        self._owner = ref(
-            owner,
-        )  # weak, because the owner holds the host: a run's memory is freed at its end
+        # Weak, because the owner holds the host: a run's memory is freed at its end.
+        self._owner = ref(owner)
         self._start = owner.toolbox
         self._extra_tools = conditions.extra_tools
         self._key = conditions.place
@@ -204,12 +204,16 @@ class Host:
         owner = self._owner()
         if owner is None:
             raise RunCancelledError(
-                "The program that these tools belong to has ended; its tools can no longer be changed.",
+                "The program that these tools belong to has ended; "
+                "its tools can no longer be changed.",
             )
         return owner
 
     def context(self) -> ModuleContext:
-        """The argument of a callback, with a new view: calls of one turn do not see each other's unfinished changes."""
+        """The argument of a callback, with a new view.
+
+        Calls of one turn do not see each other's unfinished changes.
+        """
         return self.owner.context(ModuleView(self))
 
     def remember(self, tools: _Loaded) -> None:
@@ -224,83 +228,78 @@ class Host:
                 _loaded.popitem(last=False)
 
     def apply(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
-        """Apply the changes that results carry, in order. Returns the results for the model, and a description of the change.
+        """Apply the changes that results carry, in order.
 
-        If two calls of one turn load different tools with one name, the later result becomes an
+        Returns the results for the model, and a description of the change. If two calls of one turn load different tools with one name, the later result becomes an
         error. Raises `RunError` for a tool that a resumed run had loaded and that is not found now.
         """
-        seen: list[ToolResult] = []
-        toolbox, before = self.owner.toolbox, self.owner.toolbox
+        shown_results: list[ToolResult] = []
+        before = self.owner.toolbox
+        toolbox = before
         for result in results:
-            if result.change is None:
-                seen.append(result)
-                continue
-            try:
-                toolbox = self._apply_one(toolbox, result.change)
-                seen.append(result)
-            except DuplicateToolError as error:
-                seen.append(
-                    replace(
-                        result,
-                        content=f"The tools were not changed. {error}",
-                        is_error=True,
-                        change=None,
-                    ),
-                )
+            if result.change is not None:
+                try:
+                    toolbox = self._apply_one(toolbox, result.change)
+                except DuplicateToolError as error:
+                    content = f"The tools were not changed. {error}"
+                    result = replace(result, content=content, is_error=True, change=None)  # noqa: PLW2901
+            shown_results.append(result)
         self.owner.toolbox = toolbox
         added = [tool for tool in toolbox if before.get(tool.name) is not tool]
-        return seen, describe_new_tools(
-            added,
-            [tool.name for tool in before if toolbox.get(tool.name) is None],
-        )
+        removed = [tool.name for tool in before if toolbox.get(tool.name) is None]
+        return shown_results, describe_new_tools(added, removed)
 
     def _apply_one(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
         removed: list[str] = change["removed"]
-        kept = [tool for tool in toolbox if tool.name not in removed]
-        gone = {name: toolbox.get(name) for name in removed}
         added: dict[str, str] = change["added"]
-        there = {tool.name: digest(tool) for tool in kept if tool.name in added}
+        remaining = [tool for tool in toolbox if tool.name not in removed]
+        digests = {tool.name: digest(tool) for tool in remaining if tool.name in added}
         # New tools go to the end, so that the beginning of the prompt stays the same.
-        return Toolbox(
-            (
-                *kept,
-                *(
-                    self._find(name, sign, gone.get(name))
-                    for name, sign in added.items()
-                    if there.get(name) != sign
-                ),
-            ),
-        )
+        new = [
+            self._find(name, wanted, toolbox.get(name) if name in removed else None)
+            for name, wanted in added.items()
+            if digests.get(name) != wanted
+        ]
+        return Toolbox((*remaining, *new))
 
-    def _find(self, name: str, sign: str, gone: Tool | None) -> Tool:
-        """Find a tool by name and digest: loaded by this run before, the program's own, on its shelf, or passed to `Run.load`.
+    def _find(self, name: str, wanted: str, replaced: Tool | None) -> Tool:
+        """Find a tool by name and digest.
 
-        It replaced `gone`, so it is another tool, even if both have equal declarations.
+        This run may have loaded it before; or it is the program's own, on its shelf, passed to
+        `Run.load`, or listed by a server now. It replaced `replaced`, so it is another tool, even
+        if both have equal declarations.
         """
-        known = self._mine.get((name, sign))
+        known = self._mine.get((name, wanted))
         if known is None and self._key is not None:
             with _loading.lock:
-                known = _loaded.get(self._key, {}).get((name, sign))
-        if known is not None and known != gone:
+                known = _loaded.get(self._key, {}).get((name, wanted))
+        if known is not None and known != replaced:
             return known
         extra = map(Tool.of, self._extra_tools)
-        tools = [
-            tool for tool in (*extra, *self._start, *(self.owner.shelf or ())) if tool.name == name
-        ]
-        alike = [tool for tool in tools if digest(tool) == sign]
-        found = next((tool for tool in alike if tool != gone), None)
-        if found is None:
-            found = next(
-                (tool for tool in self.elsewhere() if tool.name == name and digest(tool) == sign),
-                None,
-            )
-        if (
-            found is None and not alike
-        ):  # a newer version of the tool: each call is checked against it
-            found = next(iter(tools), None)
-        if found is None:
+        here = (*extra, *self._start, *(self.owner.shelf or ()))
+        of_name = [tool for tool in here if tool.name == name]
+        alike = [tool for tool in of_name if digest(tool) == wanted]
+        for tool in alike:
+            if tool != replaced:
+                return tool
+        for tool in self.elsewhere():
+            if tool.name == name and digest(tool) == wanted:
+                return tool
+        if of_name and not alike:
+            # A newer version of the tool: each call is checked against it.
+            return of_name[0]
+        why = "it is neither the program's own nor on its shelf"
+        if alike:
             why = "it replaced a tool with an equal declaration, and only that tool is there"
-            why = why if alike else "it is neither the program's own nor on its shelf"
-            msg = f"The run had loaded the tool {shown(name)}, which is not found now: {why}. Pass it: Run.load(..., tools=[{name}])."
-            raise RunError(msg)
-        return found
+        raise RunError(
+            f"The run had loaded the tool {shown(name)}, which is not found now: {why}. "
+            f"Pass it: Run.load(..., tools=[{name}]).",
+        )
+
+
+def _first_line(tool: Tool) -> str:
+    """A tool with the first line of its description."""
+    description = tool.desc.strip()
+    if not description:
+        return f"- {tool.name}"
+    return f"- {tool.name}: {description.splitlines()[0]}".rstrip(": ")

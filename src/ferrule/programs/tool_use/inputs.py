@@ -32,64 +32,48 @@ _NOT_IN_SCHEMA = frozenset({"name", "required", "optional"})
 def declare_tools(
     signature: type[Signature],
     inputs: Mapping[str, Any],
-    own: Toolbox,
+    toolbox: Toolbox,
 ) -> tuple[Mapping[str, Any], Toolbox]:
-    """The inputs with every declaration made into a `Tool`; and the tools of one call: the program's own, then those of the inputs.
+    """The inputs with every declaration made into a `Tool`, and the tools of one call.
 
-    The values passed are not changed. A field that is missing, None or empty declares no tools.
+    These are the program's own, from `toolbox`, then those of the inputs. The values passed are not
+    changed. A field that is missing, None or empty declares no tools.
     """
-    fields = tool_inputs(signature)
-    made = dict(inputs)
-    found: list[Tool] = []
-    names = {name for tool in own for name in (tool.name, tool.wire_name)}
-    for field, is_list in fields.items():
-        given = inputs.get(field)
-        if given is None:
+    converted = dict(inputs)
+    declared: list[Tool] = []
+    names = {name for tool in toolbox for name in (tool.name, tool.wire_name)}
+    for field, is_list in tool_inputs(signature).items():
+        value = inputs.get(field)
+        if value is None:
             continue
         tools = [
-            _Spec(field, index if is_list else None, each).tool()
-            for index, each in enumerate(_each(field, given, is_list=is_list))
+            _Spec(field, index if is_list else None, spec).tool()
+            for index, spec in enumerate(_specs(field, value, is_list=is_list))
         ]
         for index, tool in enumerate(tools):
             if not names.isdisjoint((tool.name, tool.wire_name)):
-                raise _invalid(
-                    field,
-                    index,
-                    "duplicate_name",
-                    f"there is another tool named `{tool.name}`",
-                    tool,
-                    tool=tool.name,
-                )
+                problem = f"there is another tool named `{tool.name}`"
+                raise _invalid(field, index, "duplicate_name", problem, tool, tool=tool.name)
             names |= {tool.name, tool.wire_name}
-        made[field] = tools if is_list else tools[0]
-        found += tools
-    return made, Toolbox((*own, *found)) if found else own
+        converted[field] = tools if is_list else tools[0]
+        declared += tools
+    if declared:
+        toolbox = Toolbox((*toolbox, *declared))
+    return converted, toolbox
 
 
-def _each(field: str, given: Any, *, is_list: bool) -> list[Any]:
+def _specs(field: str, value: Any, *, is_list: bool) -> list[Any]:
+    """The values in an input that each declare a tool."""
     if not is_list:
-        if isinstance(given, (list, tuple, Toolbox)):
-            raise _invalid(
-                field,
-                None,
-                "single_expected",
-                "one tool is expected, found several",
-                given,
-            )  # pyright: ignore[reportUnknownArgumentType]
-        return [given]
-    if (
-        isinstance(given, (str, bytes, Mapping, Tool))
-        or callable(given)
-        or not isinstance(given, Iterable)
-    ):
-        raise _invalid(
-            field,
-            None,
-            "list_expected",
-            f"a list of tools is expected, found {shown(cast('object', given))}",
-            given,
-        )
-    return list(cast("Iterable[Any]", given))
+        if isinstance(value, (list, tuple, Toolbox)):
+            problem = "one tool is expected, found several"
+            raise _invalid(field, None, "single_expected", problem, cast("object", value))
+        return [value]
+    is_single = isinstance(value, (str, bytes, Mapping, Tool)) or callable(value)
+    if is_single or not isinstance(value, Iterable):
+        problem = f"a list of tools is expected, found {shown(cast('object', value))}"
+        raise _invalid(field, None, "list_expected", problem, cast("object", value))
+    return list(cast("Iterable[Any]", value))
 
 
 def _invalid(
@@ -101,10 +85,10 @@ def _invalid(
     *,
     tool: str | None = None,
 ) -> ToolCallError:
-    at = f"`{field}`" if index is None else f"`{field}[{index}]`"
+    path = f"`{field}`" if index is None else f"`{field}[{index}]`"
     return ToolCallError(
         "invalid_tool_spec",
-        f"{at} declares no tool: {problem}.",
+        f"{path} declares no tool: {problem}.",
         raw=raw,
         index=index,
         tool=tool,
@@ -115,52 +99,38 @@ def _invalid(
 class _Spec:
     """One value that declares a tool, with its place in the inputs."""
 
-    def __init__(self, field: str, index: int | None, given: Any) -> None:
+    def __init__(self, field: str, index: int | None, value: Any) -> None:
         self.field = field
         self.index = index
-        self.given = given
+        self.value = value
         self.name: str | None = None
 
     def tool(self) -> Tool:
         """Make the tool. Its schema is built here, so that a fault in it is raised here."""
-        given = self.given
+        value = self.value
         try:
-            made = (
-                self._from_description(given)
-                if isinstance(given, Mapping) or _is_of_mcp(given)
-                else Tool.of(given)
-            )
-            _ = made.declaration
+            if isinstance(value, Mapping) or _is_of_mcp(value):
+                tool = self._from_description(value)
+            else:
+                tool = Tool.of(value)
+            _ = tool.declaration
         except ToolDefinitionError as error:
-            reason = (
-                "invalid_parameters"
-                if isinstance(given, (Mapping, Tool)) or callable(given)
-                else "unsupported_value"
-            )
-            if (
-                reason == "invalid_parameters"
-                and not isinstance(given, (Mapping, Tool))
-                and not name_of(given)
-            ):
-                reason = "invalid_name"  # a lambda
-            raise self._fault(reason, str(error).rstrip(".")) from error
-        return made
+            raise self._fault(_reason_of_fault(value), str(error).rstrip(".")) from error
+        return tool
 
     def _fault(self, reason: str, problem: str) -> ToolCallError:
-        return _invalid(self.field, self.index, reason, problem, self.given, tool=self.name)
+        return _invalid(self.field, self.index, reason, problem, self.value, tool=self.name)
 
-    def _from_description(self, given: Any) -> Tool:
+    def _from_description(self, value: Any) -> Tool:
         """A tool without a function: it can be declared, but not run."""
-        body = _attributes(given)
+        body = _attributes(value)
         if body.get("type") == "function" and isinstance(body.get("function"), Mapping):
             body = cast("Mapping[str, Any]", body["function"])
-        key = next((each for each in _PARAMETERS if each in body), _PARAMETERS[0])
-        missing = [each for each in ("name", "description", key) if each not in body]
+        key = next((key for key in _PARAMETERS if key in body), _PARAMETERS[0])
+        missing = [f"`{name}`" for name in ("name", "description", key) if name not in body]
         if missing:
-            raise self._fault(
-                "missing_key",
-                f"it has no {', '.join(f'`{each}`' for each in missing)}; found {shown(given)}",
-            )
+            problem = f"it has no {', '.join(missing)}; found {shown(value)}"
+            raise self._fault("missing_key", problem)
         name, description = body["name"], body["description"]
         if not isinstance(name, str):
             raise self._fault("invalid_name", f"a name is a text, found {kind_of(name)}")
@@ -170,18 +140,14 @@ class _Spec:
         except ToolDefinitionError as error:
             raise self._fault("invalid_name", str(error).rstrip(".")) from error
         if description is not None and not isinstance(description, str):
-            raise self._fault(
-                "invalid_description",
-                f"a description is a text, found {kind_of(description)}",
-            )
+            problem = f"a description is a text, found {kind_of(description)}"
+            raise self._fault("invalid_description", problem)
         schema = self._schema(body[key])
         try:
             json.dumps(schema, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:  # a cycle raises ValueError
-            raise self._fault(
-                "invalid_parameters",
-                f"the parameters are not JSON: {error}",
-            ) from error
+            problem = f"the parameters are not JSON: {error}"
+            raise self._fault("invalid_parameters", problem) from error
         return Tool(name, description or "", None, schema)
 
     def _schema(self, parameters: Any) -> dict[str, Any]:
@@ -194,38 +160,35 @@ class _Spec:
                 return dict(by_name)
             return self._schema_of_arguments(list(by_name.items()))
         if isinstance(parameters, Sequence) and not isinstance(parameters, (str, bytes)):
-            pairs = [
-                (_attributes(each).get("name"), each) for each in cast("Sequence[Any]", parameters)
-            ]
-            return self._schema_of_arguments(pairs)
-        raise self._fault(
-            "invalid_parameters",
-            f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}",
+            listed = cast("Sequence[Any]", parameters)
+            return self._schema_of_arguments(
+                [(_attributes(argument).get("name"), argument) for argument in listed],
+            )
+        problem = (
+            f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}"
         )
+        raise self._fault("invalid_parameters", problem)
 
     def _schema_of_arguments(self, arguments: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         required: list[str] = []
-        for name, said in arguments:
-            if not isinstance(name, str) or not name or not isinstance(said, (str, Mapping)):
-                raise self._fault(
-                    "invalid_parameters",
-                    f"an argument has a name and a schema, found {shown(said)}",
-                )
+        for name, argument in arguments:
+            is_named = isinstance(name, str) and bool(name)
+            if not is_named or not isinstance(argument, (str, Mapping)):
+                problem = f"an argument has a name and a schema, found {shown(argument)}"
+                raise self._fault("invalid_parameters", problem)
             if name in properties:
                 raise self._fault("invalid_parameters", f"there are two arguments named `{name}`")
-            about: Mapping[str, Any] = (
-                {"description": said} if isinstance(said, str) else cast("Mapping[str, Any]", said)
-            )
+            if isinstance(argument, str):
+                argument = {"description": argument}  # noqa: PLW2901
+            facts = cast("Mapping[str, Any]", argument)
             properties[name] = {
                 key: value
-                for key, value in about.items()
+                for key, value in facts.items()
                 if key not in _NOT_IN_SCHEMA or isinstance(value, list)
             }
-            if (
-                about.get("required", not about.get("optional") and "default" not in about)
-                is not False
-            ):
+            is_optional = bool(facts.get("optional")) or "default" in facts
+            if facts.get("required", not is_optional) is not False:
                 required.append(name)
         return _object(properties, required)
 
@@ -234,30 +197,49 @@ def _object(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _is_schema(said: Mapping[str, Any]) -> bool:
-    """Whether a mapping is a schema, not arguments by name. Arguments may be called `type` or `properties`, but then hold schemas."""
-    return isinstance(said.get("type"), str) or any(
-        key in said
-        and not (isinstance(said[key], Mapping) and isinstance(said[key].get("type"), str))
-        for key in _OF_SCHEMAS - {"type"}
+def _reason_of_fault(value: Any) -> str:
+    """The reason in the error for a value of which no tool can be made."""
+    if isinstance(value, (Mapping, Tool)):
+        return "invalid_parameters"
+    if not callable(value):
+        return "unsupported_value"
+    return "invalid_parameters" if name_of(value) else "invalid_name"  # a lambda has no name
+
+
+def _is_schema(parameters: Mapping[str, Any]) -> bool:
+    """Whether a mapping is a schema, not arguments by name.
+
+    Arguments may be called `type` or `properties`, but then hold schemas.
+    """
+    if isinstance(parameters.get("type"), str):
+        return True
+    keywords = parameters.keys() & (_OF_SCHEMAS - {"type"})
+    return any(not _has_type(parameters[keyword]) for keyword in keywords)
+
+
+def _has_type(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(
+        cast("Mapping[str, Any]", value).get("type"),
+        str,
     )
 
 
-def _is_of_mcp(given: Any) -> bool:
-    """Whether this is a tool as an MCP server lists it: `name`, `description`, `inputSchema` (MCP 2025-11-25, server/tools)."""
-    return (
-        not isinstance(given, Tool)
-        and any(hasattr(given, each) for each in _PARAMETERS[1:])
-        and hasattr(given, "name")
-    )
+def _is_of_mcp(value: Any) -> bool:
+    """Whether this is a tool as an MCP server lists it.
+
+    It has `name`, `description` and `inputSchema` (MCP 2025-11-25, server/tools).
+    """
+    if isinstance(value, Tool) or not hasattr(value, "name"):
+        return False
+    return any(hasattr(value, key) for key in _PARAMETERS[1:])
 
 
-def _attributes(given: Any) -> Mapping[str, Any]:
-    """A description's keys, or an object's attributes with the same names. In MCP a missing description is None."""
-    if isinstance(given, Mapping):
-        return cast("Mapping[str, Any]", given)
-    return {
-        key: getattr(given, key)
-        for key in ("name", "description", *_PARAMETERS)
-        if hasattr(given, key)
-    }
+def _attributes(value: Any) -> Mapping[str, Any]:
+    """A description's keys, or an object's attributes with the same names.
+
+    In MCP a missing description is None.
+    """
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value)
+    names = ("name", "description", *_PARAMETERS)
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
