@@ -38,7 +38,7 @@ MUTANTS = (
     Mutant(
         "no fencing",
         (
-            ("if row is None or row[0] != lease.token:", "if row is None:"), ("if row[1] != owner:", "if False:"),
+            ("if token != lease.token:", "if False:"), ("if current_owner != owner:", "if False:"),
             ("token = ? AND owner = ? AND cancelled <= ?", "(token = ? OR TRUE) AND (owner = ? OR TRUE) AND cancelled <= ?"),
             ("token = column4 AND owner = ? AND NOT cancelled", "(owner = ? OR TRUE) AND NOT cancelled"),
         ),
@@ -57,17 +57,17 @@ MUTANTS = (
     ),
     Mutant(
         "decision not marked taken",
-        (("db.execute(_TAKE, (lease.run_id, self.consumes))", "pass"),),
+        (("db.execute(_TAKE_DECISION, (self.lease.run_id, self.consumes))", "pass"),),
         "wrong", "edits", KILLS,
     ),
     Mutant(
         "lease never checked",
-        (("if owner is not None and is_own is not False and (self._is_alive(owner, until, now) or self._settles_s()):", "if False:"),),
+        (("if self._is_alive(owner, until, now) or settles_s:", "if False:"),),
         "duplicates", "slow owner", RACES,
     ),
     Mutant(
         "interrupt leaves a transaction",
-        (("with db:  # an exception from here on, Ctrl-C too, rolls back", "if True:"),),
+        (("with db:  # an exception from here on rolls back, also Ctrl-C", "if True:"),),
         "stuck", "interrupted", INTERRUPTS,
     ),
 )  # fmt: skip
