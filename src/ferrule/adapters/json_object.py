@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.fields import calls_output
 from ferrule.adapters.render import type_name
-from ferrule.encoding.encode import is_flat, json_text
+from ferrule.encoding.encode import json_text
 from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import objects_in, read_json, strict_json
 from ferrule.errors import AdapterParseError
@@ -68,8 +68,6 @@ class JSONAdapter(Adapter):
 
     def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
-        if all(map(is_flat, fields.values())):
-            return [json_text(fields)]
         return pieces_of(dict(fields)) or [json_text(fields)]
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from enum import Enum
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origin
 
-from ferrule.encoding.encode import flat_text, json_text
+from ferrule.encoding.encode import json_text
 from ferrule.errors import SignatureError
 from ferrule.schema.nodes import is_object, map_children
 from ferrule.values.content.convert import content_of, pieces_of
@@ -134,9 +134,6 @@ def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> s
     """Render a field's value without parts; None for one with parts."""
     if type(value) is str:
         return escape(name, value)
-    flat = flat_text(value)
-    if flat is not None:
-        return escape_json(name, flat)
     if pieces_of(value):
         return None
     if isinstance(value, (str, Enum)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule import errors
 from ferrule.approval.decisions import read_decision
 from ferrule.approval.question import Question
-from ferrule.encoding.encode import is_exact, is_flat, json_text
+from ferrule.encoding.encode import is_exact, json_text
 from ferrule.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
 from ferrule.forms import FACTS, error_facts, record_form, response_form, result_form
@@ -26,7 +26,6 @@ from ferrule.values.conversation.exchange import Response, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ferrule.runs.journal.entry import EntryKind
     from ferrule.values.content.parts import Content, Part
 
 _VERSION = 1
@@ -47,21 +46,7 @@ def entry_text(entry: Entry) -> str:
 
     Raises `RunError` for a value that JSON would change, because the replay would differ.
     """
-    return json_text(entry_form(entry), is_settled=_is_settled(entry.kind, entry.value))
-
-
-def _is_settled(kind: EntryKind, value: Any) -> bool:
-    """Whether the entry's JSON has only plain containers and scalars; False if that is unknown.
-
-    It then needs no check before it is written, which takes longer than the writing.
-    """
-    if kind == "model":
-        if value.extra is not None or value.others:
-            return False
-        return all(is_flat(call.args) for call in value.tool_calls)
-    if kind == "result":
-        return type(value.content) is str
-    return kind in {"begun", "once"}  # texts, or checked to be JSON data
+    return json_text(entry_form(entry))
 
 
 def entry_form(entry: Entry) -> dict[str, Any]:

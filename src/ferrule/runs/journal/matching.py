@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.encoding.encode import from_json
+from pydantic_core import from_json
+
 from ferrule.encoding.pattern import pattern
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ model cannot set it. A `forward` and an output validator get theirs in the same 
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
-from ferrule.encoding.encode import sha256
 from ferrule.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -1,17 +1,19 @@
-"""Requests to a model and its responses: `Request`, `Response`, `Delta`, `CallPiece`, `Usage`, `Capabilities`, `Shape`."""
+"""Requests to a model and its responses: `Request`, `Response`, `Usage`, and the stream's `Delta`."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from hashlib import sha256
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import Struct, field
 from msgspec.structs import replace
+from pydantic_core import from_json
 
-from ferrule.encoding.encode import from_json, json_bytes, sha256
+from ferrule.encoding.encode import json_bytes
 from ferrule.record import PartlyCompared
 from ferrule.values.conversation.message import Message, Messages
 
@@ -22,7 +24,7 @@ T = TypeVar("T")
 
 
 class Usage(PartlyCompared, Struct, frozen=True):
-    """Tokens of one or more model calls, and their `cost` in US dollars (None if unknown). Usages can be added with `+`."""
+    """Tokens of one or more model calls, and their cost. Usages can be added with `+`."""
 
     _not_compared = _not_shown = frozenset({"by_model"})
 
@@ -37,9 +39,12 @@ class Usage(PartlyCompared, Struct, frozen=True):
     cache_write_tokens: int = 0
     """The part of `input_tokens` that the provider wrote to its prompt cache."""
     cost: float | None = None
-    """The cost of a run's calls in US dollars; None if the cost of any call is unknown. A single answer has `Response.cost`."""
+    """The cost of a run's calls in US dollars; None if the cost of any call is unknown.
+
+    A single answer has `Response.cost`.
+    """
     by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"])
-    """The usage of each model in a run, by `Response.model`; under an empty name for answers without one."""
+    """The usage of each model in a run, by `Response.model`; `""` for answers without one."""
 
     @property
     def total_tokens(self) -> int:
@@ -48,35 +53,45 @@ class Usage(PartlyCompared, Struct, frozen=True):
 
     def __add__(self, other: Usage) -> Usage:
         models = {**self.by_model}
-        for name, each in other.by_model.items():
-            models[name] = models[name] + each if name in models else each
+        for name, usage in other.by_model.items():
+            models[name] = models[name] + usage if name in models else usage
         counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
         # A usage without calls and without a cost does not make the sum unknown.
-        cost = total_cost(
-            [each.cost for each in (self, other) if each.calls or each.cost is not None],
-        )
+        priced = [usage for usage in (self, other) if usage.calls or usage.cost is not None]
+        cost = total_cost([usage.cost for usage in priced])
         return Usage(*counts, cost=cost, by_model=models)
 
     @property
     def counts(self) -> tuple[int, int, int, int, int, int]:
         """The numbers, in the order of the fields."""
         return (
-            self.input_tokens, self.output_tokens, self.cached_tokens, self.calls, self.reasoning_tokens, self.cache_write_tokens,
-        )  # fmt: skip
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_tokens,
+            self.calls,
+            self.reasoning_tokens,
+            self.cache_write_tokens,
+        )
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
     """The sum of costs; None if any of them is unknown, or if there are none."""
     known = [cost for cost in costs if cost is not None]
-    return fsum(known) if known and len(known) == len(costs) else None
+    if not known or len(known) < len(costs):
+        return None
+    return fsum(known)
 
 
 Calls = Literal["native", "prompted", "constrained"]
-"""How a model calls tools: by declarations, in the text of its answer, or by declarations with calls that are valid by construction."""
+"""How a model calls tools.
+
+By declarations, in the text of its answer, or by declarations with calls that are valid by
+construction.
+"""
 
 
 class Capabilities(Struct, frozen=True):
-    """The features that a model is known to support. Programs choose the form of their requests by them."""
+    """The features that a model supports. Programs choose the form of their requests by them."""
 
     native_tools: bool = True
     """Accepts tool declarations and answers with structured calls."""
@@ -97,7 +112,10 @@ class Shape(Struct, frozen=True):
     """The required form of an answer's text."""
 
     kind: Literal["json_object", "json_schema", "call"]
-    """`call`: a call of one of the request's tools, valid by its schema; text is possible too unless `tool_choice` demands a call."""
+    """`call`: a call of one of the request's tools, valid by its schema.
+
+    Text is possible, too, unless `tool_choice` demands a call.
+    """
     schema: Mapping[str, Any] | None = None
     """The JSON schema, for `json_schema`."""
     name: str = "answer"
@@ -115,8 +133,13 @@ class Declarations(Sequence[dict[str, Any]]):
         self._kept: dict[Any, Any] = {}
 
     def kept(self, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make()`, made once for these tools and `key`: a cache for values that other modules derive."""
-        return self._kept[key] if key in self._kept else self._kept.setdefault(key, make())
+        """The value of `make()`, made once for these tools and `key`.
+
+        A cache for values that other modules derive.
+        """
+        if key not in self._kept:
+            self._kept.setdefault(key, make())
+        return self._kept[key]
 
     @property
     def json(self) -> bytes:
@@ -132,17 +155,16 @@ class Declarations(Sequence[dict[str, Any]]):
         return self.tools[index]  # pyright: ignore[reportUnknownVariableType]  a declaration, or a tuple of them
 
     def __eq__(self, other: object) -> bool:
-        # A model reads the JSON, in which `1` differs from `True` and order matters. Dicts ignore
-        # both.
+        # A model reads the JSON, in which `1` differs from `True` and order matters. Comparing
+        # dicts would ignore both.
         return isinstance(other, Declarations) and self.json == other.json
 
     def __hash__(self) -> int:
         return hash(self.json)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Declarations, (
-            self.tools,
-        )  # a copy has no cache: some values that other modules derive cannot be copied
+        # A copy has no cache: some values that other modules derive cannot be copied.
+        return Declarations, (self.tools,)
 
     def __repr__(self) -> str:
         return f"Declarations({list(self.tools)!r})"
@@ -152,7 +174,7 @@ NO_TOOLS = Declarations()
 
 
 class AnswerForm(Protocol):
-    """The outputs of an answer, and how to write them as its text: for models that do not read prompts."""
+    """The outputs of an answer, and how to write them, for models that do not read prompts."""
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -165,7 +187,10 @@ class AnswerForm(Protocol):
 
 
 class Request(PartlyCompared, Struct):
-    """One request to a model. Treat it as immutable: `following` returns the next one of the conversation."""
+    """One request to a model.
+
+    Treat it as immutable: `following` returns the next one of the conversation.
+    """
 
     _not_compared = _not_shown = frozenset({"form"})
 
@@ -177,7 +202,7 @@ class Request(PartlyCompared, Struct):
     """Whether one answer may hold several calls; None leaves it to the provider."""
     shape: Shape | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """`temperature`, `max_tokens`, `stop`, `seed`, `top_p`, and any other parameter of the provider."""
+    """`temperature`, `max_tokens`, `stop`, `seed`, and any other parameter of the provider."""
     form: AnswerForm | None = None
     """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
 
@@ -195,11 +220,13 @@ class Request(PartlyCompared, Struct):
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        if type(self.tools) is not Declarations and isinstance(self.tools, (list, tuple)):
-            given = cast("list[Any]", self.tools)
-            self.tools = (
-                Declarations(given) if all(isinstance(each, dict) for each in given) else self.tools
-            )  # the act refuses others
+        tools: Any = self.tools
+        if not isinstance(tools, (list, tuple)):
+            return
+        declarations = cast("Sequence[Any]", tools)
+        # Anything else stays, and the driver refuses the act with an explanation.
+        if all(isinstance(declaration, dict) for declaration in declarations):
+            self.tools = Declarations(declarations)
 
     def following(self, messages: Messages) -> Request:
         """A copy with other messages."""
@@ -207,11 +234,16 @@ class Request(PartlyCompared, Struct):
 
     @property
     def digest(self) -> str:
-        """A hexadecimal digest of the whole request. Its cost does not grow with the conversation."""
+        """A hexadecimal digest of the whole request.
+
+        Its cost does not grow with the conversation: digests of messages and tools are kept.
+        """
         rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-        fixed = self.tools.kept(sha256, lambda: sha256(self.tools.json)).copy()
-        fixed.update(json_bytes(rest))
-        return f"{self.messages.digest.hex()[:20]:0>20}{fixed.hexdigest()[:12]}"
+        of_tools = self.tools.kept("sha256", lambda: sha256(self.tools.json))
+        of_rest = of_tools.copy()
+        of_rest.update(json_bytes(rest))
+        of_messages = self.messages.digest.hex()[:20]
+        return f"{of_messages:0>20}{of_rest.hexdigest()[:12]}"
 
 
 class Response(PartlyCompared, Struct, frozen=True, dict=True):
@@ -228,15 +260,18 @@ class Response(PartlyCompared, Struct, frozen=True, dict=True):
     usage: Usage = Usage()
     model: str | None = None
     cost: float | None = None
-    """In US dollars: as the provider reports it, otherwise computed from the setting `prices`; None if unknown."""
+    """In US dollars: as the provider reports it, otherwise computed from the setting `prices`.
+
+    None if it is unknown.
+    """
     extra: Mapping[str, Any] | None = None
     """Data that the provider needs back unchanged in the next request."""
     body: Any = None
-    """The provider's own answer: its JSON as bytes, or another object. `raw` decodes it. Not journalled."""
+    """The provider's own answer: its JSON as bytes, or another object. Not journalled."""
     others: tuple[Response, ...] = ()
     """The other answers to a request for several (`n`)."""
     answered_by: str | None = None
-    """The `name` of the model that answered, where several were asked (`FallbackLM`). Not journalled."""
+    """The name of the model that answered, where several were asked. Not journalled."""
 
     @cached_property
     def raw(self) -> Any:
@@ -253,11 +288,8 @@ class Response(PartlyCompared, Struct, frozen=True, dict=True):
             "assistant",
             self.text or "",
             self.tool_calls,
-            None,
-            None,
-            False,
-            self.reasoning or "",
-            self.extra,
+            reasoning=self.reasoning or "",
+            extra=self.extra,
         )
 
     def deltas(self) -> Iterator[Delta]:
@@ -282,7 +314,10 @@ class CallPiece(Struct, frozen=True):
 
 
 class Delta(Struct, frozen=True):
-    """A piece of a streamed answer. A stream is any number of these, then one `Response` with the whole answer."""
+    """A piece of a streamed answer.
+
+    A stream is any number of these, then one `Response` with the whole answer.
+    """
 
     text: str = ""
     reasoning: str = ""
@@ -293,11 +328,14 @@ class FieldReader(Protocol):
     """Splits streamed text into the signature's fields; an adapter makes one for each answer."""
 
     def feed(self, text: str) -> Sequence[tuple[str, str]]:
-        """Take the next piece of text. Returns the `(field name, piece of its value)` pairs that are certain by now."""
+        """Take the next piece of text.
+
+        Returns the `(field name, piece of its value)` pairs that are certain by now.
+        """
         ...
 
     def finish(self) -> Sequence[tuple[str, str]]:
-        """End the text; returns the pieces that were buffered because they might have become a marker."""
+        """End the text; returns the pieces that were held because a marker might have begun."""
         ...
 
 
@@ -311,4 +349,7 @@ class CallReader(FieldReader, Protocol):
 
 
 exchanges: deque[tuple[Any, Request, Response | str]] = deque(maxlen=100)
-"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`; for a failed call, its error as text."""
+"""The latest model calls of the process, for `inspect_history`: `(model, request, response)`.
+
+A failed call has its error as text.
+"""
