@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ferrule.runs.state import RunState
 
 _waiting: WeakValueDictionary[str, RunState] = WeakValueDictionary()
-"""The runs of this process, by the ids of their questions. Weak: this keeps no waiting run alive."""
+"""The runs of this process, by the ids of their questions. Weak: this keeps no run alive."""
 
 _deciding = ForkLock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
@@ -203,7 +203,8 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
     grants: Mapping[str, Grant] = open_grants(run)
     if grant_id not in grants:
         raise DecisionError(
-            f"There is no grant {grant_id!r} in this run; there are: {', '.join(grants) or 'none'}.",
+            f"There is no grant {grant_id!r} in this run; "
+            f"there are: {', '.join(grants) or 'none'}.",
         )
     revocation = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(revocation)

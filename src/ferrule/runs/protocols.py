@@ -1,4 +1,4 @@
-"""The protocols that runs depend on (`Store`, `Program`, `Persistence`), and the records that pass between them.
+"""The protocols that runs depend on (`Store`, `Program`, `Persistence`), and their values.
 
 A store knows nothing about programs: it keeps texts and leases. The texts of a run are the entries
 of its journal, the decisions on its questions, and its *head*: everything else about it, as one
@@ -30,11 +30,16 @@ RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled
 
 
 class Lease(Struct, frozen=True, weakref=True):
-    """The right to write to one run, until another process takes it. An execution holds it; garbage collection releases it."""
+    """The right to write to one run, until another process takes it.
+
+    An execution holds it; garbage collection releases it.
+    """
 
     run_id: str
     token: int
-    """The fencing token: it grows with every lease of the run. A deleted run and a later one with the same id share no token."""
+    """The fencing token: it grows with every lease of the run.
+
+    A deleted run and a later one with the same id share no token."""
 
 
 class Stored(Struct, frozen=True):
@@ -80,7 +85,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
     """Ids of questions that are decided but that the run, not resumed yet, has not used."""
     usage: Usage = Usage()
-    """Tokens and cost when the run last paused or ended; empty before that, and if the ferrule that wrote them did not store usage."""
+    """Tokens and cost when the run last paused or ended; empty before that."""
 
     @property
     def cost(self) -> float | None:
@@ -96,10 +101,10 @@ class Store(Protocol):
         ...
 
     def submit(self, run_id: str, *, program: str, head: str, order: Order) -> None:
-        """Store a new run with the status `queued`, without a lease, and put it into the store's queue, if there is one.
+        """Store a new run with the status `queued`, without a lease.
 
-        Raises `StoreError` if the id exists, or if the store has no queue that can do what `order`
-        asks.
+        It is put into the store's queue, if there is one. Raises `StoreError` if the id exists, or
+        if the store has no queue that can do what `order` asks.
         """
         ...
 
@@ -108,7 +113,10 @@ class Store(Protocol):
         ...
 
     def take(self, run_id: str, *, after: int) -> Stored:
-        """Lease a run; returns it with its entries from number `after` on. Raises `RunTakenError` while another process executes it."""
+        """Lease a run; returns it with its entries from number `after` on.
+
+        Raises `RunTakenError` while another process executes it.
+        """
         ...
 
     def append(
@@ -119,8 +127,9 @@ class Store(Protocol):
         starts: bool = False,
         consumes: str | None = None,
     ) -> bool:
-        """Write one entry, durable on return. False if the run was cancelled meanwhile: an entry that `starts` an effect is not written.
+        """Write one entry, durable on return.
 
+        False if the run was cancelled meanwhile: an entry that `starts` an effect is not written.
         `consumes` is the id of the question whose decision the entry uses. Raises `StoreError` if
         the lease was lost.
         """
@@ -134,14 +143,18 @@ class Store(Protocol):
         starts: bool = False,
         consumes: str | None = None,
     ) -> bool:
-        """`append` without blocking the event loop. Raises a cancellation only after the write; if that failed, its error is the cause."""
+        """`append` without blocking the event loop.
+
+        Raises a cancellation only after the write; if that failed, its error is the cause.
+        """
         ...
 
     def transact(self, lease: Lease, work: Callable[[Any], R]) -> R:
-        """Call `work` with a connection; its changes and the entries written meanwhile are committed when it returns, otherwise undone.
+        """Call `work` with a connection, in a transaction.
 
-        `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another thread)
-        `interrupt`, as in `sqlite3.Connection`.
+        Its changes and the entries written meanwhile are committed when it returns, and undone if
+        it raises. `ctx.db` uses its `execute`, `executemany`, `in_transaction` and (from another
+        thread) `interrupt`, as in `sqlite3.Connection`.
         """
         ...
 
@@ -150,7 +163,10 @@ class Store(Protocol):
         ...
 
     def release(self, lease: Lease, *, status: str, head: str) -> None:
-        """Store the final status and head of an execution, and give the lease back: the run is at rest."""
+        """Store the final status and head of an execution, and give the lease back.
+
+        The run is then at rest.
+        """
         ...
 
     def load(self, run_id: str, *, after: int = 0) -> Stored:
@@ -167,7 +183,10 @@ class Store(Protocol):
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run: before its next step, or at once if no process executes it. Deletes its questions and unused decisions."""
+        """Cancel a run: before its next step, or at once if no process executes it.
+
+        Deletes its questions and unused decisions.
+        """
         ...
 
     def list(
@@ -178,10 +197,10 @@ class Store(Protocol):
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
     ) -> list[Summary]:
-        """Runs with a status, of a program, most recently changed first; all of them with `limit=None`.
+        """Runs with a status, of a program, most recently changed first.
 
-        `before` is `(updated_at, id)` of the last line of the previous page. The `error` of a
-        damaged run says so.
+        All of them with `limit=None`. `before` is `(updated_at, id)` of the last line of the
+        previous page. The `error` of a damaged run says so.
         """
         ...
 
@@ -190,7 +209,7 @@ class Store(Protocol):
         ...
 
     def now(self) -> float:
-        """The time by the store's clock, in seconds since 1970. It decides when questions expire."""
+        """The time by the store's clock, in seconds since 1970, by which questions expire."""
         ...
 
     def changes(self) -> int:
@@ -205,7 +224,10 @@ class Store(Protocol):
         ...
 
     def redact(self, run_id: str) -> None:
-        """Remove the inputs, journal, questions and decisions of an ended run. The fact that it ran, and its status, stay."""
+        """Remove the inputs, journal, questions and decisions of an ended run.
+
+        The fact that it ran, and its status, stay.
+        """
         ...
 
     def prune(
@@ -214,7 +236,10 @@ class Store(Protocol):
         older_than_s: float,
         statuses: Iterable[str] = ("done", "failed", "cancelled"),
     ) -> int:
-        """Delete runs with these statuses that have not changed for `older_than_s`; returns how many."""
+        """Delete runs with these statuses that have not changed for `older_than_s`.
+
+        Returns how many.
+        """
         ...
 
 
@@ -237,12 +262,17 @@ def check_run_id(given: Any) -> str:
             return given
     except (AttributeError, UnicodeEncodeError):
         pass
-    msg = f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. Leave it out, and the run gets an id."
-    raise InputError(msg)
+    raise InputError(
+        f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. "
+        "Leave it out, and the run gets an id.",
+    )
 
 
 def check_status(status: str | None, name: str = "status") -> str | None:
-    """The status of a run, or None. Raises `ConfigurationError` for anything else; `name` is the option's name."""
+    """The status of a run, or None.
+
+    Raises `ConfigurationError` for anything else; `name` is the option's name.
+    """
     if status is not None and status not in get_args(RunStatus):
         raise ConfigurationError(
             f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.",
@@ -251,7 +281,10 @@ def check_status(status: str | None, name: str = "status") -> str | None:
 
 
 def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
-    """The last line of the previous page. Raises `ConfigurationError` for an invalid `limit` or `before`."""
+    """The last line of the previous page.
+
+    Raises `ConfigurationError` for an invalid `limit` or `before`.
+    """
     if limit is not None and not (type(limit) is int and 0 <= limit < 1 << 63):
         raise ConfigurationError(
             f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.",
@@ -263,12 +296,16 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
             return at, run_id
         case _:
             raise ConfigurationError(
-                f"`before` is the time and the id of a line, `(line.updated_at, line.id)`; found {shown(before)}.",
+                "`before` is the time and the id of a line, `(line.updated_at, line.id)`; "
+                f"found {shown(before)}.",
             )
 
 
 def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
-    """The statuses of the runs to delete. Raises `ConfigurationError` for anything that is not a run status, and for NaN seconds."""
+    """The statuses of the runs to delete.
+
+    Raises `ConfigurationError` for anything that is not a run status, and for NaN seconds.
+    """
     if isinstance(statuses, str):
         raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
     wanted = {status for each in statuses if (status := check_status(each, "statuses")) is not None}
@@ -339,5 +376,8 @@ class Persistence(Protocol):
         ...
 
     def close(self, execution: Execution) -> None:
-        """Store the state of a run that pauses or ends, and give the lease back. Does nothing if this execution does not hold it."""
+        """Store the state of a run that pauses or ends, and give the lease back.
+
+        Does nothing if this execution does not hold it.
+        """
         ...
