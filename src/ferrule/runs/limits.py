@@ -72,8 +72,11 @@ class Limits:
         for name, value in asdict(self).items():
             if value is None and name in SHARED:
                 continue
-            form = "number above 0" if name in _AMOUNTS else "whole number of at least 1"
-            if not (_is_amount(value) if name in _AMOUNTS else _is_count(value)):
+            if name in _AMOUNTS:
+                form, is_valid = "number above 0", _is_amount(value)
+            else:
+                form, is_valid = "whole number of at least 1", _is_count(value)
+            if not is_valid:
                 raise ConfigurationError(f"`{name}` in Limits must be a {form}, found {value!r}.")
 
     @property

@@ -217,9 +217,9 @@ def _take_decisions(frame: Frame, interrupted: InterruptedCall) -> Entry | None:
     latest: Entry | None = None
     for number in range(min(starts, 1), starts + 1):
         slot = interrupted.slot.decision(number)
-        entry = journal.take(slot, "decision", digest) if journal.has(slot) else None
-        # One with another digest was made on other arguments.
-        latest = entry if entry is not None and entry.digest == digest else None
+        latest = journal.take_optional(slot, "decision", digest)
+        if latest is not None and latest.digest != digest:  # made on other arguments
+            latest = None
     return latest
 
 
@@ -240,7 +240,7 @@ async def _ask(
     slot = interrupted.slot.decision(len(interrupted.starts))
     question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"))
     decision = run.decision(question.id)
-    tell = frame.tell.inside(interrupted.slot) if frame.tell is not None else None
+    tell = frame.tell_at(interrupted.slot)
     if decision is None:
         if question.kind == "unknown":
             _log_unknown(frame, interrupted)
@@ -314,10 +314,11 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
     if is_over:
         return [number in turn.matched for number in numbers]
     asked = _asked_calls(frame)
-    answers: list[bool | None] = []
+    answers: list[bool | None] = [None] * len(act.calls)
     for number, call in enumerate(act.calls):
         is_asked = call.id is not None and call.id in asked
-        answers.append(True if is_asked or number in turn.matched else None)
+        if is_asked or number in turn.matched:
+            answers[number] = True
     return answers
 
 
@@ -472,9 +473,9 @@ def lost_answers(journal: Journal, asking: Suspended) -> BaseException:
     It is an error if a `forward` called the asking program with other inputs than before: it would
     do so in each execution, call the model again, and lose the approvals of the last execution.
     """
-    recorded = journal.entries[: journal.recorded] if journal.replaying else []
-    if not recorded:
+    if not journal.replaying:
         return asking
+    recorded = journal.entries[: journal.recorded]
     for question in asking.questions:
         lost = _lost_by(question.path, journal, recorded)
         if lost is not None:

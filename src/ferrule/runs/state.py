@@ -103,6 +103,10 @@ class Frame(Struct):
             "ended.",
         )
 
+    def tell_at(self, slot: str) -> Observers | None:
+        """The observers, for events about a place in this frame; None if there are none."""
+        return None if self.tell is None else self.tell.inside(slot)
+
     def write(self, entry: Entry) -> Awaitable[None]:
         """Journal an entry: durable once this is awaited.
 

@@ -93,7 +93,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
 
 def _recorded_rulings(frame: Frame, slot: Slot, digest: str, count: int) -> list[Ruling] | None:
     journal = frame.run.journal
-    entry = journal.take(slot, "once", digest) if journal.has(slot) else None
+    entry = journal.take_optional(slot, "once", digest)
     if entry is None:
         return None
     with reading(f"The rulings at {slot} of the journal"):
@@ -161,9 +161,7 @@ async def _answer(
     shown = await _shown_before(frame, slot, bare)
     bare = shown.on(bare)
     digest = f"{bare.kind} {bare.call.name} {json_text(bare.call.args)}"
-    asked_at = (
-        run.journal.take(slot.asked_at, "once", digest) if run.journal.has(slot.asked_at) else None
-    )
+    asked_at = run.journal.take_optional(slot.asked_at, "once", digest)
     entry = run.journal.take(slot, "decision", digest)
     if entry is not None:
         if not is_void(run, entry, bare):
@@ -179,7 +177,7 @@ async def _answer(
         with reading(f"The time at {slot} of the journal"):
             question = check_fields(replace(question, expires_at=asked_at.value))
     decision = await _decide(frame, question, slot, digest, denial)
-    tell = frame.tell.inside(slot) if frame.tell is not None else None
+    tell = frame.tell_at(slot)
     if decision is None:
         if tell is not None:
             tell(events.QuestionAsked(question))
@@ -192,9 +190,9 @@ async def _answer(
 async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
     """What this question showed, if checking its call again made other arguments."""
     run = frame.run
-    if run.journal.has(slot.shown_values):
-        entry = run.journal.take(slot.shown_values, "once", bare.call.name)
-        return _Shown(**entry.value) if entry is not None else _Shown()
+    entry = run.journal.take_optional(slot.shown_values, "once", bare.call.name)
+    if entry is not None:
+        return _Shown(**entry.value)
     for asked in run.asked:
         if asked.id == run.question_id(f"{slot} {asked.digest}"):
             break

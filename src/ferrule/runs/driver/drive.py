@@ -153,14 +153,15 @@ async def _perform_program(
         outcome = await drive(frame, _flow(program, args, inputs))
     else:
         frame.check()
-        frame.blocks = not (program.is_only_async if blocks else program.is_async)
+        runs_async = program.is_only_async if blocks else program.is_async
+        frame.blocks = not runs_async
         frame.failures = []
         try:
             outcome = await _perform_forward(frame, program, args, inputs, blocks=blocks)
             await keep_caught(frame, blocks=blocks, has_returned=True)
         finally:
             hand_up(frame)
-    if outer is None or not isinstance(outcome, Prediction):
+    if outer is None or not isinstance(cast("object", outcome), Prediction):
         return outcome
     # A prediction has the spending of its program. It is summed when it is read.
     entries = journal.entries

@@ -220,7 +220,7 @@ class Inputs:
 
     def _take_task(self) -> None:
         journal, slot = self._frame.run.journal, self._task_slot()
-        entry = journal.take(slot, "once", self._digest) if journal.has(slot) else None
+        entry = journal.take_optional(slot, "once", self._digest)
         with reading(f"The task at {slot} of the journal"):
             self.task = None if entry is None else str(entry.value["task"])
 
@@ -285,8 +285,7 @@ async def open_inputs(frame: Frame, slot: Slot, digest: str, checked: CheckedCal
     if journal.is_paused(slot):
         starts = sum(entry.kind == "begun" and entry.slot == slot for entry in journal.entries)
         for number in range(1, starts + 1):  # earlier crashes in this call, already decided
-            if journal.has(slot.decision(number)):
-                journal.take(slot.decision(number), "decision", f"unknown {digest}")
+            journal.take_optional(slot.decision(number), "decision", f"unknown {digest}")
     await inputs.replay()
     return inputs
 

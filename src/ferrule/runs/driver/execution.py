@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -189,11 +189,16 @@ def _raise_hidden_error(run: RunState) -> None:
 def _reason_of_end(run: RunState, error: BaseException) -> BaseException:
     if isinstance(error, Suspended) and run.journal.replaying:
         return lost_answers(run.journal, error)
-    if isinstance(error, BaseExceptionGroup):
-        group = cast("BaseExceptionGroup[Any]", error)
-        if group.subgroup(Suspended) is not None:
-            return RunError(_IN_A_GROUP)
+    if _has_suspended(error):
+        return RunError(_IN_A_GROUP)
     return error
+
+
+def _has_suspended(error: object) -> bool:
+    """Whether a task group ended because a program in it must ask a person."""
+    if not isinstance(error, BaseExceptionGroup):
+        return False
+    return cast("BaseExceptionGroup[Any]", error).subgroup(Suspended) is not None
 
 
 def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
@@ -208,7 +213,7 @@ def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
         observers = (*inherited, *options.observers)
     tell: Observers | None = None
     if observers:
-        observers = observing(observers)
+        observers = tuple(observing(observers))
     if observers:
         name = run.program.name
         tell = Observers(observers, run_id=run.id, name=name, outer=outer, earlier=run.tell)

@@ -37,10 +37,8 @@ def close_frame(frame: Frame, slot: Slot, inside: Frame, *, failed: bool) -> Ent
 
 def recount(frame: Frame, slot: Slot) -> None:
     """Count, in a replay, the spending of a program whose result came from the journal."""
-    journal = frame.run.journal
-    if not journal.has(slot.spent):  # not a program, or it was refused and did not run
-        return
-    entry = journal.take(slot.spent, "once", "spent")
+    # None if it is not a program, or was refused and did not run.
+    entry = frame.run.journal.take_optional(slot.spent, "once", "spent")
     if entry is not None and frame.budget is not None:
         with reading(f"The spending at {slot} of the journal"):
             frame.budget.spend(**entry.value)

@@ -113,7 +113,9 @@ def _with_ids(response: Response, slot: str) -> Response:
             is_changed = True
         seen.add(call.id or "")
         calls.append(call)
-    return replace(response, tool_calls=tuple(calls)) if is_changed else response
+    if not is_changed:
+        return response
+    return replace(response, tool_calls=tuple(calls))
 
 
 class _Deltas:

@@ -93,12 +93,16 @@ async def _run_code(
         if context is not None:
             args, named = with_context(frame, context, what, args, named)
         work = partial(function, *args, **named)
+        if is_async and blocks:
+            return offload.run_async(cancellable(frame.life, work()))
         if is_async:
-            return offload.run_async(cancellable(frame.life, work())) if blocks else await work()
+            return await work()
         return work() if blocks else await offload.in_worker_thread(work)
 
     def make() -> Any:
-        return offload.run_blocking(code(call)) if blocks else code(call)
+        if blocks:
+            return offload.run_blocking(code(call))
+        return code(call)
 
     here = settings.scope()
     overrides = here.overrides
@@ -139,7 +143,8 @@ async def record(
         return await _made(make, blocks=blocks)
     frame.check()
     journal, slot = frame.run.journal, Slot(frame.numbered(f"once:{name}"))
-    entry = journal.take(slot, "once", name) if is_needed or journal.has(slot) else None
+    take = journal.take if is_needed else journal.take_optional
+    entry = take(slot, "once", name)
     if entry is None:
         entry = await _compute(frame, slot, make, name, blocks=blocks)
     else:

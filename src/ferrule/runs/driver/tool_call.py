@@ -60,7 +60,7 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
             # Otherwise a server's task began in an earlier execution, and continues.
             await journal.write(start, blocks=frame.blocks)
         _report_start(frame, call)
-    result = await _perform(frame, _place_of(frame, call, inputs=inputs))
+    result = await _perform(frame, call, _place_of(frame, call, inputs=inputs))
     frame.check_alive()  # in the thread of an abandoned call: its result is discarded
     await journal.write(Entry(call.slot, "result", call.digest, result), blocks=frame.blocks)
     return report_result(frame, call, result)
@@ -92,7 +92,7 @@ async def invoke_reconcile(
     reconciling: CheckedCall,
 ) -> ToolResult:
     """Call the `reconcile=` of an interrupted call's tool."""
-    tell = None if frame.tell is None else frame.tell.inside(call.slot)
+    tell = frame.tell_at(call.slot)
     place = CallPlace(tell, call.checked.call.id or call.slot, frame.run.id, frame)
     try:
         return await _invoke(place, None, reconciling, blocks=frame.blocks)
@@ -124,9 +124,9 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
     return Entry(slot, "begun", call.digest, value)
 
 
-async def _perform(frame: Frame, place: CallPlace) -> ToolResult:
+async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
     """Run the tool at its place. If the tool is a program, it gets a frame below the call."""
-    slot, checked, database, inputs = place.slot, place.checked, place.db, place.inputs
+    slot, checked, database, inputs = call.slot, call.checked, place.db, place.inputs
     inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
     try:
         if frame.budget is not None and inside is None:
@@ -178,7 +178,7 @@ def _place_of(
     db: Any = None,
     inputs: Any = None,
 ) -> CallPlace:
-    tell = None if frame.tell is None else frame.tell.inside(call.slot)
+    tell = frame.tell_at(call.slot)
     call_id = call.checked.call.id or call.slot
     return CallPlace(tell, call_id, frame.run.id, frame, call.slot, call.checked, db, inputs)
 
@@ -220,7 +220,7 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
     def work(connection: Any) -> Entry:
         database = Database(connection)
         place = _place_of(frame, call, db=database)
-        result = offload.run_blocking(_perform(frame, place))
+        result = offload.run_blocking(_perform(frame, call, place))
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error:

@@ -197,6 +197,12 @@ class Journal:
             self.note_drift(what, entry.digest, digest)
         return entry
 
+    def take_optional(self, slot: str, kind: EntryKind, question: str) -> Entry | None:
+        """`take` for an answer that not every run has: its absence is not a mismatch."""
+        if slot not in self._unread:
+            return None
+        return self.take(slot, kind, question)
+
     def take_decision(self, slot: str) -> Entry | None:
         """Take the decision recorded at a slot, even if its question has changed, or None."""
         entry = self._unread.get(slot)
