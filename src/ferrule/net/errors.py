@@ -1,6 +1,7 @@
-"""Errors of providers as `LMError`s: of the matching class, with the provider's message and without the key.
+"""Errors of providers as `LMError`s, of the matching class.
 
-Pure functions of a status, headers and a body in any of the shapes that providers use.
+With the provider's message and without the key. Pure functions of a status, headers and a body in
+any of the shapes that providers use.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=LMError)
 
 HIGHEST_COST = 1e15
-"""The highest cost of an answer that is believed, in US dollars. NaN is not below it: it would exceed no limit, and cannot be stored."""
+"""The highest cost of an answer that is believed, in US dollars.
+
+NaN is not below it: it would exceed no limit, and cannot be stored.
+"""
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
 _HARMLESS = 4
@@ -46,18 +50,33 @@ _OVERFLOW_CODES = frozenset(
 )
 _OVERFLOW = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum (?:context|prompt|input)"
-    r"|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)|too many (?:input )?tokens(?! per)"
-    r"|exceeds? the (?:max|available context|model)[^.]*token|token count[^.]*(?:exceeds|only supports)|reduce the length of"
-    r"|(?:prompt|tokens) exceeds? max(?:imum)? length|exceeded model token limit|exceed max message tokens|ContextWindowExceeded"
-    r"|maximum model length|context the overflows|range of input length|`inputs` (?:must have less than|tokens \+)",
+    r"|(?:prompt|input|request) (?:is )?too (?:long|large)(?! for model)"
+    r"|too many (?:input )?tokens(?! per)"
+    r"|exceeds? the (?:max|available context|model)[^.]*token"
+    r"|token count[^.]*(?:exceeds|only supports)|reduce the length of"
+    r"|(?:prompt|tokens) exceeds? max(?:imum)? length|exceeded model token limit"
+    r"|exceed max message tokens|ContextWindowExceeded"
+    r"|maximum model length|context the overflows|range of input length"
+    r"|`inputs` (?:must have less than|tokens \+)",
     re.IGNORECASE,
 )
-_REFUSAL_CODES = frozenset({
-    "content_filter", "content_policy_violation", "responsibleaipolicyviolation", "moderation_blocked", "safety", "bio_policy",
-    "misalignment_policy_violation", "image_content_policy_violation", "data_inspection_failed", "datainspectionfailed",
-})  # fmt: skip
+_REFUSAL_CODES = frozenset(
+    {
+        "content_filter",
+        "content_policy_violation",
+        "responsibleaipolicyviolation",
+        "moderation_blocked",
+        "safety",
+        "bio_policy",
+        "misalignment_policy_violation",
+        "image_content_policy_violation",
+        "data_inspection_failed",
+        "datainspectionfailed",
+    },
+)
 _REFUSAL = re.compile(
-    r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation|safety system|content exists risk",
+    r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation"
+    r"|safety system|content exists risk",
     re.IGNORECASE,
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "budget_exceeded"})
@@ -65,17 +84,26 @@ _QUOTA = re.compile(
     r"insufficient_quota|exceeded your current quota, please check your plan",
     re.IGNORECASE,
 )
-"""Gateways keep the words, but not always the code. Gemini uses them for per-minute limits too, then with the time to wait."""
+"""Gateways keep the words, but not always the code.
+
+Gemini uses them for per-minute limits too, then with the time to wait.
+"""
 _PERMANENT = re.compile(
-    r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|(?:must|should) alternate|does not match the expected [\w.-]+ format",
+    r"(?:not|n't|un) ?support|requires (?:the )?--|jinja|(?:must|should) alternate"
+    r"|does not match the expected [\w.-]+ format",
     re.IGNORECASE,
 )
-"""How llama.cpp words requests that it can never serve, with status 500: a retry would fail again."""
+"""How llama.cpp words requests that it can never serve, with status 500: a retry would fail too."""
 _ADVICE: Mapping[type[LMError], str] = {
     UnavailableError: "The server failed: ask again later, or look at its log.",
     RateLimitError: "Ask again later, or set `max_concurrency=` and `requests_per_minute=`.",
-    AuthenticationError: "Check the key (`api_key=`, or the provider's environment variable), and whether it may use this model.",
-    ContextOverflowError: "Shorten the inputs, the demos or the history, or use a model with a larger context window.",
+    AuthenticationError: (
+        "Check the key (`api_key=`, or the provider's environment variable), and whether it may "
+        "use this model."
+    ),
+    ContextOverflowError: (
+        "Shorten the inputs, the demos or the history, or use a model with a larger context window."
+    ),
 }
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
 """Google's `google.rpc.RetryInfo`, in the body of a 429."""
@@ -90,30 +118,29 @@ def status_error(
     provider: str | None = None,
     secret: str | None = None,
 ) -> tuple[LMError, bool]:
-    """The error for an answer with an error status, and whether the same request may succeed later."""
-    said, codes = _read_body(
-        body,
-    )  # before the key is removed: a key such as `x` would change the words
-    kind = _kind(status, said, codes)
+    """The error for an answer with an error status, and whether to send the request again."""
+    # Before the key is removed: a key such as `x` would change the words.
+    message, codes = _read_body(body)
+    kind = _kind(status, message, codes)
     if _is_secret(secret):
-        for each in {secret, secret.replace("/", "\\/")}:  # JSON may escape a slash
-            body = body.replace(each.encode(), b"[key]")
-    message = redact_key(_read_body(body)[0], secret) or f"HTTP {status} and no message"
+        for form in {secret, secret.replace("/", "\\/")}:  # JSON may escape a slash
+            body = body.replace(form.encode(), b"[key]")
+    public_message = redact_key(_read_body(body)[0], secret)
     wait_s = retry_after_s(headers)
     if wait_s is None and (delay := _DELAY.search(body)):
         wait_s = float(delay[1])
-    found_id = redact_key(request_id(headers) or "", secret) or None
     error = kind(
-        message,
+        public_message or f"HTTP {status} and no message",
         provider=provider,
         status=status,
-        request_id=found_id,
+        request_id=redact_key(request_id(headers) or "", secret) or None,
         retry_after_s=wait_s,
     )
-    is_spent = codes & _QUOTA_CODES or (
-        wait_s is None and _QUOTA.search(said)
-    )  # waiting does not help
-    if _is_elsewhere(status, said) or not (said or kind in _ADVICE):
+    # A quota that is spent: waiting does not help.
+    is_spent = bool(codes & _QUOTA_CODES)
+    if wait_s is None and _QUOTA.search(message):
+        is_spent = True
+    if _is_elsewhere(status, message) or not (message or kind in _ADVICE):
         add_advice(error, "Is the base URL right? Most end in `/v1`.")
     elif not is_spent:
         add_advice(error, _ADVICE.get(kind))
@@ -121,13 +148,16 @@ def status_error(
     return error, error.is_retryable
 
 
-def _is_elsewhere(status: int, said: str) -> bool:
+def _is_elsewhere(status: int, message: str) -> bool:
     """Whether the address may not be that of a model: it redirects, or knows no such path."""
-    return status in range(400) or (status in {404, 405} and "model" not in said.lower())
+    return status < 400 or (status in {404, 405} and "model" not in message.lower())
 
 
 def payload_error(payload: Mapping[str, Any]) -> LMError:
-    """The error in the `error` field of a body with a success status: gateways send it once an answer has begun."""
+    """The error in the `error` field of a body with a success status.
+
+    Gateways send it once an answer has begun.
+    """
     message, codes = _message_of(dict(payload))
     status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
     guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
@@ -145,10 +175,13 @@ _WORDS = (
 
 
 def add_advice(error: E, *sentences: str | None) -> E:
-    """Add sentences to an error's message, such as where the request went and what to do. Returns the error."""
-    for sentence in filter(None, sentences):
-        message = str(error)
-        error.args = (f"{message}{'' if message.endswith(('.', '?', '!')) else '.'} {sentence}",)
+    """Add sentences to an error's message, such as what to do. Returns the error."""
+    for sentence in sentences:
+        if sentence:
+            message = str(error)
+            if not message.endswith((".", "?", "!")):
+                message += "."
+            error.args = (f"{message} {sentence}",)
     return error
 
 
@@ -160,7 +193,10 @@ def with_provider(
     secret: str | None = None,
     asked: str | None = None,
 ) -> E:
-    """Add the provider, the request id and what was `asked` to an error from a wire, which does not know these."""
+    """Add the provider, the request id and what was `asked` to an error from a wire.
+
+    A wire does not know these.
+    """
     if error.provider is not None:
         return error
     named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
@@ -177,7 +213,7 @@ def request_id(headers: Mapping[str, str]) -> str | None:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `Retry-After` as seconds or date (RFC 9110, section 10.2.3).
+    """Seconds to wait, from `retry-after-ms` or `Retry-After` (RFC 9110, section 10.2.3).
 
     LiteLLM's proxy forwards the provider's header with a prefix.
     """
@@ -208,7 +244,7 @@ def _until(date: str) -> float | None:
 
 
 def cost_in(headers: Mapping[str, str]) -> float | None:
-    """The cost of an answer in US dollars, if a gateway (LiteLLM's proxy) reports it in the headers."""
+    """The cost of an answer in US dollars, if a gateway such as LiteLLM's proxy reports it."""
     try:
         cost = float(headers.get("x-litellm-response-cost", ""))
     except ValueError:
@@ -222,7 +258,7 @@ def _is_secret(key: str | None) -> TypeIs[str]:
 
 
 def redact_key(message: str, secret: str | None) -> str:
-    """The message without the key, which a server may echo, and without a key that `shown` has shortened."""
+    """The message without the key, which a server may echo, whole or shortened by `shown`."""
     if not _is_secret(secret):
         return message
     message = message.replace(secret, "[key]")
@@ -233,14 +269,16 @@ def redact_key(message: str, secret: str | None) -> str:
 
 
 def redact_error(error: BaseException, secret: str | None) -> None:
-    """Remove the key from all texts of an error and of its causes and contexts, which a traceback shows."""
-    for each in with_causes(error) if _is_secret(secret) else ():
-        each.args = tuple(
-            redact_key(arg, secret) if isinstance(arg, str) else arg for arg in each.args
+    """Remove the key from all texts of an error and of its causes, which a traceback shows."""
+    if not _is_secret(secret):
+        return
+    for cause in with_causes(error):
+        cause.args = tuple(
+            redact_key(arg, secret) if isinstance(arg, str) else arg for arg in cause.args
         )
-        for name, value in vars(each).items():
+        for name, value in vars(cause).items():
             if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
-                setattr(each, name, redact_key(value, secret))
+                setattr(cause, name, redact_key(value, secret))
 
 
 def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:

@@ -142,9 +142,9 @@ def _object(node: Schema, root: Schema, above: _Above) -> str:
     if len(above.steps) > _DEEPEST or (not properties and not is_object(more)):
         is_closed = properties == {} and more in (None, False)
         return "{}" if is_closed else "object"
-    required: Any = node.get("required")
-    if not is_list(required):
-        required = []
+    required: set[str] = set()  # a set: an object may require thousands of properties
+    if is_list(node.get("required")):
+        required = {name for name in node["required"] if isinstance(name, str)}
     entries: list[str] = []
     if is_object(properties):
         for name, part in properties.items():
