@@ -56,18 +56,24 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
         self.batch_id = batch_id
         """The id of the batch in its store: `batch(..., store=store, batch_id=...)` resumes it."""
         self.runs = tuple(runs)
-        """The run of each item, including failed ones; None for an item that was not a mapping of inputs, and in a batch inside a run."""
+        """The run of each item, including failed ones.
+
+        None for an item that was not a mapping of inputs, and in a batch inside a run.
+        """
 
     @property
     def usage(self) -> Usage:
-        """Tokens and cost of all items; in a batch inside a run, without failed items. `usage.by_model` splits them by model."""
-        found = zip(list[Any](self), self.runs, strict=True)
-        counted = [
-            each.usage if run is None else run.usage
-            for each, run in found
-            if run is not None or not _failed(each)
-        ]
-        return sum(counted, Usage())
+        """Tokens and cost of all items; in a batch inside a run, without failed items.
+
+        `usage.by_model` splits them by model.
+        """
+        total = Usage()
+        for result, run in zip(list[Any](self), self.runs, strict=True):
+            if run is not None:
+                total += run.usage
+            elif not _failed(result):
+                total += result.usage
+        return total
 
     @property
     def cost(self) -> float | None:
@@ -110,20 +116,17 @@ def run_batch(
         for future in futures:
             future.add_done_callback(batch.count)
         with offload.Aside():
-            for _ in as_completed(
-                futures,
-            ):  # not in the inputs' order: a slow first item must not hide a failure behind it
+            # Not in the inputs' order: a slow first item must not hide a failure behind it.
+            for _ in as_completed(futures):
                 if batch.error is not None:
                     raise batch.error
-        return batch.results(
-            [
-                future.result() if (error := future.exception()) is None else error
-                for future in futures
-            ],
-        )
-    except (
-        BaseException
-    ) as error:  # Ctrl-C, too: the runs at work stop before their next call, and no other begins
+        results: list[Any] = []
+        for future in futures:
+            error = future.exception()
+            results.append(future.result() if error is None else error)
+        return batch.results(results)
+    except BaseException as error:
+        # Ctrl-C, too: the runs at work stop before their next call, and no other begins.
         batch.cancel(error)
         raise
     finally:
@@ -184,7 +187,10 @@ async def arun_batch(
 
 
 class _Batch:
-    """The items of a batch, the error that ends it, and its progress: `12/40` on standard error, if that is a terminal."""
+    """The items of a batch, the error that ends it, and its progress.
+
+    Progress is shown as `12/40` on standard error, if that is a terminal.
+    """
 
     def __init__(
         self,
@@ -258,19 +264,22 @@ class _Batch:
         return run
 
     def cancel(self, error: BaseException) -> None:
-        """End the batch, and cancel those of its runs that execute here. Loaded runs that another process executes go on."""
+        """End the batch, and cancel those of its runs that execute here.
+
+        Loaded runs that another process executes go on.
+        """
         self.error = self.error or error
         for run in self.runs:
             if run is not None and run.executing:
                 run.cancel()
-        if self.is_nested and isinstance(
-            error,
-            KeyboardInterrupt,
-        ):  # Ctrl-C is meant for the run that the items belong to
-            cancel_run_here()
+        if self.is_nested and isinstance(error, KeyboardInterrupt):
+            cancel_run_here()  # Ctrl-C is meant for the run that the items belong to
 
     def finished(self, index: int, result: Any) -> Any:
-        """Hand a result to `on_result`, one at a time; returns it. An error of `on_result` ends the batch."""
+        """Hand a result to `on_result`, one at a time; returns it.
+
+        An error of `on_result` ends the batch.
+        """
         if self._on_result is not None:
             with self._lock:
                 try:
@@ -282,7 +291,11 @@ class _Batch:
         return result
 
     def resume(self, index: int, run: Run[Any]) -> None:
-        """Execute a run. With a time limit, it gets its own thread, which is abandoned when late: a thread cannot be stopped."""
+        """Execute a run.
+
+        With a time limit, it gets its own thread, which is abandoned when late: a thread cannot be
+        stopped.
+        """
         if self.timeout is None:
             run.resume(deps=self.deps)
             return
@@ -312,28 +325,33 @@ class _Batch:
 
     def is_late(self, index: int) -> TimeoutError:
         return TimeoutError(
-            f"Item {index} of the batch did not finish within {self.timeout:g} s. Its run was cancelled.",
+            f"Item {index} of the batch did not finish within {self.timeout:g} s. "
+            "Its run was cancelled.",
         )
 
-    def results(self, found: Sequence[Any]) -> Any:
+    def results(self, results: Sequence[Any]) -> Any:
         if not self._returns_failed:
-            return BatchResults[Any, Any](found, self.batch_id, self.runs)
-        failed = [k for k, each in enumerate(found) if isinstance(each, BaseException)]
-        kept = [None if isinstance(each, BaseException) else each for each in found]
-        return (
-            BatchResults[Any, None](kept, self.batch_id, self.runs),
-            [self.given[k] for k in failed],
-            [found[k] for k in failed],
-        )
+            return BatchResults[Any, Any](results, self.batch_id, self.runs)
+        predictions: list[Any] = []
+        failed_inputs: list[Any] = []
+        errors: list[BaseException] = []
+        for inputs, result in zip(self.given, results, strict=True):
+            if isinstance(result, BaseException):
+                predictions.append(None)
+                failed_inputs.append(inputs)
+                errors.append(result)
+            else:
+                predictions.append(result)
+        batch_results = BatchResults[Any, None](predictions, self.batch_id, self.runs)
+        return batch_results, failed_inputs, errors
 
     @contextmanager
     def noting_errors(self, index: int) -> Generator[None]:
         try:
             yield
         except BaseException as error:
-            is_of_item = (
-                self.error is None
-            )  # otherwise the batch has ended, perhaps by an error of `on_result`
+            # Otherwise the batch has ended, perhaps by an error of `on_result`.
+            is_of_item = self.error is None
             if self.error is None and not isinstance(error, self._placed):
                 self.error = error
             if is_of_item and isinstance(error, (Exception, *self._placed)):
@@ -366,7 +384,11 @@ def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
 
 
 def _items(given: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
-    """The inputs of each run. For an item that is not a mapping, an `InputError` is raised before any run begins, or takes its place."""
+    """The inputs of each run.
+
+    For an item that is not a mapping, an `InputError` is raised before any run begins, or takes its
+    place.
+    """
     items = [_item(index, one) for index, one in enumerate(given)]
     fault = next((item for item in items if isinstance(item, InputError)), None)
     if fault is not None and not keeps_errors:
@@ -390,7 +412,10 @@ def _item(index: int, one: Any) -> _Item:
 
 
 def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
-    """An id for the run of each item, made from its inputs, so that a resumed batch may have its items in another order."""
+    """An id for the run of each item, made from its inputs.
+
+    So a resumed batch may have its items in another order.
+    """
     seen: Counter[str] = Counter()
     ids: list[str] = []
     for item in items:
