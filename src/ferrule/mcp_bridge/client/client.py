@@ -21,7 +21,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ferrule import settings
 from ferrule.errors import MCPError, MCPProtocolError, MCPToolError, UnknownToolError
@@ -60,8 +59,12 @@ class _Call(Struct, kw_only=True):
     name: str
     arguments: dict[str, Any]
     definition: MCPDefinition | None
-    """As last listed; None for a tool that was not listed."""
-    timeout_s: float | None
+    """From the last listing; None for a tool that was not listed."""
+    timeout_s: float
+    may_repeat: bool
+    """Whether it may be sent again although it may have run."""
+    needs_task: bool
+    """Whether the tool can only be called as a task."""
     meta: Mapping[str, Any] | None
     place: Any
     """The place in a run that makes the call; None outside a run."""
@@ -188,6 +191,8 @@ class Client:
         definition = await self._allowed(name)
         if self.options.lock is not None or self.guard.expected is not None:
             definition = await self._unchanged(name, definition)
+        if timeout_s is None:
+            timeout_s = self.options.timeout_for(name)
         place = settings.scope().call
         inputs = self.questions.inputs_of(place)
         if inputs is not None and answers is None:
@@ -197,6 +202,8 @@ class Client:
             arguments=dict(arguments or {}),
             definition=definition,
             timeout_s=timeout_s,
+            may_repeat=_may_repeat(definition),
+            needs_task=definition is not None and definition.needs_task,
             meta=meta,
             place=place,
             inputs=inputs,
@@ -269,7 +276,7 @@ class Client:
                 body["inputResponses"] = dict(answers)
             if state:
                 body["requestState"] = state
-            if call.definition is not None and call.definition.needs_task:
+            if call.needs_task:
                 body |= task_wish(handshake, self.options.total_timeout_s)
             async with self.questions.turn(call.inputs, handshake):
                 result = await self._request(call, body, handshake)
@@ -293,21 +300,18 @@ class Client:
 
         It is sent again if the server wants arguments in headers that were not known.
         """
-        options, name = self.options, call.name
-        timeout_s = call.timeout_s
-        if timeout_s is None:
-            timeout_s = options.timeout_for(name)
-        if options.total_timeout_s is not None:
-            timeout_s = min(timeout_s, options.total_timeout_s)
+        name, timeout_s, total_s = call.name, call.timeout_s, self.options.total_timeout_s
+        if total_s is not None:
+            timeout_s = min(timeout_s, total_s)
         request = partial(
             self.link.request,
             "tools/call",
             body,
             phase="call",
             tool=name,
-            may_repeat=_may_repeat(call.definition),
+            may_repeat=call.may_repeat,
             timeout_s=timeout_s,
-            total_s=options.total_timeout_s,
+            total_s=total_s,
             meta=self.questions.meta(call.inputs, handshake, call.meta),
             progress=self._progress(call),
         )
@@ -343,10 +347,6 @@ class Client:
         return mcp_param_headers(header_map, arguments)
 
     def _task_call(self, call: _Call, task: Mapping[str, Any]) -> TaskCall:
-        options = self.options
-        if call.timeout_s is not None:
-            options = replace(options, timeout_s=call.timeout_s, tool_timeouts_s={})
-
         def send(method: str, params: dict[str, Any], **more: Any) -> Awaitable[dict[str, Any]]:
             # Each request says which questions may be asked: the server may have been started again
             # meanwhile.
@@ -357,8 +357,9 @@ class Client:
             task,
             self._attempt_of(call),
             send,
-            options,
             partial(self.questions.turn, call.inputs),
+            timeout_s=call.timeout_s,
+            total_s=self.options.total_timeout_s,
             progress=self._progress(call),
         )
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from ferrule.mcp_bridge.client.options import ServerOptions
     from ferrule.mcp_bridge.connection.handshake import Handshake
 
     Send = Callable[..., Awaitable[dict[str, Any]]]
@@ -97,9 +96,10 @@ class TaskCall:
         task: Mapping[str, Any],
         attempt: Attempt,
         send: Send,
-        options: ServerOptions,
         turn: Callable[[Handshake], AbstractAsyncContextManager[None]],
         *,
+        timeout_s: float,
+        total_s: float | None,
         progress: Progress | None = None,
     ) -> None:
         self.id: str = task["taskId"]
@@ -110,9 +110,9 @@ class TaskCall:
         self._attempt = attempt
         self._send = send
         self._turn = turn
-        self._timeout_s = options.timeout_for(attempt.tool)
-        self._total_s = options.total_timeout_s
-        self._ends = time.monotonic() + (float("inf") if self._total_s is None else self._total_s)
+        self._timeout_s = timeout_s
+        self._total_s = total_s
+        self._ends = time.monotonic() + (float("inf") if total_s is None else total_s)
         self._heard_at = time.monotonic()
         self._wait_s = _FIRST_WAIT_S
         self._answered: set[str] = set()
