@@ -204,7 +204,8 @@ def first(bench: Bench) -> None:
 
 
 FIRST_RUN = """
-from ferrule import ReAct, ScriptedLM, configure
+from ferrule import ReAct, configure
+from ferrule.testing import ScriptedLM
 configure(lm=ScriptedLM([{'name': 'add', 'args': {'a': 1, 'b': 2}}, {'name': 'finish', 'args': {'answer': 3}}]))
 def add(a: int, b: int) -> int:
     'Add.'

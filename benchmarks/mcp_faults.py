@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ferrule import Event, MCPServer, ReAct, ServerUnavailable, context
+from ferrule import Event, MCPServer, ReAct, context
+from ferrule.events import ServerUnavailable
 from ferrule.testing import ScriptedLM
 
 NAMES = ("one", "two", "hung", "dead", "restarted")

@@ -13,7 +13,8 @@ import logging
 import sys
 import time
 
-from ferrule import OTel, ReAct, Response, ScriptedLM, ToolCall, context, log_to
+from ferrule import OTel, ReAct, Response, ToolCall, context, log_to
+from ferrule.testing import ScriptedLM
 
 seen = 0
 

@@ -21,7 +21,8 @@ from uuid import uuid4
 import psycopg
 from postgres_server import PostgresServer
 
-from ferrule import PostgresStore, ReAct, Run, ScriptedLM, SQLiteStore, configure, tool
+from ferrule import PostgresStore, ReAct, Run, SQLiteStore, configure, tool
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

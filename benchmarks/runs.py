@@ -25,18 +25,18 @@ from uuid import uuid4
 
 from ferrule import (
     Module,
-    Once,
     Prediction,
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     SQLiteStore,
     ToolCall,
     configure,
     respond_to_confirmation,
     tool,
 )
+from ferrule.acts import Once
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator

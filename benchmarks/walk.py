@@ -25,7 +25,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import ferrule
-from ferrule import LM, MCPServer, ReAct, Run, ScriptedLM, SQLiteStore, Tool, ToolCall
+from ferrule import LM, MCPServer, ReAct, Run, SQLiteStore, Tool, ToolCall
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

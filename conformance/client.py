@@ -24,7 +24,9 @@ from mcp.client.auth.extensions.client_credentials import (
 )
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
 
-from ferrule import MCPError, MCPServer, OAuth
+from ferrule import MCPServer
+from ferrule.errors import MCPError
+from ferrule.mcp_bridge import OAuth
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken

@@ -6,7 +6,7 @@ from typing import Any
 
 import mcp_types as types
 
-from ferrule import current_mcp_call
+from ferrule.mcp_bridge import current_mcp_call
 
 _CHOICES = [("one", "First"), ("two", "Second"), ("three", "Third")]
 _NAMES = [name for name, _ in _CHOICES]

@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from questions import QUESTIONS, forms
 
 import ferrule
-from ferrule import MCPApp, current_mcp_call
+from ferrule.mcp_bridge import MCPApp, current_mcp_call
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 SILENCE = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="

@@ -1,6 +1,7 @@
 """An agent with one tool: the model calls a Python function, sees the result, and answers."""
 
-from ferrule import ReAct, ScriptedLM, configure
+from ferrule import ReAct, configure
+from ferrule.testing import ScriptedLM
 
 
 def count_letter(word: str, letter: str) -> int:

@@ -4,7 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from ferrule import InputField, OutputField, Predict, ScriptedLM, Signature, context
+from ferrule import InputField, OutputField, Predict, Signature, context
+from ferrule.testing import ScriptedLM
 
 
 class Line(BaseModel):

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ferrule import ToolArgumentsError, tool
+from ferrule import tool
+from ferrule.errors import ToolArgumentsError
 
 
 @dataclass

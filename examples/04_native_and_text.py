@@ -1,6 +1,7 @@
 """One agent, two ways to call tools: native calls, or calls written in the text. The prediction is the same."""
 
-from ferrule import ReAct, ScriptedLM, context
+from ferrule import ReAct, context
+from ferrule.testing import ScriptedLM
 
 
 def convert(celsius: float) -> float:

@@ -1,15 +1,8 @@
 """Stream a run: thoughts word by word, then calls and results as they happen."""
 
-from ferrule import (
-    CallFinished,
-    CallProgress,
-    CallStarted,
-    ReAct,
-    ScriptedLM,
-    ThoughtDelta,
-    configure,
-    progress,
-)
+from ferrule import ReAct, configure, progress
+from ferrule.events import CallFinished, CallProgress, CallStarted, ThoughtDelta
+from ferrule.testing import ScriptedLM
 
 
 def read_pages(pages: int) -> str:

@@ -1,6 +1,7 @@
 """A conversation: each turn receives the history, which reaches the model as separate messages."""
 
-from ferrule import History, InputField, OutputField, Predict, ScriptedLM, Signature, configure
+from ferrule import History, InputField, OutputField, Predict, Signature, configure
+from ferrule.testing import ScriptedLM
 
 
 class Chat(Signature):

@@ -1,6 +1,7 @@
 """Many inputs at once: one run for each, several in parallel, predictions in input order."""
 
-from ferrule import InputError, Predict, Request, ScriptedLM, configure
+from ferrule import InputError, Predict, Request, configure
+from ferrule.testing import ScriptedLM
 
 
 def label(request: Request) -> str:

@@ -1,6 +1,7 @@
 """A program of your own, in plain Python: it calls other programs and is used like them."""
 
-from ferrule import Module, Predict, Prediction, ScriptedLM, configure
+from ferrule import Module, Predict, Prediction, configure
+from ferrule.testing import ScriptedLM
 
 
 class Summary(Module):

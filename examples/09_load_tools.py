@@ -3,7 +3,8 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ferrule import ReAct, ScriptedLM, Tool, configure
+from ferrule import ReAct, Tool, configure
+from ferrule.testing import ScriptedLM
 
 TOOLS = {
     "area.py": 'def area(width: float, height: float) -> float:\n    """The area of a rectangle."""\n    return width * height\n',

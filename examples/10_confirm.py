@@ -1,6 +1,7 @@
 """A tool that needs approval: the run pauses until someone decides, and then resumes."""
 
-from ferrule import ReAct, ScriptedLM, configure, tool
+from ferrule import ReAct, configure, tool
+from ferrule.testing import ScriptedLM
 
 deleted: list[str] = []
 

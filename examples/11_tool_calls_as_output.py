@@ -1,16 +1,7 @@
 """Tool calls as an output: the model returns calls, your code runs them, and the history carries the results."""
 
-from ferrule import (
-    History,
-    InputField,
-    OutputField,
-    Predict,
-    ScriptedLM,
-    Signature,
-    Tool,
-    ToolCalls,
-    context,
-)
+from ferrule import History, InputField, OutputField, Predict, Signature, Tool, ToolCalls, context
+from ferrule.testing import ScriptedLM
 
 
 def stock(item: str) -> int:

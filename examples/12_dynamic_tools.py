@@ -1,6 +1,7 @@
 """Tools that are loaded during a run: the agent asks for a group and can use it from the next step on."""
 
-from ferrule import Load, ReAct, ScriptedLM, Tool, Toolbox, configure
+from ferrule import Load, ReAct, Tool, Toolbox, configure
+from ferrule.testing import ScriptedLM
 
 refunded: list[str] = []
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ferrule import MCPApp, MCPServer, ReAct, ScriptedLM, configure, tool
+from ferrule import MCPServer, ReAct, configure, tool
+from ferrule.mcp_bridge import MCPApp
+from ferrule.testing import ScriptedLM
 
 deleted: list[str] = []
 

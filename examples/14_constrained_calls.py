@@ -3,7 +3,8 @@
 from random import Random
 from typing import Literal
 
-from ferrule import BaseLM, CallForm, Capabilities, Constraint, ReAct, Request, Response, tool
+from ferrule import BaseLM, Capabilities, ReAct, Request, Response, tool
+from ferrule.local import CallForm, Constraint
 from ferrule.testing import byte_vocabulary, random_walk
 
 called: list[tuple[int, str]] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonschema
 
-from ferrule import ConstraintError
+from ferrule.errors import ConstraintError
 from ferrule.models.local.constraint import Constraint
 from ferrule.schema.lowering.bound import Bounds
 from ferrule.testing import byte_vocabulary, random_walk

@@ -20,19 +20,8 @@ from constrained import BOUNDS, DECLARATIONS, TOOLS
 from mcp_servers import free_port, listening
 from model_servers import GGUF, LLAMA
 
-from ferrule import (
-    LM,
-    AdapterParseError,
-    CallForm,
-    Constraint,
-    ConstraintProcessor,
-    Limits,
-    Message,
-    Messages,
-    ReAct,
-    Request,
-    Vocabulary,
-)
+from ferrule import LM, AdapterParseError, Limits, Message, Messages, ReAct, Request
+from ferrule.local import CallForm, Constraint, ConstraintProcessor, Vocabulary
 from ferrule.values.conversation.exchange import Declarations, Shape
 
 HI = Messages([Message("user", "hi")])

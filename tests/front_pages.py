@@ -10,17 +10,8 @@ from typing import Any
 from ag_ui.core import Event
 from pydantic import TypeAdapter
 
-from ferrule import (
-    Delta,
-    Module,
-    Predict,
-    Prediction,
-    Request,
-    Response,
-    ScriptedLM,
-    context,
-    gather,
-)
+from ferrule import Delta, Module, Predict, Prediction, Request, Response, context, gather
+from ferrule.testing import ScriptedLM
 
 _EVENT = TypeAdapter[Any](Event)
 

@@ -29,9 +29,18 @@ def name_in(cell: str) -> str:
 
 
 def resolve(root: Any, dotted: str) -> Any:
-    """An object by its path; some attributes are those of an object of the class."""
-    found = root
-    for name in dotted.split("."):
+    """An object by its path; some attributes are those of an object of the class.
+
+    The names of ferrule may be in one of its public submodules.
+    """
+    first, *rest = dotted.split(".")
+    homes = [root]
+    if root is ferrule:
+        homes += [ferrule.errors, ferrule.events, ferrule.acts, ferrule.testing, ferrule.mcp_bridge]
+    found = next((getattr(home, first) for home in homes if hasattr(home, first)), None)
+    if found is None:
+        found = getattr(_sample(root) if isinstance(root, type) else root, first)
+    for name in rest:
         owner = (
             _sample(found)
             if isinstance(found, (type, FunctionType)) and not hasattr(found, name)
@@ -75,6 +84,6 @@ def _sample(cls: Any) -> Any:
         return cls([])
     if issubclass(cls, ferrule.Run):
         return ferrule.Predict("question -> answer").start(
-            question="?", lm=ferrule.ScriptedLM(["[[ ## answer ## ]]\n42"])
+            question="?", lm=ferrule.testing.ScriptedLM(["[[ ## answer ## ]]\n42"])
         )
     return cls()

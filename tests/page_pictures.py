@@ -14,7 +14,8 @@ from typing import Any
 from page_server import browser, served
 from page_store import TOOLS, answer, call, fill, support
 
-from ferrule import Image, ReAct, ScriptedLM, SQLiteStore, context
+from ferrule import Image, ReAct, SQLiteStore, context
+from ferrule.testing import ScriptedLM
 from ferrule.web.ui import ui_app
 
 LOOKS = {"light": (1180, 820, "light"), "dark": (1180, 820, "dark"), "narrow": (360, 740, "light")}

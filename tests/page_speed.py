@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 
-from ferrule import ReAct, Response, ScriptedLM, SQLiteStore, ToolCall, Usage, context, tool
+from ferrule import ReAct, Response, SQLiteStore, ToolCall, Usage, context, tool
+from ferrule.testing import ScriptedLM
 from ferrule.web import pages
 from ferrule.web.reading import LATEST, Readings
 from ferrule.web.ui import ui_app

@@ -12,13 +12,13 @@ from ferrule import (
     ReAct,
     Response,
     RunError,
-    ScriptedLM,
     SQLiteStore,
     ToolCall,
     Usage,
     context,
     tool,
 )
+from ferrule.testing import ScriptedLM
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

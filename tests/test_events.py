@@ -18,16 +18,16 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     ToolCall,
-    UnavailableError,
     context,
     emit_event,
     errors,
     events,
     tool,
 )
+from ferrule.errors import UnavailableError
 from ferrule.runs.journal.encode import entry_text
+from ferrule.testing import ScriptedLM
 
 COMMON = {
     "version",

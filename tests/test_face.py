@@ -45,8 +45,8 @@ def test_a_name_that_is_not_there_says_so() -> None:
 def test_settings_is_read_as_attributes_whatever_was_imported_first() -> None:
     """The module is the view."""
     assert ferrule.settings.lm is None
-    with ferrule.context(lm=ferrule.ScriptedLM([])):
-        assert isinstance(ferrule.settings.lm, ferrule.ScriptedLM)
+    with ferrule.context(lm=ferrule.testing.ScriptedLM([])):
+        assert isinstance(ferrule.settings.lm, ferrule.testing.ScriptedLM)
     with pytest.raises(AttributeError, match="no setting `nonsense`"):
         _ = ferrule.settings.nonsense
 

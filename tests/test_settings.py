@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from agent_script import fields
 
-from ferrule import ChatAdapter, JSONAdapter, Limits, Policy, Predict, ScriptedLM, settings
+from ferrule import ChatAdapter, JSONAdapter, Limits, Policy, Predict, settings
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError
 from ferrule.settings import Scope, Settings, configure, context, current, entered
+from ferrule.testing import ScriptedLM
 
 SRC = Path(__file__).parents[1] / "src"
 

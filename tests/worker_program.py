@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ferrule import ReAct, ScriptedLM, ask, tool
+from ferrule import ReAct, ask, tool
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

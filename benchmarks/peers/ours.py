@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 import ferrule
-from ferrule import LM, MemoryStore, ReAct, Response, ScriptedLM, SQLiteStore, Tool, ToolCall
+from ferrule import LM, MemoryStore, ReAct, Response, SQLiteStore, Tool, ToolCall
+from ferrule.testing import ScriptedLM
 from peers.script import ANSWER, QUESTION, Agent, fields
 
 

@@ -9,7 +9,8 @@ import sys
 from pydantic import BaseModel
 
 import ferrule
-from ferrule import MCPApp, Predict, tool
+from ferrule import Predict, tool
+from ferrule.mcp_bridge import MCPApp
 from ferrule.testing import ScriptedLM
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="

@@ -63,7 +63,7 @@ def play(request: ferrule.Request) -> Any:
     if "fail" in said:
         return {"name": "fail", "args": {"text": "no"}} if not results else finish("It failed.")
     if "break" in said:
-        return ferrule.BadRequestError("a secret text")
+        return ferrule.errors.BadRequestError("a secret text")
     if "long" in said:
         return finish(LONG)
     if "ask" in said:
@@ -79,5 +79,5 @@ def play(request: ferrule.Request) -> Any:
 
 
 if __name__ == "__main__":
-    ferrule.configure(lm=ferrule.ScriptedLM(by=play))
+    ferrule.configure(lm=ferrule.testing.ScriptedLM(by=play))
     uvicorn.run(Chat(agent, ferrule.MemoryStore()).app, port=int(sys.argv[1]), log_level="warning")

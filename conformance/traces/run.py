@@ -19,7 +19,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from otel_collector import Collector
 
-from ferrule import OTel, ReAct, Response, ScriptedLM, ToolCall, Usage, context
+from ferrule import OTel, ReAct, Response, ToolCall, Usage, context
+from ferrule.testing import ScriptedLM
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = "@arizeai/openinference-genai@0.3.10"

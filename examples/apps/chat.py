@@ -22,8 +22,8 @@ HERE, FILES = Path(__file__).parent, {"/": "chat.html", "/chat_page.js": "chat_p
 CODES = {
     ferrule.InputError: 400,
     json.JSONDecodeError: 400,
-    ferrule.StoreError: 404,
-    ferrule.DecisionError: 409,
+    ferrule.errors.StoreError: 404,
+    ferrule.errors.DecisionError: 409,
 }
 
 
@@ -158,7 +158,7 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    ferrule.configure(lm=ferrule.ScriptedLM(by=model))
+    ferrule.configure(lm=ferrule.testing.ScriptedLM(by=model))
     uvicorn.run(
         Chat(agent, ferrule.MemoryStore()).app,
         port=int(sys.argv[2]),

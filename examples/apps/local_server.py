@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
-from ferrule import LM, BadRequestError, BaseLM, ReAct, Request, ScriptedLM, tool
-from ferrule.testing import serve
+from ferrule import LM, BaseLM, ReAct, Request, tool
+from ferrule.errors import BadRequestError
+from ferrule.testing import ScriptedLM, serve
 
 Dialect = Callable[..., str]
 """Writes a call, from its name and its arguments."""

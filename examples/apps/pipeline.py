@@ -16,16 +16,8 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, model_validator
 
 import ferrule
-from ferrule import (
-    InputField,
-    OutputField,
-    Predict,
-    Prediction,
-    Request,
-    ScriptedLM,
-    Signature,
-    SQLiteStore,
-)
+from ferrule import InputField, OutputField, Predict, Prediction, Request, Signature, SQLiteStore
+from ferrule.testing import ScriptedLM
 
 
 class Vendor(BaseModel):
@@ -64,7 +56,7 @@ def model(request: Request) -> str:
     """Play the model, so that this runs anywhere. With a real one: `LM("openai/gpt-5-mini", max_concurrency=16)`."""
     text = request.messages[1].text
     if "scan failed" in text:
-        raise ferrule.RefusalError("I cannot read this scan.")
+        raise ferrule.errors.RefusalError("I cannot read this scan.")
     lines = [
         {"article": a, "quantity": int(q), "cents": int(c)}
         for q, a, c in re.findall(r"(\d+) x (\w+) at (\d+)", text)

@@ -2,17 +2,9 @@
 
 from collections import Counter
 
-from ferrule import (
-    CallFinished,
-    InputField,
-    Limits,
-    OutputField,
-    ReAct,
-    Request,
-    ScriptedLM,
-    Signature,
-    tool,
-)
+from ferrule import InputField, Limits, OutputField, ReAct, Request, Signature, tool
+from ferrule.events import CallFinished
+from ferrule.testing import ScriptedLM
 
 TRAINS = {("Utrecht", "Basel"): ["06:12, one change, 98 EUR", "08:30, direct, 129 EUR"]}
 HOTELS = {

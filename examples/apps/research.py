@@ -5,7 +5,8 @@
 
 import sys
 
-from ferrule import MCPServer, ReAct, ScriptedLM, Tool, Toolbox, configure, serve, tool
+from ferrule import MCPServer, ReAct, Tool, Toolbox, configure, serve, tool
+from ferrule.testing import ScriptedLM
 
 FACTS = {
     "iceland": (103_000, 394_000),

@@ -19,18 +19,18 @@ from starlette.routing import Route
 
 import ferrule
 
-STATUS_CODES = {KeyError: 400, ferrule.StoreError: 404, ferrule.DecisionError: 409}
+STATUS_CODES = {KeyError: 400, ferrule.errors.StoreError: 404, ferrule.errors.DecisionError: 409}
 GOES_ON, UNFINISHED, ENDED = (
     {"running", "cancelled"},
     ("running", "cancelled", "waiting"),
     {"done", "failed"},
 )  # `stop` leaves `cancelled`
 PASSING = (
-    ferrule.CallProgress,
-    ferrule.CallDelta,
-    ferrule.TextDelta,
-    ferrule.ThoughtDelta,
-    ferrule.FieldDelta,
+    ferrule.events.CallProgress,
+    ferrule.events.CallDelta,
+    ferrule.events.TextDelta,
+    ferrule.events.ThoughtDelta,
+    ferrule.events.FieldDelta,
 )
 
 
@@ -114,7 +114,9 @@ class Service:
         """Store an event, and send it to the followers. Pieces of text and progress are not stored, and have no id."""
         row = (
             json.dumps(event.as_json()),
-            event.status if isinstance(event, ferrule.RunFinished) and event.depth == 0 else "",
+            event.status
+            if isinstance(event, ferrule.events.RunFinished) and event.depth == 0
+            else "",
         )
         insert, values = (
             "INSERT INTO events (run_id, data, status) VALUES (?, ?, ?)",
@@ -183,6 +185,6 @@ class Service:
         )
         question = {question.id: question for question in run.pending}[body["question"]]
         run.answer(question.decide(body["answer"]).signed(via="web"))
-        with suppress(ferrule.StoreError):  # `resume_unfinished` was faster
+        with suppress(ferrule.errors.StoreError):  # `resume_unfinished` was faster
             await self.execute(ferrule.EventStream(run))
         return JSONResponse({"id": run.id}, 202)

@@ -20,7 +20,8 @@ import httpx2
 import uvicorn
 from service import Service
 
-from ferrule import Context, ReAct, Request, ScriptedLM, configure, tool
+from ferrule import Context, ReAct, Request, configure, tool
+from ferrule.testing import ScriptedLM
 
 
 @tool(effect="read")

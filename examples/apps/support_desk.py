@@ -30,7 +30,6 @@ from ferrule import (
     ReAct,
     Request,
     Run,
-    ScriptedLM,
     Signature,
     SQLiteStore,
     ToolRetry,
@@ -39,6 +38,7 @@ from ferrule import (
     le,
     tool,
 )
+from ferrule.testing import ScriptedLM
 
 SCHEMA = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT, article TEXT, paid INTEGER, refunded INTEGER DEFAULT 0);

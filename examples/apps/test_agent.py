@@ -4,20 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import (
-    Context,
-    ReAct,
-    RecordLM,
-    ReplayLM,
-    Request,
-    ScriptedLM,
-    ScriptError,
-    ToolRetry,
-    ask,
-    gt,
-    tool,
-)
-from ferrule.testing import block_network
+from ferrule import Context, ReAct, Request, ToolRetry, ask, gt, tool
+from ferrule.errors import ScriptError
+from ferrule.testing import RecordLM, ReplayLM, ScriptedLM, block_network
 
 # -- the agent under test, which would usually be in its own module ---------------------------------------------
 

@@ -4,7 +4,8 @@ import re
 from typing import Any
 
 import ferrule
-from ferrule import ReAct, ScriptedLM, tool
+from ferrule import ReAct, tool
+from ferrule.testing import ScriptedLM
 
 
 @tool(effect="read")

@@ -15,15 +15,27 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
+from ferrule.approval.policy import Policy, Rule
+from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
+from ferrule.events import Event
+from ferrule.values.calls.call import CheckedCall, ToolCall
+from ferrule.values.conversation.exchange import FieldReader, Request
 
 if TYPE_CHECKING:
-    from ferrule.approval.policy import Policy, Rule
-    from ferrule.approval.question import Question
-    from ferrule.events import Event
-    from ferrule.values.calls.call import CheckedCall, ToolCall
-    from ferrule.values.conversation.exchange import FieldReader, Request
     from ferrule.values.outcome import Prediction
+
+__all__ = [
+    "AskPerson",
+    "CallModel",
+    "CallTools",
+    "Conditions",
+    "Once",
+    "RecallCalls",
+    "RuleCalls",
+    "Tell",
+    "Within",
+]
 
 
 class Conditions(Struct, frozen=True):

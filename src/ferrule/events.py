@@ -6,21 +6,48 @@ other event is sent once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from ferrule.approval.question import Decision, Question
 from ferrule.record import PartlyCompared
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.typed import plan_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ferrule.approval.question import Decision, Question
-    from ferrule.values.calls.call import ToolCall, ToolResult
-    from ferrule.values.conversation.exchange import Request, Response
-    from ferrule.values.outcome import Prediction, Step, Trajectory
+__all__ = [
+    "AttemptFailed",
+    "CallDelta",
+    "CallFinished",
+    "CallProgress",
+    "CallRefused",
+    "CallStarted",
+    "Compacted",
+    "Custom",
+    "Decided",
+    "Event",
+    "FieldDelta",
+    "Formatted",
+    "Migrated",
+    "ModelAnswered",
+    "ModelCalled",
+    "ModelFellBack",
+    "ParseFinished",
+    "ParseStarted",
+    "QuestionAsked",
+    "Resumed",
+    "RuleUsed",
+    "RunFinished",
+    "RunStarted",
+    "ServerUnavailable",
+    "StepFinished",
+    "TextDelta",
+    "ThoughtDelta",
+]
 
 
 _VERSION = 1

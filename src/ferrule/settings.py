@@ -10,6 +10,7 @@ The same ContextVar also carries the frame of the current run, if any, to nested
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from types import ModuleType
@@ -21,7 +22,7 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, refuse_async, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from contextvars import Token
     from typing import Literal, TypedDict, Unpack
 

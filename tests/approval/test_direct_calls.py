@@ -13,17 +13,13 @@ import pytest
 from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 
 from ferrule import (
-    ConfigurationError,
     ConfirmationRejected,
     ConfirmationRequired,
-    DecisionError,
     Grant,
     Module,
     ReAct,
     Response,
-    ScriptedLM,
     Tool,
-    ToolArgumentsError,
     ToolCall,
     ask,
     confirm_first,
@@ -34,6 +30,8 @@ from ferrule import (
     tool,
 )
 from ferrule.approval import direct_calls as confirmed
+from ferrule.errors import ConfigurationError, DecisionError, ToolArgumentsError
+from ferrule.testing import ScriptedLM
 
 
 class Log:

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule import ConfigurationError, Grant, Policy, allow, ask, configure, deny, ge, gt, le, lt
+from ferrule import Grant, Policy, allow, ask, configure, deny, ge, gt, le, lt
 from ferrule.approval.policy import arguments_digest
 from ferrule.approval.question import Decision
 from ferrule.encoding.encode import jsonable
+from ferrule.errors import ConfigurationError
 
 
 def verdict(policy: Policy, tool: str, **args: object) -> str | None:

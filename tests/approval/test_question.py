@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ferrule import Decision, DecisionError, Grant, Question, ToolCall
+from ferrule import Decision, Grant, Question, ToolCall
 from ferrule.approval.asking import tool_fingerprint
 from ferrule.approval.input_form import (
     agree_to_form,
@@ -19,6 +19,7 @@ from ferrule.approval.input_form import (
     form_fields,
     read_form,
 )
+from ferrule.errors import DecisionError
 
 ASKED = Question(
     "confirm",

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ferrule import ScriptedLM
 from ferrule.approval.question import Question
 from ferrule.cli.main import main
 from ferrule.cli.prompt import ask_at_terminal
-from ferrule.testing import serve
+from ferrule.testing import ScriptedLM, serve
 from ferrule.values.calls.call import ToolCall
 
 SERVER = Path(__file__).parents[1] / "asking_server.py"

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule import ToolArgumentsError, Toolbox, ToolRetry
+from ferrule import Toolbox, ToolRetry
 from ferrule.cli import sample_tools as demo_tools
 from ferrule.cli.sample_tools import TOOLS, calculate, date_after, days_between, search_documents
+from ferrule.errors import ToolArgumentsError
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from ferrule import Predict, Prediction, ReAct, ScriptedLM, Tool, emit_event, events, progress
+from ferrule import Predict, Prediction, ReAct, Tool, emit_event, events, progress
 from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.screen import Screen, call_text, console_on, in_options
 from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 
 
 def add(a: int, b: int) -> int:

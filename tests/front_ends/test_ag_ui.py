@@ -12,7 +12,6 @@ from front_pages import AGUIClient, drafted, messages_of
 from ferrule import (
     AGUI,
     AdapterParseError,
-    DecisionError,
     EventStream,
     History,
     InputError,
@@ -22,12 +21,13 @@ from ferrule import (
     Prediction,
     ReAct,
     Run,
-    ScriptedLM,
     context,
     emit_event,
     progress,
     tool,
 )
+from ferrule.errors import DecisionError
+from ferrule.testing import ScriptedLM
 
 USER = {"id": "u1", "role": "user", "content": "Book it."}
 

@@ -8,7 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule import AGUI, DecisionError, InputError, ReAct, ScriptedLM, VercelAI
+from ferrule import AGUI, InputError, ReAct, VercelAI
+from ferrule.errors import DecisionError
+from ferrule.testing import ScriptedLM
 
 _NAMES = [
     "role",

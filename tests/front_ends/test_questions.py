@@ -7,17 +7,9 @@ from typing import Any
 import pytest
 from front_pages import AGUIClient, UIClient
 
-from ferrule import (
-    AGUI,
-    Decision,
-    DecisionError,
-    Question,
-    QuestionAsked,
-    RunFinished,
-    RunStarted,
-    ToolCall,
-    VercelAI,
-)
+from ferrule import AGUI, Decision, Question, ToolCall, VercelAI
+from ferrule.errors import DecisionError
+from ferrule.events import QuestionAsked, RunFinished, RunStarted
 
 FORM = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 BODY = {"threadId": "t", "runId": "r", "messages": []}

@@ -9,19 +9,19 @@ import pytest
 from front_pages import UIClient, drafted, messages_of
 
 from ferrule import (
-    DecisionError,
     EventStream,
     InputError,
     MemoryStore,
     Predict,
     ReAct,
     Run,
-    ScriptedLM,
     VercelAI,
     context,
     progress,
     tool,
 )
+from ferrule.errors import DecisionError
+from ferrule.testing import ScriptedLM
 
 USER = {"id": "u1", "role": "user", "parts": [{"type": "text", "text": "Book it."}]}
 BODY = {"id": "c1", "trigger": "submit-message", "messages": [USER]}

@@ -9,7 +9,6 @@ from ferrule import (
     History,
     InputField,
     JSONAdapter,
-    LoweredSchema,
     Message,
     Messages,
     OutputField,
@@ -22,15 +21,15 @@ from ferrule import (
     ToolCall,
     ToolCalls,
     XMLAdapter,
-    fence_untrusted,
-    lower_schema,
 )
 from ferrule.encoding.repair import objects_in, read_json
+from ferrule.mcp_bridge import fence_untrusted
 from ferrule.mcp_bridge.redact import redact
 from ferrule.mcp_bridge.transport.messages import read_message
 from ferrule.models.wires.wire import WIRES, wire
 from ferrule.net.sse import Events
 from ferrule.schema.lowering.rules import Target
+from ferrule.schemas import LoweredSchema, lower_schema
 from ferrule.tools.mcp.result import read_result
 from ferrule.values.conversation.thoughts import ThoughtSplitter
 

@@ -20,21 +20,21 @@ import pytest
 
 from ferrule import (
     Context,
-    DecisionError,
     EventStream,
     ReAct,
     Response,
     Run,
     RunError,
-    ScriptedLM,
     ToolCall,
     ask,
     context,
     respond_to_confirmation,
     tool,
 )
+from ferrule.errors import DecisionError
 from ferrule.runs import decisions as confirm
 from ferrule.runs.store.sqlite.store import SQLiteStore
+from ferrule.testing import ScriptedLM
 
 PEOPLE = ("ada", "bob", "cleo", "dan", "eve")
 FORMS = ("sync", "async", "stream", "astream")

@@ -28,16 +28,8 @@ from stores.make import make_in
 from stores.programs import SAVED, STORES, Scenario
 
 import ferrule
-from ferrule import (
-    ConfigurationError,
-    FerruleError,
-    Message,
-    Messages,
-    Request,
-    Run,
-    SQLiteStore,
-    StoreError,
-)
+from ferrule import FerruleError, Message, Messages, Request, Run, SQLiteStore
+from ferrule.errors import ConfigurationError, StoreError
 from ferrule.mcp_bridge.client.pinning import Pins, read_pins, write_pins
 from ferrule.mcp_bridge.client.recording import ReplayLink
 from ferrule.testing import RecordLM, ReplayLM, ScriptedLM

@@ -278,7 +278,7 @@ SECOND = (
     FIRST[0],
     FIRST[1].replace(
         "        return (",
-        '        yield ferrule.Once(lambda: 1, "clock")\n        return (',
+        '        yield ferrule.acts.Once(lambda: 1, "clock")\n        return (',
     ),
 )
 

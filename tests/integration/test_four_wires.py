@@ -21,7 +21,6 @@ from ferrule import (
     Predict,
     ReAct,
     Response,
-    ScriptedLM,
     Signature,
     ToolCall,
     ToolCalls,
@@ -29,6 +28,7 @@ from ferrule import (
     tool,
 )
 from ferrule.models.wires.wire import WIRES
+from ferrule.testing import ScriptedLM
 from ferrule.values.content.parts import Image
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -23,16 +23,10 @@ pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 from login_server import browse, follow, login_server
 from mcp_servers import free_port
 
-from ferrule import (
-    MCPConnectionError,
-    MCPServer,
-    MemoryStore,
-    OAuth,
-    ReAct,
-    ScriptedLM,
-    context,
-    mcp,
-)
+from ferrule import MCPServer, MemoryStore, ReAct, context, mcp
+from ferrule.errors import MCPConnectionError
+from ferrule.mcp_bridge import OAuth
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

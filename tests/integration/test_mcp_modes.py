@@ -11,8 +11,9 @@ import pytest
 from mcp_servers import INSISTS, free_port, installed, is_installed, listening
 from mcp_talk import ERAS
 
-from ferrule import MCPServer, ReAct, ScriptedLM, mcp
+from ferrule import MCPServer, ReAct, mcp
 from ferrule.errors import ConfigurationError, MCPConnectionError, MCPProtocolError, MCPToolError
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

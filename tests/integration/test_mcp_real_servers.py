@@ -15,8 +15,9 @@ import mcp_servers
 import pytest
 from bench_schemas import judged
 
-from ferrule import MCPServer, connect_all
+from ferrule import MCPServer
 from ferrule.errors import ConfigurationError, MCPError
+from ferrule.mcp_bridge import connect_all
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [

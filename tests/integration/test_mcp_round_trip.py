@@ -18,8 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_servers import free_port, listening
 
-from ferrule import MCPApp, MCPServer, Tool
+from ferrule import MCPServer, Tool
 from ferrule.errors import MCPToolError
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.server.tools import serve_one
 from ferrule.tools.execution.run import run_call
 from ferrule.values.calls.call import CheckedCall, ToolCall, failure

@@ -32,10 +32,10 @@ import ferrule
 STEPS = [("first", {}), ("second", {}), ("finish", {"answer": "reported"})]
 
 
-class Answers(ferrule.ScriptedLM):
+class Answers(ferrule.testing.ScriptedLM):
     def complete(self, request):
         name, args = STEPS[sum(each.role == "assistant" for each in request.messages)]
-        return ferrule.ScriptedLM([{"name": name, "args": args}]).complete(request)
+        return ferrule.testing.ScriptedLM([{"name": name, "args": args}]).complete(request)
 
 
 def note(word):

@@ -9,19 +9,8 @@ import pytest
 from model_servers import ALTERNATING, litellm_proxy, llama_server
 from raw_server import raw_server, reply
 
-from ferrule import (
-    LM,
-    BadRequestError,
-    ConstraintError,
-    ContextOverflowError,
-    Image,
-    Message,
-    Messages,
-    RateLimitError,
-    Request,
-    Text,
-    ToolCall,
-)
+from ferrule import LM, Image, Message, Messages, Request, Text, ToolCall
+from ferrule.errors import BadRequestError, ConstraintError, ContextOverflowError, RateLimitError
 from ferrule.values.conversation.exchange import Declarations, Shape
 
 if TYPE_CHECKING:

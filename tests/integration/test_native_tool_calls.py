@@ -18,16 +18,15 @@ from ferrule import (
     Predict,
     ReAct,
     Response,
-    ScriptedLM,
     Signature,
     Tool,
     ToolCall,
-    ToolCallError,
     ToolCalls,
     XMLAdapter,
     context,
 )  # fmt: skip
-from ferrule.errors import BoundaryError
+from ferrule.errors import BoundaryError, ToolCallError
+from ferrule.testing import ScriptedLM
 
 RAN: list[Any] = []
 

@@ -17,7 +17,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from ferrule import ReAct, Run, ScriptedLM, SQLiteStore, context
+from ferrule import ReAct, Run, SQLiteStore, context
+from ferrule.testing import ScriptedLM
 
 pytest.importorskip("starlette", reason="needs the extra: pip install 'ferrule[ui]'")
 

@@ -27,13 +27,12 @@ from ferrule import (
     ReAct,
     Request,
     Response,
-    ScriptedLM,
     Tool,
     Toolbox,
     ToolCall,
     module_callback,
 )
-from ferrule.testing import serve
+from ferrule.testing import ScriptedLM, serve
 from killing import stores
 from killing.world import World
 

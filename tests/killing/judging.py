@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ferrule import StoreError
+from ferrule.errors import StoreError
 from killing import stores
 from killing.tracing import untraced
 from killing.world import RUN

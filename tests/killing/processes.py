@@ -20,7 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ferrule import Run, RunError, StoreError
+from ferrule import Run, RunError
+from ferrule.errors import StoreError
 from killing import system_calls
 from killing.agents import SCENARIOS, Scenario, agent_in, decide
 from killing.tracing import trace_into

@@ -15,8 +15,9 @@ import mcp_servers
 import pytest
 from mcp_leaks import nothing_left
 
-from ferrule import MCPServer, OAuth
+from ferrule import MCPServer
 from ferrule.errors import ConfigurationError, MCPConnectionError
+from ferrule.mcp_bridge import OAuth
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 

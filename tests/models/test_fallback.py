@@ -11,22 +11,19 @@ from wire_servers import serve
 
 from ferrule import (
     LM,
-    AuthenticationError,
     BaseLM,
     Capabilities,
-    ConfigurationError,
     Delta,
     FallbackLM,
     Message,
     Messages,
-    ModelFellBack,
     Predict,
-    RateLimitError,
     Request,
     Response,
-    ScriptedLM,
-    UnavailableError,
 )
+from ferrule.errors import AuthenticationError, ConfigurationError, RateLimitError, UnavailableError
+from ferrule.events import ModelFellBack
+from ferrule.testing import ScriptedLM
 
 ASKED = Request(Messages([Message("user", "hi")]))
 BUSY = RateLimitError("slow down", status=429)

@@ -7,19 +7,9 @@ import json
 
 import pytest
 
-from ferrule import (
-    LM,
-    ConstraintError,
-    Message,
-    Messages,
-    RateLimitError,
-    ReAct,
-    Request,
-    ScriptedLM,
-    UnavailableError,
-    tool,
-)
-from ferrule.testing import serve
+from ferrule import LM, Message, Messages, ReAct, Request, tool
+from ferrule.errors import ConstraintError, RateLimitError, UnavailableError
+from ferrule.testing import ScriptedLM, serve
 from ferrule.values.conversation.exchange import Declarations, Shape
 
 pytest.importorskip("llguidance", reason="needs the extra: pip install 'ferrule[local]'")

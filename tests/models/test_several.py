@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 from raw_server import Act, RawServer, raw_server, reply
 
-from ferrule import LM, BadRequestError, Message, Messages, Request, Response, ScriptedLM, Usage
+from ferrule import LM, Message, Messages, Request, Response, Usage
+from ferrule.errors import BadRequestError
 from ferrule.models.several import SeveralLM
+from ferrule.testing import ScriptedLM
 
 ASKED = Request(Messages([Message("user", "Why?")]), settings={"temperature": 1})
 HOW = pytest.mark.parametrize(

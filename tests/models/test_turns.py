@@ -12,20 +12,8 @@ import pytest
 from agent_script import fields, native_step, text_step
 from wire_servers import serve
 
-from ferrule import (
-    LM,
-    BadRequestError,
-    Image,
-    MaxTurnsReachedError,
-    Message,
-    Messages,
-    Predict,
-    ReAct,
-    Request,
-    Text,
-    context,
-    tool,
-)
+from ferrule import LM, Image, Message, Messages, Predict, ReAct, Request, Text, context, tool
+from ferrule.errors import BadRequestError, MaxTurnsReachedError
 from ferrule.models.turns import Turns, demands_alternation
 from ferrule.testing import ScriptedLM
 

@@ -8,10 +8,11 @@ import threading
 import pytest
 import stamina
 
-from ferrule import LM, ConfigurationError, Message, Messages, Request, ScriptedLM, UnavailableError
+from ferrule import LM, Message, Messages, Request
+from ferrule.errors import ConfigurationError, UnavailableError
 from ferrule.net import pace as paces
 from ferrule.net.pace import Pace, Slots
-from ferrule.testing import serve
+from ferrule.testing import ScriptedLM, serve
 
 ASKED = Request(Messages([Message("user", "hi")]))
 LONG_S = 60

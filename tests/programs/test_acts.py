@@ -9,22 +9,9 @@ import pytest
 from agent_script import native_step
 from mcp.server.mcpserver import MCPServer as Remote
 
-from ferrule import (
-    CallModel,
-    CallTools,
-    Conditions,
-    MCPServer,
-    Once,
-    Policy,
-    ReAct,
-    Response,
-    RuleCalls,
-    ScriptedLM,
-    Tell,
-    ToolCall,
-    Within,
-    deny,
-)
+from ferrule import MCPServer, Policy, ReAct, Response, ToolCall, deny
+from ferrule.acts import CallModel, CallTools, Conditions, Once, RuleCalls, Tell, Within
+from ferrule.testing import ScriptedLM
 from ferrule.tools.execution.run import run_call
 
 

@@ -28,8 +28,6 @@ from ferrule import (
     Run,
     SQLiteStore,
     Tool,
-    ToolArgumentsError,
-    ToolDefinitionError,
     ToolError,
     ToolResult,
     ToolRetry,
@@ -39,6 +37,7 @@ from ferrule import (
     gather,
     tool,
 )
+from ferrule.errors import ToolArgumentsError, ToolDefinitionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

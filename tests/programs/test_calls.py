@@ -7,7 +7,9 @@ from typing import Literal
 
 import pytest
 
-from ferrule import LM, Capabilities, ConfigurationError, Predict, ReAct, ScriptedLM, tool
+from ferrule import LM, Capabilities, Predict, ReAct, tool
+from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Shape
 
 ABLE = Capabilities(constrained_calls=True)

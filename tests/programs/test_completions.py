@@ -14,7 +14,6 @@ from ferrule import (
     LM,
     AdapterParseError,
     ChainOfThought,
-    ConfigurationError,
     InputField,
     JSONAdapter,
     OutputField,
@@ -23,13 +22,14 @@ from ferrule import (
     Reasoning,
     Response,
     Run,
-    ScriptedLM,
     Signature,
     SQLiteStore,
     ToolCalls,
     ToolRetry,
     context,
 )
+from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.outcome import Completions, Prediction
 

@@ -13,16 +13,15 @@ from ferrule import (
     JSONAdapter,
     ReAct,
     Response,
-    ScriptedLM,
     Tool,
     ToolCall,
-    ToolDefinitionError,
-    TooManyFaultsError,
     XMLAdapter,
     configure,
     context,
     tool,
 )
+from ferrule.errors import ToolDefinitionError, TooManyFaultsError
+from ferrule.testing import ScriptedLM
 
 GOT: list[dict[str, Any]] = []
 

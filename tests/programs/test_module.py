@@ -11,33 +11,29 @@ from agent_script import fields, native_step
 from pydantic import field_validator
 
 from ferrule import (
-    AutoLM,
     BaseLM,
     ChainOfThought,
-    ConfigurationError,
     ConfirmationRequired,
     InputField,
     MemoryStore,
     Module,
-    Once,
     OutputField,
     Predict,
     Prediction,
     ReAct,
-    ReplayMismatchError,
     Request,
     Response,
     RunError,
-    ScriptedLM,
     Signature,
-    SignatureError,
     Tool,
-    UnavailableError,
     context,
     events,
     gather,
     tool,
 )  # fmt: skip
+from ferrule.acts import Once
+from ferrule.errors import ConfigurationError, ReplayMismatchError, SignatureError, UnavailableError
+from ferrule.testing import AutoLM, ScriptedLM
 
 
 @pytest.fixture(params=["sync", "async"])

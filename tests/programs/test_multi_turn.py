@@ -20,12 +20,12 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Signature,
     ToolCall,
     context,
     tool,
 )
+from ferrule.testing import ScriptedLM
 
 PICTURE = Image.from_bytes(b"1234", "image/png")
 

@@ -14,22 +14,17 @@ from ferrule import (
     AdapterParseError,
     ChainOfThought,
     ChatAdapter,
-    ConfigurationError,
-    FieldDelta,
     History,
     InputError,
     InputField,
     JSONAdapter,
     Limits,
-    MaxTurnsReachedError,
     OutputField,
     Predict,
     Prediction,
     ReAct,
     Response,
-    ScriptedLM,
     Signature,
-    SignatureError,
     Tool,
     ToolCall,
     XMLAdapter,
@@ -37,7 +32,9 @@ from ferrule import (
     context,
     tool,
 )  # fmt: skip
-from ferrule.testing import serve
+from ferrule.errors import ConfigurationError, MaxTurnsReachedError, SignatureError
+from ferrule.events import FieldDelta
+from ferrule.testing import ScriptedLM, serve
 
 
 @pytest.fixture(params=["text", "native"])

@@ -18,15 +18,10 @@ from pydantic import BaseModel
 
 from ferrule import (
     AdapterParseError,
-    AutoLM,
     ChainOfThought,
     ChatAdapter,
-    ConfigurationError,
     ConfirmationRequired,
-    ContextOverflowError,
     Decision,
-    DecisionError,
-    DuplicateToolError,
     History,
     Image,
     InputError,
@@ -39,21 +34,27 @@ from ferrule import (
     Prediction,
     ReAct,
     Response,
-    ScriptedLM,
     Signature,
-    SignatureError,
     Tool,
     Toolbox,
     ToolCall,
     ToolRetry,
     ToolStop,
-    TooManyFaultsError,
     Trajectory,
     XMLAdapter,
     context,
     deny,
     tool,
 )
+from ferrule.errors import (
+    ConfigurationError,
+    ContextOverflowError,
+    DecisionError,
+    DuplicateToolError,
+    SignatureError,
+    TooManyFaultsError,
+)
+from ferrule.testing import AutoLM, ScriptedLM
 
 
 @pytest.fixture(params=["text", "native"])
@@ -757,7 +758,8 @@ def test_other_calls_of_the_turn_run_once_whatever_becomes_of_the_question() -> 
 @pytest.mark.parametrize("text", ["Half an ans", "[[ ## answer ## ]]\n4"])
 def test_an_answer_that_a_content_filter_cut_off_is_no_answer(text: str) -> None:
     """A part of it would pass for the whole. Calls are whole, and run."""
-    from ferrule import Predict, RefusalError
+    from ferrule import Predict
+    from ferrule.errors import RefusalError
 
     cut = Response(text, finish_reason="content_filter")
     for program in (
@@ -786,7 +788,7 @@ def test_an_answer_that_a_content_filter_cut_off_is_no_answer(text: str) -> None
 
 def test_a_refusal_of_the_model_is_raised_with_its_words() -> None:
     """`RefusalError`."""
-    from ferrule import RefusalError
+    from ferrule.errors import RefusalError
 
     with pytest.raises(RefusalError, match="I cannot help"):
         agent("native")(question="q", lm=ScriptedLM([Response(refusal="I cannot help")]))
@@ -990,7 +992,8 @@ def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
     """Each of these defines pydantic models, or loads a part of pydantic that costs as much."""
     program = """if True:
         import sys
-        from ferrule import ReAct, ScriptedLM, ToolCall, configure
+        from ferrule import ReAct, ToolCall, configure
+        from ferrule.testing import ScriptedLM
         configure(lm=ScriptedLM([ToolCall(name="add", args={"a": 1, "b": 2}, id="c"), {"name": "finish", "args": {"answer": 3}}]))
         def add(a: int, b: int) -> int:
             return a + b

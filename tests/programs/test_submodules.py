@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ferrule import Module, Predict, Prediction, ScriptedLM, Tool
+from ferrule import Module, Predict, Prediction, Tool
+from ferrule.testing import ScriptedLM
 
 
 class Hidden(Module):

@@ -17,8 +17,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    RunCancelledError,
-    ScriptedLM,
     Tool,
     ToolCall,
     context,
@@ -26,8 +24,9 @@ from ferrule import (
     tool,
 )  # fmt: skip
 from ferrule.acts import CallTools
-from ferrule.errors import ToolStop
+from ferrule.errors import RunCancelledError, ToolStop
 from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import CheckedCall
 from ferrule.values.outcome import Prediction
 

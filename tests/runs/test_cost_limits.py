@@ -12,10 +12,8 @@ from agent_script import fields
 
 from ferrule import (
     LM,
-    ConfigurationError,
     EventStream,
     FallbackLM,
-    LimitReachedError,
     Limits,
     MemoryStore,
     Module,
@@ -24,15 +22,14 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Tool,
     ToolCall,
-    UnavailableError,
     Usage,
     context,
     gather,
 )
-from ferrule.testing import serve
+from ferrule.errors import ConfigurationError, LimitReachedError, UnavailableError
+from ferrule.testing import ScriptedLM, serve
 
 EACH = Usage(100_000, 0, 0, 1)
 """Of every answer: 0.1 US dollars at 1 dollar a million."""

@@ -18,16 +18,13 @@ from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 from ferrule import (
     ConfirmationRequired,
     Decision,
-    DecisionError,
     Grant,
     MemoryStore,
     Policy,
     Predict,
     ReAct,
     Response,
-    RunCancelledError,
     RunError,
-    ScriptedLM,
     ToolCall,
     allow,
     ask,
@@ -42,6 +39,7 @@ from ferrule import (
     tool,
 )
 from ferrule.approval.question import Question
+from ferrule.errors import DecisionError, RunCancelledError
 from ferrule.programs.module import Module
 from ferrule.runs import decisions as confirm
 from ferrule.runs.driver import approval as ask_person
@@ -49,6 +47,7 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
+from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 

@@ -10,34 +10,33 @@ from agent_script import fields, native_step
 
 from ferrule import (
     AdapterParseError,
-    AsyncToolError,
-    BadRequestError,
-    CallFinished,
-    CallStarted,
     ChainOfThought,
     ChatAdapter,
-    Formatted,
     JSONAdapter,
-    ModelAnswered,
-    ModelCalled,
     Module,
-    ParseFinished,
-    ParseStarted,
     Predict,
     Prediction,
     ReAct,
     Response,
-    RunFinished,
-    RunStarted,
-    ScriptedLM,
-    ScriptError,
     Signature,
     Tool,
-    ToolArgumentsError,
     ToolCalls,
     context,
     inspect_history,
 )
+from ferrule.errors import AsyncToolError, BadRequestError, ScriptError, ToolArgumentsError
+from ferrule.events import (
+    CallFinished,
+    CallStarted,
+    Formatted,
+    ModelAnswered,
+    ModelCalled,
+    ParseFinished,
+    ParseStarted,
+    RunFinished,
+    RunStarted,
+)
+from ferrule.testing import ScriptedLM
 
 
 def add(a: int, b: int = 1) -> int:

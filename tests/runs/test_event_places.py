@@ -18,7 +18,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     ToolCall,
     context,
     emit_event,
@@ -28,6 +27,7 @@ from ferrule import (
     tool,
 )
 from ferrule.acts import Tell
+from ferrule.testing import ScriptedLM
 
 
 @pytest.fixture(params=["sync", "async"])

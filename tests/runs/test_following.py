@@ -8,18 +8,9 @@ import json
 import pytest
 from agent_script import native_step
 
-from ferrule import (
-    Event,
-    EventStream,
-    QuestionAsked,
-    ReAct,
-    RunError,
-    RunFinished,
-    ScriptedLM,
-    context,
-    progress,
-    tool,
-)
+from ferrule import Event, EventStream, ReAct, RunError, context, progress, tool
+from ferrule.events import QuestionAsked, RunFinished
+from ferrule.testing import ScriptedLM
 
 
 class Desk:

@@ -13,7 +13,6 @@ from ferrule import (
     BaseLM,
     ConfirmationRejected,
     InputError,
-    LimitReachedError,
     Limits,
     LMError,
     MemoryStore,
@@ -21,20 +20,23 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
-    ReplayMismatchError,
     Request,
     Response,
     Run,
-    RunCancelledError,
     RunError,
-    ScriptedLM,
     SQLiteStore,
-    UnavailableError,
     Usage,
     context,
     gather,
     tool,
 )
+from ferrule.errors import (
+    LimitReachedError,
+    ReplayMismatchError,
+    RunCancelledError,
+    UnavailableError,
+)
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,6 @@ import pytest
 from agent_script import STEPS, fields, native_step
 
 from ferrule import (
-    ConfigurationError,
-    LimitReachedError,
     Limits,
     Module,
     Predict,
@@ -19,16 +17,17 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Tool,
     ToolCall,
     context,
     settings,
 )
+from ferrule.errors import ConfigurationError, LimitReachedError
 from ferrule.runs import limits as limits_module
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.limits import Budget
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Usage
 
 

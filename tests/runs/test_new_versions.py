@@ -8,18 +8,9 @@ from typing import Any
 
 import pytest
 
-from ferrule import (
-    Module,
-    Once,
-    Prediction,
-    ReAct,
-    Request,
-    Run,
-    ScriptedLM,
-    SQLiteStore,
-    Tool,
-    gather,
-)
+from ferrule import Module, Prediction, ReAct, Request, Run, SQLiteStore, Tool, gather
+from ferrule.acts import Once
+from ferrule.testing import ScriptedLM
 
 did: list[str] = []
 

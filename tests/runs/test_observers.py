@@ -15,7 +15,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     configure,
     context,
     events,
@@ -24,6 +23,7 @@ from ferrule import (
     tool,
 )
 from ferrule.runs.observers import without_traces
+from ferrule.testing import ScriptedLM
 
 
 def add(a: int, b: int) -> int:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from ferrule import ConfigurationError, MemoryStore, Predict, Run, ScriptedLM, SQLiteStore, advance
+from ferrule import MemoryStore, Predict, Run, SQLiteStore, advance
+from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 
 LM = ScriptedLM([])
 PROGRAM = Predict("a -> b", lm=LM)

@@ -17,17 +17,14 @@ from ferrule import (
     Limits,
     MemoryStore,
     Module,
-    Once,
     Policy,
     Predict,
     Prediction,
     Question,
     ReAct,
-    ReplayMismatchError,
     Request,
     Response,
     Run,
-    ScriptedLM,
     SQLiteStore,
     Tool,
     ToolCall,
@@ -38,6 +35,9 @@ from ferrule import (
     gather,
     tool,
 )
+from ferrule.acts import Once
+from ferrule.errors import ReplayMismatchError
+from ferrule.testing import ScriptedLM
 
 
 @tool(require_confirmation=True)

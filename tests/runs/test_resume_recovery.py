@@ -16,17 +16,25 @@ from uuid import UUID, uuid4
 import pytest
 from pydantic import BaseModel, Field
 
-from ferrule import MemoryStore, ReAct, ScriptedLM, UnknownOutcomeError, context, is_cancelled
+from ferrule import MemoryStore, ReAct, context, is_cancelled
 from ferrule.acts import CallTools
 from ferrule.approval.question import Decision
 from ferrule.concurrency.offload import run_blocking
-from ferrule.errors import ConfigurationError, DecisionError, RunError, StoreError, ToolError
+from ferrule.errors import (
+    ConfigurationError,
+    DecisionError,
+    RunError,
+    StoreError,
+    ToolError,
+    UnknownOutcomeError,
+)
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
+from ferrule.testing import ScriptedLM
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.calls.context import Context, NotDone, Unknown

@@ -19,7 +19,6 @@ from agent_script import fields, native_step
 
 import ferrule
 from ferrule import (
-    ConfigurationError,
     ConfirmationRequired,
     Grant,
     Limits,
@@ -28,23 +27,26 @@ from ferrule import (
     Predict,
     Prediction,
     ReAct,
-    ReplayMismatchError,
     Response,
     Run,
-    RunCancelledError,
     RunError,
-    ScriptedLM,
-    StoreError,
     Tool,
     ToolCall,
     ToolRetry,
-    UnavailableError,
     Usage,
     context,
+)
+from ferrule.errors import (
+    ConfigurationError,
+    ReplayMismatchError,
+    RunCancelledError,
+    StoreError,
+    UnavailableError,
 )
 from ferrule.runs import state
 from ferrule.runs.driver import approval
 from ferrule.runs.driver.execution import aexecute
+from ferrule.testing import ScriptedLM
 
 
 @pytest.fixture(params=["sync", "async"])
@@ -649,7 +651,8 @@ def test_a_tool_that_raised_leaves_alone_what_its_caller_is_dealing_with(driver:
 
 def test_the_id_of_a_question_is_known_as_long_as_somebody_holds_its_run() -> None:
     """What was raised holds it."""
-    from ferrule import DecisionError, get_confirmation_status, respond_to_confirmation
+    from ferrule import get_confirmation_status, respond_to_confirmation
+    from ferrule.errors import DecisionError
 
     pay = Tool(lambda: "paid", "pay", require_confirmation=True)
     with (

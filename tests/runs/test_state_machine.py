@@ -22,20 +22,12 @@ from agent_script import native_step
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ferrule import (
-    Decision,
-    DecisionError,
-    ReAct,
-    Response,
-    Run,
-    ScriptedLM,
-    ToolCall,
-    context,
-    tool,
-)
+from ferrule import Decision, ReAct, Response, Run, ToolCall, context, tool
+from ferrule.errors import DecisionError
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
+from ferrule.testing import ScriptedLM
 
 _NAMES = ("ann", "bob", "cleo")
 _DRIVERS = strategies.sampled_from(["sync", "async"])

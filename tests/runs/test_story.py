@@ -15,16 +15,16 @@ from ferrule import (
     Predict,
     ReAct,
     Response,
-    ScriptedLM,
     ToolCall,
-    UnavailableError,
     Usage,
     context,
     tool,
 )
+from ferrule.errors import UnavailableError
 from ferrule.runs.journal.encode import read_entry
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.story import Beat, Story, story
+from ferrule.testing import ScriptedLM
 
 
 @tool

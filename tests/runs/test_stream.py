@@ -15,15 +15,12 @@ import pytest
 from agent_script import STEPS, fields, native_step, text_step
 
 from ferrule import (
-    CallStarted,
     ConfirmationRequired,
     Module,
     Predict,
     Prediction,
     ReAct,
-    RunCancelledError,
     RunError,
-    ScriptedLM,
     Tool,
     context,
     emit_event,
@@ -32,8 +29,11 @@ from ferrule import (
     progress,
     tool,
 )
+from ferrule.errors import RunCancelledError
+from ferrule.events import CallStarted
 from ferrule.runs import stream as stream_module
 from ferrule.runs.stream import EventStream
+from ferrule.testing import ScriptedLM
 
 
 def add(a: int, b: int) -> int:

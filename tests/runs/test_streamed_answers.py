@@ -26,7 +26,6 @@ from ferrule import (
     ReAct,
     Request,
     Response,
-    ScriptedLM,
     Signature,
     XMLAdapter,
     context,
@@ -35,6 +34,7 @@ from ferrule import (
 from ferrule.models.wires.streamed import assembly
 from ferrule.programs.asking.native import NativeReader
 from ferrule.runs.stream import EventStream
+from ferrule.testing import ScriptedLM
 from ferrule.testing.server import openai_chat
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import CallPiece, Delta

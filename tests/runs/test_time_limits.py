@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from agent_script import native_step
 
-from ferrule import Context, ReAct, Response, ScriptedLM, Tool, ToolCall, context
+from ferrule import Context, ReAct, Response, Tool, ToolCall, context
 from ferrule.concurrency import deadline, offload
 from ferrule.events import CallStarted
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -12,17 +12,8 @@ import pytest
 from shared_files import shared_file
 
 import ferrule
-from ferrule import (
-    InputField,
-    OutputField,
-    Predict,
-    Response,
-    ScriptedLM,
-    Signature,
-    Tool,
-    ToolCalls,
-    Type,
-)
+from ferrule import InputField, OutputField, Predict, Response, Signature, Tool, ToolCalls, Type
+from ferrule.testing import ScriptedLM
 
 PAGE = shared_file("seeds/002_56d3034a3c9c455f.txt")
 

@@ -18,7 +18,7 @@ import pytest
 from mcp_leaks import nothing_left
 from shared_files import shared_file
 
-from ferrule import Grant, MCPServer, ReAct, ScriptedLM, connect_all, context
+from ferrule import Grant, MCPServer, ReAct, context
 from ferrule.errors import (
     MCPConnectionError,
     MCPError,
@@ -26,6 +26,8 @@ from ferrule.errors import (
     MCPTimeoutError,
     UnknownToolError,
 )
+from ferrule.mcp_bridge import connect_all
+from ferrule.testing import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures(nothing_left.__name__)]

@@ -7,17 +7,9 @@ from typing import Any
 
 from shared_files import shared_file
 
-from ferrule import (
-    History,
-    InputField,
-    OutputField,
-    Predict,
-    ScriptedLM,
-    ScriptError,
-    Signature,
-    Tool,
-    ToolCall,
-)
+from ferrule import History, InputField, OutputField, Predict, Signature, Tool, ToolCall
+from ferrule.errors import ScriptError
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Response
 
 CONVERSATIONS = shared_file("data/transcripts/airline_gpt4o.jsonl")

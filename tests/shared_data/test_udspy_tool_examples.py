@@ -20,7 +20,8 @@ from agent_script import native_step
 from shared_files import shared_file
 
 import ferrule
-from ferrule import ConfirmationRequired, ScriptedLM, Tool, context
+from ferrule import ConfirmationRequired, Tool, context
+from ferrule.testing import ScriptedLM
 
 PAGE = shared_file("seeds/001_4233c0cd0996408d.txt")
 

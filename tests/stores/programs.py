@@ -429,7 +429,7 @@ ENDED: dict[str, Scenario] = {
     "caption": Scenario(captioner, pictures, [said(caption="a dot")], 1),
     "limit": Scenario(limited, task(), [call("write", text="a"), said(reasoning="no steps left", answer="out of steps")], 2),
     "failed": Scenario(
-        worker, task(), [call("write", text="a"), DONE], 1, raises=ferrule.AuthenticationError("no such key", provider="test", status=401),
+        worker, task(), [call("write", text="a"), DONE], 1, raises=ferrule.errors.AuthenticationError("no such key", provider="test", status=401),
     ),
     "stopped": Scenario(worker, task(), [call("stop"), DONE], 1, decide=lambda question: question.reply("It did not stop.")),
     "cancelled": Scenario(writer, task(), [step("pay", to="Ada", amount=5)], 1),

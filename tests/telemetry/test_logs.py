@@ -15,21 +15,19 @@ from raw_server import raw_server, reply
 
 from ferrule import (
     LM,
-    ConfigurationError,
     MemoryStore,
     Module,
     Predict,
     Prices,
-    RateLimitError,
     ReAct,
     Response,
-    ScriptedLM,
-    StoreError,
     Tool,
     Usage,
     context,
     log_to,
 )
+from ferrule.errors import ConfigurationError, RateLimitError, StoreError
+from ferrule.testing import ScriptedLM
 
 SECRET = "swordfish"
 
@@ -220,7 +218,8 @@ def test_a_level_that_is_none_is_refused(wrong: Any) -> None:
 def test_the_library_adds_no_handler_and_no_logging_handlers() -> None:
     code = """if True:
         import sys, logging, ferrule
-        from ferrule import log_to, configure, Predict, ScriptedLM
+        from ferrule import log_to, configure, Predict
+        from ferrule.testing import ScriptedLM
         configure(lm=ScriptedLM(["[[ ## b ## ]]\\nB"]), callbacks=[log_to()])
         Predict("a -> b")(a="?")
         names = [name for name in logging.root.manager.loggerDict if name.startswith("ferrule")]

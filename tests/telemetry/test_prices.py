@@ -17,20 +17,9 @@ from agent_script import fields
 from msgspec.structs import replace
 from raw_server import raw_server, reply
 
-from ferrule import (
-    LM,
-    ConfigurationError,
-    FallbackLM,
-    Predict,
-    Prices,
-    Response,
-    Run,
-    ScriptedLM,
-    Usage,
-    configure,
-    context,
-)
-from ferrule.testing import serve
+from ferrule import LM, FallbackLM, Predict, Prices, Response, Run, Usage, configure, context
+from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM, serve
 
 pytest.importorskip("genai_prices", reason="needs the extra: pip install 'ferrule[prices]'")
 
@@ -294,7 +283,7 @@ def test_observers_see_the_cost_with_the_answer() -> None:
 
 
 def test_the_model_of_a_fallback_that_answered_has_the_price() -> None:
-    from ferrule import UnavailableError
+    from ferrule.errors import UnavailableError
 
     class Failing(ScriptedLM):
         name = "openai/gpt-5-mini"
@@ -324,7 +313,8 @@ def in_new_process(code: str) -> str:
 def test_importing_ferrule_and_making_prices_loads_no_tables() -> None:
     code = """if True:
         import sys, ferrule
-        from ferrule import Prices, configure, Predict, ScriptedLM
+        from ferrule import Prices, configure, Predict
+        from ferrule.testing import ScriptedLM
         seen = [bool({"genai_prices", "logging.handlers"} & {*sys.modules})]
         configure(prices=Prices(), lm=ScriptedLM(["[[ ## b ## ]]\\nB"]))
         Predict("a -> b")(a="?")
@@ -337,7 +327,8 @@ def test_importing_ferrule_and_making_prices_loads_no_tables() -> None:
 def test_the_first_price_loads_the_tables_in_another_thread(call: str) -> None:
     code = f"""if True:
         import asyncio, sys, threading
-        from ferrule import Prices, configure, Predict, ScriptedLM, Response, Usage
+        from ferrule import Prices, configure, Predict, Response, Usage
+        from ferrule.testing import ScriptedLM
         class Spy:
             def find_spec(self, name, path=None, target=None):
                 if name == "genai_prices":

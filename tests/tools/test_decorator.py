@@ -12,14 +12,14 @@ from ferrule import (
     ConfirmationRejected,
     ConfirmationRequired,
     ReAct,
-    ScriptedLM,
     Tool,
-    ToolDefinitionError,
     confirm_first,
     context,
     respond_to_confirmation,
     tool,
 )
+from ferrule.errors import ToolDefinitionError
+from ferrule.testing import ScriptedLM
 from ferrule.tools.definition.options import DecoratorOptions, ToolOptions
 
 RAN: list[str] = []

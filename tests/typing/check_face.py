@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
-from ferrule import (
-    CallFinished,
-    CallRefused,
-    CallStarted,
-    Event,
-    EventStream,
-    LoweredSchema,
-    MCPCall,
-    RunFinished,
-    SchemaLoss,
-    TextDelta,
-    ToolCall,
-    ToolResult,
-    current_mcp_call,
-    is_cancelled,
-    lower_schema,
-    lower_tools,
-)
+from ferrule import Event, EventStream, ToolCall, ToolResult, is_cancelled
+from ferrule.events import CallFinished, CallRefused, CallStarted, RunFinished, TextDelta
+from ferrule.mcp_bridge import MCPCall, current_mcp_call
+from ferrule.schemas import LoweredSchema, SchemaLoss, lower_schema, lower_tools
 
 
 def what_must_check(event: Event) -> str:

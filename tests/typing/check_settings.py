@@ -14,12 +14,12 @@ from ferrule import (
     JSONAdapter,
     Request,
     Response,
-    ScriptedLM,
     XMLAdapter,
     configure,
     context,
     settings,
 )
+from ferrule.testing import ScriptedLM
 
 
 class Shouting(BaseLM):

@@ -22,7 +22,6 @@ from ferrule import (
     Prediction,
     ReAct,
     Run,
-    ScriptedLM,
     Signature,
     Tool,
     Trajectory,
@@ -36,6 +35,7 @@ from ferrule import (
     run_until_done,
     tool,
 )
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

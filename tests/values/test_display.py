@@ -16,11 +16,11 @@ from ferrule import (
     Prediction,
     ReAct,
     Run,
-    ScriptedLM,
     Tool,
     ToolCall,
     ToolResult,
 )
+from ferrule.testing import ScriptedLM
 from ferrule.values.outcome import Step, Trajectory
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import ferrule
-from ferrule import InputError, Module, Predict, ReAct, ScriptedLM, Tool, ToolStop
+from ferrule import InputError, Module, Predict, ReAct, Tool, ToolStop
 from ferrule.programs.predict import Predict as PredictClass
+from ferrule.testing import ScriptedLM
 
 
 def frames(error: BaseException) -> list[str]:
@@ -100,7 +101,7 @@ def test_a_tool_called_directly_shows_the_caller_and_the_function():
         "test_a_tool_called_directly_shows_the_caller_and_the_function",
         "is_positive",
     ]
-    with pytest.raises(ferrule.ToolArgumentsError) as wrong:
+    with pytest.raises(ferrule.errors.ToolArgumentsError) as wrong:
         Tool(is_positive)(number="many")
     assert frames(wrong.value) == ["test_a_tool_called_directly_shows_the_caller_and_the_function"]
 
@@ -179,10 +180,10 @@ def test_a_run_that_cannot_be_stored_shows_the_line_of_the_call():
     """The tutorial's second start of a ticket, say."""
     store = ferrule.MemoryStore()
     Broken().submit(store=store, run_id="r", text="{")
-    with pytest.raises(ferrule.StoreError, match="already") as caught:
+    with pytest.raises(ferrule.errors.StoreError, match="already") as caught:
         Broken().start(store=store, run_id="r", text="{")
     assert frames(caught.value) == ["test_a_run_that_cannot_be_stored_shows_the_line_of_the_call"]
-    with pytest.raises(ferrule.StoreError, match="already") as submitted:
+    with pytest.raises(ferrule.errors.StoreError, match="already") as submitted:
         Broken().submit(store=store, run_id="r", text="{")
     assert frames(submitted.value) == [
         "test_a_run_that_cannot_be_stored_shows_the_line_of_the_call",

@@ -21,10 +21,10 @@ from ferrule import (
     Prediction,
     ReAct,
     Run,
-    ScriptedLM,
     Signature,
     Tool,
 )
+from ferrule.testing import ScriptedLM
 
 
 class Line(BaseModel):

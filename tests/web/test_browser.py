@@ -15,7 +15,8 @@ import pytest
 from page_server import FLAGS, browser, find_chromium, served
 from page_store import REFUND, TOOLS, answer, call, finish, start, support
 
-from ferrule import History, ReAct, Run, ScriptedLM, SQLiteStore, context
+from ferrule import History, ReAct, Run, SQLiteStore, context
+from ferrule.testing import ScriptedLM
 from ferrule.web.reading import decided
 from ferrule.web.ui import ui_app
 

@@ -12,22 +12,13 @@ from msgspec.structs import replace
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
-from ferrule import (
-    AskPerson,
-    Module,
-    Policy,
-    Prediction,
-    Run,
-    ScriptedLM,
-    SQLiteStore,
-    ToolCall,
-    ask,
-    context,
-)
+from ferrule import Module, Policy, Prediction, Run, SQLiteStore, ToolCall, ask, context
+from ferrule.acts import AskPerson
 from ferrule.approval.decisions import read_decision
 from ferrule.approval.question import Question
 from ferrule.encoding.safe_text import reveal
 from ferrule.encoding.stored import parse_json
+from ferrule.testing import ScriptedLM
 from ferrule.web.forms import HTMLForm
 from ferrule.web.pages import _notes
 from ferrule.web.reading import decided

@@ -15,7 +15,8 @@ import pytest
 from page_server import Client, Stream, served
 from page_store import answer, call, finish, start, support
 
-from ferrule import MemoryStore, Run, ScriptedLM, SQLiteStore, context
+from ferrule import MemoryStore, Run, SQLiteStore, context
+from ferrule.testing import ScriptedLM
 from ferrule.web.live import Watch
 from ferrule.web.ui import ui_app
 

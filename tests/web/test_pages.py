@@ -19,7 +19,6 @@ from ferrule import (
     Module,
     Prediction,
     ReAct,
-    ScriptedLM,
     SQLiteStore,
     ask_person,
     context,
@@ -27,6 +26,7 @@ from ferrule import (
 )
 from ferrule.cli.main import main
 from ferrule.encoding.safe_text import reveal
+from ferrule.testing import ScriptedLM
 from ferrule.web.markup import beat_html, long_html, rows_html, span, time_html
 from ferrule.web.reading import Readings, id_from_path, id_in_path, read_run
 from ferrule.web.render import FOLDER

@@ -16,15 +16,15 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     SQLiteStore,
-    StoreError,
     ToolCall,
     Usage,
     context,
     gather,
     tool,
 )  # fmt: skip
+from ferrule.errors import StoreError
+from ferrule.testing import ScriptedLM
 from ferrule.web import reading
 from ferrule.web.markup import beats_html
 from ferrule.web.reading import Readings, read_run

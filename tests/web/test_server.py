@@ -17,8 +17,9 @@ import pytest
 from page_server import Client, Stream
 from page_store import finish, start, support
 
-from ferrule import Run, ScriptedLM, SQLiteStore, context
+from ferrule import Run, SQLiteStore, context
 from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 
 COMMAND = [sys.executable, "-W", "error", "-m", "ferrule", "ui", "--no-open"]
 
@@ -188,7 +189,8 @@ AGENT = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from page_store import answer, call, support
-from ferrule import ScriptedLM, SQLiteStore, context
+from ferrule import SQLiteStore, context
+from ferrule.testing import ScriptedLM
 
 def by(request):
     turn = sum(each.role == "tool" for each in request.messages)
@@ -257,7 +259,8 @@ def end(process: subprocess.Popen[str]) -> None:
 
 PROGRAM = """
 import time
-from ferrule import ReAct, ScriptedLM
+from ferrule import ReAct
+from ferrule.testing import ScriptedLM
 
 def by(request):
     if "hang" in request.messages[-1].text:

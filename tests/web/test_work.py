@@ -15,18 +15,9 @@ import pytest
 from page_server import Client, Stream, served
 from page_store import REFUND, TOOLS, answer, call, finish, look_up_order, start, support
 
-from ferrule import (
-    InputField,
-    Module,
-    OutputField,
-    Predict,
-    ReAct,
-    ScriptedLM,
-    Signature,
-    SQLiteStore,
-    context,
-)
+from ferrule import InputField, Module, OutputField, Predict, ReAct, Signature, SQLiteStore, context
 from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 from ferrule.web import work
 from ferrule.web.reading import command_line
 from ferrule.web.ui import ui_app

@@ -34,6 +34,7 @@ from ferrule.values.conversation.exchange import (
 )
 from ferrule.values.conversation.message import Message, Messages, openai_message
 from ferrule.values.signatures.compiled import compiled
+from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from ferrule.values.content.convert import Piece
     from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import FieldReader
-    from ferrule.values.signatures.signature import Signature
 
 _MOST_SHOWN = 400
 _CALL_CODES = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})

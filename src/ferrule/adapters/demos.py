@@ -20,6 +20,8 @@ from ferrule.adapters.parse import read_calls
 from ferrule.adapters.render import as_read
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import InputError, shown
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.results import ToolCallResult
 from ferrule.values.calls.tool_calls import ToolCalls, calls_and_results
 from ferrule.values.content.convert import content_of, render
 from ferrule.values.conversation.history import History, after_system
@@ -28,8 +30,6 @@ from ferrule.values.signatures.fields import adapter_of, without_none
 
 if TYPE_CHECKING:
     from ferrule.adapters.fields import PromptFields
-    from ferrule.values.calls.call import ToolCall
-    from ferrule.values.calls.results import ToolCallResult
     from ferrule.values.content.convert import Piece
     from ferrule.values.signatures.fields import SignatureField
     from ferrule.values.signatures.signature import Signature

@@ -8,17 +8,14 @@ own. With native calls, the inputs that declare tools go into the request, and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from msgspec import Struct
 
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import derived
-from ferrule.values.signatures.fields import calls_type, without_none
-
-if TYPE_CHECKING:
-    from ferrule.values.signatures.fields import SignatureField
-    from ferrule.values.signatures.signature import Signature
+from ferrule.values.signatures.fields import SignatureField, calls_type, without_none
+from ferrule.values.signatures.signature import Signature
 
 _LISTS = frozenset({list, tuple, Sequence, Iterable})
 

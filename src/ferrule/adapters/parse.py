@@ -18,14 +18,14 @@ from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import read_json
 from ferrule.errors import AdapterParseError, ToolCallError, shown
 from ferrule.values.calls.call import ToolCall, call_at
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import calls_type, without_none
+from ferrule.values.signatures.output_checks import OutputCheck
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.tool_calls import ToolCalls
     from ferrule.values.conversation.exchange import Response
-    from ferrule.values.signatures.output_checks import OutputCheck
     from ferrule.values.signatures.signature import Signature
 
 _IMMUTABLE = frozenset({type(None), bool, int, float, str})

@@ -9,6 +9,7 @@ there is one.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from ferrule import settings
 from ferrule.approval.asking import confirmation_text, tool_fingerprint
 from ferrule.approval.decisions import check_second
 from ferrule.approval.policy import arguments_digest
-from ferrule.approval.question import Question
+from ferrule.approval.question import Decision, Question
 from ferrule.approval.rulings import needs_person
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import has_json_form
@@ -27,9 +28,6 @@ from ferrule.values.calls.call import CheckedArguments, ToolCall
 from ferrule.values.calls.edit import Coerced, edit_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from ferrule.approval.question import Decision
     from ferrule.values.calls.call import ToolSpec
 
 _MOST_QUESTIONS = 10_000

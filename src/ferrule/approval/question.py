@@ -8,7 +8,7 @@ it never applies to another call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -18,10 +18,8 @@ from ferrule.approval.policy import Grant, arguments_digest
 from ferrule.encoding.encode import digest_of, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import PartlyCompared
+from ferrule.values.calls.call import ToolCall
 from ferrule.values.slot import programs_in
-
-if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolCall
 
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 DECIDED = {

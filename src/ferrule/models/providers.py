@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from msgspec import Struct, field
@@ -16,9 +17,6 @@ from msgspec.structs import replace
 from ferrule.errors import ConfigurationError, shown
 from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Dialect(Struct, frozen=True):

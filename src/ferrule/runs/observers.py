@@ -6,6 +6,7 @@ Also the functions that a tool or a program calls about its own run (`progress`,
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 import threading
@@ -16,16 +17,17 @@ from msgspec import Struct, field
 
 from ferrule import events, settings
 from ferrule.encoding.encode import escape_surrogates, json_text
+from ferrule.observers import Observers
+from ferrule.values.calls.call import CheckedCall
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from ferrule.observers import Observer, Observers
-    from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolSpec
+    from ferrule.observers import Observer
+    from ferrule.values.calls.call import CheckedArguments, ToolSpec
     from ferrule.values.conversation.exchange import Request, Response
 
 R = TypeVar("R")

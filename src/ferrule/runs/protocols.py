@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
 from msgspec import Struct, field
 
+from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, InputError, StoreError, shown
 from ferrule.values.conversation.exchange import Usage
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ferrule.acts import Flow
-    from ferrule.approval.question import Decision, Question
+    from ferrule.approval.question import Decision
     from ferrule.runs.observers import Execution
 
 

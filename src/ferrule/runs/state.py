@@ -17,6 +17,8 @@ from ferrule.approval.tally import Tally
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.errors import InputError, RunCancelledError, RunError
+from ferrule.observers import Observers
+from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending
 from ferrule.runs.limits import Budget
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ferrule.approval.question import Decision, Question
-    from ferrule.observers import Observers
-    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.protocols import Persistence, Program, RunStatus
     from ferrule.values.conversation.message import Messages
 

@@ -8,21 +8,23 @@ as a tool are inside that call. Adding an entry takes constant time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from ferrule.approval.question import Decision
 from ferrule.errors import LimitReachedError
 from ferrule.runs.journal.recall import named_call
+from ferrule.values.calls.call import ToolResult
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.slot import Slot, innermost_call, programs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ferrule.approval.question import Decision
     from ferrule.runs.journal.entry import Entry
-    from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.calls.call import ToolCall
 
 _ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.pattern import pattern
+from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.display import Displayed
@@ -19,7 +20,6 @@ from ferrule.values.log import Log
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolCall, ToolResult
     from ferrule.values.calls.tool_calls import ToolCalls
     from ferrule.values.conversation.history import History
     from ferrule.values.conversation.message import Messages

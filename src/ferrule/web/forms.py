@@ -15,12 +15,11 @@ from msgspec import Struct, field
 
 from ferrule.encoding.safe_text import conceal, reveal
 from ferrule.encoding.stored import parse_json
-from ferrule.schema.nodes import resolve_reference
+from ferrule.schema.nodes import Schema, resolve_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ferrule.schema.nodes import Schema
 
 FieldKind = Literal[
     "text",

@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from functools import lru_cache
 from threading import Lock, RLock
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -16,18 +17,17 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ferrule.approval.question import Decision, Question
 from ferrule.errors import StoreError
-from ferrule.runs.protocols import RunStatus
+from ferrule.runs.protocols import RunStatus, Store, Summary
 from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
-from ferrule.runs.story import Story
+from ferrule.runs.story import Beat, Story
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from ferrule.approval.question import Decision, Question
-    from ferrule.runs.protocols import Store, Stored, Summary
-    from ferrule.runs.story import Beat
+    from ferrule.runs.protocols import Stored
 
 STATUSES: tuple[str, ...] = get_args(RunStatus)
 PAGE = 100

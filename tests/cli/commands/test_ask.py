@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 import stamina
 
-from ferrule import ScriptedLM
 from ferrule.cli import arguments as parse
 from ferrule.cli.main import main
 from ferrule.runs.store.sqlite.store import SQLiteStore
-from ferrule.testing import serve
+from ferrule.testing import ScriptedLM, serve
 
 NEEDS_YES = '''
 import pathlib

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule import Module, ReAct, ScriptedLM, ToolStop, events, tool
+from ferrule import Module, ReAct, ToolStop, events, tool
 from ferrule.cli.commands.ask import follow_stream
+from ferrule.testing import ScriptedLM
 
 ran: list[str] = []
 

@@ -28,9 +28,9 @@ def pay(euros: int, to: str = "ann") -> str:
     """Pay."""
     return f"paid {euros} to {to}"
 
-class Finishing(ferrule.ScriptedLM):
+class Finishing(ferrule.testing.ScriptedLM):
     def complete(self, request):
-        return ferrule.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}]).complete(request)
+        return ferrule.testing.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}]).complete(request)
 
 agent = ferrule.ReAct("task -> answer", [pay])
 agent.set_lm(Finishing([]))
@@ -475,7 +475,9 @@ def test_a_damaged_run_does_not_keep_others_from_their_decisions(here: Path, cap
 
 def test_a_run_that_fails_says_why_and_ends_with_code_1(here: Path, capsys: Any) -> None:
     (here / "billing.py").write_text(
-        PROGRAM.replace("agent.set_lm(Finishing([]))", "agent.set_lm(ferrule.ScriptedLM([]))"),
+        PROGRAM.replace(
+            "agent.set_lm(Finishing([]))", "agent.set_lm(ferrule.testing.ScriptedLM([]))"
+        ),
     )
     waiting("r")
     said(capsys, "approve", "r")
@@ -516,9 +518,9 @@ def pay(euros: int, ctx: ferrule.Context[Shop], to: str = "ann") -> str:
     Path("paid").write_text(ctx.deps.owner)
     return f"{ctx.deps.owner} paid {euros} to {to}"
 
-class Finishing(ferrule.ScriptedLM):
+class Finishing(ferrule.testing.ScriptedLM):
     def complete(self, request):
-        return ferrule.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}]).complete(request)
+        return ferrule.testing.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}]).complete(request)
 
 agent = ferrule.ReAct("task -> answer", [pay])
 agent.set_lm(Finishing([]))

@@ -10,8 +10,9 @@ from pathlib import Path
 import mcp_servers
 import pytest
 
-from ferrule import ReAct, ScriptedLM, context
+from ferrule import ReAct, context
 from ferrule.cli.demo import tour
+from ferrule.testing import ScriptedLM
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import ferrule
-from ferrule import ConfigurationError
 from ferrule.compat.dspy import Adapter, ChatAdapter, JSONAdapter, XMLAdapter
 from ferrule.compat.dspy.checked_adapters import REFUSED_METHODS
+from ferrule.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("name", REFUSED_METHODS)

@@ -11,8 +11,9 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from ferrule.compat.dspy.utils.callback import BaseCallback
 
-from ferrule import RateLimitError, ScriptedLM
 from ferrule.compat import dspy
+from ferrule.errors import RateLimitError
+from ferrule.testing import ScriptedLM
 
 
 class Hop(dspy.Module):

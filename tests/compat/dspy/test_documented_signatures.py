@@ -9,8 +9,8 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from pydantic import BaseModel
 
-from ferrule import ScriptedLM
 from ferrule.compat import dspy
+from ferrule.testing import ScriptedLM
 
 
 def test_sentiment_in_one_line() -> None:

@@ -9,8 +9,10 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from pydantic import BaseModel
 
-from ferrule import Capabilities, ContextOverflowError, ScriptedLM
+from ferrule import Capabilities
 from ferrule.compat import dspy
+from ferrule.errors import ContextOverflowError
+from ferrule.testing import ScriptedLM
 
 
 def get_weather(city: str) -> str:

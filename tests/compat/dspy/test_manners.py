@@ -141,7 +141,7 @@ def test_a_model_is_saved_with_its_predictor() -> None:
 def test_a_state_of_another_signature_is_refused() -> None:
     """Compatibility: an agent that DSPy saved has other fields inside."""
     state = dspy.Predict("a, b -> c").dump_state()
-    with pytest.raises(ferrule.ConfigurationError, match="another signature"):
+    with pytest.raises(ferrule.errors.ConfigurationError, match="another signature"):
         dspy.Predict("a -> c").load_state(state)
 
 
@@ -151,7 +151,7 @@ def test_observations_are_values_and_failures_texts() -> None:
         [{"name": "double", "args": {"x": 1}}, {"name": "double", "args": {"x": 2}}],
         {"name": "finish", "args": {"answer": "ok"}},
     ]
-    found = dspy.ReAct("question -> answer", tools=[double], lm=ferrule.ScriptedLM(script))(
+    found = dspy.ReAct("question -> answer", tools=[double], lm=ferrule.testing.ScriptedLM(script))(
         question="?",
     )
     assert (found.trajectory["observation_0"], found.trajectory["observation_1"]) == (
@@ -190,9 +190,9 @@ def test_direct_calls_of_models_and_tools_are_observed() -> None:
 
 def test_errors_stay_the_same_objects_under_dspys_names() -> None:
     """Compatibility: data and causes are not lost."""
-    raised = ferrule.ContextOverflowError("too long", provider="p", status=400)
+    raised = ferrule.errors.ContextOverflowError("too long", provider="p", status=400)
     with pytest.raises(dspy.ContextWindowExceededError) as caught:
-        dspy.Predict("a -> b", lm=ferrule.ScriptedLM([raised]))(a="x")
+        dspy.Predict("a -> b", lm=ferrule.testing.ScriptedLM([raised]))(a="x")
     assert caught.value is raised
     assert (caught.value.provider, caught.value.status) == ("p", 400)
 
@@ -236,7 +236,7 @@ def test_models_and_images_as_dspys_pages_make_them(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=r"Image\.from_file\(path\)"):
         dspy.Image("a.png")
-    with pytest.raises(ferrule.ConfigurationError, match="callbacks"):
+    with pytest.raises(ferrule.errors.ConfigurationError, match="callbacks"):
         dspy.ChatAdapter(callbacks=[])
     assert dspy.Image("https://example.org/a.png") == dspy.Image.from_url(
         "https://example.org/a.png",
@@ -249,7 +249,7 @@ def test_models_and_images_as_dspys_pages_make_them(tmp_path: Path) -> None:
 
 def test_rollouts_reach_no_provider() -> None:
     """Compatibility: `rollout_id` only varies DSPy's cache, which is not here."""
-    lm = ferrule.ScriptedLM(["[[ ## b ## ]]\n1"])
+    lm = ferrule.testing.ScriptedLM(["[[ ## b ## ]]\n1"])
     dspy.Predict("a -> b", lm=lm, rollout_id=1)(a="x", config={"rollout_id": 2, "temperature": 1.0})
     assert lm.requests[0].settings == {"temperature": 1.0}
 

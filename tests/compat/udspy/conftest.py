@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import asdict
 
 import ferrule
-from ferrule import ScriptedLM, settings
+from ferrule import settings
 from ferrule.compat import udspy
+from ferrule.testing import ScriptedLM
 
 
 @pytest.fixture(autouse=True)

@@ -196,7 +196,7 @@ def test_an_approval_that_was_cleared_approves_nothing(model) -> None:
 
 def test_a_decision_on_nothing_is_an_error() -> None:
     """Different from udspy, which keeps it: an id is never known in advance."""
-    with pytest.raises(ferrule.DecisionError, match="No question 'test-id' is known"):
+    with pytest.raises(ferrule.errors.DecisionError, match="No question 'test-id' is known"):
         respond_to_confirmation("test-id", approved=True)
 
 
@@ -394,5 +394,5 @@ def test_a_module_that_asks_by_itself_resumes_by_its_own_method() -> None:
 def test_a_module_that_asks_by_itself_does_not_resume_by_a_state() -> None:
     """Different from udspy: no run waits."""
     error = asked(Steps(), text="x")
-    with pytest.raises(ferrule.DecisionError, match=r"`ferrule\.ask_person`"):
+    with pytest.raises(ferrule.errors.DecisionError, match=r"`ferrule\.ask_person`"):
         Steps()(resume_state=error)

@@ -20,7 +20,7 @@ from ferrule.compat.udspy.streaming import (
 )
 
 import ferrule
-from ferrule import Response, ScriptedLM
+from ferrule import Response
 from ferrule.compat import udspy
 from ferrule.compat.udspy import (
     BaseCallback,
@@ -37,6 +37,7 @@ from ferrule.compat.udspy import (
     settings,
     tool,
 )
+from ferrule.testing import ScriptedLM
 
 
 class QA(Signature):
@@ -439,7 +440,9 @@ def test_a_piece_that_nothing_calls_is_refused() -> None:
     """No override is ignored."""
     assert type("Other", (ChatAdapter,), {})
     for name in ("format_tool_schemas", "process_chunk"):
-        with pytest.raises(ferrule.ConfigurationError, match=f"`Other.{name}` would not be called"):
+        with pytest.raises(
+            ferrule.errors.ConfigurationError, match=f"`Other.{name}` would not be called"
+        ):
             type("Other", (ChatAdapter,), {name: lambda self, given: given})
 
 

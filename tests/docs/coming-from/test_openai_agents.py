@@ -16,13 +16,13 @@ from ferrule import (
     Policy,
     Predict,
     ReAct,
-    ScriptedLM,
     Signature,
     context,
     deny,
     gather,
     tool,
 )
+from ferrule.testing import ScriptedLM
 
 PAGE = "docs/coming-from/openai-agents.md"
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 import ferrule
-from ferrule import (
-    MemoryStore,
-    Module,
-    Prediction,
-    ReAct,
-    ReplayMismatchError,
-    Run,
-    ScriptedLM,
-    ToolStop,
-    context,
-    tool,
-)
+from ferrule import MemoryStore, Module, Prediction, ReAct, Run, ToolStop, context, tool
+from ferrule.errors import ReplayMismatchError
+from ferrule.testing import ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:

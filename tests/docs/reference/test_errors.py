@@ -20,8 +20,9 @@ ROWS = {
 }
 ERRORS = {
     name: each
-    for name in ferrule.__all__
-    if isinstance(each := getattr(ferrule, name), type) and issubclass(each, ferrule.FerruleError)
+    for name in ferrule.errors.__all__
+    if isinstance(each := getattr(ferrule.errors, name), type)
+    and issubclass(each, ferrule.FerruleError)
 }
 
 
@@ -84,22 +85,22 @@ class Raising(ferrule.Module):
 
 ENDS = [
     ferrule.ToolStop("x"),
-    ferrule.ConfigurationError("x"),
-    ferrule.MissingKeyError("x"),
+    ferrule.errors.ConfigurationError("x"),
+    ferrule.errors.MissingKeyError("x"),
     KeyboardInterrupt(),
     SystemExit(),
 ]
 OF_THE_RUN = [
-    ferrule.StoreError("x"),
-    ferrule.ReplayMismatchError("x", "y", "z"),
-    ferrule.RunCancelledError("x"),
+    ferrule.errors.StoreError("x"),
+    ferrule.errors.ReplayMismatchError("x", "y", "z"),
+    ferrule.errors.RunCancelledError("x"),
 ]
 RESULTS = [
     ValueError("x"),
     AssertionError("x"),
-    ferrule.UnavailableError("x"),
+    ferrule.errors.UnavailableError("x"),
     ferrule.InputError("x"),
-    ferrule.LimitReachedError("cost", 1),
+    ferrule.errors.LimitReachedError("cost", 1),
 ]
 
 
@@ -118,7 +119,7 @@ def test_an_error_of_a_tool_ends_the_run_or_is_a_result_as_the_page_says(
         raise error
 
     tool = Raising(error).as_tool("helper", "Help.") if nested else helper
-    lm = ferrule.ScriptedLM(
+    lm = ferrule.testing.ScriptedLM(
         [
             {"name": "helper", "args": {"question": "?"}},
             {"name": "finish", "args": {"answer": "done"}},

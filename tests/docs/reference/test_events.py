@@ -36,4 +36,4 @@ def test_the_page_lists_what_every_event_has() -> None:
 
 
 def test_every_event_is_a_public_name() -> None:
-    assert {"Event", *KINDS} <= set(ferrule.__all__)
+    assert {"Event", *KINDS} <= set(ferrule.events.__all__)

@@ -12,7 +12,7 @@ import ferrule
 from ferrule import settings
 from ferrule.mcp_bridge.client.options import ServerOptions
 from ferrule.models.providers import PROVIDERS
-from ferrule.telemetry.otel import options as otel
+from ferrule.telemetry.otel import observer as otel
 from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules
 
@@ -89,7 +89,7 @@ def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]
         ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), set()),
         ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"n"}),
         ("`@tool(...)`", ferrule.tool, (), set()),
-        ("`MCPApp(...)`", ferrule.MCPApp.__init__, ("self", "tools"), set()),
+        ("`MCPApp(...)`", ferrule.mcp_bridge.MCPApp.__init__, ("self", "tools"), set()),
         ("`SQLiteStore(...)`", ferrule.SQLiteStore, ("path", "clock"), set()),
         ("`PostgresStore(...)`", ferrule.PostgresStore, ("dsn",), set()),
     ],
@@ -171,9 +171,9 @@ def test_a_call_takes_the_options_that_the_page_names(
     def model(request: ferrule.Request) -> dict[str, object]:
         return {"name": "finish", "args": answer} if request.tools else {"outputs": answer}
 
-    with ferrule.context(lm=ferrule.ScriptedLM(by=model)):
+    with ferrule.context(lm=ferrule.testing.ScriptedLM(by=model)):
         for name in own:
-            value = ferrule.ScriptedLM(by=model) if name == "lm" else values[name]
+            value = ferrule.testing.ScriptedLM(by=model) if name == "lm" else values[name]
             assert program(question="?", **{name: value}).answer == "x"
         for name in foreign:
             with pytest.raises(ferrule.InputError, match=f"`{name}` is unknown"):

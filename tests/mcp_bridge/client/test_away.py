@@ -15,16 +15,7 @@ from agent_script import fields, text_step
 from mcp_leaks import nothing_left
 
 import ferrule
-from ferrule import (
-    BaseLM,
-    Capabilities,
-    MCPServer,
-    Predict,
-    ReAct,
-    Response,
-    ScriptedLM,
-    ServerUnavailable,
-)
+from ferrule import BaseLM, Capabilities, MCPServer, Predict, ReAct, Response
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,
@@ -33,7 +24,9 @@ from ferrule.errors import (
     MCPTimeoutError,
     TooManyFaultsError,
 )
+from ferrule.events import ServerUnavailable
 from ferrule.mcp_bridge.client import catalog
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable

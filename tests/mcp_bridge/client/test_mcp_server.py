@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import MCPApp, MCPServer, ReAct, ScriptedLM, Tool, context, mcp, progress
+from ferrule import MCPServer, ReAct, Tool, context, mcp, progress
 from ferrule.concurrency.offload import background_loop, run_async
 from ferrule.errors import (
     ConfigurationError,
@@ -23,7 +23,9 @@ from ferrule.errors import (
     MCPTimeoutError,
     UnknownToolError,
 )
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.client.mcp_server import ServerInfo
+from ferrule.testing import ScriptedLM
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 

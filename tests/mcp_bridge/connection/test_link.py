@@ -13,9 +13,10 @@ import pytest
 from mcp_leaks import nothing_left
 
 import ferrule
-from ferrule import MCPServer, ReAct, ScriptedLM
+from ferrule import MCPServer, ReAct
 from ferrule.errors import MCPTimeoutError
 from ferrule.mcp_bridge.connection import link
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

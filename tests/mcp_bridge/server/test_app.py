@@ -11,13 +11,13 @@ import pytest
 from mcp_talk import ERAS, call, client, refusal, talk, text
 
 import ferrule
-from ferrule import MCPApp
 from ferrule.errors import (
     ConfigurationError,
     DuplicateToolError,
     ToolDefinitionError,
     UnknownToolError,
 )
+from ferrule.mcp_bridge import MCPApp
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
@@ -200,7 +200,7 @@ def test_without_the_extra_the_error_names_it() -> None:
     script = """
 import sys
 sys.modules["mcp"] = None
-from ferrule import MCPApp
+from ferrule.mcp_bridge import MCPApp
 try:
     MCPApp([])
 except ImportError as error:
@@ -216,7 +216,7 @@ except ImportError as error:
 
 
 def test_naming_it_does_not_load_the_sdk() -> None:
-    script = "import sys, ferrule; ferrule.MCPApp, ferrule.serve; print([n for n in ('mcp', 'mcp_types', 'uvicorn', 'starlette') if n in sys.modules])"
+    script = "import sys, ferrule; ferrule.mcp_bridge.MCPApp, ferrule.serve; print([n for n in ('mcp', 'mcp_types', 'uvicorn', 'starlette') if n in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,

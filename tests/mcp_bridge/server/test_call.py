@@ -12,8 +12,9 @@ import pytest
 from mcp_talk import ERAS, call, client, refusal, talk, text
 
 import ferrule
-from ferrule import Context, MCPApp, Tool, current_mcp_call, is_cancelled
+from ferrule import Context, Tool, is_cancelled
 from ferrule.errors import ToolArgumentsError, ToolRetry, ToolStop
+from ferrule.mcp_bridge import MCPApp, current_mcp_call
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
 

@@ -15,8 +15,11 @@ from mcp_talk import ERAS, call, refusal, talk, text
 from pydantic import Field
 
 import ferrule
-from ferrule import ConfigurationError, MCPApp, ReAct, ScriptedLM, Tool
+from ferrule import ReAct, Tool
+from ferrule.errors import ConfigurationError
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.server import questions
+from ferrule.testing import ScriptedLM
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
 

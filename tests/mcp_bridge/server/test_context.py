@@ -10,8 +10,10 @@ from agent_script import fields, native_step
 from mcp_talk import ERAS, call, client, talk, text
 
 import ferrule
-from ferrule import MCPApp, ReAct, ScriptedLM, events
+from ferrule import ReAct, events
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.server.context import LEVELS, EventSender
+from ferrule.testing import ScriptedLM
 
 types = pytest.importorskip("mcp_types", reason="needs the extra: pip install 'ferrule[mcp]'")
 

@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from mcp_talk import ERAS
 
-from ferrule import MCPApp
 from ferrule.errors import ConfigurationError
+from ferrule.mcp_bridge import MCPApp
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from mcp_talk import ERAS, call, refusal, talk
 from pydantic import BaseModel
 
-from ferrule import Audio, File, Image, MCPApp, Text, Tool
+from ferrule import Audio, File, Image, Text, Tool
 from ferrule.errors import ToolRetry
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.server.result import replace_surrogates, wire_result
 from ferrule.tools.execution.run import run_call
 from ferrule.tools.mcp.result import read_result

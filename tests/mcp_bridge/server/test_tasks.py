@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from ferrule import MCPApp, MemoryStore, Module, ReAct, Run, ScriptedLM, context, progress, tool
+from ferrule import MemoryStore, Module, ReAct, Run, context, progress, tool
 from ferrule.concurrency.offload import run_async
 from ferrule.errors import ConfigurationError, MCPProtocolError
+from ferrule.mcp_bridge import MCPApp
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
 from ferrule.mcp_bridge.server.task import ServedTask
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field
 from typing_extensions import TypedDict
 
 import ferrule
-from ferrule import ChainOfThought, Image, Module, Predict, ReAct, ScriptedLM, Tool
+from ferrule import ChainOfThought, Image, Module, Predict, ReAct, Tool
 from ferrule.encoding.encode import jsonable
 from ferrule.mcp_bridge.server.tools import program_tool, serve_one, served_tools
+from ferrule.testing import ScriptedLM
 from ferrule.tools.mcp.result import output_problems
 from ferrule.values.signatures.fields import InputField, OutputField
 from ferrule.values.signatures.signature import Signature

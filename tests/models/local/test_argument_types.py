@@ -5,7 +5,9 @@ import random
 import pytest
 from argument_types import SAY_LESS, TYPES, rejected
 
-from ferrule import CallForm, ConstraintError, Tool, ToolArgumentsError
+from ferrule import Tool
+from ferrule.errors import ConstraintError, ToolArgumentsError
+from ferrule.local import CallForm
 from ferrule.models.local.constraint import Constraint
 from ferrule.testing import byte_vocabulary, random_walk
 

@@ -9,8 +9,6 @@ from pydantic import BaseModel, Field
 
 from ferrule import (
     ChatAdapter,
-    ConstraintError,
-    ContextOverflowError,
     JSONAdapter,
     Message,
     Messages,
@@ -21,6 +19,7 @@ from ferrule import (
     context,
     tool,
 )
+from ferrule.errors import ConstraintError, ContextOverflowError
 from ferrule.models.local.backends.backend import Sampling
 from ferrule.models.local.model import InProcessLM
 from ferrule.models.local.task import Options

@@ -11,7 +11,8 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, Field
 
-from ferrule import ConstraintError, Tool, ToolCallError
+from ferrule import Tool
+from ferrule.errors import ConstraintError, ToolCallError
 from ferrule.models.local.constraint import CONSTRAINTS, Constraint
 from ferrule.models.local.grammar import CallForm
 from ferrule.models.local.vocabulary import TOKENIZERS, Vocabulary
@@ -383,14 +384,14 @@ def test_unicode_escapes_and_deep_nesting_survive():
 
 
 def test_a_vocabulary_needs_an_end():
-    from ferrule import ConfigurationError
+    from ferrule.errors import ConfigurationError
 
     with pytest.raises(ConfigurationError, match="eos"):
         Vocabulary([b"a"], eos=[])
 
 
 def test_without_the_engine_the_error_names_the_extra(monkeypatch):
-    from ferrule import ConfigurationError
+    from ferrule.errors import ConfigurationError
 
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'ferrule\[local\]'"):

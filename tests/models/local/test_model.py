@@ -9,10 +9,7 @@ import pytest
 
 from ferrule import (
     LM,
-    BadRequestError,
     Capabilities,
-    ConfigurationError,
-    ContextOverflowError,
     Delta,
     Message,
     Messages,
@@ -22,6 +19,7 @@ from ferrule import (
     ToolCall,
     tool,
 )
+from ferrule.errors import BadRequestError, ConfigurationError, ContextOverflowError
 from ferrule.models.local.backends.backend import Sampling
 from ferrule.models.local.model import InProcessLM
 from ferrule.values.conversation.exchange import Declarations

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from tiny_llama import needs_torch, save_tiny_llama
 
-from ferrule import CallForm, Constraint, ConstraintError, ConstraintProcessor, Tool, Vocabulary
+from ferrule import Tool
+from ferrule.errors import ConstraintError
+from ferrule.local import CallForm, Constraint, ConstraintProcessor, Vocabulary
 
 
 def add(a: int, b: bool = True) -> int:

@@ -12,19 +12,9 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 from wire_servers import serve
 
-from ferrule import (
-    Limits,
-    MaxTurnsReachedError,
-    Predict,
-    ReAct,
-    Response,
-    ScriptedLM,
-    Tool,
-    ToolCall,
-    TooManyFaultsError,
-    context,
-    tool,
-)
+from ferrule import Limits, Predict, ReAct, Response, Tool, ToolCall, context, tool
+from ferrule.errors import MaxTurnsReachedError, TooManyFaultsError
+from ferrule.testing import ScriptedLM
 
 GOT: list[dict[str, Any]] = []
 

@@ -11,7 +11,6 @@ from agent_script import fields
 
 from ferrule import (
     AdapterParseError,
-    BadRequestError,
     ChatAdapter,
     InputField,
     JSONAdapter,
@@ -19,19 +18,18 @@ from ferrule import (
     Predict,
     Request,
     Response,
-    ScriptedLM,
     Signature,
     Tool,
     ToolCall,
-    ToolCallError,
     ToolCalls,
     ToolRetry,
     XMLAdapter,
     context,
     events,
 )  # fmt: skip
-from ferrule.errors import BoundaryError
+from ferrule.errors import BadRequestError, BoundaryError, ToolCallError
 from ferrule.programs.asking.asker import calls_of_native
+from ferrule.testing import ScriptedLM
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
 

@@ -8,19 +8,10 @@ import re
 import pytest
 from agent_script import fields, native_step, text_step
 
-from ferrule import (
-    AdapterParseError,
-    BadRequestError,
-    BaseLM,
-    Capabilities,
-    Predict,
-    ReAct,
-    Response,
-    ScriptedLM,
-    context,
-    tool,
-)
+from ferrule import AdapterParseError, BaseLM, Capabilities, Predict, ReAct, Response, context, tool
+from ferrule.errors import BadRequestError
 from ferrule.programs.asking import refusals
+from ferrule.testing import ScriptedLM
 
 
 @tool

@@ -14,12 +14,12 @@ from ferrule import (
     OutputField,
     Predict,
     Response,
-    ScriptedLM,
     Signature,
     ToolCall,
     ToolCalls,
     Type,
 )
+from ferrule.testing import ScriptedLM
 
 
 class Thinking(Type):

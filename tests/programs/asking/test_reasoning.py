@@ -23,7 +23,6 @@ from ferrule import (
     ReAct,
     Reasoning,
     Response,
-    ScriptedLM,
     Signature,
     ToolCall,
     XMLAdapter,
@@ -31,7 +30,7 @@ from ferrule import (
 )
 from ferrule.adapters.adapter import Adapter
 from ferrule.models.providers import thought_settings
-from ferrule.testing import serve
+from ferrule.testing import ScriptedLM, serve
 
 
 class Ask(Signature):

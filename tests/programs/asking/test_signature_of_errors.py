@@ -13,11 +13,11 @@ from ferrule import (
     ChatAdapter,
     JSONAdapter,
     Predict,
-    ScriptedLM,
     Signature,
     XMLAdapter,
     context,
 )
+from ferrule.testing import ScriptedLM
 
 Sum = Signature("question -> total: int", "Add.")
 

@@ -11,17 +11,13 @@ import pytest
 
 from ferrule import (
     AdapterParseError,
-    AuthenticationError,
     ChainOfThought,
-    ConfigurationError,
     Context,
     MemoryStore,
     Module,
     Predict,
     ReAct,
-    ReplayMismatchError,
     Run,
-    ScriptedLM,
     ToolRetry,
     aask_person,
     acall_tool,
@@ -31,6 +27,8 @@ from ferrule import (
     once,
     tool,
 )
+from ferrule.errors import AuthenticationError, ConfigurationError, ReplayMismatchError
+from ferrule.testing import ScriptedLM
 
 
 class Shop:

@@ -23,10 +23,7 @@ from ferrule import (
     Response,
     Run,
     RunError,
-    RunTakenError,
-    ScriptedLM,
     SQLiteStore,
-    StoreError,
     aadvance,
     advance,
     ask,
@@ -35,7 +32,9 @@ from ferrule import (
 )
 from ferrule.concurrency.offload import background_loop
 from ferrule.concurrency.pool import ThreadPool
+from ferrule.errors import RunTakenError, StoreError
 from ferrule.programs.lifecycle.advance import advance_in_thread
+from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 RM = native_step("remove it", "rm", {"path": "a"})

@@ -22,17 +22,16 @@ from ferrule import (
     Response,
     Run,
     RunError,
-    ScriptedLM,
     Signature,
     Tool,
     ToolCall,
-    ToolDefinitionError,
     context,
     events,
     tool,
 )
-from ferrule.errors import UnavailableError
+from ferrule.errors import ToolDefinitionError, UnavailableError
 from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Usage
 
 

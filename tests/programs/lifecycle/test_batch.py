@@ -12,8 +12,6 @@ import pytest
 from agent_script import fields
 
 from ferrule import (
-    BadRequestError,
-    ConfigurationError,
     InputError,
     MemoryStore,
     Module,
@@ -22,12 +20,13 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Tool,
     Usage,
     context,
     tool,
 )
+from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.testing import ScriptedLM
 
 
 def carry(driver: str, program: Module, inputs: Any, *places: int, **keywords: Any) -> Any:

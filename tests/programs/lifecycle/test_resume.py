@@ -16,7 +16,6 @@ from ferrule import (
     ChainOfThought,
     ConfirmationRequired,
     Decision,
-    DecisionError,
     Image,
     InputError,
     InputField,
@@ -29,7 +28,6 @@ from ferrule import (
     ResumeState,
     Run,
     RunError,
-    ScriptedLM,
     Signature,
     ToolCall,
     arun_until_done,
@@ -40,6 +38,8 @@ from ferrule import (
     run_until_done,
     tool,
 )
+from ferrule.errors import DecisionError
+from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 RAN: list[str] = []

@@ -11,20 +11,19 @@ from agent_script import fields, native_step
 
 from ferrule import (
     ChainOfThought,
-    ConfigurationError,
     Image,
     InputField,
     Module,
     OutputField,
     Predict,
     ReAct,
-    ScriptedLM,
     Signature,
     Tool,
     Toolbox,
-    ToolDefinitionError,
     tool,
 )
+from ferrule.errors import ConfigurationError, ToolDefinitionError
+from ferrule.testing import ScriptedLM
 
 
 def add(a: int, b: int) -> int:

@@ -18,9 +18,6 @@ from ferrule import (
     Capabilities,
     ChatAdapter,
     Compact,
-    Compacted,
-    ConfigurationError,
-    ContextOverflowError,
     FallbackLM,
     History,
     Image,
@@ -34,18 +31,19 @@ from ferrule import (
     Request,
     Response,
     Run,
-    ScriptedLM,
     Signature,
     SQLiteStore,
     Step,
     ToolCall,
     ToolRetry,
     Trajectory,
-    UnavailableError,
     Usage,
     context,
     tool,
 )
+from ferrule.errors import ConfigurationError, ContextOverflowError, UnavailableError
+from ferrule.events import Compacted
+from ferrule.testing import ScriptedLM
 
 LONG = 2_000
 """Characters of a result of `read`: about 500 tokens."""

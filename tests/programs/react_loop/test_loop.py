@@ -17,7 +17,6 @@ from ferrule import (
     AdapterParseError,
     ChainOfThought,
     ChatAdapter,
-    ConfigurationError,
     History,
     Image,
     InputField,
@@ -29,16 +28,16 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Signature,
     Text,
     Tool,
     ToolCall,
     ToolRetry,
-    TooManyFaultsError,
     XMLAdapter,
     context,
 )
+from ferrule.errors import ConfigurationError, TooManyFaultsError
+from ferrule.testing import ScriptedLM
 
 
 @pytest.fixture(params=["text", "native"])

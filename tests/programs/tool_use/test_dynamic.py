@@ -13,14 +13,9 @@ import pytest
 from agent_script import STEPS, fields
 
 from ferrule import (
-    BadRequestError,
-    CallModel,
-    CallTools,
     ChainOfThought,
     ChatAdapter,
     Context,
-    ContextOverflowError,
-    DuplicateToolError,
     JSONAdapter,
     Load,
     MemoryStore,
@@ -33,7 +28,6 @@ from ferrule import (
     Response,
     Run,
     RunError,
-    ScriptedLM,
     Signature,
     SQLiteStore,
     Tool,
@@ -46,10 +40,13 @@ from ferrule import (
     module_callback,
     tool,
 )
+from ferrule.acts import CallModel, CallTools
+from ferrule.errors import BadRequestError, ContextOverflowError, DuplicateToolError
 from ferrule.programs.tool_use import dynamic
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
+from ferrule.testing import ScriptedLM
 from ferrule.tools.execution.run import run_call
 from ferrule.values.calls.call import CheckedCall
 

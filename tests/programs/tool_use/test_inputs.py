@@ -11,21 +11,20 @@ import pytest
 from agent_script import fields, native_step, text_step
 
 from ferrule import (
-    DuplicateToolError,
     InputError,
     InputField,
     OutputField,
     Predict,
     ReAct,
     Response,
-    ScriptedLM,
     Signature,
     Tool,
     ToolCall,
-    ToolCallError,
     ToolCalls,
     context,
 )
+from ferrule.errors import DuplicateToolError, ToolCallError
+from ferrule.testing import ScriptedLM
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 BARE = {"name": "weather", "description": "The weather.", "parameters": PARAMETERS}

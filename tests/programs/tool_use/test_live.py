@@ -393,5 +393,5 @@ def test_what_a_program_cannot_offer_is_said_when_the_tools_are_known(sums: Any)
 
     made.add_tool(odd)
     agent = ReAct("task -> answer", [server], intention=True)
-    with pytest.raises(ferrule.ToolDefinitionError, match="intention"):
+    with pytest.raises(ferrule.errors.ToolDefinitionError, match="intention"):
         _ = agent.tools

@@ -130,5 +130,5 @@ def test_a_toolbox_of_a_toolbox_keeps_the_number() -> None:
         Toolbox(named, keep_turns=3) == Toolbox(named, keep_turns=3) != Toolbox(named, keep_turns=2)
     )
     for wrong in (0, True, "3"):
-        with pytest.raises(ferrule.ToolDefinitionError, match="keep_turns"):
+        with pytest.raises(ferrule.errors.ToolDefinitionError, match="keep_turns"):
             box(keep_turns=wrong)

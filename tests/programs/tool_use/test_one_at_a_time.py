@@ -15,7 +15,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Tool,
     Toolbox,
     ToolCall,
@@ -23,6 +22,7 @@ from ferrule import (
     context,
     module_callback,
 )
+from ferrule.testing import ScriptedLM
 
 DONE = Response(None, (ToolCall(name="finish", args={"answer": "x"}),))
 

@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 
 from ferrule import (
-    CallFinished,
-    CallStarted,
     MemoryStore,
     Question,
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Tool,
     ToolCall,
     ToolCalls,
     context,
     tool,
 )
+from ferrule.events import CallFinished, CallStarted
+from ferrule.testing import ScriptedLM
 
 RAN: list[int] = []
 LOSSY, HARMLESS = '{"n": 5}}', "{'n': 5,}"

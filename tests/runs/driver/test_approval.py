@@ -14,7 +14,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     ToolCall,
     allow,
     ask,
@@ -27,6 +26,7 @@ from ferrule import (
 from ferrule.approval.policy import Rule
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
+from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 

@@ -10,7 +10,6 @@ import pytest
 from agent_script import fields, native_step
 
 from ferrule import (
-    ConfigurationError,
     ConfirmationRequired,
     Context,
     InputField,
@@ -21,8 +20,6 @@ from ferrule import (
     Prediction,
     ReAct,
     Run,
-    RunStarted,
-    ScriptedLM,
     Signature,
     Tool,
     Toolbox,
@@ -31,7 +28,10 @@ from ferrule import (
     run_until_done,
     tool,
 )
+from ferrule.errors import ConfigurationError
+from ferrule.events import RunStarted
 from ferrule.programs.lifecycle.resume import ResumeState
+from ferrule.testing import ScriptedLM
 
 
 class Shop:

@@ -9,22 +9,14 @@ from typing import Any
 import pytest
 from agent_script import fields, native_step
 
-from ferrule import (
-    Limits,
-    Predict,
-    ReAct,
-    ReplayMismatchError,
-    Response,
-    RunCancelledError,
-    ScriptedLM,
-    Tool,
-    context,
-)
+from ferrule import Limits, Predict, ReAct, Response, Tool, context
+from ferrule.errors import ReplayMismatchError, RunCancelledError
 from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.observers import Execution
 from ferrule.runs.run import Run
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.slot import Slot
 

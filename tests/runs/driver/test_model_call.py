@@ -11,20 +11,9 @@ from typing import Any
 import pytest
 from agent_script import fields
 
-from ferrule import (
-    BadRequestError,
-    BaseLM,
-    Capabilities,
-    ConfigurationError,
-    Predict,
-    RecordLM,
-    Request,
-    Response,
-    ScriptedLM,
-    UnavailableError,
-    events,
-    inspect_history,
-)
+from ferrule import BaseLM, Capabilities, Predict, Request, Response, events, inspect_history
+from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError
+from ferrule.testing import RecordLM, ScriptedLM
 from ferrule.values.conversation.exchange import Delta, exchanges
 
 

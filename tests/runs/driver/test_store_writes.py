@@ -18,7 +18,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     Tool,
     ToolCall,
     allow,
@@ -29,6 +28,7 @@ from ferrule import (
 )
 from ferrule.errors import UnavailableError
 from ferrule.runs.store.sqlite.store import MemoryStore
+from ferrule.testing import ScriptedLM
 
 LOOK, PAY = native_step("l", "look", {"room": 7}), native_step("p", "pay", {"room": 7})
 TWO_LOOKS = Response(

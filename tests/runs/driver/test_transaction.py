@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ferrule import Context, ReAct, ScriptedLM, SQLiteStore, Tool, context
+from ferrule import Context, ReAct, SQLiteStore, Tool, context
 from ferrule.errors import ToolError
 from ferrule.runs.driver import transaction as module
 from ferrule.runs.driver.transaction import Database
+from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import Event, ReAct, Run, ScriptedLM, SQLiteStore, UnavailableError, context, tool
+from ferrule import Event, ReAct, Run, SQLiteStore, context, tool
+from ferrule.errors import UnavailableError
+from ferrule.testing import ScriptedLM
 
 
 @tool(require_confirmation=True)

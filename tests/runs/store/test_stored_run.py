@@ -218,7 +218,7 @@ def test_what_keeps_a_finished_run_from_being_replayed_is_raised_and_it_stays_do
 ) -> None:
     """No model is asked, but which way a program goes may depend on what the model can do."""
     again = hotel.load(hotel.start(FINISH).id)
-    with pytest.raises(ferrule.ConfigurationError):
+    with pytest.raises(ferrule.errors.ConfigurationError):
         _ = again.prediction
     assert again.status == "done"
     with ferrule.context(lm=ScriptedLM([])):
@@ -241,7 +241,7 @@ def test_an_answer_given_here_is_there_for_others_at_once(hotel: Hotel) -> None:
     other = hotel.load(run.id)
     run.answer(run.pending[0].approve())
     assert hotel.load(run.id).answers == run.answers
-    with pytest.raises(ferrule.DecisionError, match="decided already: approved"):
+    with pytest.raises(ferrule.errors.DecisionError, match="decided already: approved"):
         other.answer(other.pending[0].deny())
 
 

@@ -18,7 +18,6 @@ from otel_spans import Sent
 from pydantic import SecretStr
 
 from ferrule import (
-    Custom,
     Image,
     MemoryStore,
     Policy,
@@ -26,7 +25,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     ToolCall,
     allow,
     context,
@@ -35,6 +33,8 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import UnavailableError
+from ferrule.events import Custom
+from ferrule.testing import ScriptedLM
 
 DONE = {"name": "finish", "args": {"answer": "yes"}}
 

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import pytest
 from otel_spans import Sent
 
-from ferrule import ReAct, Response, ScriptedLM, ToolCall, Usage, context
+from ferrule import ReAct, Response, ToolCall, Usage, context
 from ferrule.telemetry.otel import names
+from ferrule.testing import ScriptedLM
 
 ALWAYS, WHERE_KNOWN, OFTEN = "required", "conditionally required", "recommended"
 STRING, INT, DOUBLE, STRINGS, BOOLEAN = str, int, float, tuple, bool

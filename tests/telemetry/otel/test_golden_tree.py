@@ -26,7 +26,8 @@ from mcp.server.mcpserver import MCPServer as Server
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-from ferrule import MCPServer, OTel, ReAct, Run, ScriptedLM, SQLiteStore, context, tool
+from ferrule import MCPServer, OTel, ReAct, Run, SQLiteStore, context, tool
+from ferrule.testing import ScriptedLM
 
 path, spans, how, driver = sys.argv[1:]
 provider = TracerProvider()

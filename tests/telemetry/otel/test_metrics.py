@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from otel_spans import Sent
 
-from ferrule import MemoryStore, Predict, ReAct, Response, Run, ScriptedLM, Usage, context, tool
+from ferrule import MemoryStore, Predict, ReAct, Response, Run, Usage, context, tool
+from ferrule.testing import ScriptedLM
 
 DONE = {"name": "finish", "args": {"answer": "yes"}}
 

@@ -17,7 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from otel_collector import Collector
 
-from ferrule import OTel, ReAct, ScriptedLM, context
+from ferrule import OTel, ReAct, context
+from ferrule.testing import ScriptedLM
 
 pytestmark = pytest.mark.integration
 

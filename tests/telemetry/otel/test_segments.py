@@ -6,7 +6,8 @@ from typing import Any
 
 from otel_spans import Sent
 
-from ferrule import MemoryStore, ReAct, Run, ScriptedLM, advance, context, tool
+from ferrule import MemoryStore, ReAct, Run, advance, context, tool
+from ferrule.testing import ScriptedLM
 
 
 def test_who_resumes_a_run_is_the_parent_of_its_segment() -> None:

@@ -21,7 +21,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from otel_spans import Sent, tree
 
 import ferrule
-from ferrule import MCPApp, Predict, ReAct, ScriptedLM, configure, context, settings
+from ferrule import Predict, ReAct, configure, context, settings
+from ferrule.mcp_bridge import MCPApp
+from ferrule.testing import ScriptedLM
 
 DONE = {"name": "finish", "args": {"answer": "yes"}}
 

@@ -31,7 +31,6 @@ from ferrule import (
     ReAct,
     Response,
     Run,
-    ScriptedLM,
     SQLiteStore,
     ToolCall,
     ToolStop,
@@ -44,6 +43,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import ConfigurationError, RateLimitError
+from ferrule.testing import ScriptedLM
 
 ADD = {"name": "add", "args": {"a": 1, "b": 2}}
 BAD = {"name": "bad", "args": {}}
@@ -671,7 +671,8 @@ def test_without_an_sdk_runs_are_not_observed() -> None:
     """An observer without a listener costs a run nothing."""
     code = """
 import sys
-from ferrule import OTel, Predict, ScriptedLM, context
+from ferrule import OTel, Predict, context
+from ferrule.testing import ScriptedLM
 observer = OTel()
 observer.__class__.__call__ = lambda *_: sys.exit("observed")
 with context(callbacks=[observer], lm=ScriptedLM(["[[ ## answer ## ]]\\nx"])):
@@ -692,7 +693,7 @@ sys.modules["opentelemetry"] = None
 ferrule.OTel
 try:
     ferrule.OTel()
-except ferrule.ConfigurationError as error:
+except ferrule.errors.ConfigurationError as error:
     assert "pip install 'ferrule[otel]'" in str(error), error
 else:
     sys.exit("no error")
@@ -703,7 +704,8 @@ else:
 def test_the_providers_are_the_global_ones_when_the_first_run_starts() -> None:
     """An observer may be configured before the SDK."""
     code = """
-from ferrule import OTel, Predict, ScriptedLM, configure
+from ferrule import OTel, Predict, configure
+from ferrule.testing import ScriptedLM
 configure(callbacks=[OTel()], lm=ScriptedLM(["[[ ## answer ## ]]\\nx"]))
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -722,7 +724,8 @@ assert [span.name for span in exporter.get_finished_spans()] == ["chat scripted"
 def test_an_sdk_that_comes_after_the_first_run_is_used_by_the_next() -> None:
     """A run before it, such as that of a warm-up, does not turn the observer off."""
     code = """
-from ferrule import OTel, Predict, ScriptedLM, configure
+from ferrule import OTel, Predict, configure
+from ferrule.testing import ScriptedLM
 configure(callbacks=[OTel()], lm=ScriptedLM(["[[ ## answer ## ]]\\nx"] * 2))
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider

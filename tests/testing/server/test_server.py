@@ -9,9 +9,10 @@ from http.client import HTTPConnection
 
 import pytest
 
-from ferrule import BadRequestError, Predict, Request, ScriptedLM, UnavailableError
+from ferrule import Predict, Request
+from ferrule.errors import BadRequestError, UnavailableError
+from ferrule.testing import ScriptedLM, serve
 from ferrule.testing import __main__ as process
-from ferrule.testing import serve
 from ferrule.testing.server.server import _Conversation
 
 BODY = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'

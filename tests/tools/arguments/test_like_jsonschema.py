@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from jsonschema import Draft202012Validator
 from jsonschema.validators import validator_for
 
-from ferrule import Tool, ToolArgumentsError
+from ferrule import Tool
+from ferrule.errors import ToolArgumentsError
 
 
 def by_hand(schema: dict[str, Any]) -> Tool:

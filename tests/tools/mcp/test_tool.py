@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from ferrule import ReAct, ScriptedLM
+from ferrule import ReAct
 from ferrule.approval.policy import ask, deny, gt
 from ferrule.errors import (
     AsyncToolError,
@@ -20,6 +20,7 @@ from ferrule.errors import (
     ToolDefinitionError,
 )
 from ferrule.settings import configure, context
+from ferrule.testing import ScriptedLM
 from ferrule.tools.execution.run import arun_call, run_call
 from ferrule.tools.mcp.result import MCPResult
 from ferrule.tools.mcp.tool import ConversionRules, confirmation_of, effect_of, rules_from

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError, model_validator
 
-from ferrule import InputField, OutputField, Predict, ScriptedLM, Signature
+from ferrule import InputField, OutputField, Predict, Signature
 from ferrule.errors import InputError
+from ferrule.testing import ScriptedLM
 from ferrule.values.content.parts import Audio, File, Image, Text
 
 MEDIA = [Image, Audio, File]

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ferrule import ConfigurationError, History, Image, Message, Predict, ScriptedLM, Text, ToolCall
+from ferrule import History, Image, Message, Predict, Text, ToolCall
+from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 from ferrule.values.conversation.compact import estimate_content, estimate_messages
 
 

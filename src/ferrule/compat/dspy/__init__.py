@@ -111,8 +111,9 @@ _PAGES = (
 def __getattr__(name: str) -> Any:
     """Look up a name of ferrule, or raise an error that says what to use instead of DSPy's."""
     ferrules_name = RENAMED.get(name, name)
-    if not name.startswith("_") and hasattr(ferrule, ferrules_name):
-        return getattr(ferrule, ferrules_name)
+    for home in (ferrule, ferrule.errors, ferrule.events, ferrule.testing):
+        if not name.startswith("_") and hasattr(home, ferrules_name):
+            return getattr(home, ferrules_name)
     for instead, names in MISSING.items():
         if name in names.split():
             raise ImportError(

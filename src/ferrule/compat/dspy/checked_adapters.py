@@ -66,7 +66,7 @@ class Adapter(ferrule.Adapter):
         # DSPy's first positional argument is `callbacks`.
         for name in [*options, *(["callbacks"] if args else [])]:
             if name in REFUSED_OPTIONS:
-                raise ferrule.ConfigurationError(
+                raise ferrule.errors.ConfigurationError(
                     f"`{type(self).__name__}` takes no `{name}`: {REFUSED_OPTIONS[name]}.",
                 )
         super().__init__(**options)
@@ -75,7 +75,7 @@ class Adapter(ferrule.Adapter):
         super().__init_subclass__(**options)
         for name, instead in REFUSED_METHODS.items():
             if _definition(cls, name) is not _definition(ferrule.Adapter, name):
-                raise ferrule.ConfigurationError(
+                raise ferrule.errors.ConfigurationError(
                     f"`{cls.__name__}.{name}` would not be called: {instead}.",
                 )
 

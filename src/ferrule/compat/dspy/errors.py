@@ -49,7 +49,7 @@ class AdapterParseError(ferrule.AdapterParseError):
         return self.parsed
 
 
-class ContextWindowExceededError(ferrule.ContextOverflowError):
+class ContextWindowExceededError(ferrule.errors.ContextOverflowError):
     def __init__(
         self,
         *,
@@ -64,7 +64,7 @@ class ContextWindowExceededError(ferrule.ContextOverflowError):
 
 _DSPYS = {
     ferrule.AdapterParseError: AdapterParseError,
-    ferrule.ContextOverflowError: ContextWindowExceededError,
+    ferrule.errors.ContextOverflowError: ContextWindowExceededError,
 }
 
 

@@ -141,12 +141,12 @@ class BaseLM(_DSPyModel):
         return response_of(await self.aforward(**openai_body(request, self)))
 
 
-class DummyLM(_DSPyModel, ferrule.ScriptedLM):
+class DummyLM(_DSPyModel, ferrule.testing.ScriptedLM):
     """Answers from a list, from a mapping by a part of the last message, or as the demos do."""
 
     def __init__(self, answers, follow_examples=False, reasoning=False, adapter=None):
         capabilities = ferrule.Capabilities(native_tools=False)
-        ferrule.ScriptedLM.__init__(self, by=self._answer, capabilities=capabilities)
+        ferrule.testing.ScriptedLM.__init__(self, by=self._answer, capabilities=capabilities)
         self.name = "dummy"
         self.answers = answers
         if isinstance(answers, list):

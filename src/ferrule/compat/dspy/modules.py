@@ -84,7 +84,7 @@ class Module(ferrule.Module):
 
     def save(self, path, save_program=False, modules_to_serialize=None):
         if save_program or Path(path).suffix != ".json":
-            raise ferrule.ConfigurationError(
+            raise ferrule.errors.ConfigurationError(
                 "ferrule saves no code: `save` writes the state, to a file whose name ends with "
                 "`.json`."
             )
@@ -182,7 +182,7 @@ class Predict(Module, ferrule.Predict):
     def load_state(self, state, *, tools=(), allow_unsafe_lm_state=False):
         names, saved = [*self.signature.fields], state["signature"]["fields"]
         if len(names) != len(saved):
-            raise ferrule.ConfigurationError(
+            raise ferrule.errors.ConfigurationError(
                 f"The state belongs to another signature than `{self.signature}`: "
                 f"it has {len(saved)} fields."
             )

@@ -105,23 +105,23 @@ class Observer:
 
     def __call__(self, event: ferrule.Event) -> None:
         match event:
-            case ferrule.RunStarted(program=program, inputs=inputs):
+            case ferrule.events.RunStarted(program=program, inputs=inputs):
                 self.tools.update(getattr(program, "tools", {}))
                 self._call(event, "module_start", instance=program, inputs=dict(inputs))
-            case ferrule.RunFinished(prediction=prediction, error=error):
+            case ferrule.events.RunFinished(prediction=prediction, error=error):
                 self._call(event, "module_end", outputs=prediction, exception=error)
-            case ferrule.ModelCalled(request=request, lm=lm):
+            case ferrule.events.ModelCalled(request=request, lm=lm):
                 body = openai_body(request)
                 messages = body["messages"]
                 self._call(event, "adapter_format_end", outputs=messages, exception=None)
                 self._call(event, "lm_start", instance=lm, inputs={"prompt": None, **body})
-            case ferrule.ModelAnswered(response=response, error=error):
+            case ferrule.events.ModelAnswered(response=response, error=error):
                 outputs = response and outputs_of(response)
                 self._call(event, "lm_end", outputs=outputs, exception=error)
-            case ferrule.CallStarted(call=call):
+            case ferrule.events.CallStarted(call=call):
                 tool = self.tools.get(call.name, SimpleNamespace(name=call.name))
                 self._call(event, "tool_start", instance=tool, inputs=call.args)
-            case ferrule.CallFinished(result=result):
+            case ferrule.events.CallFinished(result=result):
                 outputs = None
                 if not result.error:
                     outputs = returned_value(result.value)

@@ -91,15 +91,19 @@ class _Chunks:
         items: list[Any] = [StatusMessage(text) for text in self.status.messages if text]
         self.status.messages = []
         match event:
-            case ferrule.RunStarted():
+            case ferrule.events.RunStarted():
                 self.programs[event.path] = event.program
-            case ferrule.ModelCalled(request=request):
+            case ferrule.events.ModelCalled(request=request):
                 form = request.form
                 names = form.schema.get("properties", {}) if form is not None else {}
                 self.extracts = "reasoning" in names
-            case ferrule.ModelAnswered():
+            case ferrule.events.ModelAnswered():
                 items += self._release(is_last=True)
-            case ferrule.FieldDelta() | ferrule.ThoughtDelta() | ferrule.TextDelta():
+            case (
+                ferrule.events.FieldDelta()
+                | ferrule.events.ThoughtDelta()
+                | ferrule.events.TextDelta()
+            ):
                 if self.listened:
                     items += self._pieces(event)
                 else:
@@ -113,7 +117,7 @@ class _Chunks:
             program for path, program in self.programs.items() if event.path.startswith(path)
         ][-1]
         written = getattr(event, "field", None)
-        if isinstance(event, ferrule.ThoughtDelta):
+        if isinstance(event, ferrule.events.ThoughtDelta):
             written = "reasoning"
             if isinstance(inside, ferrule.ReAct) and not self.extracts:
                 written = "next_thought"

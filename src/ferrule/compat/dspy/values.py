@@ -112,7 +112,7 @@ def _observed(value: Any) -> Any:
 
 def returned_value(value: Any) -> Any:
     """What a direct call of a tool returns; None for an error of an MCP server."""
-    if not isinstance(value, ferrule.MCPResult):
+    if not isinstance(value, ferrule.mcp_bridge.MCPResult):
         return value
     if value.is_error:
         return None

@@ -129,7 +129,7 @@ class Module(ferrule.Module):
                 arguments["history"] = self._core_history(history)
         try:
             yield super(Module, program), arguments
-        except ferrule.MaxTurnsReachedError as error:
+        except ferrule.errors.MaxTurnsReachedError as error:
             error.args = (f"Max turns ({self.max_turns}) reached without final answer",)
             raise
         except ferrule.ConfirmationRequired as error:
@@ -255,21 +255,23 @@ class _Events:
     def __call__(self, event):
         module = self._module_at(event.path)
         match event:
-            case ferrule.RunStarted(depth=depth):
+            case ferrule.events.RunStarted(depth=depth):
                 if depth:
                     self.modules[event.path] = event.program
-            case ferrule.FieldDelta(field=name, text=text):
+            case ferrule.events.FieldDelta(field=name, text=text):
                 yield from self._piece(values.OutputStreamChunk, module, name, text)
-            case ferrule.ThoughtDelta(text=text):
+            case ferrule.events.ThoughtDelta(text=text):
                 if _has_reasoning(module):
                     yield from self._piece(values.OutputStreamChunk, module, "reasoning", text)
                 else:
                     yield from self._piece(values.ThoughtStreamChunk, module, "thought", text)
-            case ferrule.ModelAnswered() | ferrule.AttemptFailed():
+            case ferrule.events.ModelAnswered() | ferrule.events.AttemptFailed():
                 yield from self._close()
-            case ferrule.Custom(payload=payload):
+            case ferrule.events.Custom(payload=payload):
                 yield payload
-            case ferrule.RunFinished(prediction=ferrule.Prediction() as prediction, depth=depth):
+            case ferrule.events.RunFinished(
+                prediction=ferrule.Prediction() as prediction, depth=depth
+            ):
                 if depth and isinstance(module, Module):
                     yield module._prediction(prediction)
 

@@ -39,7 +39,7 @@ class Signature(ferrule.Signature):
     def from_string(cls, spec, instructions=""):
         signature = ferrule.Signature(spec, instructions or None)
         if not signature.input_fields:
-            raise ferrule.SignatureError(
+            raise ferrule.errors.SignatureError(
                 f"Signature must have at least one input field; found {spec!r}."
             )
         inputs, outputs = signature.input_fields, signature.output_fields
@@ -240,7 +240,7 @@ class ChatAdapter(ferrule.JSONAdapter):
         super().__init_subclass__(**keywords)
         for name, instead in _NEVER_CALLED.items():
             if getattr(cls, name, None) is not getattr(ChatAdapter, name, None):
-                raise ferrule.ConfigurationError(
+                raise ferrule.errors.ConfigurationError(
                     f"`{cls.__name__}.{name}` would not be called: {instead}.",
                 )
 

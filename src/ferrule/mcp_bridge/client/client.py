@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -37,7 +38,7 @@ from ferrule.mcp_bridge.transport.http import refuse_plain_http
 from ferrule.tools.mcp_definition import MCPDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from ferrule.mcp_bridge.client.options import ServerOptions
     from ferrule.mcp_bridge.connection.handshake import Handshake

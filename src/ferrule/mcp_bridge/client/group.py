@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from ferrule.concurrency.offload import run_async
 from ferrule.errors import ConfigurationError, MCPError
+from ferrule.mcp_bridge.client.mcp_server import MCPServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ferrule.mcp_bridge.client.mcp_server import MCPServer
 
 log = logging.getLogger("ferrule.mcp")
 

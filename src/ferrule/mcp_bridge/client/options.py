@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -18,7 +18,7 @@ from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules, rules_from
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Iterable
 
 _SAVED = (
     "timeout_s",

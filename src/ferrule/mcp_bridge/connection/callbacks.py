@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -15,11 +16,8 @@ from msgspec import Struct
 from ferrule.mcp_bridge.connection.handshake import LEVELS, client_info, wire_form
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ferrule.mcp_bridge.connection.handshake import Handshake
 
-    Hook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 log = logging.getLogger("ferrule.mcp")
 
@@ -39,6 +37,9 @@ _LIST_OF_EVENT = {
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _UNKNOWN_METHOD = -32601
+
+Hook = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers a question of the server: its parameters, and the result."""
 
 
 class Hooks(Struct, frozen=True, kw_only=True):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from ferrule.mcp_bridge.errors import Attempt, connection_error, opening_error, root_of
+from ferrule.mcp_bridge.login.login import Login
 from ferrule.mcp_bridge.redact import public_words, redact
+from ferrule.mcp_bridge.spec import ServerSpec
 from ferrule.mcp_bridge.transport.http import http_streams, sse_streams
 from ferrule.mcp_bridge.transport.stdio import (
     CHILD_GRACE_S,
@@ -22,12 +25,10 @@ from ferrule.mcp_bridge.transport.stdio import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from ferrule.errors import FerruleError
-    from ferrule.mcp_bridge.login.login import Login
-    from ferrule.mcp_bridge.spec import ServerSpec
     from ferrule.mcp_bridge.transport.http import GuardedClient
     from ferrule.mcp_bridge.transport.messages import Note
 

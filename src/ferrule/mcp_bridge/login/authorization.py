@@ -18,6 +18,7 @@ import contextlib
 import json
 import re
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -25,12 +26,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from msgspec import Struct
 
 from ferrule.mcp_bridge.login.credentials import Credentials
+from ferrule.mcp_bridge.login.oauth import OAuth
 from ferrule.net.loopback import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator
 
-    from ferrule.mcp_bridge.login.oauth import OAuth
 
 _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500

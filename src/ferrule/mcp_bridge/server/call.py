@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -53,8 +54,6 @@ from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, f
 from ferrule.values.calls.edit import edit_arguments, made_anew
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ferrule.approval.policy import Rule
     from ferrule.approval.question import Question
     from ferrule.mcp_bridge.server.task import ServedTask

@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from ferrule.encoding.encode import json_text
 from ferrule.schema.nodes import Schema, escape_step, is_object, map_children
+from ferrule.values.calls.call import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ferrule.schema.lowering.lower import LoweredSchema
-    from ferrule.values.calls.call import ToolCall
 
 OPENER = "<tool_call>"
 """The text that announces a call in prompts and answers, unless a `CallForm` names another."""

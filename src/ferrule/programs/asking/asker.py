@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 
 from ferrule.acts import Act, Conditions, Once, Within
+from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.fields import tool_inputs
 from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
@@ -29,7 +30,6 @@ from ferrule.values.conversation.exchange import (
 from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
-    from ferrule.adapters.adapter import Adapter
     from ferrule.errors import FerruleError
     from ferrule.models.model import Model
     from ferrule.tools.toolbox import Toolbox

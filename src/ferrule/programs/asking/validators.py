@@ -8,6 +8,7 @@ recorded, and a replay takes it from the journal.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from ferrule.tools.definition.deps import ContextParameter, bind_arguments, cont
 from ferrule.tools.definition.inspect_function import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from ferrule.values.signatures.signature import Signature
 

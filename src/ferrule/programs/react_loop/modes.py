@@ -7,6 +7,7 @@ both share is in `loop.py`.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from ferrule.adapters.parse import CUT_OFF
 from ferrule.errors import AdapterParseError
+from ferrule.programs.asking.asker import Asker
 from ferrule.programs.asking.native import NativeReader
 from ferrule.programs.asking.refusals import calls_in_text
 from ferrule.programs.instructions import loop_instructions
@@ -24,18 +26,18 @@ from ferrule.tools.definition.export import (
     take_intention,
     write_intention,
 )
+from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.conversation.exchange import Declarations, Response
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from ferrule.adapters.adapter import Adapter
-    from ferrule.programs.asking.asker import Asker
-    from ferrule.tools.toolbox import Toolbox
-    from ferrule.values.conversation.exchange import Declarations, FieldReader, Request, Response
+    from ferrule.values.conversation.exchange import FieldReader, Request
     from ferrule.values.outcome import Step
 
 

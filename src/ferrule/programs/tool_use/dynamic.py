@@ -10,6 +10,7 @@ no callback.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import ref
@@ -23,15 +24,15 @@ from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
+from ferrule.values.conversation.history import History
 from ferrule.values.outcome import Trajectory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from ferrule.acts import Conditions
     from ferrule.tools.shelf import Shelf
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.conversation.history import History
 
 _MOST_RUNS = 256
 """The number of runs in this process whose loaded tools are remembered.

@@ -27,10 +27,10 @@ from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.context import key_of
+from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame
-    from ferrule.values.slot import Slot
 
 
 class PlacedCall(Struct, frozen=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from ferrule.values.conversation.exchange import Request
+from ferrule.values.conversation.exchange import Request
 
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
 

@@ -6,6 +6,7 @@ adapter's `Request.form`, or from the JSON Schema that the answer must fit. Prom
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Response, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ferrule.values.conversation.exchange import Request
 

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from threading import TIMEOUT_MAX
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeGuard, cast, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,9 +31,7 @@ from ferrule.tools.definition.inspect_function import (
 )
 from ferrule.tools.definition.options import Effect, WhenUnknown
 from ferrule.tools.definition.schema_rules import check_object_schema, check_schema
-
-if TYPE_CHECKING:
-    from ferrule.tools.mcp_definition import MCPDefinition
+from ferrule.tools.mcp_definition import MCPDefinition
 
 _WORDS_FOR_CONFIRMATION = ("destructive", "host")
 

@@ -10,6 +10,7 @@ import copy
 import math
 import types
 import typing
+from collections.abc import Mapping
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
 
@@ -38,7 +39,7 @@ from ferrule.tools.definition.inspect_function import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from ferrule.tools.definition.constructor import ToolDefinition
 

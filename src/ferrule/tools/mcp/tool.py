@@ -7,7 +7,7 @@ arguments of `Tool(...)`. `tool.mcp` is the server's whole definition. The SDK i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -26,8 +26,6 @@ from ferrule.tools.mcp_definition import MCPDefinition, as_plain, read_definitio
 from ferrule.values.content.parts import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Content, Part
 
@@ -42,7 +40,7 @@ the first match applies. A choice is:
 - "unhinted": unless a hint says that the tool only reads or destroys nothing.
 - None: only if a hint says that it destroys something.
 """
-OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], "Awaitable[Any]"]
+OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], Awaitable[Any]]
 """Maps `(call, arguments, raw result)` to the result of the continued call.
 
 It may raise, so that a run waits for a person.

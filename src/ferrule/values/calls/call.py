@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
@@ -24,13 +25,13 @@ from ferrule.record import PartlyCompared
 from ferrule.text_calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.content.convert import render
+from ferrule.values.content.parts import Content
 from ferrule.values.content.type import serialized_by
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine
 
     from ferrule.values.calls.direct import Functions
-    from ferrule.values.content.parts import Content
 
 
 class ToolCall(BaseModel):

@@ -7,7 +7,7 @@ person saw them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 from msgspec import field
 

@@ -15,10 +15,8 @@ from pydantic_core import from_json
 
 from ferrule.encoding.encode import json_bytes
 from ferrule.record import PartlyCompared
+from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.message import Message, Messages
-
-if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolCall
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ conversation is chained over them. A *wire* is the API format of a provider.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,13 +16,15 @@ from msgspec import Struct
 
 from ferrule.encoding.encode import json_bytes
 from ferrule.encoding.pattern import pattern
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.content.parts import Content
 from ferrule.values.log import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
-    from ferrule.values.calls.call import ToolCall, ToolResult
-    from ferrule.values.content.parts import Content, Part
+    from ferrule.values.calls.call import ToolResult
+    from ferrule.values.content.parts import Part
 
 Role = Literal["system", "user", "assistant", "tool"]
 UNNAMED = "unnamed"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ferrule import MemoryStore, Module, Prediction, ReAct, Run, ScriptedLM, context, tool
+from ferrule import MemoryStore, Module, Prediction, ReAct, Run, context, tool
+from ferrule.testing import ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:

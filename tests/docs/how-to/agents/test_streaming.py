@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ferrule import FieldDelta, Module, Predict, ReAct, ScriptedLM, ThoughtDelta, context
+from ferrule import Module, Predict, ReAct, context
+from ferrule.events import FieldDelta, ThoughtDelta
+from ferrule.testing import ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:

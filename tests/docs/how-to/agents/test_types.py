@@ -6,16 +6,9 @@ import pytest
 from pydantic import AfterValidator
 
 import ferrule
-from ferrule import (
-    ChainOfThought,
-    ConfigurationError,
-    MemoryStore,
-    Module,
-    Predict,
-    ReAct,
-    Run,
-    ScriptedLM,
-)
+from ferrule import ChainOfThought, MemoryStore, Module, Predict, ReAct, Run
+from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:
@@ -100,7 +93,7 @@ def test_the_type_of_an_input_is_checked_in_a_signature_and_not_in_a_forward() -
 
     assert Desk()(message="this").reply == "this"
     with pytest.raises(ferrule.InputError, match="not this"):
-        ferrule.Predict(Ask)(message="this", lm=ferrule.ScriptedLM([]))
+        ferrule.Predict(Ask)(message="this", lm=ferrule.testing.ScriptedLM([]))
 
 
 def test_a_validator_that_changes_its_mind_stops_a_run_that_is_loaded() -> None:
@@ -113,8 +106,11 @@ def test_a_validator_that_changes_its_mind_stops_a_run_that_is_loaded() -> None:
         if answer.article in sold_out:
             raise ferrule.ToolRetry("sold out")
 
-    with ferrule.context(lm=ferrule.ScriptedLM([{"outputs": {"article": "rope"}}])):
+    with ferrule.context(lm=ferrule.testing.ScriptedLM([{"outputs": {"article": "rope"}}])):
         text = read.start(message="?").to_json()
     sold_out.append("rope")
-    with ferrule.context(lm=ferrule.ScriptedLM([])), pytest.raises(ferrule.ReplayMismatchError):
+    with (
+        ferrule.context(lm=ferrule.testing.ScriptedLM([])),
+        pytest.raises(ferrule.errors.ReplayMismatchError),
+    ):
         _ = ferrule.Run.from_json(text, read).prediction

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule import MCPApp, MCPServer, Tool, ToolDefinitionError
+from ferrule import MCPServer, Tool
+from ferrule.errors import ToolDefinitionError
+from ferrule.mcp_bridge import MCPApp
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 

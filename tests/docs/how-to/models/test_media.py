@@ -8,20 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from ferrule import (
-    Audio,
-    File,
-    Image,
-    Message,
-    Messages,
-    Predict,
-    Request,
-    ScriptedLM,
-    Text,
-    ToolCall,
-)
+from ferrule import Audio, File, Image, Message, Messages, Predict, Request, Text, ToolCall
 from ferrule.models.local.template import template_message
 from ferrule.models.wires.wire import WIRES, wire
+from ferrule.testing import ScriptedLM
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "models" / "media.md"
 IMAGES = {

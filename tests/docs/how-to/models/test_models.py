@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import stamina
 
-from ferrule import LM, ConfigurationError, Message, Messages, Request
+from ferrule import LM, Message, Messages, Request
+from ferrule.errors import ConfigurationError
 from ferrule.models.providers import PROVIDERS
 from ferrule.models.wires.wire import WIRES, wire
 from ferrule.testing import block_network

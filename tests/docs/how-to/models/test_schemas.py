@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import lower_schema
 from ferrule.schema.lowering.lower import TARGETS
+from ferrule.schemas import lower_schema
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "models" / "schemas.md"
 CASES: dict[str, tuple[dict[str, object], ...]] = {

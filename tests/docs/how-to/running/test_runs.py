@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from ferrule import (
-    ConfigurationError,
     Context,
     InputError,
     MemoryStore,
@@ -19,12 +18,12 @@ from ferrule import (
     ReAct,
     Run,
     RunError,
-    ScriptedLM,
     SQLiteStore,
     Store,
-    StoreError,
     context,
 )
+from ferrule.errors import ConfigurationError, StoreError
+from ferrule.testing import ScriptedLM
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "running" / "runs.md"
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ferrule import (
-    AskPerson,
-    ConfigurationError,
-    DecisionError,
     MemoryStore,
     Module,
     Policy,
@@ -15,7 +12,6 @@ from ferrule import (
     Question,
     ReAct,
     Run,
-    ScriptedLM,
     ToolCall,
     allow,
     ask,
@@ -24,6 +20,9 @@ from ferrule import (
     gather,
     gt,
 )
+from ferrule.acts import AskPerson
+from ferrule.errors import ConfigurationError, DecisionError
+from ferrule.testing import ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:

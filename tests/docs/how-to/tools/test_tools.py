@@ -7,7 +7,8 @@ import sqlite3
 
 import pytest
 
-from ferrule import Limits, Policy, ReAct, ScriptedLM, Tool, deny
+from ferrule import Limits, Policy, ReAct, Tool, deny
+from ferrule.testing import ScriptedLM
 
 
 def test_every_block_of_the_page_runs(execute) -> None:

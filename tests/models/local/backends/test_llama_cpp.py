@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import pytest
 from model_servers import GGUF
 
-from ferrule import LM, ConfigurationError, Message, Messages, Predict, ReAct, Request, tool
+from ferrule import LM, Message, Messages, Predict, ReAct, Request, tool
+from ferrule.errors import ConfigurationError
 
 needs_llama = pytest.mark.skipif(
     find_spec("llama_cpp") is None or find_spec("gguf") is None,

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import pytest
 from tiny_llama import STRICT_TEMPLATE, needs_torch, save_tiny_llama
 
-from ferrule import LM, ConfigurationError, ContextOverflowError, Message, Messages, Request, tool
+from ferrule import LM, Message, Messages, Request, tool
+from ferrule.errors import ConfigurationError, ContextOverflowError
 from ferrule.models.local.backends.backend import Sampling
 from ferrule.values.conversation.exchange import Declarations
 

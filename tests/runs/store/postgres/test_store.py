@@ -21,10 +21,11 @@ import pytest
 from cutting_proxy import CuttingProxy
 from postgres_server import INSISTS, PASSWORD, Pooler, PostgresServer, free_port, no_pooler_here
 
-from ferrule import Context, PostgresStore, ReAct, Run, ScriptedLM, context, tool
+from ferrule import Context, PostgresStore, ReAct, Run, context, tool
 from ferrule.errors import ConfigurationError, RunTakenError, StoreError
 from ferrule.runs.protocols import Lease
 from ferrule.runs.store.postgres.tables import LEASE_ENDS
+from ferrule.testing import ScriptedLM
 
 HEAD = json.dumps({"questions": [], "error": None, "answers": []})
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from agent_script import native_step
 
-from ferrule import PostgresStore, ReAct, Run, ScriptedLM, advance, ask, context, tool
+from ferrule import PostgresStore, ReAct, Run, advance, ask, context, tool
 from ferrule.errors import StoreError
 from ferrule.runs.store.postgres.tables import lock_key
 from ferrule.runs.store.postgres.tickets import in_turn, sweep
+from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})
 ASKED = native_step("pay", "pay", {"euros": 3})

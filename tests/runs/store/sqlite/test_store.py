@@ -554,7 +554,8 @@ def test_runs_are_kept_without_any_service_or_engine(tmp_path: Path) -> None:
     code = """
 import sys
 import ferrule
-from ferrule import DBOSEngine, MemoryStore, PostgresStore, ReAct, Run, ScriptedLM, SQLiteStore, context, tool
+from ferrule import DBOSEngine, MemoryStore, PostgresStore, ReAct, Run, SQLiteStore, context, tool
+from ferrule.testing import ScriptedLM
 
 DBOSEngine(worker_concurrency=2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
@@ -9,7 +10,7 @@ from msgspec import Struct
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ferrule.models.local.matcher import Matcher
     from ferrule.models.local.vocabulary import Vocabulary
