@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -27,7 +26,7 @@ from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 
     from ferrule.schema.nodes import Schema
     from ferrule.values.conversation.exchange import Delta

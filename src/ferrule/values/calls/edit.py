@@ -7,7 +7,7 @@ person saw them.
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import field
 
