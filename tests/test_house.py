@@ -32,7 +32,7 @@ FACE = (
 FLOORS = {
     "errors": 1,
     **dict.fromkeys(["encoding", "schema", "text_calls", "values", "approval"], 2),
-    **dict.fromkeys(["acts", "events", "forms", "observers", "record"], 2),
+    **dict.fromkeys(["acts", "events", "execute_calls", "forms", "observers", "record"], 2),
     **dict.fromkeys(["net", "concurrency", "settings"], 2),
     **dict.fromkeys(["tools", "adapters", "models"], 3),
     **dict.fromkeys(["runs", "mcp_bridge", "telemetry", "front_ends", "testing"], 4),
@@ -55,7 +55,7 @@ LEAVES = {
     "programs/lifecycle/resume.py": "called by users: the run is resumed here or awaited",
     "programs/lifecycle/advance.py": "called by users: the run is resumed here or awaited",
     "tools/execution/run.py": "the tool is called here, in a worker, or awaited",
-    "values/calls/direct.py": "threads, or tasks",
+    "execute_calls.py": "threads, or tasks",
 }
 SAY_NOTHING = {"utils", "helpers", "common", "base", "manager", "handler", "data", "info"}
 
@@ -86,7 +86,7 @@ WALLS = {
     "concurrency/deadline.py": "what a task raised is handed to whoever waits for it, who raises it again",
     "concurrency/pool.py": "what work raised on another thread is handed to whoever waits for it, who raises it again",
     "tools/execution/run.py": "a tool is somebody else's code: what it raises is told to the model",
-    "values/calls/direct.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
+    "execute_calls.py": "a function run by hand: what it raises is raised again as an error of ours, or becomes a result",
     "encoding/encode.py": "a foreign `__str__` may raise anything, and a result must still be shown",
     "runs/driver/execution.py": "how a run ended, by whatever error, is recorded on it; reading its prediction raises it again",
     "runs/stream.py": "what a run raised on its own thread is raised again where its events are read",

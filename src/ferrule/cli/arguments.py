@@ -29,11 +29,11 @@ from ferrule.errors import (
     ToolLoadError,
     shown,
 )
+from ferrule.execute_calls import discard
 from ferrule.programs.module import Module
 from ferrule.tools.execution.run import attempt
 from ferrule.tools.files import load_module
 from ferrule.tools.tool import Tool
-from ferrule.values.calls.direct import discard
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -33,11 +33,11 @@ from ferrule.errors import (
     ToolStop,
     UnknownOutcomeError,
 )
+from ferrule.execute_calls import discard
 from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.calls.context import Context
-from ferrule.values.calls.direct import discard
 
 if TYPE_CHECKING:
     import contextvars

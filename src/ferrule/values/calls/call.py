@@ -31,7 +31,7 @@ from ferrule.values.content.type import serialized_by
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from ferrule.values.calls.direct import Functions
+    from ferrule.execute_calls import Functions
 
 
 class ToolCall(BaseModel):
@@ -151,16 +151,16 @@ class ToolCall(BaseModel):
         `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a
         call with a fault.
         """
-        from ferrule.values.calls.direct import callers_own, invoke
+        from ferrule.execute_calls import callers_functions, invoke
 
-        return invoke(self, functions if functions is not None else callers_own())
+        return invoke(self, functions if functions is not None else callers_functions())
 
     def aexecute(self, functions: Functions | None = None) -> Coroutine[Any, Any, Any]:
         """As `execute`, for async functions and tools; a sync one runs in a thread."""
-        from ferrule.values.calls.direct import ainvoke, callers_own
+        from ferrule.execute_calls import ainvoke, callers_functions
 
         # Not a coroutine function: the caller's frame is only in reach before the first `await`.
-        return ainvoke(self, functions if functions is not None else callers_own())
+        return ainvoke(self, functions if functions is not None else callers_functions())
 
     @classmethod
     def read(cls, entry: Any) -> ToolCall:

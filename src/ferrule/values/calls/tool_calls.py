@@ -16,8 +16,8 @@ from ferrule.values.content.type import Type
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from ferrule.execute_calls import Ended, Functions
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.calls.direct import Ended, Functions
 
 
 class ToolCalls(Type):
@@ -93,11 +93,11 @@ class ToolCalls(Type):
         concurrent: bool = True,
     ) -> list[ToolResult]:
         """Run every call as `ToolCall.execute` does, by default all at once. Returns the results in order, including failures."""
-        from ferrule.values.calls.direct import callers_own, invoke_all
+        from ferrule.execute_calls import callers_functions, invoke_all
 
         ended = invoke_all(
             self.tool_calls,
-            functions if functions is not None else callers_own(),
+            functions if functions is not None else callers_functions(),
             concurrent=concurrent,
         )
         return list(map(_result, self.tool_calls, ended))
@@ -109,12 +109,12 @@ class ToolCalls(Type):
         concurrent: bool = True,
     ) -> Coroutine[Any, Any, list[ToolResult]]:
         """As `execute_all`, for async functions and tools; sync ones run in threads."""
-        from ferrule.values.calls.direct import callers_own
+        from ferrule.execute_calls import callers_functions
 
-        return self._aexecute_all(functions if functions is not None else callers_own(), concurrent)
+        return self._aexecute_all(functions if functions is not None else callers_functions(), concurrent)
 
     async def _aexecute_all(self, functions: Functions, concurrent: bool) -> list[ToolResult]:
-        from ferrule.values.calls.direct import ainvoke_all
+        from ferrule.execute_calls import ainvoke_all
 
         return list(
             map(

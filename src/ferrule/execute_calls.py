@@ -1,7 +1,9 @@
-"""Running calls outside any program, for `ToolCall.execute` and `ToolCalls.execute_all`.
+"""Run calls outside any program, for `ToolCall.execute` and `ToolCalls.execute_all`.
 
-A tool runs and renders its result itself, as in a run. A plain function is called with the
-arguments as the model gave them.
+A tool checks the arguments and renders its result itself, as in a run. A plain function is called
+with the arguments as the model gave them.
+
+This is not part of `values`, which holds data only: calls start threads here, and run code of users.
 """
 
 from __future__ import annotations
@@ -74,20 +76,22 @@ def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
         raise ToolDefinitionError(
             f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}.",
         )
-    found: dict[str, Callable[..., Any]] = {}
-    for each in cast("Iterable[Any]", functions):
-        name = each.name if _is_tool(each) else getattr(each, "__name__", None)
-        if not callable(each) or not isinstance(name, str):
+    named: dict[str, Callable[..., Any]] = {}
+    for function in cast("Iterable[Any]", functions):
+        name = function.name if _is_tool(function) else getattr(function, "__name__", None)
+        if not callable(function) or not isinstance(name, str):
             raise ToolDefinitionError(
-                f"A list of functions holds tools and named functions; found {shown(cast('object', each))}.",
+                "A list of functions holds tools and named functions; "
+                f"found {shown(cast('object', function))}.",
             )
-        for known in (name, getattr(each, "wire_name", name)):
-            if found.setdefault(known, each) is not each:
+        # A model calls a tool by its wire name, which may differ from its own.
+        for known in (name, getattr(function, "wire_name", name)):
+            if named.setdefault(known, function) is not function:
                 raise DuplicateToolError(f"Two of the functions are named `{known}`.")
-    return found
+    return named
 
 
-def callers_own() -> dict[str, Callable[..., Any]]:
+def callers_functions() -> dict[str, Callable[..., Any]]:
     """The functions and tools that the caller of `execute` defines in its module or its own scope. Warns that the look-up is used.
 
     Imported functions are left out: otherwise a model could call anything in reach.
@@ -100,9 +104,8 @@ def callers_own() -> dict[str, Callable[..., Any]]:
     frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     module = frame.f_globals
     found: dict[str, Callable[..., Any]] = {}
-    if (
-        str(module.get("__name__", "")).partition(".")[0] in sys.stdlib_module_names
-    ):  # called by a thread or a pool
+    package = str(module.get("__name__", "")).partition(".")[0]
+    if package in sys.stdlib_module_names:  # called by a thread or a pool
         return found
     for scope in (module, frame.f_locals):
         for name, value in list(scope.items()):
@@ -160,11 +163,9 @@ async def ainvoke(call: _Call, functions: Functions) -> Any:
     """Run a call without blocking the loop; raises what `invoke` raises."""
     function = _find_function(call, functions)
     try:
-        return await (
-            cast("Any", function).acall(**call.args)
-            if _is_tool(function)
-            else _acall(call, function)
-        )
+        if _is_tool(function):
+            return await cast("Any", function).acall(**call.args)
+        return await _acall(call, function)
     except _OURS:
         raise
     except Exception as error:
@@ -237,20 +238,18 @@ def _is_async(name: str) -> AsyncToolError:
 def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
     """Run calls in daemon threads with the caller's context variables; tools with `concurrent=False` run here, one by one. In order."""
     known = by_name(functions)
-    together, alone = _split(
-        calls,
-        known,
-        concurrent=concurrent and getattr(functions, "concurrent", True),
-    )  # of a `Toolbox`
+    # A `Toolbox` may turn concurrency off for all its tools.
+    concurrent = concurrent and getattr(functions, "concurrent", True)
+    together, alone = _split(calls, known, concurrent=concurrent)
     ended: dict[int, Ended] = {}
     stopped: list[BaseException] = []
-    todo = deque((at, copy_context()) for at in together)
+    todo = deque((index, copy_context()) for index in together)
 
     def work() -> None:
         while todo and not stopped:
             try:
-                at, context = todo.popleft()
-                ended[at] = context.run(_end, calls[at], known)
+                index, context = todo.popleft()
+                ended[index] = context.run(_end, calls[index], known)
             except IndexError:  # another thread was faster
                 return
             except BaseException as error:  # noqa: BLE001  raised again in the waiting thread
@@ -261,13 +260,13 @@ def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool
     ]
     for thread in threads:
         thread.start()
-    for at in alone:
-        ended[at] = _end(calls[at], known)
+    for index in alone:
+        ended[index] = _end(calls[index], known)
     for thread in threads:
         thread.join()
     if stopped:
         raise stopped[0]
-    return [ended[at] for at in range(len(calls))]
+    return [ended[index] for index in range(len(calls))]
 
 
 async def ainvoke_all(
@@ -280,24 +279,22 @@ async def ainvoke_all(
     import asyncio
 
     known = by_name(functions)
-    together, alone = _split(
-        calls,
-        known,
-        concurrent=concurrent and getattr(functions, "concurrent", True),
-    )  # of a `Toolbox`
+    # A `Toolbox` may turn concurrency off for all its tools.
+    concurrent = concurrent and getattr(functions, "concurrent", True)
+    together, alone = _split(calls, known, concurrent=concurrent)
     ended: dict[int, Ended] = {}
 
-    async def work(places: list[int]) -> None:
-        for at in places:
-            ended[at] = await _aend(calls[at], known)
+    async def work(indexes: list[int]) -> None:
+        for index in indexes:
+            ended[index] = await _aend(calls[index], known)
 
     try:
         async with asyncio.TaskGroup() as group:
-            for places in (alone, *([at] for at in together)):
-                group.create_task(work(places))
+            for indexes in (alone, *([index] for index in together)):
+                group.create_task(work(indexes))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
-    return [ended[at] for at in range(len(calls))]
+    return [ended[index] for index in range(len(calls))]
 
 
 def _end(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
@@ -314,13 +311,16 @@ async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
     function: Any = None
     try:
         function = _find_function(call, known)
-        value = await (
-            function.acall_result(**call.args) if _is_tool(function) else _acall(call, function)
-        )
-        value = await items_of(value) if inspect.isasyncgen(value) else value
-        return Ended(
-            await _in_thread(call, partial(list[Any], value)) if is_read_once(value) else value,
-        )
+        if _is_tool(function):
+            value = await function.acall_result(**call.args)
+        else:
+            value = await _acall(call, function)
+        if inspect.isasyncgen(value):
+            value = await items_of(value)
+        elif is_read_once(value):
+            # A thread, because the iterator may block.
+            value = await _in_thread(call, partial(list[Any], value))
+        return Ended(value)
     except Exception as error:  # noqa: BLE001  a tool may raise anything
         return Ended(None, error, is_raised=_has_begun(function, error))
 
@@ -340,10 +340,10 @@ def _split(
 ) -> tuple[list[int], list[int]]:
     """The positions of calls that may run side by side, and of those that run one by one."""
     together = {
-        at
-        for at, call in enumerate(calls)
+        index
+        for index, call in enumerate(calls)
         if concurrent and getattr(known.get(call.name), "concurrent", True) is not False
     }
     if len(together) < 2:
         together = set[int]()
-    return sorted(together), [at for at in range(len(calls)) if at not in together]
+    return sorted(together), [index for index in range(len(calls)) if index not in together]
