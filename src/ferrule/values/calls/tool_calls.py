@@ -111,7 +111,9 @@ class ToolCalls(Type):
         """As `execute_all`, for async functions and tools; sync ones run in threads."""
         from ferrule.execute_calls import callers_functions
 
-        return self._aexecute_all(functions if functions is not None else callers_functions(), concurrent)
+        return self._aexecute_all(
+            functions if functions is not None else callers_functions(), concurrent
+        )
 
     async def _aexecute_all(self, functions: Functions, concurrent: bool) -> list[ToolResult]:
         from ferrule.execute_calls import ainvoke_all
