@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 STAGE, OUTPUT = ROOT / "build" / "pages", ROOT / "build" / "site"
@@ -63,25 +64,43 @@ _LOADED = re.compile(
 
 
 def public_names() -> dict[str, str]:
-    """The public names of ferrule, and the module that defines each: the table in `ferrule/__init__.py`, without importing it."""
+    """The public names of ferrule, and the module that defines each, without importing any."""
     names: dict[str, str] = {}
-    for package in ("ferrule", "ferrule.testing"):
-        tree = ast.parse(
-            (ROOT / "src" / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"),
-        )
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES":
-                homes: dict[str, tuple[str, ...]] = ast.literal_eval(node.value)
-                full = {
-                    home: home if home.startswith("ferrule.") else f"{package}.{home}"
-                    for home in homes
-                }
+    for package in ("ferrule", "ferrule.testing", "ferrule.mcp_bridge"):
+        for home, members in _homes(package).items():
+            names |= {f"{package}.{name}": home for name in members}
+    for module in ("acts", "errors", "events"):
+        members = _assigned(f"ferrule.{module}", "__all__")
+        names |= {f"ferrule.{module}.{name}": f"ferrule.{module}" for name in members}
+    for module in ("local", "schemas"):  # these import each name from its home
+        for node in _tree(f"ferrule.{module}").body:
+            if isinstance(node, ast.ImportFrom) and node.module != "__future__":
                 names |= {
-                    f"{package}.{name}": full[home]
-                    for home, members in homes.items()
-                    for name in members
+                    f"ferrule.{module}.{alias.name}": str(node.module) for alias in node.names
                 }
     return names
+
+
+def _homes(package: str) -> dict[str, tuple[str, ...]]:
+    """The table of a package that loads its names when they are first used, by full module name."""
+    table: dict[str, tuple[str, ...]] = _assigned(package, "_HOMES")
+    return {
+        home if home.startswith("ferrule.") else f"{package}.{home}": names
+        for home, names in table.items()
+    }
+
+
+def _assigned(module: str, name: str) -> Any:
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return ast.literal_eval(node.value)
+    raise LookupError(f"{module} has no `{name}`")
+
+
+def _tree(module: str) -> ast.Module:
+    path = ROOT / "src" / module.replace(".", "/")
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def api_page_of(home: str) -> str:

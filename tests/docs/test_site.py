@@ -8,12 +8,12 @@ import os
 import re
 import subprocess
 import tomllib
+from inspect import ismodule
 from pathlib import Path
 
 import pytest
 
 import ferrule
-from ferrule import testing
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -34,8 +34,20 @@ def site():
 def test_the_reference_shows_every_public_name_on_one_page(site) -> None:
     names = site.public_names()
     assert sorted(names) == sorted(
-        [f"ferrule.{name}" for name in ferrule.__all__ if name != "settings"]
-        + [f"ferrule.testing.{name}" for name in testing.__all__],
+        [f"ferrule.{name}" for name in ferrule.__all__ if not ismodule(getattr(ferrule, name))]
+        + [
+            f"{module.__name__}.{name}"
+            for module in (
+                ferrule.acts,
+                ferrule.errors,
+                ferrule.events,
+                ferrule.local,
+                ferrule.mcp_bridge,
+                ferrule.schemas,
+                ferrule.testing,
+            )
+            for name in module.__all__
+        ],
     )
     text = "\n".join(site.api_pages().values())
     assert [

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ferrule.mcp_bridge.client.group import connect_all
     from ferrule.mcp_bridge.login.oauth import OAuth
-    from ferrule.mcp_bridge.sampling import sampling
+    from ferrule.mcp_bridge.sampling_requests import sampling
     from ferrule.mcp_bridge.server.app import MCPApp
     from ferrule.mcp_bridge.server.context import MCPCall, current_mcp_call
     from ferrule.tools.mcp.result import MCPResult
@@ -42,25 +42,31 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MCPApp": "ferrule.mcp_bridge.server.app",
-    "MCPCall": "ferrule.mcp_bridge.server.context",
-    "MCPDefinition": "ferrule.tools.mcp_definition",
-    "MCPFinding": "ferrule.tools.mcp.safety",
-    "MCPResult": "ferrule.tools.mcp.result",
-    "OAuth": "ferrule.mcp_bridge.login.oauth",
-    "connect_all": "ferrule.mcp_bridge.client.group",
-    "connect_mcp_tools": "ferrule.tools.server_tools",
-    "current_mcp_call": "ferrule.mcp_bridge.server.context",
-    "estimate_mcp_tokens": "ferrule.tools.server_tools",
-    "fence_untrusted": "ferrule.tools.mcp.safety",
-    "find_shadowed_tools": "ferrule.tools.server_tools",
-    "sampling": "ferrule.mcp_bridge.sampling",
-    "scan_mcp_definition": "ferrule.tools.mcp.safety",
+    "ferrule.mcp_bridge.client.group": ("connect_all",),
+    "ferrule.mcp_bridge.login.oauth": ("OAuth",),
+    "ferrule.mcp_bridge.sampling_requests": ("sampling",),
+    "ferrule.mcp_bridge.server.app": ("MCPApp",),
+    "ferrule.mcp_bridge.server.context": (
+        "MCPCall",
+        "current_mcp_call",
+    ),
+    "ferrule.tools.mcp.result": ("MCPResult",),
+    "ferrule.tools.mcp.safety": (
+        "MCPFinding",
+        "fence_untrusted",
+        "scan_mcp_definition",
+    ),
+    "ferrule.tools.mcp_definition": ("MCPDefinition",),
+    "ferrule.tools.server_tools": (
+        "connect_mcp_tools",
+        "estimate_mcp_tokens",
+        "find_shadowed_tools",
+    ),
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module `ferrule.mcp_bridge` has no attribute `{name}`")
-    return getattr(import_module(home), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module `ferrule.mcp_bridge` has no attribute `{name}`")

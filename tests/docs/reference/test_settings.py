@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 import ferrule
 from ferrule import settings
 from ferrule.mcp_bridge.client.options import ServerOptions
 from ferrule.models.providers import PROVIDERS
 from ferrule.telemetry.otel import observer as otel
+from ferrule.tools.definition.options import DecoratorOptions, ToolOptions
 from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules
 
@@ -50,7 +52,7 @@ def test_every_link_of_the_page_leads_somewhere(links) -> None:
 
 def test_the_page_lists_every_setting_with_its_default() -> None:
     assert rows("`configure` and `context`") == {
-        name: written(value) for name, value in vars(settings.Settings()).items()
+        name: written(value) for name, value in asdict(settings.Settings()).items()
     }
 
 
@@ -86,9 +88,8 @@ def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]
 @pytest.mark.parametrize(
     ("heading", "callable_", "without", "more"),
     [
-        ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), set()),
-        ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"n"}),
-        ("`@tool(...)`", ferrule.tool, (), set()),
+        ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), {"native"}),
+        ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"n", "native"}),
         ("`MCPApp(...)`", ferrule.mcp_bridge.MCPApp.__init__, ("self", "tools"), set()),
         ("`SQLiteStore(...)`", ferrule.SQLiteStore, ("path", "clock"), set()),
         ("`PostgresStore(...)`", ferrule.PostgresStore, ("dsn",), set()),
@@ -119,11 +120,10 @@ def vars_of(record: object) -> dict[str, object]:
     return {name: getattr(record, name) for name in type(record).__struct_fields__}
 
 
-def test_tool_has_the_options_of_the_decorator() -> None:
-    assert (
-        options_of(ferrule.Tool.__init__, without=()).items()
-        >= options_of(ferrule.tool, without=()).items()
-    )
+def test_the_page_lists_every_option_of_a_tool() -> None:
+    options = DecoratorOptions.__annotations__.keys()
+    assert rows("`@tool(...)`").keys() == {"name", "description", *options}
+    assert ToolOptions.__annotations__.keys() > options
 
 
 @pytest.mark.parametrize(

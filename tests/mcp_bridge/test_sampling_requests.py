@@ -9,7 +9,7 @@ import pytest
 
 from ferrule.errors import MCPToolError
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
-from ferrule.mcp_bridge.sampling import sampling
+from ferrule.mcp_bridge.sampling_requests import sampling
 from ferrule.testing.scripted import ScriptedLM
 
 ASKED: dict[str, Any] = {
