@@ -31,48 +31,52 @@ class Block(PartlyCompared, Struct, frozen=True):
     raw: dict[str, Any]
     """The block as the server sent it, under the protocol's names."""
     part: Part | None
-    """Its content: text, image, audio or file. None for a link, a damaged block and an unknown type."""
+    """Its text, image, audio or file. None for a link, a damaged block and an unknown type."""
     reader: Callable[[str], Any] | None = None
+    """The `read_resource` of the server that sent the block, by which a link is fetched."""
 
     def __repr__(self) -> str:
-        return f"Block({self.part!r})" if self.part is not None else f"Block({self._description()})"
+        if self.part is None:
+            return f"Block({self._description()})"
+        return f"Block({self.part!r})"
 
     @property
     def type(self) -> str:
         """`text`, `image`, `audio`, `resource`, `resource_link`, or a type of the server's own."""
-        found = self.raw.get("type")
-        return found if isinstance(found, str) else "unknown"
+        return _text_or_none(self.raw.get("type")) or "unknown"
 
     @property
     def text(self) -> str | None:
         """Its own text, or its resource's."""
-        return self.part.text if isinstance(self.part, Text) else None
+        if not isinstance(self.part, Text):
+            return None
+        return self.part.text
 
     @property
     def uri(self) -> str | None:
         """The URI of a link or a resource."""
-        found = self.raw.get("uri", self._resource.get("uri"))
-        return found if isinstance(found, str) else None
+        return _text_or_none(self.raw.get("uri", self._resource.get("uri")))
 
     @property
     def media_type(self) -> str | None:
         """Its MIME type, as the server gave it."""
-        found = self.raw.get("mimeType", self._resource.get("mimeType"))
-        return found if isinstance(found, str) else None
+        return _text_or_none(self.raw.get("mimeType", self._resource.get("mimeType")))
 
     @property
     def audience(self) -> tuple[str, ...]:
         """The audience: `user`, `assistant`, both, or empty if the server does not specify it."""
-        found: Any = self._annotations.get("audience")
-        return tuple(each for each in found if isinstance(each, str)) if is_list(found) else ()
+        audience = self._annotations.get("audience")
+        if not is_list(audience):
+            return ()
+        return tuple(role for role in audience if isinstance(role, str))
 
     @property
     def priority(self) -> float | None:
         """Its priority, from 0 (optional) to 1 (required)."""
-        found = self._annotations.get("priority")
-        return (
-            float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
-        )
+        priority = self._annotations.get("priority")
+        if not isinstance(priority, int | float) or isinstance(priority, bool):
+            return None
+        return float(priority)
 
     @property
     def is_for_user_only(self) -> bool:
@@ -81,58 +85,76 @@ class Block(PartlyCompared, Struct, frozen=True):
 
     @property
     def _annotations(self) -> Mapping[str, Any]:
-        found = self.raw.get("annotations")
-        return found if is_object(found) else {}
+        return _object_or_empty(self.raw.get("annotations"))
 
     @property
     def _resource(self) -> Mapping[str, Any]:
-        found = self.raw.get("resource")
-        return found if is_object(found) else {}
+        return _object_or_empty(self.raw.get("resource"))
 
     def read(self) -> Any:
-        """Fetch a link's resource from its server. Returns the result of the server's `read_resource`; await it if that is async.
+        """Fetch a link's resource from its server.
 
-        Raises `ValueError` for a block without a URI or a server.
+        Returns the result of the server's `read_resource`; await it if that is async. Raises
+        `ValueError` for a block without a URI or a server.
         """
-        if self.uri is None or self.reader is None:
-            msg = f"A block of type `{self.type}` cannot be read: {'it has no `uri`' if self.uri is None else 'its server is not at hand'}."
+        if self.uri is None:
+            raise ValueError(f"A block of type `{self.type}` cannot be read: it has no `uri`.")
+        if self.reader is None:
+            msg = f"A block of type `{self.type}` cannot be read: its server is not at hand."
             raise ValueError(msg)
         return self.reader(self.uri)
 
     def shown(self) -> tuple[Part, ...]:
-        """The content for a model: a text, a part, or a line that describes the block. Such a line also precedes a resource's text."""
-        if self.part is None or (
-            isinstance(self.part, File) and self.part.media_type not in _FILES
-        ):
-            return (Text(text=self._description()),)
-        if isinstance(self.part, Image) and self.part.media_type.lower() not in _IMAGES:
-            return (Text(text=self._description()),)
-        if self.type == "resource" and isinstance(self.part, Text):
-            return (Text(text=f"{self._description()}\n{self.part.text}"),)
-        return (self.part,)
+        """The content for a model: a text, a part, or a line that describes the block.
+
+        Such a line also precedes a resource's text, because the text alone does not say where it
+        comes from.
+        """
+        match self.part:
+            case Text(text=text) if self.type == "resource":
+                return (Text(text=f"{self._description()}\n{text}"),)
+            case Text() | Audio():
+                return (self.part,)
+            case Image(media_type=media_type) if media_type.lower() in _IMAGES:
+                return (self.part,)
+            case File(media_type=media_type) if media_type in _FILES:
+                return (self.part,)
+            case _:
+                return (Text(text=self._description()),)
 
     def _description(self) -> str:
-        said = [self.type.replace("_", " "), *([self.uri] if self.uri else [])]
-        names = [
-            each
-            for each in (self.raw.get("name"), self.raw.get("title"))
-            if isinstance(each, str) and each != self.uri
-        ]
-        said += dict.fromkeys(names)
-        said += [self.media_type] if self.media_type else []
+        """The block in one line, such as `[resource link, file:///a.csv, a.csv, text/csv]`."""
+        facts = [self.type.replace("_", " ")]
+        if self.uri:
+            facts.append(self.uri)
+        facts += self._names()
+        if self.media_type:
+            facts.append(self.media_type)
         size = _size(self.raw.get("data", self._resource.get("blob")), self.raw.get("size"))
-        said += [f"{size} bytes"] if size is not None else []
-        about = self.raw.get("description")
-        return f"[{', '.join(said)}{f': {about}' if isinstance(about, str) and about else ''}]"
+        if size is not None:
+            facts.append(f"{size} bytes")
+        line = ", ".join(facts)
+        description = _text_or_none(self.raw.get("description"))
+        if description:
+            line = f"{line}: {description}"
+        return f"[{line}]"
+
+    def _names(self) -> list[str]:
+        """Its name and its title, unless they repeat the URI or each other."""
+        names = [_text_or_none(self.raw.get("name")), _text_or_none(self.raw.get("title"))]
+        return [name for name in dict.fromkeys(names) if name is not None and name != self.uri]
 
 
 def read_block(raw: Any, reader: Callable[[str], Any] | None = None) -> Block:
-    """Make a block from anything that the server sent. A value that is not an object becomes the `value` of an `unknown` block."""
+    """Make a block from anything that the server sent.
+
+    A value that is not an object becomes the `value` of an `unknown` block.
+    """
     plain = as_plain(raw)
     if not isinstance(plain, Mapping):
         return Block({"type": "unknown", "value": plain}, None, reader)
-    found = dict(cast("Mapping[str, Any]", plain))
-    return Block(found, _part(found), reader)
+    fields = dict(cast("Mapping[str, Any]", plain))
+    return Block(fields, _part(fields), reader)
 
 
 def _part(raw: dict[str, Any]) -> Part | None:
@@ -159,16 +181,22 @@ def _resource_part(resource: dict[str, Any]) -> Part | None:
                 return Image(data=data, media_type=mime)
             if mime.startswith("audio/"):
                 return Audio(data=data, media_type=mime)
-            uri = resource.get("uri")
-            name = uri.rstrip("/").rpartition("/")[2] if isinstance(uri, str) else ""
-            return File(data=data, media_type=mime, name=name or "file")
+            return File(data=data, media_type=mime, name=_file_name(resource.get("uri")))
         case _:
             return None
 
 
+def _file_name(uri: Any) -> str:
+    if not isinstance(uri, str):
+        return "file"
+    return uri.rstrip("/").rpartition("/")[2] or "file"
+
+
 def _mime(raw: dict[str, Any], otherwise: str) -> str:
-    found = raw.get("mimeType")
-    return found if isinstance(found, str) and "/" in found else otherwise
+    mime = raw.get("mimeType")
+    if not isinstance(mime, str) or "/" not in mime:
+        return otherwise
+    return mime
 
 
 def _is_base64(data: str) -> bool:
@@ -180,6 +208,21 @@ def _is_base64(data: str) -> bool:
 
 
 def _size(data: Any, stated: Any) -> int | None:
+    """The bytes that `data` encodes, or else the size that the server states for a link."""
     if isinstance(data, str):
         return len(data.rstrip("=")) * 3 // 4
-    return stated if isinstance(stated, int) and not isinstance(stated, bool) else None
+    if isinstance(stated, bool) or not isinstance(stated, int):
+        return None
+    return stated
+
+
+def _text_or_none(value: Any) -> str | None:
+    if not isinstance(value, str):
+        return None
+    return value
+
+
+def _object_or_empty(value: Any) -> Mapping[str, Any]:
+    if not is_object(value):
+        return {}
+    return value

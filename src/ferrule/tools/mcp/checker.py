@@ -1,7 +1,8 @@
-"""Check values against JSON schemas of any draft that others wrote: an MCP server, or the author of the tool behind a form.
+"""Check values against JSON schemas that others wrote, in any draft.
 
-Values are checked against the unchanged schema, and nothing is fetched. Keywords that ferrule does
-not know are ignored.
+Their authors are MCP servers, and tools that ask the user for input through a form. Values are
+checked against the unchanged schema, and nothing is fetched. Keywords that ferrule does not know
+are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 
 class MCPChecker(Checker):
-    """Checks the arguments of one MCP tool against its schema. Errors show the schema's texts scrubbed."""
+    """Checks the arguments of one MCP tool against its schema.
+
+    Errors show the schema's texts scrubbed, because they are shown to the model.
+    """
 
     def __init__(self, tool: str, schema: Schema, *, lenient: bool) -> None:
         super().__init__(
@@ -38,26 +42,31 @@ class MCPChecker(Checker):
         self._lenient = lenient
 
     def prepare(self, args: Any) -> CheckedArguments:
-        """Return the checked arguments, repaired if `lenient`. Raises `ToolArgumentsError` with every problem."""
+        """Return the checked arguments, repaired if `lenient`.
+
+        Raises `ToolArgumentsError` with every problem.
+        """
         self._refuse_surplus(args)
-        plain = args if isinstance(args, str) or args is None else jsonable(args)
-        given: Any = {} if plain is None else plain
-        found = (
-            self._attempt(given, [])
-            if is_object(given)
-            else [("", f"expected an object of arguments, got {shorten_json(given)}")]
-        )
-        if isinstance(found, CheckedArguments):
-            return found
+        plain = args
+        if args is not None and not isinstance(args, str):
+            plain = jsonable(args)
+        outcome = self._check(plain)
+        if isinstance(outcome, CheckedArguments):
+            return outcome
         if self._lenient:
             return self._prepare_with_repairs(plain)
-        raise self._error(found)
+        raise self._error(outcome)
+
+    def _check(self, plain: Any) -> CheckedArguments | list[Problem]:
+        if plain is None:  # a call without arguments
+            return self._attempt({}, [])
+        if is_object(plain):
+            return self._attempt(plain, [])
+        return [("", f"expected an object of arguments, got {shorten_json(plain)}")]
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
-        args, _ = fit_numbers(
-            args,
-            self.parameters.schema,
-        )  # a server may reject `7.0` as an integer
+        # JSON Schema takes `7.0` for an integer, but a server may reject it: send `7`.
+        args, _ = fit_numbers(args, self.parameters.schema)
         problems = self._schema_problems(args)
         return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
 
