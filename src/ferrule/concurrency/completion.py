@@ -1,4 +1,6 @@
-"""Futures for work that must not be left half done: a task that awaits it can be cancelled, but continues only when the work has ended.
+"""Futures for work that must not be left half done.
+
+A task that awaits such a future can be cancelled, but it continues only when the work has ended.
 
 Cancelling a task cancels the future that it awaits. If the future refuses, asyncio keeps the
 cancellation and raises it where the task awaits, once the future is done. So one future does what
@@ -25,7 +27,10 @@ class Completion(asyncio.Future[R]):
 
 
 class ClaimedCompletion(asyncio.Future[R]):
-    """A future for work that acquires the claim when it begins. If cancelled before that, the work never begins."""
+    """A future for work that acquires the claim when it begins.
+
+    If the future is cancelled before that, the work never begins.
+    """
 
     def __init__(self, claim: threading.Lock) -> None:
         super().__init__(loop=asyncio.get_running_loop())
@@ -37,8 +42,14 @@ class ClaimedCompletion(asyncio.Future[R]):
 
 
 async def completed(work: asyncio.Future[R]) -> R:
-    """Await the result of the work. If the work failed and its task was cancelled, the cancellation has the error as its cause."""
+    """Await the result of the work.
+
+    If the work failed and its task was cancelled, the cancellation has the error as its cause.
+    """
     try:
         return await work
     except asyncio.CancelledError as cancelled:
-        raise cancelled from (None if work.cancelled() else work.exception())
+        cause = None
+        if not work.cancelled():  # a cancelled future has no exception to ask for
+            cause = work.exception()
+        raise cancelled from cause

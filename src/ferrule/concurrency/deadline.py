@@ -20,22 +20,33 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 GRACE_S = 0.5
-"""How long a cancelled tool may clean up before an error is raised: a well-behaved tool may still be working."""
+"""How long a cancelled tool may clean up before an error is raised.
+
+A well-behaved tool needs a moment to close what it has open.
+"""
 NEVER = float("inf")
 """The deadline that never comes. Deadlines are times of `time.monotonic()`."""
 STUBBORN = " It may still be running: it did not end when it was cancelled."
 
 _left: set[asyncio.Task[Any]] = set()
-"""Tasks left behind. An event loop holds its tasks weakly: without this reference they could be garbage-collected while they run."""
+"""Tasks left behind.
+
+An event loop holds its tasks weakly: without this reference they could be garbage-collected while
+they run.
+"""
 
 
 def left_until(deadline: float) -> float | None:
     """The seconds until a deadline, in the form for `asyncio.timeout`: None for no limit."""
-    return None if deadline == NEVER else max(deadline - time.monotonic(), 0.0)
+    if deadline == NEVER:
+        return None
+    return max(deadline - time.monotonic(), 0.0)
 
 
 async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str) -> R:
-    """Await for the remaining `left_s` seconds of a limit of `timeout_s`; then raise `ToolTimeoutError`, whatever the tool does.
+    """Await for the remaining `left_s` seconds of a limit of `timeout_s`.
+
+    Then raise `ToolTimeoutError`, whatever the tool does.
 
     If the caller is cancelled, the tool is cancelled too. The caller then waits for it until the
     time is up and ignores its result.
@@ -44,10 +55,8 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
 
     ends = time.monotonic() + left_s
     work = _Work(value)
-    task = asyncio.create_task(
-        work.done(),
-        name=f"{TOOL_TASK}{name}",
-    )  # in a copy of the context: variables the tool sets are discarded
+    # The task gets a copy of the context, so context variables that the tool sets are discarded.
+    task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")
     try:
         await asyncio.wait((task,), timeout=max(left_s, 0))
         if not task.done():
@@ -61,11 +70,10 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
     finally:
         work.leave(task)
     if not task.done() or work.ended > ends:
-        raise ToolTimeoutError(
-            name,
-            timeout_s,
-            because="" if task.done() else STUBBORN,
-        ) from work.error
+        reason = ""
+        if not task.done():
+            reason = STUBBORN
+        raise ToolTimeoutError(name, timeout_s, because=reason) from work.error
     try:
         task.result()  # raises only if the loop ended before the task began
         return work.result()
@@ -74,7 +82,10 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
 
 
 async def _over(task: asyncio.Task[Any], ends: float) -> None:
-    """Wait for a cancelled task, even if the caller is cancelled again: the task may be cleaning up."""
+    """Wait for a cancelled task, even if the caller is cancelled again.
+
+    The task may be cleaning up.
+    """
     import asyncio
 
     while not task.done() and (left_s := ends - time.monotonic()) > 0:
@@ -85,7 +96,10 @@ async def _over(task: asyncio.Task[Any], ends: float) -> None:
 
 
 class _Work:
-    """Awaits a value and keeps its result or error. Raises nothing: an interrupt raised in a separate task would end the loop."""
+    """Awaits a value and keeps its result or error.
+
+    It raises nothing itself: an interrupt that is raised in a separate task would end the loop.
+    """
 
     __slots__ = ("_is_left", "_value", "ended", "error", "value")
 
@@ -100,7 +114,7 @@ class _Work:
         """Await the value and store its result or error."""
         try:
             self.value = await self
-        except BaseException as error:  # noqa: BLE001  passed to the waiting caller, which raises it again
+        except BaseException as error:  # noqa: BLE001  the waiting caller raises it again
             self.error = error
         self.ended = time.monotonic()
 

@@ -6,6 +6,26 @@ the caller's context variables.
 Three rules prevent deadlock: a worker that waits for other work lets another thread take its place;
 a thread stuck in abandoned work is not counted; and work that the background loop itself waits for
 gets a separate loop.
+
+Ctrl-C. Python raises `KeyboardInterrupt` in the main thread, between any two steps of its code.
+Everything in ferrule keeps these promises:
+
+- **In a wait** for a worker or a loop, the wait ends at once and the interrupt propagates. Work
+  that has not begun never begins. A running thread cannot be stopped: it is abandoned. Async work
+  is cancelled. Under `asyncio.run`, Ctrl-C cancels the main task instead; then the waits for work
+  that must not be left half done (`run_or_cancel`, `to_its_end`) go on until it has ended.
+- **In a tool**, or in any other code of the user, the interrupt is not an error of that code: it is
+  not turned into a result for the model. It ends the run's execution as interrupted. The journal
+  says that the call began but not how it ended, so `resume` treats it like a call of a process that
+  died.
+- **In a write to a store**, the transaction is complete or undone, never in part. Which of the two
+  may be unknown here, so `resume` goes by what the store has. The lease is given back: any process
+  can resume at once.
+
+The means are always the same. A cleanup that must happen is in a `finally` or in an `__exit__`
+written in C (locks, connections), where Python handles no signal; it finds out what is still held
+rather than remember it. And an interrupt that async work raises on the background loop goes to the
+caller that waits for that work: other work on the loop goes on.
 """
 
 from __future__ import annotations
@@ -32,8 +52,12 @@ R = TypeVar("R")
 POOL_SIZE = 32
 """The maximum number of tools that run in threads at once, over all runs of the process."""
 _HELPS_AFTER_S = 0.05
+"""After waiting this long for queued work, a thread does the work itself."""
 STUCK_S = 300.0
-"""A queued call with a time limit fails if no work began for this long: its own limit only starts when it begins."""
+"""A queued call with a time limit fails if no work began for this long.
+
+Its own limit starts only when it begins.
+"""
 _TELLS_WITHIN_S = 5.0
 """A loop that does not report an exceeded time limit within this time is blocked."""
 _WARNS_AFTER_S = 1.0
@@ -44,11 +68,12 @@ _BLOCKED = (
 
 
 class Aside:
-    """A block in which a worker only waits for other work, so that the pool may use another thread."""
+    """A block in which a worker only waits for other work: the pool may use another thread."""
 
     __slots__ = ("_pool",)
 
     def __enter__(self) -> None:
+        # The pool of now: after a fork, the module has another one.
         self._pool = _pool if here.worker else None
         if self._pool is not None:
             self._pool.widen(1)
@@ -69,12 +94,18 @@ def in_worker() -> bool:
 
 
 def is_awaited_by_loop() -> bool:
-    """Whether the background loop is blocked until this thread is done: waiting for it here would deadlock."""
+    """Whether the background loop is blocked until this thread is done.
+
+    Waiting for the loop here would deadlock.
+    """
     return here.on_loop or here.loop_waits
 
 
 def inherit_loop_wait() -> Callable[[], None]:
-    """A function for a new thread to call first, if this thread will wait for it: the new thread then also avoids the background loop."""
+    """A function for a new thread to call first, if this thread will wait for that thread.
+
+    The new thread then avoids the background loop wherever this thread does.
+    """
     waits = is_awaited_by_loop()
 
     def begin() -> None:
@@ -95,7 +126,9 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
     future: Future[R] = Future()
 
     def run() -> Any:
-        return function() if future.set_running_or_notify_cancel() else None
+        if not future.set_running_or_notify_cancel():
+            return None  # cancelled while it was queued
+        return function()
 
     def settle(value: Any, error: BaseException | None) -> None:
         if future.cancelled():
@@ -111,7 +144,11 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
 
 
 def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
-    """The result of submitted work. If it does not begin soon, it runs in this thread: every worker may be waiting for this thread."""
+    """The result of submitted work.
+
+    If the work does not begin soon, it runs in this thread: all workers may be waiting for this
+    thread.
+    """
     from concurrent.futures import wait
 
     while not future.running() and not wait((future,), _HELPS_AFTER_S).done:
@@ -127,12 +164,15 @@ def run_with_timeout(
     *,
     left_s: float | None = None,
 ) -> R:
-    """Run a function in the pool and wait at most `timeout_s` seconds from its start, or the remaining `left_s`.
+    """Run a function in the pool and wait at most `timeout_s` seconds from its start.
 
-    Raises `ToolTimeoutError` and abandons the thread.
+    `left_s` is what is left of that limit, if another step has used a part of it. After the limit,
+    the thread is abandoned, and `ToolTimeoutError` is raised.
     """
     begun = threading.Event()
-    work = Timed(function, timeout_s if left_s is None else left_s, begun.set)
+    if left_s is None:
+        left_s = timeout_s
+    work = Timed(function, left_s, begun.set)
     with Aside():
         future, job = _submit(work)
         try:
@@ -148,16 +188,18 @@ def run_with_timeout(
                     return future.result()
                 raise ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job)) from late
         except BaseException:
-            if (
-                not future.done()
-            ):  # interrupted while waiting, or while a limit was reported (Ctrl-C)
+            # Ctrl-C, while waiting or while an exceeded limit is reported.
+            if not future.done():
                 _pool.abandon(job)
             raise
 
 
 def _never_begun(name: str, timeout_s: float, job: Job) -> ToolTimeoutError:
-    why = f" It did not begin: for {STUCK_S:g} s no thread for tools was free. Tools that may hang need a `timeout_s`, too."
-    return ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job), because=why)
+    reason = (
+        f" It did not begin: for {STUCK_S:g} s no thread for tools was free. "
+        "Tools that may hang need a `timeout_s`, too."
+    )
+    return ToolTimeoutError(name, timeout_s, abandoned=_pool.abandon(job), because=reason)
 
 
 async def in_worker_thread(
@@ -167,18 +209,21 @@ async def in_worker_thread(
     name: str = "",
     left_s: float | None = None,
 ) -> R:
-    """Run a function in the pool without blocking the loop. Cancelling stops the wait, not the thread; work not yet begun never runs.
+    """Run a function in the pool without blocking the loop.
 
-    The time limit works as in `run_with_timeout`.
+    Cancelling stops the wait, not the thread; work that has not begun never runs. The
+    time limit works as in `run_with_timeout`.
     """
     import asyncio
 
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[R] = loop.create_future()
-
     begun: asyncio.Future[None] = loop.create_future()
-    limit_s = timeout_s if left_s is None else left_s
-    work = function if limit_s is None else Timed(function, limit_s, partial(_tell, loop, begun))
+    if left_s is None:
+        left_s = timeout_s
+    work = function
+    if left_s is not None:
+        work = Timed(function, left_s, partial(_tell, loop, begun))
     job = Job(work, partial(_tell, loop, waiter), loop_waits=here.loop_waits)
     with Aside():  # needed if a worker runs its own loop
         _pool.put(job)
@@ -212,18 +257,27 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
 
 
 async def run_or_cancel(function: Callable[[], R]) -> R:
-    """Like `in_worker_thread`, but raises a cancellation only when the work has ended or can no longer begin."""
+    """Like `in_worker_thread`, but a cancellation waits for work that has begun."""
     from ferrule.concurrency.completion import ClaimedCompletion, completed
 
     claim = threading.Lock()
     ended: ClaimedCompletion[Any] = ClaimedCompletion(claim)
+
+    def run_if_claimed() -> R | None:
+        if not claim.acquire(blocking=False):
+            return None  # cancelled while it was queued
+        return function()
+
     with Aside():
-        put(_pool, lambda: function() if claim.acquire(blocking=False) else None, ended)
+        put(_pool, run_if_claimed, ended)
         return await completed(ended)
 
 
 async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
-    """Run a function in a pool without blocking the loop. Queued work always runs; a cancellation is raised when it has ended."""
+    """Run a function in a pool without blocking the loop.
+
+    Queued work always runs; a cancellation is raised when it has ended.
+    """
     import asyncio
 
     from ferrule.concurrency.completion import Completion, completed
@@ -236,7 +290,10 @@ def put(
     function: Callable[[], R],
     future: asyncio.Future[R],
 ) -> asyncio.Future[R]:
-    """Run a function in a pool, and return the given future, which gets its result. Queued work always runs."""
+    """Run a function in a pool; the future gets its result, and is returned.
+
+    Queued work always runs.
+    """
     pool.put(Job(function, partial(_tell, future.get_loop(), future), loop_waits=here.loop_waits))
     return future
 
@@ -267,22 +324,22 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         else:
             waiter.set_exception(error)
     finally:
-        if not waiter.done():  # after Ctrl-C: otherwise a task would wait forever for a future that refuses cancellation
+        # Ctrl-C came in between. Without another try, a task could wait forever for a future that
+        # refuses to be cancelled.
+        if not waiter.done():
             waiter.get_loop().call_soon(_wake, waiter, value, error)
 
 
 def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
-    """Wait for an awaitable from sync code. It runs on the background loop, even if another loop runs in this thread.
+    """Wait for an awaitable from sync code.
+
+    It runs on the background loop, even if another loop runs in this thread.
 
     `name` is the awaited tool, if any. If a tool blocks the loop meanwhile, a `RuntimeWarning`
     names it.
     """
     with Aside():
-        errand = Errand(
-            lambda: awaitable,
-            None if is_awaited_by_loop() else background_loop(),
-            name,
-        )
+        errand = Errand(lambda: awaitable, _loop_to_wait_for(), name)
         try:
             while True:
                 try:
@@ -297,6 +354,13 @@ def run_async(awaitable: Awaitable[R], *, name: str = "") -> R:
             raise
 
 
+def _loop_to_wait_for() -> asyncio.AbstractEventLoop | None:
+    """The background loop; None (a separate loop) if it is blocked until this thread is done."""
+    if is_awaited_by_loop():
+        return None
+    return background_loop()
+
+
 def _warn_of_blocker(errand: Errand[Any]) -> None:
     if name := errand.blocker():
         warnings.warn(f"`{name}` {_BLOCKED}", RuntimeWarning, stacklevel=3)
@@ -308,7 +372,9 @@ def run_async_within(
     timeout_s: float,
     name: str,
 ) -> R:
-    """`run_async` with a time limit: `make` is called on the loop, and its awaitable enforces the limit (`deadline.within`).
+    """`run_async` with a time limit.
+
+    `make` is called on the loop, and its awaitable enforces the limit (`deadline.within`).
 
     If the loop is blocked, perhaps by this very work, a `RuntimeWarning` names the blocking tool,
     and this function raises `ToolTimeoutError`. Work that has not begun by then never runs.
@@ -316,7 +382,7 @@ def run_async_within(
     from concurrent.futures import wait
 
     with Aside():
-        errand = Errand(make, None if is_awaited_by_loop() else background_loop(), name)
+        errand = Errand(make, _loop_to_wait_for(), name)
         try:
             over = wait((errand.future,), max(left_s, 0)).done
             tells_until = time.monotonic() + _TELLS_WITHIN_S
@@ -325,17 +391,11 @@ def run_async_within(
             if not over:
                 _warn_of_blocker(errand)
             if errand.future.cancel():
-                raise ToolTimeoutError(
-                    name,
-                    timeout_s,
-                    because=f" It did not begin: another async tool {_BLOCKED}",
-                )
+                reason = f" It did not begin: another async tool {_BLOCKED}"
+                raise ToolTimeoutError(name, timeout_s, because=reason)
             if not over:
-                raise ToolTimeoutError(
-                    name,
-                    timeout_s,
-                    because=f" It may still be running: it, or another async tool, {_BLOCKED}",
-                )
+                reason = f" It may still be running: it, or another async tool, {_BLOCKED}"
+                raise ToolTimeoutError(name, timeout_s, because=reason)
             return errand.future.result()
         except BaseException:
             errand.cancel()
@@ -343,7 +403,7 @@ def run_async_within(
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never suspends, because everything in it blocks: no event loop is needed."""
+    """Run a coroutine that never suspends, because everything in it blocks, without a loop."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -358,23 +418,21 @@ def background_loop() -> asyncio.AbstractEventLoop:
     if _loop is None or _loop.is_closed():
         with _loop_starting.lock:
             if _loop is None or _loop.is_closed():
-                import asyncio
-
-                # On Windows, not the policy's loop: a program may choose one (for psycopg) that
-                # cannot start processes such as MCP servers.
-                loop: asyncio.AbstractEventLoop = (
-                    asyncio.ProactorEventLoop()
-                    if sys.platform == "win32"
-                    else asyncio.new_event_loop()
-                )
-                threading.Thread(
-                    target=_spin,
-                    args=(loop,),
-                    name="ferrule-loop",
-                    daemon=True,
-                ).start()
+                loop = _new_background_loop()
+                spinning = partial(_spin, loop)
+                threading.Thread(target=spinning, name="ferrule-loop", daemon=True).start()
                 _loop = loop
     return _loop
+
+
+def _new_background_loop() -> asyncio.AbstractEventLoop:
+    import asyncio
+
+    # On Windows, not the policy's loop: a program may choose one (for psycopg) that cannot start
+    # processes such as MCP servers.
+    if sys.platform == "win32":
+        return asyncio.ProactorEventLoop()
+    return asyncio.new_event_loop()
 
 
 def _spin(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,4 +1,4 @@
-"""Building blocks of `offload`: jobs and their thread pool, errands to event loops, and per-thread state.
+"""Building blocks of `offload`: jobs, their thread pool, and errands to event loops.
 
 Threads are daemons: a tool that hangs never keeps the process from ending.
 """
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 REACTS_WITHIN_S = 0.5
-"""A background loop that does not respond for this long counts as blocked by sync code in an async function."""
+"""A background loop that does not respond for this long counts as blocked.
+
+The cause is sync code, such as `time.sleep`, in an async function.
+"""
 
 _WAITING, _RUNNING, _OVER = range(3)
 
@@ -60,9 +63,15 @@ class ThreadPool:
         self._idle = 0
         """The number of idle threads; if negative, the number of jobs without a thread."""
         self.is_forked = False
-        """Whether this is the parent's pool in a forked child: a pool thread that forked takes no more jobs."""
+        """Whether this is the parent's pool in a forked child.
+
+        A pool thread that forked takes no more jobs there.
+        """
         self.taken = 0
-        """How many jobs have begun so far: if the number stays the same while jobs wait, every thread is busy."""
+        """How many jobs have begun so far.
+
+        If the number stays the same while jobs wait, every thread is busy.
+        """
 
     @cached_property
     def _jobs(self) -> SimpleQueue[Job]:
@@ -71,10 +80,15 @@ class ThreadPool:
         return SimpleQueue()
 
     def put(self, job: Job) -> None:
-        """Queue a job for the next free thread; raises `RuntimeError` if the system cannot start a thread."""
+        """Queue a job for the next free thread.
+
+        Raises `RuntimeError` if the system cannot start a thread.
+        """
         with self._lock:
             try:
-                self._idle -= 1  # before `put`: a job counted without need costs a thread; one not counted would wait forever
+                # Counted before it is queued: if Ctrl-C comes between the two, a job counted
+                # without need costs one thread; a job that is not counted would wait forever.
+                self._idle -= 1
                 self._jobs.put(job)
                 self._start()
             except BaseException:  # Ctrl-C too: the caller will not wait for the job
@@ -82,16 +96,18 @@ class ThreadPool:
                 raise
 
     def abandon(self, job: Job) -> bool:
-        """Give up waiting for a job: a queued job never runs; a running job's thread is no longer counted.
+        """Give up waiting for a job.
 
-        Returns whether it was running.
+        A queued job never runs; the thread of a running job is no longer counted. Returns
+        whether it was running.
         """
         with self._lock:
-            was, job.state = job.state, _OVER
-            if was == _RUNNING:
+            was_running = job.state == _RUNNING
+            job.state = _OVER
+            if was_running:
                 self._threads -= 1
                 self._start()
-            return was == _RUNNING
+            return was_running
 
     def widen(self, by: int) -> None:
         """Allow `by` more threads while a worker waits for other work."""
@@ -128,22 +144,22 @@ class ThreadPool:
             here.loop_waits = job.loop_waits
             try:
                 value = job.context.run(job.function)
-            except BaseException as raised:  # noqa: BLE001  passed to the waiting caller, which raises it again
+            except BaseException as raised:  # noqa: BLE001  the waiting caller raises it again
                 error = raised
-            if (
-                self.is_forked
-            ):  # in the child, its locks may be held by threads that no longer exist
+            # The job forked, and this is the child: the pool's locks may be held by threads that no
+            # longer exist.
+            if self.is_forked:
                 return
             job.settle(value, error)
             with self._lock:
-                if job.state == _OVER:
+                if job.state == _OVER:  # abandoned, and this thread no longer counted
                     return
                 job.state = _OVER
                 if self._threads > self._limit:
                     self._threads -= 1
                     return
                 self._idle += 1
-            del job, value, error
+            del job, value, error  # an idle thread must not keep the last result alive
 
 
 class _Here(threading.local):
@@ -183,7 +199,10 @@ class Timed(Generic[R]):
 
 
 class Errand(Generic[R]):
-    """An awaitable that sync code waits for: on the background loop or, if that is blocked, on a separate loop."""
+    """An awaitable that sync code waits for.
+
+    It runs on the background loop or, if that loop waits for this thread, on a separate loop.
+    """
 
     __slots__ = ("_loop", "_make", "_name", "_task", "future")
 
@@ -222,9 +241,9 @@ class Errand(Generic[R]):
         import asyncio
 
         self._task = task = cast("asyncio.Task[None]", asyncio.current_task())
-        if (
-            not self.future.set_running_or_notify_cancel()
-        ):  # here, in the first step: a task cancelled before it never settles the future
+        # Only now, in the task's first step: a task that is cancelled before it never settles the
+        # future.
+        if not self.future.set_running_or_notify_cancel():
             return
         if self._name is not None:
             task.set_name(self._name)
@@ -243,15 +262,15 @@ class Errand(Generic[R]):
         here.loop_waits = True
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-                runner.run(
-                    self._run(),
-                )  # settles the future before the runner closes, which waits for threads that the loop started
+                # This settles the future before the runner closes: closing waits for the threads
+                # that the loop started.
+                runner.run(self._run())
         except BaseException as error:  # noqa: BLE001  handed to the waiting thread
             if not self.future.done():
                 self.future.set_exception(error)
 
     def cancel(self) -> None:
-        """Cancel the work, for example after an interrupt (Ctrl-C). Work that has not begun never begins."""
+        """Cancel the work, for example after Ctrl-C. Work that has not begun never begins."""
         if self.future.cancel() or self.future.done() or self._task is None:
             return
         with suppress(RuntimeError):  # that loop has just ended
@@ -271,8 +290,9 @@ class Errand(Generic[R]):
         import asyncio
 
         task = asyncio.current_task(self._loop)
-        name = task.get_name() if task is not None else ""
-        return name.removeprefix(TOOL_TASK) if name.startswith(TOOL_TASK) else ""
+        if task is None or not task.get_name().startswith(TOOL_TASK):
+            return ""
+        return task.get_name().removeprefix(TOOL_TASK)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
