@@ -576,7 +576,7 @@ class Adapter:
     def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         # Adapters of one class write equal prompts, unless they have attributes of their own.
         writer = self if getattr(self, "__dict__", None) else type(self)
-        cache = compiled(signature).kept
+        cache = compiled(signature).cache
         key = (writer, native)
         if key not in cache:
             cache.setdefault(key, self._build_prompt_parts(signature, native=native))

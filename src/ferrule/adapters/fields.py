@@ -148,4 +148,4 @@ def remember_whole(signature: type[Signature], whole: type[Signature] | None) ->
 
 def whole_of(signature: type[Signature]) -> type[Signature] | None:
     """The signature that `remember_whole` got."""
-    return signature.plan.kept.get(_WHOLE)
+    return signature.plan.cache.get(_WHOLE)

@@ -23,7 +23,7 @@ from msgspec import Struct
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
 from ferrule.schema.inline import Generator
 from ferrule.tools.tool import Tool
-from ferrule.values.signatures.compiled import given_inputs
+from ferrule.values.signatures.compiled import without_generated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +177,7 @@ def program_runner(
     """
 
     async def run(**arguments: Any) -> Any:
-        inputs = given_inputs(arguments)
+        inputs = without_generated(arguments)
         if store is None:
             return await program.acall(**inputs)
         return (await program.bind(**inputs).astart(store=store, run_id=run_id)).prediction

@@ -253,9 +253,9 @@ def split_inputs(
 
         values, toolbox = declare_tools(signature, values, toolbox)
     if plan.factories:
-        made = yield Once(partial(plan.made_inputs, values), _MADE_INPUTS, only_if_true=True)
+        made = yield Once(partial(plan.generate_defaults, values), _MADE_INPUTS, only_if_true=True)
         if made:
-            values = {**plan.read_made(made), **values}
+            values = {**plan.read_generated(made), **values}
     return options, plan.check_inputs(signature.__name__, values), toolbox
 
 

@@ -15,7 +15,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.runs.driver.drive import aperform_as_tool, perform_as_tool
 from ferrule.tools.tool import Tool
 from ferrule.values.outcome import Prediction
-from ferrule.values.signatures.compiled import given_inputs
+from ferrule.values.signatures.compiled import without_generated
 from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ class AgentTool:
 
     def __call__(self, /, **inputs: Any) -> Any:
         """Run the program and return its outputs."""
-        return _outputs(perform_as_tool(self.program, given_inputs(inputs)))
+        return _outputs(perform_as_tool(self.program, without_generated(inputs)))
 
     async def acall(self, /, **inputs: Any) -> Any:
         """`__call__` on an event loop."""
-        return _outputs(await aperform_as_tool(self.program, given_inputs(inputs)))
+        return _outputs(await aperform_as_tool(self.program, without_generated(inputs)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AgentTool) and self.program is other.program

@@ -1,4 +1,9 @@
-"""Everything that is derived from a signature's fields, made once and kept with the signature."""
+"""Everything that is derived from a signature's fields, computed once and kept with the signature.
+
+A signature is compiled when its class is made, because that is when mistakes should be reported.
+Validators and schemas are built on first use instead: pydantic needs milliseconds for each, and
+many signatures (those that a program derives to compose a prompt) never check a value.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,6 @@ from contextlib import suppress
 from copy import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import ref
 
 from msgspec.structs import replace
 
@@ -35,68 +39,74 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaMode
     from pydantic_core import ErrorDetails
 
-
-_ELSEWHERE = {
-    "limits": "for a program that is no `ReAct`, set it with `context(limits=...)`",  # an option of a call of `ReAct` alone
-    **dict.fromkeys(("store", "run_id"), "`program.start(...)` takes it"),
-    "thread_id": "`program.start(run_id=...)` names a run",
-    **dict.fromkeys(("policy", "callbacks", "adapter", "prices"), "set it with `context({}=...)`"),
-    **dict.fromkeys(
-        ("temperature", "max_tokens", "reasoning_effort"),
-        "a setting of the model: `config={{'{}': ...}}`",
-    ),
-    **dict.fromkeys(
-        ("history", "message_history", "session"),
-        "a conversation is an input of the type `History`",
-    ),
-}
-"""Options of ferrule or of other libraries that users pass as inputs by mistake, with advice for each."""
-
-
 T = TypeVar("T")
-MADE_LATER = object()
-"""Stands for the default of an input that has a default factory."""
+
+_OPTION_ADVICE = {
+    # `limits` is an option of a call of `ReAct` alone.
+    "limits": "for a program that is not a `ReAct`, set it with `context(limits=...)`",
+    "store": "`program.start(...)` takes it",
+    "run_id": "`program.start(...)` takes it",
+    "thread_id": "`program.start(run_id=...)` names a run",
+    "policy": "set it with `context(policy=...)`",
+    "callbacks": "set it with `context(callbacks=...)`",
+    "adapter": "set it with `context(adapter=...)`",
+    "prices": "set it with `context(prices=...)`",
+    "temperature": "a setting of the model: `config={'temperature': ...}`",
+    "max_tokens": "a setting of the model: `config={'max_tokens': ...}`",
+    "reasoning_effort": "a setting of the model: `config={'reasoning_effort': ...}`",
+    "history": "a conversation is an input of the type `History`",
+    "message_history": "a conversation is an input of the type `History`",
+    "session": "a conversation is an input of the type `History`",
+}
+"""Options of ferrule or of other libraries that users pass as inputs by mistake, with advice."""
+
+GENERATED = object()
+"""The placeholder for the default of an input that has a default factory."""
 
 
 class CompiledSignature:
     """The fields of one signature by role. Checks and schema are made on first use."""
 
     __slots__ = (
-        *("_input_checks", "_output_checks", "_schema"),
-        *(
-            "content",
-            "factories",
-            "hash",
-            "inputs",
-            "instructions",
-            "kept",
-            "optional",
-            "outputs",
-            "own_instructions",
-        ),
+        "_input_checks",
+        "_output_checks",
+        "_schema",
+        "cache",
+        "content",
+        "factories",
+        "hash",
+        "inputs",
+        "instructions",
+        "optional",
+        "outputs",
+        "own_instructions",
     )
 
     def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
         self.inputs = {
-            name: _may_be_omitted(field) for name, field in fields.items() if field.role == "input"
+            name: _with_none_as_default(field)
+            for name, field in fields.items()
+            if field.role == "input"
         }
         self.outputs = {name: field for name, field in fields.items() if field.role == "output"}
         self.factories = [
             name for name, field in self.inputs.items() if "default_factory" in field.more
         ]
-        """The inputs whose defaults are made anew for each run."""
+        """The inputs whose defaults a factory makes in each run."""
         self.own_instructions = instructions
         """The instructions that the author wrote, or None."""
-        self.instructions = (
-            instructions
-            if instructions is not None
-            else default_instructions(self.inputs, self.outputs)
-        )
+        if instructions is None:
+            self.instructions = default_instructions(self.inputs, self.outputs)
+        else:
+            self.instructions = instructions
         self.content = (
             self.instructions,
-            *(_content(name, field) for name, field in {**self.inputs, **self.outputs}.items()),
+            *(_content(name, field) for name, field in self.fields.items()),
         )
-        """Signatures with equal content are equal. A missing type counts as text, because that is what a model sees."""
+        """Signatures with equal content are equal.
+
+        A missing type counts as text, because a model sees the same.
+        """
         self.hash = hash((self.instructions, *self.inputs, *self.outputs))
         self.optional = {
             name: field
@@ -104,8 +114,8 @@ class CompiledSignature:
             if not field.is_required or allows_none(field.annotation)
         }
         """Outputs that an answer may omit."""
-        self.kept: dict[Any, Any] = {}
-        """A cache, by key, of values that other modules derive from this signature."""
+        self.cache: dict[Any, Any] = {}
+        """Values that other modules derive from this signature, by key."""
         self._input_checks: dict[str, InputCheck | None] | None = None
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
@@ -117,13 +127,27 @@ class CompiledSignature:
 
     def defaults(self) -> dict[str, Any]:
         """The defaults of inputs by name. Mutable defaults are new at each call."""
-        fields = ((name, field) for name, field in self.inputs.items() if not field.is_required)
-        return {name: field.get_default() for name, field in fields}
+        return {
+            name: field.get_default()
+            for name, field in self.inputs.items()
+            if not field.is_required
+        }
 
     def output_default(self, name: str) -> Any:
-        """The value of an optional output that an answer leaves out. A mutable default is new at each call."""
+        """The value of an optional output that an answer omits; a mutable default is a new copy."""
         field = self.outputs[name]
-        return None if field.is_required else field.get_default()
+        if field.is_required:
+            return None
+        return field.get_default()
+
+    @property
+    def input_checks(self) -> dict[str, InputCheck | None]:
+        """The function that checks each input, by name; None for an input that takes any value."""
+        if self._input_checks is None:
+            self._input_checks = {
+                name: _make_check(name, field, input_check) for name, field in self.inputs.items()
+            }
+        return self._input_checks
 
     @property
     def output_checks(self) -> dict[str, OutputCheck]:
@@ -134,184 +158,238 @@ class CompiledSignature:
             }
         return self._output_checks
 
-    def check_inputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Coerce inputs and fill in defaults. Raises an `InputError` that names every problem."""
-        checks = self._input_checks or self._checks_of_inputs()
-        kind: type[Any] = type(given)
-        if kind is not dict and not isinstance(
-            given,
-            Mapping,
-        ):  # for an abstract class, this takes ten times as long
+    def check_inputs(self, signature: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Coerce inputs and fill in defaults.
+
+        Raises an `InputError` that names every problem, so that a caller corrects all of them at
+        once.
+        """
+        if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"Pass the inputs of `{self._shown(signature)}` as a mapping by name; found {type(given).__name__}.",
+                f"Pass the inputs of `{self._display_name(signature)}` as a mapping by name; "
+                f"found {type(values).__name__}."
             )
-        problems = [(name, self._unknown(name)) for name in given if name not in checks]
+        checks = self.input_checks
+        problems = [(name, self._unknown(name)) for name in values if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
-            if name not in given:
-                field = self.inputs[name]
-                if field.is_required:
-                    problems.append((name, "is missing"))
-                else:
-                    checked[name] = field.get_default()
-                continue
-            try:
-                value = given[name]
-                if check is not None:
-                    value = check(value)
-                checked[name] = (
-                    list(value) if is_read_once(value) else value
-                )  # a request may be rendered more than once
-            except ValueError as error:
-                problems.append((name, str(error)))
+            if name in values:
+                try:
+                    value = values[name] if check is None else check(values[name])
+                except ValueError as error:
+                    problems.append((name, str(error)))
+                    continue
+                # An iterator becomes a list, because a request may be rendered more than once.
+                checked[name] = list(value) if is_read_once(value) else value
+            elif self.inputs[name].is_required:
+                problems.append((name, "is missing"))
+            else:
+                checked[name] = self.inputs[name].get_default()
         if problems:
-            takes = ", ".join(f"`{name}`" for name in checks) or "none"
+            input_names = ", ".join(f"`{name}`" for name in checks) or "none"
             raise InputError(
-                f"Wrong inputs for `{self._shown(signature)}`: {_listed(problems)}. Its inputs are: {takes}.",
+                f"Wrong inputs for `{self._display_name(signature)}`: {_join(problems)}. "
+                f"Its inputs are: {input_names}.",
                 problems,
             )
         return checked
 
-    def made_inputs(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults that factories make for the inputs not given, as JSON. Defaults that JSON cannot hold are left out."""
-        made = {
+    def generate_defaults(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the factories of the inputs that `values` lacks; the defaults as JSON data.
+
+        A run records them, so that a replay reads the same values. Defaults that JSON cannot hold
+        are left out: those are made again in a replay.
+        """
+        defaults = {
             name: jsonable(marked_parts(self.inputs[name].get_default()))
             for name in self.factories
-            if name not in given
+            if name not in values
         }
-        return {name: made[name] for name in self.read_made(made)}
+        return {name: defaults[name] for name in self.read_generated(defaults)}
 
-    def read_made(self, made: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of `made_inputs`. Those that no longer fit are left out: another version may have made them."""
-        checks = self._input_checks or self._checks_of_inputs()
-        found: dict[str, Any] = {}
+    def read_generated(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of recorded `generate_defaults`.
+
+        Leaves out values that do not fit the input's type: another version of the program may have
+        recorded them.
+        """
+        values: dict[str, Any] = {}
         for name in self.factories:
-            if name in made:
-                value, check = read_marked(made[name]), checks[name]
-                with suppress(ValueError):
-                    if check is not None:
-                        check(value)
-                    found[name] = value
-        return found
+            if name not in recorded:
+                continue
+            value = read_marked(recorded[name])
+            check = self.input_checks[name]
+            with suppress(ValueError):
+                if check is not None:
+                    check(value)
+                values[name] = value
+        return values
 
-    def _checks_of_inputs(self) -> dict[str, InputCheck | None]:
-        self._input_checks = {
-            name: _make_check(name, field, input_check) for name, field in self.inputs.items()
-        }
-        return self._input_checks
-
-    def _shown(self, signature: str) -> str:
-        """The name of a signature's class. A signature written as text has no name, and is shown by its fields."""
-        return (
-            f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
-            if signature == "StringSignature"
-            else signature
-        )
+    def _display_name(self, signature: str) -> str:
+        """The name of a signature's class, or the fields of one that was written as text."""
+        if signature == "StringSignature":
+            return f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
+        return signature
 
     def _unknown(self, name: Any) -> str:
-        close = nearest(str(name), self.inputs)
-        if close:
-            return f"is unknown (did you mean `{close}`?)"
+        similar = nearest(str(name), self.inputs)
+        if similar:
+            return f"is unknown (did you mean `{similar}`?)"
         if name in self.outputs:
             return "is an output, not an input"
-        return (
-            f"is unknown ({_ELSEWHERE[name].format(name)})" if name in _ELSEWHERE else "is unknown"
-        )
+        if name in _OPTION_ADVICE:
+            return f"is unknown ({_OPTION_ADVICE[name]})"
+        return "is unknown"
 
     def call_signature(self) -> inspect.Signature:
-        """The inputs as keyword-only parameters of a function, with their constraints and defaults.
+        """The inputs as keyword-only parameters of a function, with constraints and defaults.
 
-        The default of an input with a factory is `MADE_LATER`, which `given_inputs` leaves out: the
-        program makes it in each run.
+        The default of an input with a factory is `GENERATED`, which `without_generated` leaves out:
+        the program makes it in each run.
         """
         import inspect  # late: few signatures become a tool
 
-        keyword, empty = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-        made: list[inspect.Parameter] = []
+        parameters: list[inspect.Parameter] = []
         for name, field in self.inputs.items():
-            default = (
-                empty
-                if field.is_required
-                else MADE_LATER
-                if name in self.factories
-                else field.get_default()
+            if field.is_required:
+                default: Any = inspect.Parameter.empty
+            elif name in self.factories:
+                default = GENERATED
+            else:
+                default = field.get_default()
+            parameter = inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=field.annotated
             )
-            made.append(
-                inspect.Parameter(name, keyword, default=default, annotation=field.annotated),
-            )
-        return inspect.Signature(made)
+            parameters.append(parameter)
+        return inspect.Signature(parameters)
 
     def output_schema(self) -> dict[str, Any]:
         """The JSON Schema of an object with the outputs. Shared: do not change it."""
         if self._schema is None:
-            self._schema = _schema_of(
-                self.outputs,
-                [name for name in self.outputs if name not in self.optional],
-            )
+            required = [name for name in self.outputs if name not in self.optional]
+            self._schema = _object_schema(self.outputs, required)
         return self._schema
 
     def written_schema(self) -> dict[str, Any]:
-        """The JSON Schema of an object with any of the outputs, as serialized: a model may write other names than it reads."""
-        return _schema_of(self.outputs, [], "serialization")
+        """The JSON Schema of an object with any of the outputs, as serialized.
+
+        It may differ from `output_schema`: pydantic models may write other names than they read.
+        """
+        return _object_schema(self.outputs, [], "serialization")
+
+
+def class_fields(cls: Any) -> dict[str, SignatureField]:
+    """The fields in a signature's class body; raises `SignatureError` for invalid ones."""
+    if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
+        unknown = [
+            f"`{name}`"
+            for name, field in cls.__pydantic_fields__.items()
+            if not field._complete  # noqa: SLF001  pydantic has no public name for it
+        ]
+        raise SignatureError(
+            f"`{cls.__name__}`: the type of {', '.join(unknown)} contains an undefined name."
+        )
+    fields = {name: SignatureField.of(info) for name, info in cls.__pydantic_fields__.items()}
+    for name, field in fields.items():
+        if field.role is None:
+            raise SignatureError(
+                f"`{cls.__name__}.{name}` is neither input nor output. "
+                f"Write `{name}: ... = InputField()` or `OutputField()`."
+            )
+    return fields
+
+
+def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> CompiledSignature:
+    """Compile the fields of a signature.
+
+    Raises `SignatureError` if more than one output, or a part of one, would receive tool calls.
+    """
+    plan = CompiledSignature(fields, cls.__instructions__)
+    receivers = [name for name, field in plan.outputs.items() if calls_type(field.annotation)]
+    if len(receivers) > 1:
+        raise SignatureError(
+            f"`{cls.__name__}` has {len(receivers)} outputs for tool calls "
+            f"({', '.join(receivers)}); an answer's calls go to one."
+        )
+    for name in receivers:
+        if not isinstance(without_none(plan.outputs[name].annotation), type):
+            raise SignatureError(
+                f"`{cls.__name__}.{name}` receives an answer's tool calls, all of them: "
+                "its type is `ToolCalls` or `ToolCalls | None`."
+            )
+    return plan
+
+
+def compiled(signature: Any) -> CompiledSignature:
+    """`signature.plan`, for code that every run executes.
+
+    Pydantic's metaclass finds a property of a class slowly; an attribute is found at once.
+    """
+    return signature.__plan__ or signature.plan
 
 
 def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Decorate a function of a signature that is called for every answer: its value is computed once, and kept with the signature.
+    """Decorate a function of a signature: its value is computed once, and kept with the signature.
 
-    `signature.kept` does the same, but takes six times as long: pydantic's metaclass is slow to
-    find a method or an attribute of a class. A loop asks for one signature again and again, so the
-    latest is remembered, by a weak reference that does not keep it alive.
+    For functions that are called for every answer. `signature.kept` does the same for a key that
+    has more parts than the function.
     """
-    latest: tuple[Callable[[], Any], Any] = (lambda: None, None)
 
     @wraps(make)
-    def find(signature: Any) -> T:
-        nonlocal latest
-        known, value = latest
-        if known() is not signature:
-            kept = (signature.__plan__ or signature.plan).kept
-            value = kept[make] if make in kept else kept.setdefault(make, make(signature))
-            latest = ref(signature), value
-        return value
+    def read(signature: Any) -> T:
+        cache = compiled(signature).cache
+        if make not in cache:
+            # Two threads may both compute the value. `setdefault` gives both the same one.
+            return cache.setdefault(make, make(signature))
+        return cache[make]
 
-    return find
+    return read
 
 
-def _may_be_omitted(field: SignatureField) -> SignatureField:
-    """The input, with None as its default if it accepts None and has no default."""
-    return (
-        replace(field, default=None)
-        if field.is_required and allows_none(field.annotation)
-        else field
-    )
+def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    """The instructions of a signature whose author wrote none."""
+    input_names = ", ".join(f"`{name}`" for name in inputs)
+    output_names = ", ".join(f"`{name}`" for name in outputs)
+    if input_names and output_names:
+        return f"Given the fields {input_names}, produce the fields {output_names}."
+    if output_names:
+        return f"Produce the fields {output_names}."
+    if input_names:
+        return f"You are given the fields {input_names}."
+    return ""
 
 
 def infos_of(
     fields: Mapping[str, SignatureField],
-    of_model: Mapping[str, FieldInfo],
+    model_fields: Mapping[str, FieldInfo],
 ) -> dict[str, FieldInfo]:
     """Pydantic's `FieldInfo` of these fields of a signature."""
-    found = {name: of_model[name] for name in fields}
-    for name, info in found.items():
-        if info.is_required() and not fields[name].is_required:  # an input that may be omitted
-            found[name] = copy(info)
-            found[name].default = None
-    return found
+    infos: dict[str, FieldInfo] = {}
+    for name, field in fields.items():
+        info = model_fields[name]
+        # An input that accepts None may be omitted, which pydantic does not know.
+        if info.is_required() and not field.is_required:
+            info = copy(info)
+            info.default = None
+        infos[name] = info
+    return infos
 
 
-def given_inputs(inputs: Mapping[str, Any]) -> dict[str, Any]:
+def without_generated(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """A program's inputs from the arguments of a function that has the `call_signature`."""
-    return {name: value for name, value in inputs.items() if value is not MADE_LATER}
+    return {name: value for name, value in arguments.items() if value is not GENERATED}
 
 
 class InvalidOutputsError(ValueError):
-    """Outputs fit their types, but a validator rejects them. `problems` are pairs of a field (`""` for none) and a text for the model."""
+    """Outputs fit their types, but a validator rejects them.
+
+    `problems` are pairs of a field (`""` for none) and a text for the model.
+    """
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
-        super().__init__(
-            "; ".join(f"{name}: {problem}" if name else problem for name, problem in self.problems),
-        )
+        texts = [f"{name}: {problem}" if name else problem for name, problem in self.problems]
+        super().__init__("; ".join(texts))
 
 
 def run_validators(
@@ -322,80 +400,47 @@ def run_validators(
     """See `SignatureType.validate_outputs`."""
     from pydantic import ValidationError
 
-    known = {**inputs, **outputs}
+    values = {**inputs, **outputs}
     try:
-        made = cls.model_validate({name: known[name] for name in cls.model_fields if name in known})
+        instance = cls.model_validate(
+            {name: values[name] for name in cls.model_fields if name in values}
+        )
     except ValidationError as error:
         problems = [
-            (str(each["loc"][0]) if each["loc"] else "", _said(each))
-            for each in error.errors(include_url=False)
+            (str(detail["loc"][0]) if detail["loc"] else "", _validator_message(detail))
+            for detail in error.errors(include_url=False)
         ]
-        if unfit := [each for each in problems if each[0] in inputs]:
+        # A validator may reject an input. The model cannot change that; the caller can.
+        input_problems = [problem for problem in problems if problem[0] in inputs]
+        if input_problems:
             raise InputError(
-                f"Wrong inputs for `{cls.__name__}`: {_listed(unfit)}.",
-                unfit,
+                f"Wrong inputs for `{cls.__name__}`: {_join(input_problems)}.", input_problems
             ) from None
         raise InvalidOutputsError(problems) from None
-    return {
-        name: read_iterators(getattr(made, name)) if name in cls.model_fields else value
-        for name, value in outputs.items()
-    }
+    validated = dict(outputs)
+    for name in outputs:
+        if name in cls.model_fields:
+            validated[name] = read_iterators(getattr(instance, name))
+    return validated
 
 
-def _listed(problems: Iterable[tuple[str, str]]) -> str:
+def _join(problems: Iterable[tuple[str, str]]) -> str:
     return "; ".join([f"`{name}` {text}" for name, text in problems])
 
 
-def _said(problem: ErrorDetails) -> str:
+def _validator_message(detail: ErrorDetails) -> str:
     """A validator's message, without pydantic's words around it."""
-    raised = problem.get("ctx", {}).get("error")
-    return str(raised) if isinstance(raised, Exception) and str(raised) else problem["msg"]
+    raised = detail.get("ctx", {}).get("error")
+    if isinstance(raised, Exception) and str(raised):
+        return str(raised)
+    return detail["msg"]
 
 
-def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
-    """The instructions of a signature whose author wrote none."""
-    given, wanted = (", ".join(f"`{name}`" for name in fields) for fields in (inputs, outputs))
-    if not wanted:
-        return f"You are given the fields {given}." if given else ""
-    return (
-        f"Given the fields {given}, produce the fields {wanted}."
-        if given
-        else f"Produce the fields {wanted}."
-    )
-
-
-def class_fields(cls: Any) -> dict[str, SignatureField]:
-    """The fields in a signature's class body; raises `SignatureError` for invalid ones."""
-    if not cls.__pydantic_fields_complete__ and not cls.model_rebuild(raise_errors=False):
-        unknown = [name for name, field in cls.__pydantic_fields__.items() if not field._complete]  # noqa: SLF001
-        raise SignatureError(
-            f"`{cls.__name__}`: the type of {', '.join(f'`{name}`' for name in unknown)} contains an undefined name.",
-        )
-    fields = {name: SignatureField.of(info) for name, info in cls.__pydantic_fields__.items()}
-    for name, field in fields.items():
-        if field.role is None:
-            msg = f"`{cls.__name__}.{name}` is neither input nor output. Write `{name}: ... = InputField()` or `OutputField()`."
-            raise SignatureError(msg)
-    return fields
-
-
-def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> CompiledSignature:
-    """Compile the fields of a signature. Raises `SignatureError` if more than one output, or a part of one, would receive tool calls."""
-    plan = CompiledSignature(fields, cls.__instructions__)
-    receiving = [name for name, field in plan.outputs.items() if calls_type(field.annotation)]
-    if len(receiving) > 1:
-        msg = f"`{cls.__name__}` has {len(receiving)} outputs for tool calls ({', '.join(receiving)}); an answer's calls go to one."
-        raise SignatureError(msg)
-    for name in receiving:
-        if not isinstance(without_none(plan.outputs[name].annotation), type):
-            msg = f"`{cls.__name__}.{name}` receives an answer's tool calls, all of them: its type is `ToolCalls` or `ToolCalls | None`."
-            raise SignatureError(msg)
-    return plan
-
-
-def compiled(signature: Any) -> CompiledSignature:
-    """`signature.plan` for code that every run executes: reading a property of a metaclass takes seven times as long."""
-    return signature.__plan__ or signature.plan
+def _with_none_as_default(field: SignatureField) -> SignatureField:
+    """The input, with None as its default if it accepts None and has no default."""
+    if field.is_required and allows_none(field.annotation):
+        return replace(field, default=None)
+    return field
 
 
 def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField], Any]) -> Any:
@@ -405,8 +450,11 @@ def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField
     try:
         return make(field)
     except (PydanticUserError, SchemaError, NameError, TypeError) as error:
-        msg = f"Field `{name}`: values of the type {field.annotation!r} cannot be checked: {str(error).splitlines()[0]}"
-        raise SignatureError(msg) from error
+        # Pydantic's further lines are advice about its own classes.
+        reason = str(error).splitlines()[0]
+        raise SignatureError(
+            f"Field `{name}`: values of the type {field.annotation!r} cannot be checked: {reason}"
+        ) from error
 
 
 def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
@@ -414,20 +462,28 @@ def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
     return (name, field.role, field.annotation, field.metadata, field.description, default)
 
 
-def _schema_of(
+def _object_schema(
     fields: Mapping[str, SignatureField],
     required: list[str],
     mode: JsonSchemaMode = "validation",
 ) -> dict[str, Any]:
-    others = {
+    # Most fields are plain (`str`, `int`, ...). Pydantic is asked for the others only, because it
+    # builds a validator before it gives a schema.
+    complex_fields = {
         name: field
         for name, field in fields.items()
         if field.metadata or not is_plain(field.annotation)
     }
-    found, definitions = _schemas_of(others, mode) if others else ({}, {})
+    schemas: dict[str, dict[str, Any]] = {}
+    definitions: dict[str, Any] = {}
+    if complex_fields:
+        schemas, definitions = _field_schemas(complex_fields, mode)
     properties: dict[str, Any] = {}
     for name, field in fields.items():
-        properties[name] = found[name] if name in others else {"type": TYPE_NAMES[field.annotation]}
+        if name in schemas:
+            properties[name] = schemas[name]
+        else:
+            properties[name] = {"type": TYPE_NAMES[field.annotation]}
         if field.description:
             properties[name]["description"] = field.description
     schema: dict[str, Any] = {
@@ -436,10 +492,12 @@ def _schema_of(
         "required": required,
         "additionalProperties": False,
     }
-    return {**schema, "$defs": definitions} if definitions else schema
+    if definitions:
+        schema["$defs"] = definitions
+    return schema
 
 
-def _schemas_of(
+def _field_schemas(
     fields: Mapping[str, SignatureField],
     mode: JsonSchemaMode,
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
@@ -449,7 +507,10 @@ def _schemas_of(
     from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 
     class OwnNames(Generator):
-        """Names definitions. Two classes with one name get their modules' names; those of ferrule's own modules must not show."""
+        """Names definitions without the names of ferrule's modules, which a model must not see.
+
+        Pydantic puts the module's name before the class's if two classes have one name.
+        """
 
         def normalize_name(self, name: str) -> str:
             """The name of a definition."""
@@ -457,10 +518,13 @@ def _schemas_of(
 
     adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
-        found, shared = TypeAdapter.json_schemas(
-            [(name, mode, each) for name, each in adapters.items()],
+        schemas, shared = TypeAdapter.json_schemas(
+            [(name, mode, adapter) for name, adapter in adapters.items()],
             schema_generator=OwnNames,
         )
-    except INEXPRESSIBLE:  # each by itself: values of a type with an empty schema are still checked
-        return {name: json_schema_of(each, OwnNames) for name, each in adapters.items()}, {}
-    return {name: dict(found[(name, mode)]) for name in fields}, shared.get("$defs") or {}
+    except INEXPRESSIBLE:
+        # Each field by itself, so that only the field with the inexpressible type gets an empty
+        # schema. Its values are still checked.
+        separate = {name: json_schema_of(adapter, OwnNames) for name, adapter in adapters.items()}
+        return separate, {}
+    return {name: dict(schemas[(name, mode)]) for name in fields}, shared.get("$defs") or {}

@@ -206,7 +206,7 @@ class SignatureType(_ModelMetaclass):
 
     def kept(cls, key: Any, make: Callable[[], T]) -> T:
         """The value of `make()`, made once for this signature and `key`: a cache for values that other modules derive."""
-        kept = (cls.__plan__ or cls.plan).kept
+        kept = (cls.__plan__ or cls.plan).cache
         return kept[key] if key in kept else kept.setdefault(key, make())
 
     @_property
