@@ -79,7 +79,9 @@ def confirmation_text(
     For an MCP server's tool, it names the server and the tool's name there: the name that the
     model uses may have a prefix.
     """
-    origin = f" ({original!r} of the MCP server {server!r})" if server else ""
+    origin = ""
+    if server:
+        origin = f" ({original!r} of the MCP server {server!r})"
     return f"Confirm execution of {name}{origin} with args: {json_text(dict(args))}? (yes/no)"
 
 
@@ -117,6 +119,9 @@ def _raw_arguments(checked: CheckedCall) -> dict[str, Any]:
     args, secrets = checked.arguments.shown, checked.arguments.secrets
     raw: dict[str, Any] = {}
     for name, value in checked.call.args.items():
-        # Code that calls a program may pass any value, not only JSON.
-        raw[name] = args[name] if name in secrets else jsonable(value)
+        if name in secrets:
+            raw[name] = args[name]
+        else:
+            # Code that calls a program may pass any value, not only JSON.
+            raw[name] = jsonable(value)
     return raw

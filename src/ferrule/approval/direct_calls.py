@@ -49,7 +49,7 @@ class Asked(Struct):
 
     key: Hashable
     """The tool, its definition, its secrets and the run: see `_key_of`."""
-    given: _Given
+    arguments: _CallArguments
     question: Question
     checked: CheckedArguments
     prepare: Callable[[dict[str, Any]], CheckedArguments]
@@ -57,7 +57,7 @@ class Asked(Struct):
     is_used: bool = False
 
 
-class _Given(Struct, frozen=True):
+class _CallArguments(Struct, frozen=True):
     """The arguments of a call as it was made, to recognise the same call."""
 
     digests: tuple[str, str]
@@ -68,18 +68,20 @@ class _Given(Struct, frozen=True):
     """Arguments without a JSON form: a digest cannot tell them from others of their class."""
 
     @classmethod
-    def of(cls, checked: CheckedArguments) -> _Given:
-        given = checked.given if isinstance(checked, Coerced) else checked.named
+    def of(cls, checked: CheckedArguments) -> _CallArguments:
+        arguments = checked.named
+        if isinstance(checked, Coerced):
+            arguments = checked.given
         return cls(
-            (arguments_digest(given), arguments_digest(checked.shown)),
-            tuple(filter(_is_object, given.values())),
+            (arguments_digest(arguments), arguments_digest(checked.shown)),
+            tuple(filter(_is_object, arguments.values())),
         )
 
-    def is_same(self, other: _Given) -> bool:
+    def is_same(self, other: _CallArguments) -> bool:
         """Whether two calls have the same arguments, as given or as shown."""
-        given, shown = self.digests
-        other_given, other_shown = other.digests
-        if given != other_given and shown != other_shown:
+        passed, shown = self.digests
+        other_passed, other_shown = other.digests
+        if passed != other_passed and shown != other_shown:
             return False
         try:
             return self.objects == other.objects
@@ -106,22 +108,24 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     if not needs_person(tool, checked.shown):
         return checked
     key = _key_of(tool, checked)
-    given = _Given.of(checked)
+    arguments = _CallArguments.of(checked)
     call = ToolCall(name=tool.name, args=checked.shown)
     with _guard.lock:
-        asked = _find_decided(key, given)
+        asked = _find_decided(key, arguments)
         if asked is None:
-            raise _ask(tool, key, given, checked, call)
+            raise _ask(tool, key, arguments, checked, call)
         asked.is_used = True
     decision = asked.decision
     if decision is None or decision.kind not in {"approve", "edit"}:
-        reason = decision.text if decision is not None else ""
+        reason = ""
+        if decision is not None:
+            reason = decision.text
         raise ConfirmationRejected(
             reason or f"A person decided against `{tool.name}`; it was not run.",
             confirmation_id=asked.question.id,
             tool_call=call,
         )
-    if asked.given.digests[1] != given.digests[1]:
+    if asked.arguments.digests[1] != arguments.digests[1]:
         checked = asked.checked  # the arguments that the person saw
     if decision.kind == "approve":
         return checked
@@ -165,19 +169,21 @@ def _key_of(tool: ToolSpec, checked: CheckedArguments) -> Hashable:
     Secrets are shown as stars, so the digest of the arguments does not distinguish them.
     """
     function: Any = tool.func
-    if getattr(function, "__hash__", None) is None:
+    if getattr(function, "__hash__", None) is None:  # an object with `__eq__` alone is not hashable
         function = id(function)
+    run_id = ""
     call_of_run = settings.scope().call
-    run_id = call_of_run.run_id if call_of_run is not None else ""
+    if call_of_run is not None:
+        run_id = call_of_run.run_id
     secret_values = tuple(checked.secrets.values())
     return function, tool_fingerprint(tool.declaration, tool.effect), secret_values, run_id
 
 
-def _find_decided(key: Hashable, given: _Given) -> Asked | None:
+def _find_decided(key: Hashable, arguments: _CallArguments) -> Asked | None:
     """An equal call that was decided, and whose decision is not used yet."""
     for asked in _table.values():
         is_decided = asked.decision is not None and not asked.is_used
-        if is_decided and asked.key == key and asked.given.is_same(given):
+        if is_decided and asked.key == key and asked.arguments.is_same(arguments):
             return asked
     return None
 
@@ -185,7 +191,7 @@ def _find_decided(key: Hashable, given: _Given) -> Asked | None:
 def _ask(
     tool: ToolSpec,
     key: Hashable,
-    given: _Given,
+    arguments: _CallArguments,
     checked: CheckedArguments,
     call: ToolCall,
 ) -> ConfirmationRequired:
@@ -197,7 +203,7 @@ def _ask(
         secrets.token_hex(10),
         tool_fingerprint(tool.declaration, tool.effect),
     )
-    _table[question.id] = Asked(key, given, question, checked, tool.prepare)
+    _table[question.id] = Asked(key, arguments, question, checked, tool.prepare)
     while len(_table) > _MOST_QUESTIONS:
         del _table[next(iter(_table))]
     error = ConfirmationRequired(question.text, confirmation_id=question.id, tool_call=call)

@@ -195,10 +195,13 @@ class Policy(Struct, frozen=True):
     otherwise: Verdict | None = None
 
     def __post_init__(self) -> None:
-        given: Any = self.rules  # users pass anything
-        rules: list[Any] = [*given] if isinstance(given, Iterable) else [given]
+        argument: Any = self.rules  # users pass anything
+        rules: list[Any] = [argument]
+        if isinstance(argument, Iterable):
+            rules = list(cast("Iterable[Any]", argument))
         for rule in rules:
-            if not isinstance(rule, Rule) or rule is given:
+            # `rule is argument`: a single rule without its list is refused, too.
+            if not isinstance(rule, Rule) or rule is argument:
                 raise ConfigurationError(
                     "A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, "
                     f"found {shown(rule)}.",
@@ -214,7 +217,9 @@ class Policy(Struct, frozen=True):
         matching = [rule for rule in self.rules if rule.covers(tool, args)]
         if matching:
             return strictest(matching)
-        return Rule(self.otherwise) if self.otherwise is not None else None
+        if self.otherwise is not None:
+            return Rule(self.otherwise)
+        return None
 
 
 def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]) -> Rule | None:
@@ -229,7 +234,9 @@ def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]
                 check_arguments(rule, tool, args)
     rules = [policy.rule_for(tool.name, args) for policy in policies]
     matching = [rule for rule in rules if rule is not None]
-    return strictest(matching) if matching else None
+    if not matching:
+        return None
+    return strictest(matching)
 
 
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
@@ -352,9 +359,14 @@ def _fits(condition: Any, value: Any, *, careful: bool) -> bool:
         return any(answers)
     if callable(condition):
         answer: Any = refuse_awaitable(condition(value), "A condition of a rule")
-        return not careful if answer is None else bool(answer)
+        if answer is None:  # `Compared` cannot compare this value
+            return not careful
+        return bool(answer)
     if isinstance(condition, str):
-        text = value if isinstance(value, str) else json_text(value)
+        if isinstance(value, str):
+            text = value
+        else:
+            text = json_text(value)
         return fnmatchcase(text, condition)
     # `1 == True` in Python, but not in JSON.
     is_same_kind = isinstance(condition, bool) == isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Who decides about a call: nobody, a policy, or a person.
+"""Who decides about a call: a policy, a person, or neither.
 
 Three sources have a say, and the strictest rule of the policies wins over the tool's own wish:
 
@@ -67,7 +67,7 @@ def tool_ruling(checked: CheckedCall) -> Ruling:
 def lossy_repairs(checked: CheckedCall) -> frozenset[str]:
     """The repairs that may have dropped a part of the call, if its tool must run only once.
 
-    A call that may be repeated can be corrected by another call, so its repairs ask for nobody.
+    A call that may be repeated can be corrected by another call, so its repairs need no question.
     """
     if not checked.tool.says_once:
         return frozenset()

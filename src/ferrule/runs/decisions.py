@@ -80,8 +80,11 @@ def respond_to_confirmation(
             "question is decided: nothing else holds it.",
         )
     question = _pending_question(run, confirmation_id)
-    # Without a question the run went on: the decision must equal the one that was made.
-    decision = response.on_id(confirmation_id) if question is None else response.on(question)
+    if question is None:
+        # The run went on: `answer` accepts only a decision that equals the one that was used.
+        decision = response.on_id(confirmation_id)
+    else:
+        decision = response.on(question)
     run.answer(decision.signed(by, via))
 
 
@@ -92,12 +95,15 @@ def get_confirmation_status(confirmation_id: str) -> DecisionStatus | None:
     """
     direct = asked_directly(confirmation_id)
     if direct is not None:
-        return direct.decision.status if direct.decision is not None else "pending"
-    run = _waiting.get(confirmation_id)
-    if run is None:
-        return None
-    decision = run.tally.first(run.decisions, confirmation_id)
-    return decision.status if decision is not None else "pending"
+        decision = direct.decision
+    else:
+        run = _waiting.get(confirmation_id)
+        if run is None:
+            return None
+        decision = run.tally.first(run.decisions, confirmation_id)
+    if decision is None:
+        return "pending"
+    return decision.status
 
 
 def is_open(question_id: str) -> bool:
@@ -118,7 +124,9 @@ def put_decision(run: RunState, decision: Decision) -> None:
         if first is not None:
             check_second(first, decision)
             return
-        question = _pending_question(run, question_id) if run.status == "waiting" else None
+        question = None
+        if run.status == "waiting":
+            question = _pending_question(run, question_id)
         if question is None:
             waiting = ", ".join(question.id for question in run.pending)
             raise DecisionError(

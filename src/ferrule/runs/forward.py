@@ -120,8 +120,8 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     from ferrule.values.calls.call import ToolCall
 
     check_expiry(expires_s)
-    # Users pass anything.
-    if not isinstance(question, str) or not question.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+    text: Any = question  # users pass anything
+    if not isinstance(text, str) or not text.strip():
         raise InputError(f"`ask_person` takes the text of a question, found {shown(question)}.")
     frame.check()
     await keep_caught(frame, blocks=frame.blocks)
@@ -140,7 +140,9 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
             confirmation_id=decision.question_id,
             tool_call=call,
         )
-    return decision.text if decision.kind == "reply" else "yes"
+    if decision.kind == "reply":
+        return decision.text
+    return "yes"  # approved without words
 
 
 @overload  # typed as tuples, though lists are returned: as `asyncio.gather` is

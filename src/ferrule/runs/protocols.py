@@ -248,23 +248,24 @@ def check_store(store: Any) -> None:
     """Raise `ConfigurationError` if `store` is not a store but, for example, the path of one."""
     if hasattr(store, "append") and hasattr(store, "load") and not isinstance(store, type):
         return
-    example, found = "SQLiteStore('ferrule.db')", shown(store)
-    if isinstance(store, str) and any(each in store for each in ("://", "=")):
-        example, found = "PostgresStore(...)", "the address of one"  # it may hold a password
+    example, description = "SQLiteStore('ferrule.db')", shown(store)
+    if isinstance(store, str) and ("://" in store or "=" in store):
+        # The address of a database. It is not shown: it may hold a password.
+        example, description = "PostgresStore(...)", "the address of one"
     elif isinstance(store, str | Path):
         example = f"SQLiteStore({str(store)!r})"
-    raise ConfigurationError(f"`store` takes a store, such as {example}; found {found}.")
+    raise ConfigurationError(f"`store` takes a store, such as {example}; found {description}.")
 
 
-def check_run_id(given: Any) -> str:
+def check_run_id(run_id: Any) -> str:
     """Check that every store can write this id; raises `InputError` otherwise."""
     try:
-        if given.encode():
-            return given
+        if run_id.encode():  # raises for a lone surrogate, which no database takes
+            return run_id
     except (AttributeError, UnicodeEncodeError):
         pass
     raise InputError(
-        f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(given)}. "
+        f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(run_id)}. "
         "Leave it out, and the run gets an id.",
     )
 
@@ -293,8 +294,8 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
     match before:
         case None:
             return None
-        case [int() | float() as at, str() as run_id]:
-            return at, run_id
+        case [int() | float() as updated_at, str() as run_id]:
+            return updated_at, run_id
         case _:
             raise ConfigurationError(
                 "`before` is the time and the id of a line, `(line.updated_at, line.id)`; "
@@ -309,7 +310,11 @@ def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
     """
     if isinstance(statuses, str):
         raise ConfigurationError(f"`statuses` is a list of statuses; found {shown(statuses)}.")
-    wanted = {status for each in statuses if (status := check_status(each, "statuses")) is not None}
+    wanted: set[str] = set()
+    for status in statuses:
+        if check_status(status, "statuses") is not None:
+            wanted.add(status)
+    # NaN is the only value that differs from itself. It would compare with no run's age.
     if older_than_s != older_than_s:
         raise ConfigurationError(
             f"`older_than_s` is a number of seconds; found {shown(older_than_s)}.",

@@ -94,7 +94,9 @@ class InterruptedCall(Struct, frozen=True):
     def recorded(self) -> dict[str, Any]:
         """The effect and key that were recorded when it last began."""
         value: Any = self.starts[-1].value
-        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        if not isinstance(value, dict):  # a call with the effect `once` that gets no key
+            return {}
+        return cast("dict[str, Any]", value)
 
 
 def as_begun(checked: CheckedCall, start: Entry) -> CheckedCall:
@@ -120,7 +122,9 @@ def as_begun(checked: CheckedCall, start: Entry) -> CheckedCall:
         same = replace(checked, arguments=edit_arguments(arguments, differing, tool.prepare))
     except (ToolArgumentsError, StoreError):
         return checked
-    return same if same.digest == start.digest else checked
+    if same.digest != start.digest:
+        return checked
+    return same
 
 
 def reconcile_call(run_id: str, interrupted: InterruptedCall) -> CheckedCall | None:
@@ -176,7 +180,9 @@ async def settle(
     """
     decision = _take_decisions(frame, interrupted)
     if reconciled is not None and not reconciled.is_error and not _is(reconciled.value, Unknown):
-        return None if _is(reconciled.value, NotDone) else reconciled
+        if _is(reconciled.value, NotDone):
+            return None
+        return reconciled
     call, tool = interrupted.checked.call, interrupted.checked.tool
     if interrupted.checked.misfit:
         return await _ask(frame, interrupted, decision)
@@ -272,9 +278,10 @@ def _outcome(interrupted: InterruptedCall, decision: Any) -> ToolResult | None:
 def _question(frame: Frame, interrupted: InterruptedCall) -> Question:
     """The question about an interrupted call, without its id."""
     checked, tool = interrupted.checked, interrupted.checked.tool
-    kind: Literal["unknown", "migration"] = "migration" if checked.misfit else "unknown"
+    kind: Literal["unknown", "migration"] = "unknown"
     schema = None
-    if kind == "migration":
+    if checked.misfit:
+        kind = "migration"
         text = misfit_text(checked, began=bool(interrupted.starts))
         schema = tool.declaration["function"]["parameters"]  # only then can it be edited
     else:
@@ -355,10 +362,12 @@ class _Turn:
     def __init__(self, act: RecallCalls) -> None:
         self._calls = act.calls
         self._checked = act.checked or (None,) * len(act.calls)
-        self._arguments = [
-            None if checked is None else f" {json_text(checked.arguments.shown)}"
-            for checked in self._checked
-        ]
+        self._arguments: list[str | None] = []
+        for checked in self._checked:
+            arguments = None
+            if checked is not None:
+                arguments = f" {json_text(checked.arguments.shown)}"
+            self._arguments.append(arguments)
         self.matched: set[int] = set()
         """The numbers of the calls that have entries."""
         self.ran: dict[int, bool] = {}

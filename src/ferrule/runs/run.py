@@ -65,7 +65,9 @@ class Run(Displayed, RunState, Typed[S]):
         """The program's steps so far."""
         self._ensure_outcome()
         trajectory = getattr(self.outcome, "trajectory", None)
-        return trajectory if isinstance(trajectory, Trajectory) else Trajectory(self.steps)
+        if isinstance(trajectory, Trajectory):
+            return trajectory
+        return Trajectory(self.steps)
 
     @property
     def messages(self) -> Messages:
@@ -108,7 +110,9 @@ class Run(Displayed, RunState, Typed[S]):
             path, depth = question.path.removesuffix("/"), len(programs_in(question.path))
             run_events.append(QuestionAsked(question, path=path, depth=depth))
         if self.status != "running":
-            prediction = self.prediction if self.status == "done" else None
+            prediction = None
+            if self.status == "done":
+                prediction = self.prediction
             run_events.append(RunFinished(prediction, self.error, self.status))
         first = 0
         for number, event in enumerate(run_events):
@@ -333,7 +337,8 @@ class Run(Displayed, RunState, Typed[S]):
         with reading("The journal of a run"):
             run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
-        run.replay_lock = RLock() if run.status == "done" else None
+        if run.status == "done":
+            run.replay_lock = RLock()  # its outcome is rebuilt when it is first read
         register(run, run.pending)
         return run
 

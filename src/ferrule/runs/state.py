@@ -105,7 +105,9 @@ class Frame(Struct):
 
     def tell_at(self, slot: str) -> Observers | None:
         """The observers, for events about a place in this frame; None if there are none."""
-        return None if self.tell is None else self.tell.inside(slot)
+        if self.tell is None:
+            return None
+        return self.tell.inside(slot)
 
     def write(self, entry: Entry) -> Awaitable[None]:
         """Journal an entry: durable once this is awaited.
@@ -153,11 +155,14 @@ class Frame(Struct):
 
     def inner(self, path: str, *, depth: int = 0) -> Frame:
         """A frame inside this one, of the same program or (`depth=1`) of another."""
+        tell = None
+        if self.tell is not None:
+            tell = self.tell.inside(path, depth=depth)
         return Frame(
             self.run,
             path,
             self.life,
-            None if self.tell is None else self.tell.inside(path, depth=depth),
+            tell,
             self.budget,
             self.deps,
             live=not self.run.journal.replaying,
@@ -212,7 +217,9 @@ def _copied(value: Any) -> Any:
     if isinstance(value, Type):
         from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
-        return value.copy() if type(value) is History else value
+        if type(value) is History:
+            return value.copy()
+        return value
     if is_read_once(value):
         return [_copied(item) for item in value]
     return value
@@ -231,7 +238,9 @@ class RunState:
         deps: Any = None,
     ) -> None:
         random_bytes = os.urandom(32)
-        self.id = random_bytes[:16].hex() if run_id is None else check_run_id(run_id)
+        self.id = random_bytes[:16].hex()
+        if run_id is not None:
+            self.id = check_run_id(run_id)
         self.program = program
         self.args = args
         self.inputs = dict(inputs)
@@ -441,8 +450,7 @@ class RunState:
 
         The run waits, has failed, or was cancelled.
         """
-        life = self.root.life if self.root is not None else None
-        if isinstance(life, Execution) and life.left:
+        if self.root is not None and isinstance(self.root.life, Execution) and self.root.life.left:
             import asyncio  # late: a cancelled task has loaded it already
 
             if isinstance(error, asyncio.CancelledError):

@@ -201,7 +201,10 @@ class Story:
 
     def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
         kind, _, rest = entry.digest.partition(" ")
-        name, args = self._named(rest if kind in _ABOUT else entry.digest)
+        call_digest = entry.digest
+        if kind in _ABOUT:
+            call_digest = rest
+        name, args = self._named(call_digest)
         beat, call = self._calls.get(Slot(entry.slot).call) or self._match(
             entry,
             path,
@@ -279,7 +282,10 @@ def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple
     """
     whole = Story()
     for number, entry in enumerate(entries):
-        whole.add(entry, times[number] if number < len(times) else None)
+        written_at = None
+        if number < len(times):
+            written_at = times[number]
+        whole.add(entry, written_at)
     return tuple(whole.beats)
 
 
@@ -308,7 +314,9 @@ def _best_match(
 
 
 def _written(call: ToolCall, key: str) -> CallBeat:
-    problem = call.fault.reason if call.fault is not None else ""
+    problem = ""
+    if call.fault is not None:
+        problem = call.fault.reason
     return CallBeat(
         name=call.name,
         key=key,

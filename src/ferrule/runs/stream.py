@@ -119,7 +119,9 @@ class EventStream(Typed[S]):
         self._closed = True
         if self.run.status == "running":
             self.run.cancel()
-        life = self.run.root.life if self.run.root is not None else None
+        life = None
+        if self.run.root is not None:
+            life = self.run.root.life
         if not isinstance(life, Execution):
             return []
         import asyncio
@@ -216,9 +218,10 @@ class EventStream(Typed[S]):
                 yield event
         finally:
             await self.aclose()
-        error = None if task.cancelled() else task.exception()
-        if error is not None:  # the run could not begin, or was interrupted
-            raise error
+        if not task.cancelled():
+            error = task.exception()
+            if error is not None:  # the run could not begin, or was interrupted
+                raise error
         with callers_frames:
             self._raise_failure()
 
@@ -288,7 +291,9 @@ class _PartialOutputs:
 
     def __init__(self, signature: type[Signature] | None) -> None:
         self._signature = signature
-        self._fields = signature.plan.outputs if signature is not None else None
+        self._fields = None
+        if signature is not None:
+            self._fields = signature.plan.outputs
         self._adapters: dict[str, TypeAdapter[Any]] = {}
         self._call_id = ""
         self._pieces: dict[str, list[str]] = {}

@@ -65,6 +65,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
     shown = [[checked.tool.name, checked.arguments.shown] for checked in act.calls]
     digest = f"policy {json_text(shown)}"
     recorded = _recorded_rulings(frame, slot, digest, len(act.calls))
+    # Then a call may have run under the recorded rulings, and a new one would come too late.
     is_underway = journal.has_begun_from(frame.path, frame.acts) or (
         journal.replaying and journal.ahead(frame.path, frame.acts) is not None
     )
@@ -81,6 +82,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
         if is_underway and (act.settled is None or act.settled[number]):
             ruling = None
         rulings.append(ruling)
+    # Most turns have no ruling at all, and a replay rarely changes one: neither writes an entry.
     forms = list(map(ruling_form, rulings))
     if any(forms) and (recorded is None or forms != list(map(ruling_form, recorded))):
         await frame.write(Entry(slot, "once", digest, forms))
@@ -137,6 +139,7 @@ async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:
     act_slot = frame.slot()
     decisions: list[Decision] = []
     waiting: list[Question] = []
+    # All questions are asked before the run waits, so that a person sees them together.
     for number, question in enumerate(act.questions):
         denial = act.denials[number] if act.denials else None
         answer = await _answer(frame, act_slot.item(number), question, denial)
@@ -193,19 +196,23 @@ async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
     entry = run.journal.take_optional(slot.shown_values, "once", bare.call.name)
     if entry is not None:
         return _Shown(**entry.value)
-    for asked in run.asked:
-        if asked.id == run.question_id(f"{slot} {asked.digest}"):
-            break
-    else:
-        return _Shown()
-    if asked.kind != "confirm" or asked.call.args == bare.call.args:
+    asked = _asked_before(run, slot)
+    if asked is None or asked.kind != "confirm" or asked.call.args == bare.call.args:
         return _Shown()
     if _written(asked) != _written(bare):
-        return _Shown()
+        return _Shown()  # the program has changed: this is another question
     args = {name: value for name, value in asked.call.args.items() if bare.call.args[name] != value}
     form: dict[str, Any] = {"text": asked.text, "args": args}
     await frame.write(Entry(slot.shown_values, "once", bare.call.name, form))
     return _Shown(**form)
+
+
+def _asked_before(run: RunState, slot: Slot) -> Question | None:
+    """The question that the run asked at this slot before it was resumed."""
+    for asked in run.asked:
+        if asked.id == run.question_id(f"{slot} {asked.digest}"):
+            return asked
+    return None
 
 
 def _written(question: Question) -> tuple[Any, ...]:
@@ -244,7 +251,10 @@ async def _decide(
     if not run.decisions:
         return None
     use = partial(_use_grant, run, question, slot, digest)
-    return use() if frame.blocks else await offload.run_or_cancel(use)
+    if frame.blocks:
+        return use()
+    # In a thread: it waits for a lock, and the store's write may be slow.
+    return await offload.run_or_cancel(use)
 
 
 async def decision_in_time(frame: Frame, question: Question, expired: str) -> Decision | None:
@@ -255,8 +265,10 @@ async def decision_in_time(frame: Frame, question: Question, expired: str) -> De
     decision = frame.run.decision(question.id)
     if question.expires_at is None:
         return decision
-    decided_at = decision.at if decision is not None else None
-    if not decided_at:
+    # A decision made in time applies, though the run may be resumed long after.
+    if decision is not None and decision.at:
+        decided_at = decision.at
+    else:
         decided_at = await now(frame)
     if decided_at <= question.expires_at:
         return decision
@@ -275,7 +287,9 @@ async def now(frame: Frame) -> float:
     if frame.run.persistence is None:
         return time()
     clock = frame.run.persistence.store.now
-    return clock() if frame.blocks else await offload.run_or_cancel(clock)
+    if frame.blocks:
+        return clock()
+    return await offload.run_or_cancel(clock)
 
 
 def _use_grant(run: RunState, question: Question, slot: Slot, digest: str) -> Decision | None:

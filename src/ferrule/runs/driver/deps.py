@@ -106,7 +106,9 @@ def _tools(program: Any) -> Iterator[Any]:
 
 def _predictors(program: Any) -> Sequence[Any]:
     tool_users = getattr(program, "tool_users", None)
-    return () if tool_users is None else tool_users()
+    if tool_users is None:
+        return ()
+    return tool_users()
 
 
 def _name_of(program: Any, method: str) -> str:
@@ -116,8 +118,10 @@ def _name_of(program: Any, method: str) -> str:
 def _context_of(program: Any, name: str) -> ContextParameter | None:
     method = getattr(program, name, None)
     function = getattr(method, "__func__", None)
+    if not callable(method):
+        return None
     if function is None:  # not a method of the class
-        return context_parameter(method) if callable(method) else None
+        return context_parameter(method)
     if function not in _parameters:
         parameter = context_parameter(function)
         if parameter is not None and parameter.at is not None:

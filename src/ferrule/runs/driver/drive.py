@@ -131,7 +131,9 @@ async def _perform_observed(
         return outcome
     finally:
         if frame.live or not journal.replaying:
-            error = None if isinstance(failure, Suspended) else failure
+            error = failure
+            if isinstance(failure, Suspended):  # waiting is a status, not an error
+                error = None
             tell(events.RunFinished(prediction=outcome, error=error, status=status_after(failure)))
 
 
@@ -153,8 +155,11 @@ async def _perform_program(
         outcome = await drive(frame, _flow(program, args, inputs))
     else:
         frame.check()
-        runs_async = program.is_only_async if blocks else program.is_async
-        frame.blocks = not runs_async
+        # Blocking, a program with both methods uses `forward`; on an event loop, its `aforward`.
+        if blocks:
+            frame.blocks = not program.is_only_async
+        else:
+            frame.blocks = not program.is_async
         frame.failures = []
         try:
             outcome = await _perform_forward(frame, program, args, inputs, blocks=blocks)
@@ -255,7 +260,10 @@ async def drive(frame: Frame, flow: Flow) -> Any:
             frame.check()
             is_over, outcome = False, None
             try:
-                act = flow.send(answer) if failure is None else flow.throw(failure.error)
+                if failure is None:
+                    act = flow.send(answer)
+                else:
+                    act = flow.throw(failure.error)
             except StopIteration as end:
                 is_over, outcome = True, end.value
             if failure is not None and not failure.is_recorded:  # the flow handled it
@@ -308,8 +316,9 @@ async def _answer(frame: Frame, act: Act) -> Any:
 
             return recall_calls(frame, act)
         case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
-            is_generator = isinstance(act, GeneratorType)
-            hint = ": write `yield from` before a generator" if is_generator else ""
+            hint = ""
+            if isinstance(act, GeneratorType):
+                hint = ": write `yield from` before a generator"
             raise RunError(
                 f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.",
             )
@@ -318,7 +327,7 @@ async def _answer(frame: Frame, act: Act) -> Any:
 async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _Failure | None]:
     """The recorded or live answer of a model, or the failure of the call."""
     slot = frame.slot()
-    if not frame.path:
+    if not frame.path:  # the run's own program, not one inside it
         frame.run.latest_messages = act.request.messages
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
@@ -388,6 +397,9 @@ def _conditions(frame: Frame) -> Conditions:
     run = frame.run
     overrides = scope().overrides  # inside a run, these are all settings
     is_resumed = run.journal.replaying
+    due: frozenset[str] = frozenset()
+    if is_resumed:
+        due = run.journal.once_names
     return Conditions(
         lm=overrides["lm"],
         adapter=overrides["adapter"],
@@ -397,5 +409,5 @@ def _conditions(frame: Frame) -> Conditions:
         # With the run's key, because runs in two stores may have the same id.
         place=(run.key, frame.path),
         extra_tools=run.extra_tools,
-        due=run.journal.once_names if is_resumed else frozenset(),
+        due=due,
     )

@@ -91,9 +91,9 @@ class Inputs:
 
         `(None, None)` for a new call.
         """
-        last = self._rounds[-1] if self._rounds else None
-        if last is None or not last.goes_on:
+        if not self._rounds or not self._rounds[-1].goes_on:
             return None, None
+        last = self._rounds[-1]
         answers = dict(last.answered)
         for key, params in last.questions.items():
             answers[key] = _response(params, last.decisions[key])
@@ -222,7 +222,9 @@ class Inputs:
         journal, slot = self._frame.run.journal, self._task_slot()
         entry = journal.take_optional(slot, "once", self._digest)
         with reading(f"The task at {slot} of the journal"):
-            self.task = None if entry is None else str(entry.value["task"])
+            self.task = None
+            if entry is not None:
+                self.task = str(entry.value["task"])
 
     async def _decision(self, slot: Slot, question: Question) -> Decision | None:
         run = self._frame.run
@@ -252,15 +254,19 @@ class Inputs:
     ) -> Question:
         tool = self._checked.tool
         server, original = mcp_origin(tool)
-        url = str(params["url"]) if params.get("mode") == "url" and params.get("url") else ""
+        # The server's words, without hidden characters that could change what a person reads.
         message = scrub(str(params.get("message", "")))
-        form: Any = None
-        if url:
+        url, form = "", None
+        if params.get("mode") == "url" and params.get("url"):
+            url = str(params["url"])
+            # The host by itself first: a long address can hide where it leads.
             host = urlsplit(url).hostname or "?"
             wants = f"asks you to open a page on {host}: {scrub(url)}"
         else:
-            form = params.get("requestedSchema")
-            wants = f"asks for {describe_form(form)}"
+            schema: Any = params.get("requestedSchema")
+            wants = f"asks for {describe_form(schema)}"
+            if isinstance(schema, Mapping):
+                form = cast("Mapping[str, Any]", schema)
         bare = Question(
             "input",
             f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
@@ -270,7 +276,7 @@ class Inputs:
             expires_at=expires_at,
             server=server,
             original=original,
-            form=form if isinstance(form, Mapping) else None,  # pyright: ignore[reportUnknownArgumentType]
+            form=form,
             url=url,
         )
         return replace(bare, id=self._frame.run.question_id(f"{slot} {bare.digest}"))

@@ -260,7 +260,9 @@ def _release(run: RunState, execution: Execution) -> None:
 def _announce_end(run: RunState) -> None:
     error = run.error
     if run.tell is not None:
-        prediction = run.outcome if run.status == "done" else None
+        prediction = None
+        if run.status == "done":
+            prediction = run.outcome
         finished = events.RunFinished(prediction=prediction, error=error, status=run.status)
         run.tell.inside("")(finished)
     if error is not None and run.is_interrupted:

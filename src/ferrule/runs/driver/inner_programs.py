@@ -6,8 +6,8 @@ at the slot of the call plus `.spent`: a replay uses only the result, and does n
 program again.
 
 A failed model call is journalled only if the program handles it; otherwise a resumed run calls the
-model again. A `forward` is plain Python, so nobody sees whether it caught the error: it has if it
-goes on. `keep_caught` then journals the failure.
+model again. A `forward` is plain Python, so the driver cannot see whether it caught the error. It
+has if it goes on: `keep_caught` then journals the failure.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ def close_frame(frame: Frame, slot: Slot, inside: Frame, *, failed: bool) -> Ent
     journal.close_frame(inside.path, unfinished=failed)
     if journal.take(slot.spent, "once", "spent") is not None:
         return None
-    counted = inside.budget.spent() if inside.budget is not None else {}
-    return Entry(slot.spent, "once", "spent", counted)
+    spending: dict[str, Any] = {}
+    if inside.budget is not None:
+        spending = inside.budget.spent()
+    return Entry(slot.spent, "once", "spent", spending)
 
 
 def recount(frame: Frame, slot: Slot) -> None:
@@ -55,11 +57,11 @@ async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False)
     here, failures = _task_or_thread(), frame.failures
     caught: list[Entry] = []
     frame.failures = []
-    for place, entry in failures:
-        if has_returned or place is here:
+    for task_or_thread, entry in failures:
+        if has_returned or task_or_thread is here:
             caught.append(entry)
         else:
-            frame.failures.append((place, entry))
+            frame.failures.append((task_or_thread, entry))
     for entry in caught:
         frame.check_alive()
         await frame.run.journal.write(entry, blocks=blocks)

@@ -39,9 +39,10 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
     try:
         if tell is not None and frame.run.wants_deltas:
             response = await _stream(frame, tell, slot, act)
+        elif frame.blocks:
+            response = answer_of(lm, lm.complete(act.request), act.request)
         else:
-            answer = lm.complete(act.request) if frame.blocks else await lm.acomplete(act.request)
-            response = answer_of(lm, answer, act.request)
+            response = answer_of(lm, await lm.acomplete(act.request), act.request)
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
     except BaseException as error:
@@ -83,7 +84,9 @@ async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
         cost = offload.result_or_run(offload.submit(work), work)
     else:
         cost = await offload.in_worker_thread(work)
-    return response if cost is None else replace(response, cost=cost)
+    if cost is None:
+        return response
+    return replace(response, cost=cost)
 
 
 async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> Response:
@@ -131,7 +134,7 @@ class _Deltas:
         self._slot = slot
         self._act = act
         self._splitter = ThoughtSplitter(act.request)
-        self._reader = act.reader() if act.reader is not None else None
+        self._reader = self._new_reader()
         self._held_back: list[str] | None = []
         """The text so far, while it may be thoughts or text without fields.
 
@@ -197,7 +200,7 @@ class _Deltas:
                     self._act.attempt,
                 ),
             )
-        self._reader = self._act.reader() if self._act.reader is not None else None
+        self._reader = self._new_reader()
         self._held_back, self._has_fields = [], False
 
     def _tell_held_back(self) -> None:
@@ -214,7 +217,13 @@ class _Deltas:
                 self._has_fields = True
                 self._tell(events.FieldDelta(self._slot, name, piece))
 
+    def _new_reader(self) -> Any:
+        if self._act.reader is None:
+            return None
+        return self._act.reader()
+
     def whole(self) -> Response:
+        """The final response, which the model's stream yields last."""
         if self._response is None:
             raise BadRequestError(
                 "the stream ended without a whole response; a model's `stream` must yield a "

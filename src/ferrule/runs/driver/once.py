@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 async def answer_once(frame: Frame, act: Once) -> Any:
-    """Answer the act."""
+    """Answer the act: the recorded value, or a new one, which is recorded."""
     if act.runs_code:
         return await _run_code(frame, act.make, act.name)
     if act.only_if_true:
@@ -60,6 +60,7 @@ async def _answer_if_true(frame: Frame, act: Once) -> Any:
             entry = journal.take(slot, "once", act.name)
             return entry is not None and entry.value
         if journal.ahead(frame.path, frame.acts) is not None:
+            # A later act is recorded, so it was not true then; it must not become true now.
             return False
     if act.waits and not frame.blocks:
         value = await offload.in_worker_thread(act.make)
@@ -97,7 +98,9 @@ async def _run_code(
             return offload.run_async(cancellable(frame.life, work()))
         if is_async:
             return await work()
-        return work() if blocks else await offload.in_worker_thread(work)
+        if blocks:
+            return work()
+        return await offload.in_worker_thread(work)
 
     def make() -> Any:
         if blocks:
@@ -133,23 +136,31 @@ async def record(
             it belongs to another program.
 
     """
-    if not isinstance(name, str) or not name.replace("-", "_").isidentifier():  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(
-            "The name of a value of `once` is a word of letters, digits, `_` and `-`; "
-            f"found {shown(name)}.",
-        )
+    _check_name(name)
     frame: Frame | None = settings.scope().frame
     if frame is None:
-        return await _made(make, blocks=blocks)
+        return await _value_of(make, blocks=blocks)
     frame.check()
     journal, slot = frame.run.journal, Slot(frame.numbered(f"once:{name}"))
-    take = journal.take if is_needed else journal.take_optional
-    entry = take(slot, "once", name)
+    if is_needed:
+        entry = journal.take(slot, "once", name)
+    else:
+        entry = journal.take_optional(slot, "once", name)
     if entry is None:
         entry = await _compute(frame, slot, make, name, blocks=blocks)
     else:
         recount(frame, slot)
     return snapshot(entry.value)  # a copy, so that the program cannot change the record
+
+
+def _check_name(name: Any) -> None:
+    # A word, because it becomes a part of a slot, whose other parts are separated by signs.
+    if isinstance(name, str) and name.replace("-", "_").isidentifier():
+        return
+    raise InputError(
+        "The name of a value of `once` is a word of letters, digits, `_` and `-`; "
+        f"found {shown(name)}.",
+    )
 
 
 async def _compute(
@@ -167,7 +178,7 @@ async def _compute(
     here = settings.scope()
     try:
         with settings.entered(Scope(here.overrides, inside, here.call)):
-            value = await _made(make, blocks=blocks)
+            value = await _value_of(make, blocks=blocks)
         inside.failures = None  # the value replaces them
     finally:
         hand_up(inside)
@@ -187,7 +198,7 @@ async def _compute(
     return entry
 
 
-async def _made(make: Callable[[], Any], *, blocks: bool) -> Any:
+async def _value_of(make: Callable[[], Any], *, blocks: bool) -> Any:
     value = make()
     if not hasattr(value, "__await__"):
         return value

@@ -47,8 +47,10 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     tool, journal = call.checked.tool, frame.run.journal
     if tool.effect == "transactional":
         work = partial(_transact, frame, call)
+        if frame.blocks:
+            return work()
         # The call holds the database, so a cancelled task waits for it.
-        return work() if frame.blocks else await offload.run_or_cancel(work)
+        return await offload.run_or_cancel(work)
     inputs = None
     if getattr(tool, "mcp", None) is not None:
         from ferrule.runs.driver.elicitation import open_inputs  # late: few tools need it
@@ -127,8 +129,11 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
 async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
     """Run the tool at its place. If the tool is a program, it gets a frame below the call."""
     slot, checked, database, inputs = call.slot, call.checked, place.db, place.inputs
-    inside = frame.tool_frame(slot, checked.tool.name, place) if checked.tool.is_program else None
+    inside = None
+    if checked.tool.is_program:
+        inside = frame.tool_frame(slot, checked.tool.name, place)
     try:
+        # A program inside has its own steps, each of which asks the budget for the time left.
         if frame.budget is not None and inside is None:
             checked = frame.budget.with_timeout(checked)
         # A transaction has its own thread.

@@ -82,7 +82,9 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
 
 def _sort(frame: Frame, act: CallTools) -> _Batch:
     journal, act_slot, count = frame.run.journal, frame.slot(), len(act.calls)
-    allowed = count if frame.budget is None else frame.budget.take_calls(count)
+    allowed = count
+    if frame.budget is not None:
+        allowed = frame.budget.take_calls(count)
     batch = _Batch([None] * count)
     refused_before = 0
     for number, checked in enumerate(act.calls):
@@ -105,9 +107,13 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
             batch.results[number] = refusal.value
             batch.refusals.append(refusal)
             continue
-        starts = _interrupted_starts(frame, slot, checked) if has_begun else ()
+        starts: tuple[Entry, ...] = ()
+        if has_begun:
+            starts = _interrupted_starts(frame, slot, checked)
         if starts or checked.misfit:
-            same = as_begun(checked, starts[-1]) if starts else checked
+            same = checked
+            if starts:
+                same = as_begun(checked, starts[-1])
             batch.interrupted.append((number, InterruptedCall(slot, same.digest, same, starts)))
         else:
             batch.live.append((number, call))

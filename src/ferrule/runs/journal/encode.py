@@ -120,10 +120,9 @@ def _read_response(form: dict[str, Any]) -> Response:
 def _read_call(form: Mapping[str, Any]) -> ToolCall:
     """Read a call from `call_form`."""
     fault, repairs = form.get("fault"), form.get("repairs")
-    read: dict[str, Any] = {
-        "fault": check_fields(CallFault(**fault)) if fault is not None else None,
-        "repairs": tuple(repairs or ()),
-    }
+    read: dict[str, Any] = {"fault": None, "repairs": tuple(repairs or ())}
+    if fault is not None:
+        read["fault"] = check_fields(CallFault(**fault))
     if type(form["args"]) is not dict or not _are_texts(read["repairs"]):
         raise TypeError(f"a call is {shown(form)}")
     return check_fields(ToolCall.unchecked(**{**form, **read}))

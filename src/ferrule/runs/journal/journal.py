@@ -144,9 +144,10 @@ class Journal:
         else:
             self._void(self._unread.get(slot))
             self._unread[slot] = entry
-            call = Slot(slot).paused_call if entry.kind == "once" else None
-            if call is not None:
-                self._paused.add(call)
+            if entry.kind == "once":
+                paused_call = Slot(slot).paused_call
+                if paused_call is not None:
+                    self._paused.add(paused_call)
 
     def _leave_out_inner_answers(self) -> None:
         """A program called as a tool, or by `once`, is not replayed if its result is recorded."""
@@ -179,21 +180,25 @@ class Journal:
         """
         if not self._unread:
             return None
-        digest = question if isinstance(question, str) else question.digest
+        digest = _digest_of(question)
         entry = self._unread.pop(slot, None)
         if entry is None:
             self._refuse_gap(Slot(slot), f"{kind} {digest}")
             return None
         if entry.kind == kind and entry.digest == digest:
             return entry
-        result_id = entry.value.call_id if entry.kind == "result" else None
-        is_same_call = call_id is not None and result_id == call_id
+        is_same_call = (
+            call_id is not None and entry.kind == "result" and entry.value.call_id == call_id
+        )
         if not answers_act(entry.kind, entry.digest, kind, digest, is_same_call=is_same_call):
             self._unread[slot] = entry
             self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
         if entry.digest != digest:
-            # Of the model requests only the first that differs: all later ones contain it.
-            what = "model request" if kind == "model" else f"{kind} at {slot}"
+            what = f"{kind} at {slot}"
+            if kind == "model":
+                # One name for all requests, so that only the first that differs is noted: all later
+                # ones contain it.
+                what = "model request"
             self.note_drift(what, entry.digest, digest)
         return entry
 
@@ -460,8 +465,7 @@ class DoneJournal(Journal):
         """
         entry = super().take(slot, kind, question, call_id)
         if entry is None and kind in {"model", "decision"}:
-            digest = question if isinstance(question, str) else question.digest
-            self._refuse(Entry(slot, kind, digest))
+            self._refuse(Entry(slot, kind, _digest_of(question)))
         return entry
 
     def differs(self, slot: str, recorded: str, found: str) -> Never:
@@ -471,6 +475,12 @@ class DoneJournal(Journal):
     def _refuse(self, entry: Entry) -> Never:
         end = "the end of a run that is done"
         self.differs(entry.slot, end, f"{entry.kind} {entry.digest}")
+
+
+def _digest_of(question: str | Request) -> str:
+    if isinstance(question, str):
+        return question
+    return question.digest
 
 
 class _Acts:
