@@ -959,19 +959,6 @@ def test_what_finish_carries_natively_is_typed_already() -> None:
     assert (found.answer, found.code) == ("null", "  x\n")
 
 
-def test_naming_an_agent_a_tool_and_a_model_does_not_load_pydantic() -> None:
-    program = (
-        "import sys; from ferrule import ReAct, ScriptedLM, tool; print('pydantic' in sys.modules)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == "False"
-
-
 def test_agents_of_one_signature_share_what_derives_from_it() -> None:
     """A service makes an agent for every request."""
 
@@ -986,30 +973,6 @@ def test_agents_of_one_signature_share_what_derives_from_it() -> None:
         for said in "aba"
     ]
     assert [each.description for each in thinking] == ["a", "b", "a"]
-
-
-def test_a_first_run_loads_no_class_that_it_has_no_value_of() -> None:
-    """Each of these defines pydantic models, or loads a part of pydantic that costs as much."""
-    program = """if True:
-        import sys
-        from ferrule import ReAct, ToolCall, configure
-        from ferrule.testing import ScriptedLM
-        configure(lm=ScriptedLM([ToolCall(name="add", args={"a": 1, "b": 2}, id="c"), {"name": "finish", "args": {"answer": 3}}]))
-        def add(a: int, b: int) -> int:
-            return a + b
-        assert ReAct("question -> answer: int", tools=[add], native=True)(question="1 + 2?").answer == 3
-        own = ("content.parts", "calls.tool_calls", "calls.results", "conversation.history")
-        foreign = {"hashlib", "secrets", "pydantic.fields", "pydantic.functional_serializers"}
-        unwanted = {f"ferrule.values.{name}" for name in own} | foreign
-        print(sorted(unwanted & set(sys.modules)))
-    """
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.strip() == "[]"
 
 
 def test_the_built_in_tools_keep_their_descriptions_when_python_drops_docstrings():

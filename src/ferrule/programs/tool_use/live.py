@@ -1,4 +1,7 @@
-"""Changes of tools between two turns of a run: MCP servers list other tools, and loaded tools that are not called are put back.
+"""Changes a run's tools between two turns.
+
+There are two reasons for a change: an MCP server lists other tools, and a tool that the run loaded
+from the shelf is not called.
 
 A flow calls `refresh()` after each turn. If a server has announced a change of its list, or the
 list has expired, the run makes a tool call of its own that lists the tools again and changes them
@@ -25,15 +28,18 @@ from ferrule.tools.toolbox import LiveToolbox, Toolbox, is_server
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from ferrule.acts import Conditions
     from ferrule.programs.tool_use.dynamic import Host, ModuleContext
     from ferrule.values.calls.call import ToolSpec
     from ferrule.values.outcome import Step
 
-_Place = tuple[int, str]
-"""A tool of a server: the server's `id`, and the tool's name there."""
+_ServerTool = tuple[int, str]
+"""A tool of a server: the server's `id`, and the tool's name there.
+
+The name in the program may differ: tools can be renamed when they are given to a program.
+"""
 
 
 def after_turns(
@@ -41,9 +47,14 @@ def after_turns(
     host: Host,
     conditions: Conditions,
 ) -> LiveTools | LoadedTools | None:
-    """The object that changes a run's tools after its turns, with `begin()` and `refresh(step)`; None if the tools never change."""
+    """The object that changes a run's tools after its turns; None if the tools never change.
+
+    The object has `begin()` and `refresh(step)`.
+    """
     live = LiveTools.of(toolbox, host, conditions)
-    return live if toolbox.keep_turns is None else LoadedTools(toolbox.keep_turns, host, live)
+    if toolbox.keep_turns is None:
+        return live
+    return LoadedTools(toolbox.keep_turns, host, live)
 
 
 class LoadedTools:
@@ -63,37 +74,57 @@ class LoadedTools:
 
     def begin(self) -> Generator[Act, Any, str]:
         """See `LiveTools.begin`."""
-        return (yield from self._live.begin()) if self._live is not None else ""
+        if self._live is None:
+            return ""
+        return (yield from self._live.begin())
 
     def refresh(self, step: Step) -> Generator[Act, Any, str]:
-        """Put back tools that were not called; returns a description of the changes for the model, empty if there are none."""
-        news = (yield from self._live.refresh(step)) if self._live is not None else ""
-        owner, shelf = self._host.owner, self._host.owner.shelf
-        names = [
-            tool.name
-            for tool in owner.toolbox
-            if tool.name not in self._start and shelf is not None and shelf.get(tool.name)
-        ]
-        called = {
-            tool.name for call in step.calls if (tool := owner.toolbox.get(call.name)) is not None
-        }
-        before = self._idle
-        self._idle = {name: 0 if name in called else before.get(name, -1) + 1 for name in names}
-        idle = [name for name in names if self._idle[name] >= self._turns]
-        if not idle:
-            return news
-        self._idle = {name: turns for name, turns in self._idle.items() if name not in idle}
-        owner.toolbox = Toolbox([tool for tool in owner.toolbox if tool.name not in idle])
-        listed = ", ".join(f"`{name}`" for name in idle)
-        return "\n".join(
-            filter(
-                None,
-                (
-                    news,
-                    f"Put back, as not called for {self._turns} turns: {listed}. Load them again to call them.",
-                ),
-            ),
-        )
+        """Put back tools that were not called, after the changes of `LiveTools.refresh`.
+
+        Returns a description of all changes for the model, empty if there are none.
+        """
+        notes: list[str] = []
+        if self._live is not None:
+            note = yield from self._live.refresh(step)
+            if note:
+                notes.append(note)
+        idle = self._count_idle(step)
+        if idle:
+            owner = self._host.owner
+            owner.toolbox = Toolbox([tool for tool in owner.toolbox if tool.name not in idle])
+            names = ", ".join(f"`{name}`" for name in idle)
+            notes.append(
+                f"Put back, as not called for {self._turns} turns: {names}. "
+                "Load them again to call them.",
+            )
+        return "\n".join(notes)
+
+    def _count_idle(self, step: Step) -> list[str]:
+        """Count this turn for each loaded tool. Returns the tools that were idle for too long."""
+        toolbox, shelf = self._host.owner.toolbox, self._host.owner.shelf
+        if shelf is None:
+            return []
+        called: set[str] = set()
+        for call in step.calls:
+            # The model may have written the name in another way: the toolbox finds it.
+            tool = toolbox.get(call.name)
+            if tool is not None:
+                called.add(tool.name)
+        turns_before = self._idle
+        self._idle = {}
+        idle: list[str] = []
+        for tool in toolbox:
+            name = tool.name
+            if name in self._start or not shelf.get(name):
+                continue
+            turns = 0
+            if name not in called:
+                turns = turns_before.get(name, -1) + 1
+            if turns >= self._turns:
+                idle.append(name)
+            else:
+                self._idle[name] = turns
+        return idle
 
 
 class LiveTools:
@@ -102,17 +133,14 @@ class LiveTools:
     @classmethod
     def of(cls, toolbox: Toolbox, host: Host, conditions: Conditions) -> LiveTools | None:
         """Make one for a run; None if none of its tools is on a server."""
-        every = (*toolbox, *(toolbox.shelf or ()))
-        found = {
-            id(each): each
-            for each in (*toolbox.servers, *map(_server_of, every))
-            if each is not None
-        }
-        return (
-            cls(toolbox, host, tuple(found.values()), is_resumed=conditions.is_resumed)
-            if found
-            else None
-        )
+        tools = (*toolbox, *(toolbox.shelf or ()))
+        servers: dict[int, Any] = {}
+        for server in (*toolbox.servers, *map(_server_of, tools)):
+            if server is not None:
+                servers[id(server)] = server
+        if not servers:
+            return None
+        return cls(toolbox, host, tuple(servers.values()), is_resumed=conditions.is_resumed)
 
     def __init__(
         self,
@@ -126,23 +154,22 @@ class LiveTools:
         self._host = host
         self._servers = servers
         self._is_resumed = is_resumed
-        every = (*host.owner.toolbox, *(toolbox.shelf or ()))
-        self._whole = {id(each) for each in toolbox.servers}
+        tools = (*host.owner.toolbox, *(toolbox.shelf or ()))
+        self._whole = {id(server) for server in toolbox.servers}
         """The servers given as a whole, not tool by tool: their new tools are offered."""
-        self._have = {
-            id(each): {
-                tool.mcp.name: tool.mcp for tool in every if tool.mcp and _server_of(tool) is each
-            }
-            for each in servers
-        }
+        self._have: dict[int, Any] = {id(server): {} for server in servers}
         """For each server, the definitions that this run has, by their names on the server."""
+        for tool in tools:
+            server_id = id(_server_of(tool))
+            if tool.mcp and server_id in self._have:
+                self._have[server_id][tool.mcp.name] = tool.mcp
         self._seen: dict[int, Any] = {}
         """For each server, the listing that was compared last."""
         self._away: set[int] = set()
         """The servers that could not be listed again and that this run has reported."""
-        self._known = set(_places(every))
-        current = WeakMethod(self._current_tools)  # weak: this object holds the host
-        host.elsewhere = lambda: method() if (method := current()) is not None else ()
+        self._known = set(_server_tools(tools))
+        """Every tool that this run has had. One that is not here is new, and may be offered."""
+        host.elsewhere = _call_weakly(self._current_tools)
         self._lister: ToolSpec = Tool(
             self._list_again,
             "list_tools_again",
@@ -152,56 +179,68 @@ class LiveTools:
 
     def begin(self) -> Generator[Act, Any, str]:
         """A note for the model about servers that are not available; empty if all are available."""
-        if not (self._is_resumed or any(each.is_away for each in self._servers)):
+        if not self._is_resumed and not self._servers_away():
             return ""
-        yield from self._tell()
-        names = yield Once(
-            lambda: [each.name for each in self._servers if each.is_away],
-            "servers away",
-            only_if_true=True,
-        )
+        yield from self._report_availability()
+        names = yield Once(self._servers_away, "servers away", only_if_true=True)
         if not names:
             return ""
-        return f"Not available at the moment, with all their tools: the MCP servers {', '.join(f'`{each}`' for each in names)}."
-
-    def _tell(self) -> Generator[Act, Any, None]:
-        for server in self._servers:
-            if (server.trouble is None) is (id(server) in self._away):
-                self._away ^= {id(server)}
-                if server.trouble is not None:
-                    yield Tell(ServerUnavailable(server=server.name, error=server.trouble))
+        listed = ", ".join(f"`{name}`" for name in names)
+        return f"Not available at the moment, with all their tools: the MCP servers {listed}."
 
     def refresh(self, step: Step) -> Generator[Act, Any, str]:
-        """Apply the servers' changes; returns a description for the model, empty if there are none."""
-        del step  # for `LoadedTools`
-        if not (
-            self._is_resumed or self._is_due()
-        ):  # no act if there is nothing to find or to record
-            return ""
+        """Apply the servers' changes.
+
+        Returns a description for the model, empty if there are none.
+        """
+        del step  # `LoadedTools` has the same method, and counts the calls of the step
+        if not self._is_resumed and not self._is_due():
+            return ""  # no act: there is nothing to do, and nothing in the journal to follow
         if not (yield Once(self._is_due, "tools of servers", only_if_true=True)):
             return ""
         call = ToolCall(name=self._lister.name, args={})
-        results: list[ToolResult] = yield CallTools(
-            (CheckedCall(call, self._lister, self._lister.prepare({}), self._host),),
-        )
-        yield from self._tell()
-        return self._host.apply(results)[1] if has_changes(results) else ""
+        checked = CheckedCall(call, self._lister, self._lister.prepare({}), self._host)
+        results: list[ToolResult] = yield CallTools((checked,))
+        yield from self._report_availability()
+        if not has_changes(results):
+            return ""
+        _, description = self._host.apply(results)
+        return description
+
+    def _servers_away(self) -> list[str]:
+        return [server.name for server in self._servers if server.is_away]
+
+    def _report_availability(self) -> Generator[Act, Any, None]:
+        """Tell observers about each server that has become unavailable, once until it is back."""
+        for server in self._servers:
+            if not self._has_moved(server):
+                continue
+            if server.trouble is None:
+                self._away.discard(id(server))
+            else:
+                self._away.add(id(server))
+                yield Tell(ServerUnavailable(server=server.name, error=server.trouble))
+
+    def _has_moved(self, server: Any) -> bool:
+        """Whether the server has become available or unavailable since the last report."""
+        is_away = server.trouble is not None
+        return is_away != (id(server) in self._away)
 
     def _is_due(self) -> bool:
         return any(map(self._is_changed, self._servers))
 
     def _is_changed(self, server: Any) -> bool:
-        if server.is_stale or (server.trouble is None) is (id(server) in self._away):
+        if server.is_stale or self._has_moved(server):
             return True
         listed = server.listed
         if listed is None or listed is self._seen.get(id(server)):
             return False
         have = self._have[id(server)]
-        differs = (
-            listed != have
-            if id(server) in self._whole
-            else any(listed.get(name) != found for name, found in have.items())
-        )
+        if id(server) in self._whole:
+            differs = listed != have
+        else:
+            # Tools that the program did not ask for may come and go.
+            differs = any(listed.get(name) != definition for name, definition in have.items())
         if not differs:
             self._seen[id(server)] = listed  # so that it is not compared again
         return differs
@@ -214,97 +253,140 @@ class LiveTools:
         return module_callback(self._change)
 
     def _change(self, context: ModuleContext) -> str:
-        now = list(self._current_tools())
-        fresh = {place: tool for tool in now if (place := _place(tool)) is not None}
-        asked: set[int] = set()
-        for each in self._servers:
-            if (listed := each.listed) is not None:
-                asked.add(id(each))
-                self._seen[id(each)] = listed
-                have = self._have[id(each)]
-                self._have[id(each)] = (
-                    listed
-                    if id(each) in self._whole
-                    else {name: listed[name] for name in have if name in listed}
-                )
+        """Give the program the tools that the servers list now, in their earlier order.
+
+        Tools of other origin stay, and so do those of a server that could not be listed. New tools
+        come last, so that the declarations before them stay the same for the prompt cache.
+        """
+        current = list(self._current_tools())
+        fresh: dict[_ServerTool, Tool] = {}
+        for tool in current:
+            server_tool = _server_tool(tool)
+            if server_tool is not None:
+                fresh[server_tool] = tool
+        listed_servers = self._take_listings()
         before: Iterable[Tool] = context.module.toolbox
-        kept: list[Tool] = []
+        tools: list[Tool] = []
         for tool in before:
-            place = _place(tool)
-            if place is None or place[0] not in asked:
-                kept.append(tool)
-            elif place in fresh:
-                kept.append(tool if _same(tool, fresh[place]) else fresh[place])
-        added = [
-            tool
-            for tool in self._offered(now)
-            if (place := _place(tool)) is not None and place not in self._known
-        ]
-        self._known |= fresh.keys() | set(_places(before))
-        context.module.init_module([*kept, *added])
+            server_tool = _server_tool(tool)
+            if server_tool is None or server_tool[0] not in listed_servers:
+                tools.append(tool)
+            elif server_tool in fresh:
+                tools.append(_newer(tool, fresh[server_tool]))
+        for tool in self._offered(current):
+            server_tool = _server_tool(tool)
+            if server_tool is not None and server_tool not in self._known:
+                tools.append(tool)
+        self._known |= fresh.keys() | set(_server_tools(before))
+        context.module.init_module(tools)
         return "The tools of the servers are as they list them now."
 
-    def _offered(self, now: list[Tool]) -> Iterable[Tool]:
-        """The tools that are offered although the program does not name them: those of servers given as a whole, unless on a shelf."""
+    def _take_listings(self) -> set[int]:
+        """Remember what the servers list now. Returns the servers that have a list, by `id`."""
+        listed_servers: set[int] = set()
+        for server in self._servers:
+            listed = server.listed
+            if listed is None:
+                continue
+            server_id = id(server)
+            listed_servers.add(server_id)
+            self._seen[server_id] = listed
+            if server_id in self._whole:
+                self._have[server_id] = listed
+            else:
+                have = self._have[server_id]
+                self._have[server_id] = {name: listed[name] for name in have if name in listed}
+        return listed_servers
+
+    def _offered(self, current: list[Tool]) -> Iterable[Tool]:
+        """The tools that are offered although the program does not name them.
+
+        These are the tools of servers given as a whole, unless they are on a shelf.
+        """
         if not isinstance(self._toolbox, LiveToolbox):
             return ()
-        made, shelf = (
-            self._toolbox.list_tools(),
-            self._host.owner.shelf,
-        )  # the run's shelf: the toolbox may have a newer one
-        if made.shelf is not None and shelf is not None:
-            shelf.replace(made.shelf)
-        names = set(made.names)
-        return [tool for tool in now if tool.name in names]
+        toolbox = self._toolbox.list_tools()
+        # The run's shelf is the one that its search tool reads: it takes the newer content.
+        shelf = self._host.owner.shelf
+        if toolbox.shelf is not None and shelf is not None:
+            shelf.replace(toolbox.shelf)
+        names = set(toolbox.names)
+        return [tool for tool in current if tool.name in names]
 
     def _current_tools(self) -> Iterator[Tool]:
         """Every tool that these servers list now, under its name in this program."""
-        given: set[int] = set()
+        listed: set[int] = set()
         if isinstance(self._toolbox, LiveToolbox):
-            made = self._toolbox.list_tools()
-            given = {id(each) for each in self._toolbox.servers}
-            yield from (tool for tool in (*made, *(made.shelf or ())) if tool.mcp is not None)
-        names: Mapping[_Place, str] = {
-            place: tool.name
-            for tool in (*self._toolbox, *(self._toolbox.shelf or ()))
-            if (place := _place(tool)) is not None
-        }
+            toolbox = self._toolbox.list_tools()
+            listed = {id(server) for server in self._toolbox.servers}
+            yield from (tool for tool in (*toolbox, *(toolbox.shelf or ())) if tool.mcp is not None)
+        names: dict[_ServerTool, str] = {}
+        for tool in (*self._toolbox, *(self._toolbox.shelf or ())):
+            server_tool = _server_tool(tool)
+            if server_tool is not None:
+                names[server_tool] = tool.name
         for server in self._servers:
-            if id(server) not in given:
-                for tool in server.tools:
-                    place = _place(tool)
-                    if place in names:
-                        yield rename_tool(tool, names[place])
+            if id(server) in listed:
+                continue
+            for tool in server.tools:
+                server_tool = _server_tool(tool)
+                if server_tool in names:
+                    yield rename_tool(tool, names[server_tool])
+
+
+def _call_weakly(method: Callable[[], Iterable[Tool]]) -> Callable[[], Iterable[Tool]]:
+    """The method, without a reference to its object. Returns no tools once the object is gone.
+
+    A `LiveTools` holds its host. A host that held the `LiveTools` too would live until the garbage
+    collector finds the circle.
+    """
+    reference = WeakMethod(method)
+
+    def call() -> Iterable[Tool]:
+        current = reference()
+        if current is None:
+            return ()
+        return current()
+
+    return call
 
 
 async def _list_one(server: Any) -> None:
-    with suppress(
-        MCPError,
-        ConfigurationError,
-    ):  # the error is logged, and the tools stay the same; the next call reports the problem
+    # The server logs the error, and its tools stay the same: the next call reports the problem.
+    with suppress(MCPError, ConfigurationError):
         if server.is_stale:
             await server.achanges()
         if server.listed is not None:
             await server.atools()
 
 
-def _same(one: Tool, other: Tool) -> bool:
-    return one is other or (
-        one.mcp == other.mcp
-        and one.name == other.name
-        and one.require_confirmation == other.require_confirmation
+def _newer(tool: Tool, fresh: Tool) -> Tool:
+    """The fresh tool, or the one that the run has if a model and a person see no difference."""
+    is_same = (
+        tool.mcp == fresh.mcp
+        and tool.name == fresh.name
+        and tool.require_confirmation == fresh.require_confirmation
     )
+    if is_same:
+        return tool
+    return fresh
 
 
 def _server_of(tool: Tool) -> Any:
-    caller = tool.func.caller if isinstance(tool.func, RemoteCall) else None
-    return caller if is_server(caller) else None
+    if isinstance(tool.func, RemoteCall) and is_server(tool.func.caller):
+        return tool.func.caller
+    return None
 
 
-def _place(tool: Tool) -> _Place | None:
+def _server_tool(tool: Tool) -> _ServerTool | None:
     server = _server_of(tool)
-    return (id(server), tool.mcp.name) if server is not None and tool.mcp is not None else None
+    if server is None or tool.mcp is None:
+        return None
+    return id(server), tool.mcp.name
 
 
-def _places(tools: Iterable[Tool]) -> Iterator[_Place]:
-    return (place for tool in tools if (place := _place(tool)) is not None)
+def _server_tools(tools: Iterable[Tool]) -> Iterator[_ServerTool]:
+    for tool in tools:
+        server_tool = _server_tool(tool)
+        if server_tool is not None:
+            yield server_tool

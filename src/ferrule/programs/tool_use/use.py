@@ -4,11 +4,11 @@ The calls of a turn pass four stations:
 
 1. **Check.** The name, the arguments and the model's JSON. What the model can repair becomes its
    result at once.
-2. **Rule.** Policies, and the tool's own wish, decide what runs, what a person must decide, and what
-   is denied.
+2. **Rule.** Policies, and the tool's own wish, decide what runs, what a person must decide, and
+   what is denied.
 3. **Run** the calls that need no decision.
-4. **Ask** about the others, and run what was allowed. An edit that does not fit the tool's arguments
-   asks again.
+4. **Ask** about the others, and run what was allowed. An edit that does not fit the tool's
+   arguments asks again.
 
 Every call gets exactly one result, in the order of the calls. A resumed run acts on the calls as it
 did before, even if the program or its policies have changed since: `RecallCalls` tells what it did.
@@ -269,22 +269,21 @@ class _Turn:
         If an edit does not fit the tool's arguments, nothing runs, and the question is asked again.
         """
         while pending:
-            decisions: list[Decision] = yield AskPerson(
-                tuple([call.question() for call in pending]),
-                self._denials(pending),
-            )
+            questions = tuple([call.question() for call in pending])
+            decisions: list[Decision] = yield AskPerson(questions, self._denials(pending))
             has_run: dict[int, bool | None] = {}
             if self.conditions.is_resumed:
                 has_run = yield from _recall_allowed(pending, decisions)
             approved: list[_ReadyCall] = []
             again: list[_PendingCall] = []
-            for call, decision in zip(pending, decisions, strict=True):
+            for call, question, decision in zip(pending, questions, decisions, strict=True):
                 result = _result_of_decision(call.checked, decision)
                 if result is not None:
                     self.results[call.index] = result
                     continue
                 try:
-                    approved.append(_approved(call, decision, has_run.get(call.index)))
+                    call_ran = has_run.get(call.index)
+                    approved.append(_approved(call, question, decision, call_ran))
                 except ToolArgumentsError as error:
                     note = f"The edited arguments do not fit. {error}\n"
                     again.append(replace(call, note=note))
@@ -390,14 +389,19 @@ def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult 
     return None
 
 
-def _approved(call: _PendingCall, decision: Decision, has_run: bool | None) -> _ReadyCall:
-    """The call as a person allowed it. Raises `ToolArgumentsError` for an edit that does not fit."""
+def _approved(
+    call: _PendingCall,
+    question: Question,
+    decision: Decision,
+    has_run: bool | None,
+) -> _ReadyCall:
+    """The call as a person allowed it. Raises `ToolArgumentsError` if an edit does not fit."""
     checked = call.checked
     if decision.kind == "edit" or decision.args:
         # An approval with arguments allows those that were shown, not those of this check.
         allowed = allowed_call(checked, decision, has_run=has_run)
         return _ReadyCall(call.index, allowed, is_edited=decision.kind == "edit")
-    if decision.shown not in {"", call.question().digest}:
+    if decision.shown not in {"", question.digest}:
         # The run has acted on the decision, which was for another definition of the tool.
         checked = replace(checked, misfit=_OTHER_DEFINITION)
     return _ReadyCall(call.index, checked)
