@@ -1,10 +1,14 @@
-"""Fields of a signature: their declaration and names, and the checks of inputs. `output_checks` has the checks of outputs."""
+"""Fields of a signature: their declaration, their names, and the checks of inputs.
+
+`output_checks` has the checks of outputs. A field is a `SignatureField`, which is immutable and can
+be compared; pydantic's `FieldInfo` is made from it only where pydantic needs one.
+"""
 
 from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import deepcopy
 from importlib import import_module
 from types import NoneType, UnionType
@@ -22,29 +26,42 @@ from typing import (
 
 from msgspec import Struct, field
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ferrule.encoding.encode import fits, is_plain
-from ferrule.errors import SignatureError, shown
+from ferrule.errors import SignatureError, nearest, shown
 from ferrule.schema.iterables import eager_type, eager_validators
 from ferrule.values.content.type import Type
-from ferrule.values.signatures.keywords import OWN, check_keywords
 
 if TYPE_CHECKING:
+    from types import FunctionType
+
     from ferrule.values.calls.tool_calls import ToolCalls
 
 InputCheck = Callable[[Any], Any]
 """Takes a value and returns it with the field's type, or raises `ValueError`."""
 
-_ROLE, _UNTYPED = "ferrule_role", "ferrule_untyped"
+_ROLE_KEY = "ferrule_role"
+_UNTYPED_KEY = "ferrule_untyped"
 _NO_DEFAULT: Any = ...
-_MORE = ("default_factory", "title", "examples", "alias")
-_MOST_PROBLEMS = 8
-_OF_MODELS = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
-OUTDATED = frozenset(name for name in _OF_MODELS if not name.startswith("model_"))
-"""Pydantic's deprecated names (`json`, `copy`, `schema`, ...), which a signature hides because they are common field names."""
+_DSPY_KEYWORDS = ("prefix", "format", "parser")
+"""DSPy's keywords of fields, which pydantic does not have. They are kept in `json_schema_extra`."""
+_SIMILARITY = 0.8
+"""Keywords more similar to a known one than this are taken for a mistake."""
+_PYDANTIC_ARGUMENTS = ("default_factory", "title", "examples", "alias")
+_MAX_PROBLEMS = 8
+_MODEL_NAMES = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
+OUTDATED = frozenset(name for name in _MODEL_NAMES if not name.startswith("model_"))
+"""Pydantic's deprecated names (`json`, `copy`, `schema`, ...).
+
+A signature hides them, because they are common names of fields.
+"""
+
+
+# -- declaring a field
+# ------------------------------------------------------------------------------
 
 
 def InputField(  # noqa: N802
@@ -54,8 +71,11 @@ def InputField(  # noqa: N802
     description: str | None = None,
     **more: Any,
 ) -> Any:
-    """Declare an input of a signature. `description` is an alias of `desc`; `more` are arguments of `pydantic.Field` (`ge`, ...)."""
-    return _declared("input", default, desc, description, more)
+    """Declare an input of a signature.
+
+    `description` is an alias of `desc`; `more` are arguments of `pydantic.Field` (`ge`, ...).
+    """
+    return _declare_in_class("input", default, desc, description, more)
 
 
 def OutputField(  # noqa: N802
@@ -66,15 +86,16 @@ def OutputField(  # noqa: N802
     init: Literal[False] = False,
     **more: Any,
 ) -> Any:
-    """Declare an output of a signature. The constraints in `more` are shown to the model and enforced; a default makes it optional.
+    """Declare an output of a signature.
 
-    `init` is for type checkers: outputs are not passed to a call.
+    The constraints in `more` are shown to the model and enforced. An output with a default is
+    optional. `init` is for type checkers: outputs are not passed to a call.
     """
     del init
-    return _declared("output", default, desc, description, more)
+    return _declare_in_class("output", default, desc, description, more)
 
 
-def _declared(
+def _declare_in_class(
     role: str,
     default: Any,
     desc: str | None,
@@ -83,34 +104,53 @@ def _declared(
 ) -> Any:
     if desc is not None and description is not None and desc != description:
         raise SignatureError(
-            f"Pass one of `desc` and `description`; found both: {shown(desc)} and {shown(description)}.",
+            "Pass one of `desc` and `description`; "
+            f"found both: {shown(desc)} and {shown(description)}."
         )
-    said = desc if desc is not None else description
-    if said is not None and not isinstance(said, str):
-        raise SignatureError(f"`desc` of a field must be a string, found {shown(said)}.")
-    check_keywords(role, more)
-    extra: dict[str, Any] = {**(more.pop("json_schema_extra", None) or {})}
-    extra.update(
-        {**{name: more.pop(name) for name in OWN if name in more}, _ROLE: role, "desc": said or ""},
-    )
-    from pydantic import Field
-
+    text = description if desc is None else desc
+    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise SignatureError(f"`desc` of a field must be a string, found {shown(text)}.")
+    _refuse_misspelled(role, more)
+    extra: dict[str, Any] = dict(more.pop("json_schema_extra", None) or {})
+    for name in _DSPY_KEYWORDS:
+        if name in more:
+            extra[name] = more.pop(name)
+    extra[_ROLE_KEY] = role
+    extra["desc"] = text or ""
     # Pydantic's `Field` has overloads with literal keywords only; it checks the arguments itself.
-    return cast("Callable[..., Any]", Field)(
-        default,
-        description=said,
-        json_schema_extra=extra,
-        **more,
-    )
+    make = cast("Callable[..., Any]", Field)
+    return make(default, description=text, json_schema_extra=extra, **more)
+
+
+def _refuse_misspelled(role: str, keywords: Collection[str]) -> None:
+    """Raise `SignatureError` for an unknown keyword that looks like a known one.
+
+    Pydantic would ignore a misspelled constraint. Other unknown keywords pass, as in DSPy.
+    """
+    if not keywords:
+        return
+    pydantic_keywords = cast("FunctionType", Field).__kwdefaults__ or {}
+    known = {*_DSPY_KEYWORDS, "desc", *pydantic_keywords, "default"}
+    for name in keywords:
+        if name in known:
+            continue
+        similar = nearest(name, known, cutoff=_SIMILARITY)
+        if similar is not None:
+            raise SignatureError(
+                f"`{role.title()}Field` has no keyword `{name}`: did you mean `{similar}`?"
+            )
 
 
 class SignatureField(Struct, frozen=True):
-    """A field of a signature. `info` makes pydantic's `FieldInfo` from it; pydantic's module is slow to load."""
+    """A field of a signature. `info` makes pydantic's `FieldInfo` from it."""
 
     annotation: Any
     """Its type, without constraints."""
     extra: dict[str, Any]
-    """Its `json_schema_extra`: the role, the description, and additions of its declaration. Do not change it."""
+    """Its `json_schema_extra`: the role, the description, and additions of its declaration.
+
+    Do not change it.
+    """
     default: Any = PydanticUndefined
     metadata: tuple[Any, ...] = ()
     """Its constraints, and the discriminator of a union."""
@@ -120,35 +160,37 @@ class SignatureField(Struct, frozen=True):
     @classmethod
     def of(cls, info: FieldInfo) -> SignatureField:
         """The field declared by an `InputField()` or `OutputField()`."""
-        extra = (
-            cast("dict[str, Any]", info.json_schema_extra)
-            if isinstance(info.json_schema_extra, dict)
-            else {}
-        )
-        extra = {**extra, "desc": info.description or extra.get("desc") or ""}
-        more = {name: value for name in _MORE if (value := getattr(info, name)) is not None}
-        tag = info.discriminator
-        if isinstance(tag, str):
+        extra: dict[str, Any] = {}
+        if isinstance(info.json_schema_extra, dict):  # pydantic also takes a function
+            extra.update(info.json_schema_extra)
+        extra["desc"] = info.description or extra.get("desc") or ""
+        more: dict[str, Any] = {}
+        for name in _PYDANTIC_ARGUMENTS:
+            argument = getattr(info, name)
+            if argument is not None:
+                more[name] = argument
+        metadata = list(info.metadata)
+        discriminator = info.discriminator
+        if isinstance(discriminator, str):
             from pydantic import Discriminator
 
-            tag = Discriminator(tag)
-        return cls(
-            info.annotation,
-            extra,
-            info.default,
-            (*info.metadata, *([tag] if tag is not None else [])),
-            more,
-        )
+            discriminator = Discriminator(discriminator)
+        if discriminator is not None:
+            metadata.append(discriminator)
+        return cls(info.annotation, extra, info.default, tuple(metadata), more)
 
     @property
     def role(self) -> str | None:
         """`input`, `output`, or None for a field declared as neither."""
-        return self.extra.get(_ROLE)
+        return self.extra.get(_ROLE_KEY)
 
     @property
     def is_untyped(self) -> bool:
-        """Whether the field was declared without a type: a model writes text, and a caller may pass anything."""
-        return bool(self.extra.get(_UNTYPED))
+        """Whether the field was declared without a type.
+
+        A model writes text for it, and a caller may pass anything.
+        """
+        return bool(self.extra.get(_UNTYPED_KEY))
 
     @property
     def description(self) -> str:
@@ -158,7 +200,9 @@ class SignatureField(Struct, frozen=True):
     @property
     def annotated(self) -> Any:
         """Its type, with its constraints as `Annotated` metadata."""
-        return Annotated[(self.annotation, *self.metadata)] if self.metadata else self.annotation  # pyright: ignore[reportReturnType]
+        if not self.metadata:
+            return self.annotation
+        return Annotated[(self.annotation, *self.metadata)]  # pyright: ignore[reportReturnType]
 
     @property
     def is_required(self) -> bool:
@@ -173,14 +217,15 @@ class SignatureField(Struct, frozen=True):
 
     def info(self, **changes: Any) -> FieldInfo:
         """Pydantic's `FieldInfo` of this field. `changes` are arguments of `pydantic.Field`."""
-        from pydantic import Field
-
-        default = {} if self.default is PydanticUndefined else {"default": self.default}
+        arguments: dict[str, Any] = {}
+        if self.default is not PydanticUndefined:
+            arguments["default"] = self.default
+        arguments |= self.more | changes
         make = cast("Callable[..., Any]", Field)
         return make(
             description=self.extra.get("desc") or None,
-            json_schema_extra={**self.extra},
-            **{**default, **self.more, **changes},
+            json_schema_extra=dict(self.extra),
+            **arguments,
         )
 
 
@@ -190,32 +235,50 @@ def declare(
     *,
     is_untyped: bool = False,
 ) -> SignatureField:
-    """A text field without further settings. `InputField` and `OutputField` declare fields of a class body."""
-    return SignatureField(str, {_UNTYPED: is_untyped, _ROLE: role, "desc": desc})
+    """A text field without further settings.
+
+    For ferrule's own code; `InputField` and `OutputField` declare the fields of a class body.
+    """
+    return SignatureField(str, {_UNTYPED_KEY: is_untyped, _ROLE_KEY: role, "desc": desc})
 
 
-def as_field(declared: Any) -> SignatureField | None:
-    """A `SignatureField`, `InputField()` or `OutputField()` as a `SignatureField`; None for anything else."""
-    if isinstance(declared, SignatureField):
-        return declared
-    found = SignatureField.of(declared) if isinstance(declared, FieldInfo) else None
-    return found if found is not None and found.role is not None else None
+def as_field(declaration: Any) -> SignatureField | None:
+    """A `SignatureField`, `InputField()` or `OutputField()` as a `SignatureField`.
+
+    None for anything else.
+    """
+    if isinstance(declaration, SignatureField):
+        return declaration
+    if not isinstance(declaration, FieldInfo):
+        return None
+    signature_field = SignatureField.of(declaration)
+    if signature_field.role is None:
+        return None
+    return signature_field
 
 
-def declared_fields(mapping: Mapping[str, Any]) -> dict[str, SignatureField]:
-    """The fields of a signature given as a mapping: each value is an `InputField()` or `OutputField()`, or a pair of a type and one."""
+def declared_fields(declarations: Mapping[str, Any]) -> dict[str, SignatureField]:
+    """The fields of a signature that is given as a mapping.
+
+    Each value is an `InputField()` or `OutputField()`, or a pair of a type and one.
+    """
     fields: dict[str, SignatureField] = {}
-    for name, given in mapping.items():
-        pair = cast("tuple[Any, ...]", given) if isinstance(given, tuple) else (None, given)
-        kind, declared = pair if len(pair) == 2 else (None, None)
-        if (field := as_field(declared)) is None:
-            found = shown(pair if isinstance(given, tuple) else given)
-            msg = f"Field `{name}` must be an `InputField()` or `OutputField()`, or a pair (type, field); found {found}."
-            raise SignatureError(msg)
+    for name, declaration in declarations.items():
+        annotation: Any = None
+        field_declaration = declaration
+        if isinstance(declaration, tuple):
+            pair = cast("tuple[Any, ...]", declaration)
+            annotation, field_declaration = pair if len(pair) == 2 else (None, None)
+        signature_field = as_field(field_declaration)
+        if signature_field is None:
+            raise SignatureError(
+                f"Field `{name}` must be an `InputField()` or `OutputField()`, "
+                f"or a pair (type, field); found {shown(declaration)}."
+            )
         fields[name] = copy_field(
-            field,
-            annotation=kind if kind is not None else str,
-            untyped=kind is None,
+            signature_field,
+            annotation=str if annotation is None else annotation,
+            untyped=annotation is None,
         )
     return fields
 
@@ -228,50 +291,60 @@ def copy_field(
     untyped: bool | None = None,
     **changes: Any,
 ) -> SignatureField:
-    """A copy of a field for another class. `changes` are arguments of `InputField`."""
+    """A copy of a field for another class. `changes` are arguments of `InputField`.
+
+    `keep_bounds` says whether the constraints stay with another type.
+    """
     extra = dict(field.extra)
     if untyped is not None or annotation is not None:
-        extra[_UNTYPED] = bool(untyped)
+        extra[_UNTYPED_KEY] = bool(untyped)
     for alias in ("desc", "description"):
         if alias in changes:
             extra["desc"] = changes.pop(alias) or ""
-    extra.update({name: changes.pop(name) for name in OWN if name in changes})
-    bounds = field.metadata if annotation is None or keep_bounds else ()
-    made = replace(
-        field,
-        annotation=field.annotation if annotation is None else annotation,
-        extra=extra,
-        metadata=bounds,
-    )
+    for name in _DSPY_KEYWORDS:
+        if name in changes:
+            extra[name] = changes.pop(name)
+    copied = replace(field, extra=extra)
+    if annotation is not None:
+        bounds = field.metadata if keep_bounds else ()
+        copied = replace(copied, annotation=annotation, metadata=bounds)
     if "default" in changes:
-        more = {name: value for name, value in made.more.items() if name != "default_factory"}
-        made = replace(made, default=changes.pop("default"), more=more)
-    if not changes and get_origin(made.annotation) is not Annotated:
-        return made
+        # A default replaces a factory. Pydantic refuses a field that has both.
+        more = {name: value for name, value in copied.more.items() if name != "default_factory"}
+        copied = replace(copied, default=changes.pop("default"), more=more)
+    if not changes and get_origin(copied.annotation) is not Annotated:
+        return copied
+    # Pydantic merges further constraints with those in an `Annotated` type.
+    merged = FieldInfo.from_annotated_attribute(copied.annotated, copied.info(**changes))
+    return SignatureField.of(merged)
 
-    return SignatureField.of(
-        FieldInfo.from_annotated_attribute(made.annotated, made.info(**changes)),
-    )
+
+# -- questions about types
+# ------------------------------------------------------------------------------
 
 
 def allows_none(annotation: Any) -> bool:
     """Whether the type includes None (`Any` does not count)."""
+    if annotation in (None, NoneType):
+        return True
     origin = get_origin(annotation)
     if origin is Annotated:
         return allows_none(get_args(annotation)[0])
     if origin is Literal:
         return None in get_args(annotation)
-    return annotation in (None, NoneType) or (
-        origin in {Union, UnionType} and any(map(allows_none, get_args(annotation)))
-    )
+    if origin in {Union, UnionType}:
+        return any(allows_none(member) for member in get_args(annotation))
+    return False
 
 
 def without_none(annotation: Any) -> Any:
     """`T` for `T | None`, and any other type unchanged."""
     if get_origin(annotation) not in {Union, UnionType}:
         return annotation
-    others = [each for each in get_args(annotation) if each is not NoneType]
-    return others[0] if len(others) == 1 else annotation
+    members = [member for member in get_args(annotation) if member is not NoneType]
+    if len(members) == 1:
+        return members[0]
+    return annotation
 
 
 def has_text(annotation: Any) -> bool:
@@ -281,17 +354,24 @@ def has_text(annotation: Any) -> bool:
     # The texts in `Literal["a"]` and `Annotated[int, "page"]` are not types.
     is_data = get_origin(annotation) is Literal or hasattr(annotation, "__metadata__")
     return any(
-        has_text(each) for each in get_args(annotation) if not (is_data and isinstance(each, str))
+        has_text(argument)
+        for argument in get_args(annotation)
+        if not (is_data and isinstance(argument, str))
     )
 
 
 def calls_type(annotation: Any) -> type[ToolCalls] | None:
-    """`ToolCalls`, or its subclass, in an annotation; None if there is none. The class is imported for an annotation with a `Type`."""
+    """`ToolCalls`, or its subclass, in an annotation; None if there is none."""
+    # Most annotations contain no type of ferrule, so the class is not even imported for them.
     if not Type.extract_custom_type_from_annotation(annotation):
         return None
     from ferrule.values.calls.tool_calls import ToolCalls
 
     return next(iter(ToolCalls.extract_custom_type_from_annotation(annotation)), None)
+
+
+# -- checking values
+# ------------------------------------------------------------------------------
 
 
 def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
@@ -300,18 +380,19 @@ def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:
-        return TypeAdapter(
-            annotation,
-        )  # models, dataclasses and TypedDicts bring their own configuration
+        # Models, dataclasses and TypedDicts bring their own configuration, and refuse another.
+        return TypeAdapter(annotation)
 
 
 def input_check(field: SignatureField) -> InputCheck | None:
     """The check of an input's values; None if any value is accepted."""
-    takes_any = field.is_untyped or (field.annotation is Any and not field.metadata)
-    return None if takes_any else quick_field_check(field, _check_given)
+    accepts_any = field.is_untyped or (field.annotation is Any and not field.metadata)
+    if accepts_any:
+        return None
+    return quick_field_check(field, _validated_input_check)
 
 
-def _check_given(field: SignatureField) -> InputCheck:
+def _validated_input_check(field: SignatureField) -> InputCheck:
     validate, _ = eager_validators(adapter_of(field))
 
     def check(value: Any) -> Any:
@@ -327,34 +408,42 @@ def quick_field_check(
     field: SignatureField,
     make: Callable[[SignatureField], Callable[..., Any]],
 ) -> Callable[..., Any]:
-    """The check made by `make`. For a plain type, it is made only for the first value of another type, as it costs a process 20 ms."""
-    kind: Any = field.annotation
-    if field.metadata or not is_plain(kind):
-        return make(field)
-    made: list[Callable[..., Any]] = []
+    """The check made by `make`; for a plain type, made for the first value of another type.
 
-    def check(value: Any, **how: bool) -> Any:
-        if fits(kind, value):
+    A process needs 20 ms for its first pydantic validator, and a program whose fields are texts and
+    numbers may never need one.
+    """
+    annotation: Any = field.annotation
+    if field.metadata or not is_plain(annotation):
+        return make(field)
+    full_check: Callable[..., Any] | None = None
+
+    def check(value: Any, **options: bool) -> Any:
+        nonlocal full_check
+        if fits(annotation, value):
             return value
-        if not made:
-            made.append(make(field))
-        return made[0](value, **how)
+        if full_check is None:
+            full_check = make(field)
+        return full_check(value, **options)
 
     return check
 
 
 def explained(error: ValidationError) -> str:
-    """Every problem of a value, in one line for a model: the place, what was expected, what was found."""
-    problems = error.errors(include_url=False)
-    said: list[str] = []
-    for problem in problems[:_MOST_PROBLEMS]:
-        where = ".".join(str(part) for part in problem["loc"])
-        what = problem["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        found = "" if problem["type"] == "missing" else f", got {shown(problem['input'], 80)}"
-        said.append(f"{where}: {what}{found}" if where else f"{what}{found}")
-    if len(problems) > _MOST_PROBLEMS:
-        said.append(f"and {len(problems) - _MOST_PROBLEMS} more")
-    return "; ".join(said)
+    """Every problem of a value, in one line for a model: the path, the expected form, the value."""
+    details = error.errors(include_url=False)
+    problems: list[str] = []
+    for detail in details[:_MAX_PROBLEMS]:
+        problem = detail["msg"].removeprefix("Input ").removeprefix("Value error, ")
+        if detail["type"] != "missing":
+            problem += f", got {shown(detail['input'], 80)}"
+        path = ".".join(str(part) for part in detail["loc"])
+        if path:
+            problem = f"{path}: {problem}"
+        problems.append(problem)
+    if len(details) > _MAX_PROBLEMS:
+        problems.append(f"and {len(details) - _MAX_PROBLEMS} more")
+    return "; ".join(problems)
 
 
 # -- the body of a signature's class
@@ -374,72 +463,82 @@ def prepare_class_body(
     *,
     reserved: frozenset[str],
 ) -> None:
-    """Check the field names in a class body, and annotate fields without a type as text, at their place, as in the string form.
+    """Check the field names in a class body, and give fields without a type the type text.
 
-    `reserved` are the names that `Signature` uses.
+    Such a field stays between its neighbours, as in the string form. `reserved` are the names that
+    `Signature` uses.
     """
     annotations = _annotations(namespace)
-    fields = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
-    annotated = [
+    declared_names = [name for name, value in namespace.items() if isinstance(value, FieldInfo)]
+    annotated_names = [
         name for name in annotations if not name.startswith("_") and name != "model_config"
     ]
-    for name in dict.fromkeys([*fields, *annotated]):
+    for name in dict.fromkeys([*declared_names, *annotated_names]):
         check_name(signature, name, reserved)
-    bare: dict[str, Any] = {}
-    for name in fields:
+    untyped_fields: dict[str, Any] = {}
+    for name in declared_names:
         if name not in annotations:
             field = copy_field(SignatureField.of(namespace[name]), annotation=str, untyped=True)
-            bare[name], namespace[name] = field.annotated, field.info()
-    if bare:
-        namespace["__annotations__"] = _in_written_order(annotations, bare, fields)
+            untyped_fields[name] = field.annotated
+            namespace[name] = field.info()
+    if untyped_fields:
+        namespace["__annotations__"] = _in_written_order(
+            annotations, untyped_fields, declared_names
+        )
 
 
 def _in_written_order(
     annotations: Mapping[str, Any],
-    bare: Mapping[str, Any],
-    fields: Iterable[str],
+    untyped_fields: Mapping[str, Any],
+    declared_names: Iterable[str],
 ) -> dict[str, Any]:
-    """The annotations of a class body, with those of its bare fields before the next annotated field."""
+    """The annotations of a class body, with those of its untyped fields in their order.
+
+    A class body does not tell where an annotation without a value stood among the values. Each
+    untyped field comes right before the next field that has both.
+    """
     ordered: dict[str, Any] = {}
-    waiting = [*annotations][::-1]
-    for name in fields:
-        while name in annotations and name not in ordered:
-            annotated = waiting.pop()
-            ordered[annotated] = annotations[annotated]
-        ordered.setdefault(name, bare.get(name))
+    remaining = iter(annotations.items())
+    for name in declared_names:
+        if name in untyped_fields:
+            ordered[name] = untyped_fields[name]
+        while name not in ordered:
+            annotated_name, annotation = next(remaining)
+            ordered[annotated_name] = annotation
     return {**ordered, **annotations}
 
 
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    # From Python 3.14 on, a class body has a function that makes the annotations.
     annotate = namespace.get("__annotate_func__") or namespace.get("__annotate__")
     if "__annotations__" in namespace or annotate is None:
         return namespace.get("__annotations__") or {}
-    annotationlib: Any = import_module(
-        "annotationlib",
-    )  # from Python 3.14 on, a function makes the annotations
+    annotationlib: Any = import_module("annotationlib")
     return dict(annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF))
 
 
 def check_name(signature: str, name: str, reserved: frozenset[str]) -> None:
     """Raise `SignatureError` for a name that a field cannot have."""
     if not name.isidentifier() or keyword.iskeyword(name):
-        why = "it must be a Python identifier"
+        reason = "it must be a Python identifier"
     elif name.startswith("_"):
-        why = "it must not begin with an underscore"
-    elif name in _OF_MODELS - OUTDATED:
-        why = "pydantic's models use the name"
+        reason = "it must not begin with an underscore"
+    elif name in _MODEL_NAMES - OUTDATED:
+        reason = "pydantic's models use the name"
     elif name in reserved:
-        why = "`Signature` uses the name"
+        reason = "`Signature` uses the name"
     else:
         return
-    raise SignatureError(f"`{signature}` cannot have a field {name!r}: {why}.")
+    raise SignatureError(f"`{signature}` cannot have a field {name!r}: {reason}.")
 
 
 def inherited_instructions(bases: tuple[type, ...], namespace: Mapping[str, Any]) -> str | None:
     """The instructions of a class body: its docstring, or a base's."""
-    if isinstance(docstring := namespace.get("__doc__"), str):
+    docstring = namespace.get("__doc__")
+    if isinstance(docstring, str):
         return inspect.cleandoc(docstring)
-    return next(
-        (said for base in bases if (said := getattr(base, "__instructions__", None)) is not None),
-        None,
-    )
+    for base in bases:
+        instructions = getattr(base, "__instructions__", None)
+        if instructions is not None:
+            return instructions
+    return None

@@ -2,7 +2,11 @@
 
 A signature is a class, `class QA(Signature)` with fields, or made from text, `Signature("question
 -> answer: int")`. Methods that change one return a new class. It is also a pydantic model. Values
-derived from its fields, such as an adapter's prompt, are made once and kept.
+derived from its fields, such as an adapter's prompt, are computed once and kept.
+
+The properties and methods belong to the metaclass, because a program works with the class: an
+instance only holds the values of one answer. Fields of a signature may have the names of these
+properties (`fields`, `instructions`, ...), which is why they hide while a class is being made.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import copyreg
 import sys
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError
@@ -20,6 +25,7 @@ from ferrule.values.signatures.compiled import (
     CompiledSignature,
     class_fields,
     compile_signature,
+    compiled,
     infos_of,
     run_validators,
 )
@@ -54,7 +60,11 @@ else:
     _ModelMetaclass = type(BaseModel)
 
     class _property(property):  # noqa: N801  used like `property`
-        """A property of signatures, hidden while a class is being made, so that a field may have its name."""
+        """A property of signatures, hidden while a class is being made.
+
+        Pydantic asks a class for an attribute of each field's name. If it found the property, it
+        would take that for the field's default.
+        """
 
         def __get__(self, signature: Any, kind: Any = None) -> Any:
             if signature is None:
@@ -69,11 +79,11 @@ else:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(InputField, OutputField))
 class SignatureType(_ModelMetaclass):
-    """The metaclass of signatures: their properties, and the methods that make new signatures from them."""
+    """The metaclass of signatures: their properties, and the methods that derive new ones."""
 
     __plan__: CompiledSignature | None
     __validated_by__: type[BaseModel] | None
-    """The class with the pydantic validators of the outputs: this one, or the one it was made from."""
+    """The class with the pydantic validators of the outputs: this one, or its original."""
 
     def __new__(
         cls,
@@ -82,63 +92,68 @@ class SignatureType(_ModelMetaclass):
         namespace: dict[str, Any],
         **kwargs: Any,
     ) -> Any:
-        """Make a signature from a class body. Raises a `SignatureError` that names the field and the reason."""
+        """Make a signature from a class body.
+
+        Raises a `SignatureError` that names the field and the reason.
+        """
         is_root = not any(isinstance(base, SignatureType) for base in bases)
         if not is_root:
-            above = [
-                base for base in bases if isinstance(base, SignatureType) and base is not Signature
-            ]
-            prepare_class_body(
-                name,
-                namespace,
-                reserved=_METHODS | _PROPERTIES if above else _METHODS,
+            # A field of a first subclass may hide a property. In a subclass of that one, the class
+            # above already has the property, and a field of the name would change its meaning.
+            has_parent_signature = any(
+                isinstance(base, SignatureType) and base is not Signature for base in bases
             )
+            reserved = _METHODS | _PROPERTIES if has_parent_signature else _METHODS
+            prepare_class_body(name, namespace, reserved=reserved)
         try:
-            made: Any = super().__new__(cls, name, bases, namespace, **kwargs)
-            if not is_root and not made.__pydantic_fields_complete__:
-                # For annotations as text that name types local to a function, pydantic looks this
-                # many frames up.
-                made.model_rebuild(raise_errors=False, _parent_namespace_depth=3)
+            signature: Any = super().__new__(cls, name, bases, namespace, **kwargs)
+            if not is_root and not signature.__pydantic_fields_complete__:
+                # Annotations as text may name types local to a function, whose frame is this many
+                # frames up.
+                signature.model_rebuild(raise_errors=False, _parent_namespace_depth=3)
         except PydanticUserError as error:
-            raise SignatureError(
-                f"`{name}` is not a valid signature: {str(error).splitlines()[0]}",
-            ) from error
-        made.__instructions__ = None if is_root else inherited_instructions(bases, namespace)
-        made.__validated_by__ = made.__plan__ = None
+            reason = str(error).splitlines()[0]
+            raise SignatureError(f"`{name}` is not a valid signature: {reason}") from error
+        signature.__instructions__ = None
+        signature.__validated_by__ = None
+        signature.__plan__ = None
         if is_root:
-            return made
-        own = made.__pydantic_decorators__
-        made.__validated_by__ = made if own.field_validators or own.model_validators else None
-        if made.__pydantic_fields_complete__:
-            made.__plan__ = compile_signature(made, class_fields(made))
-            if made.__plan__.inputs and not made.__plan__.outputs:
+            return signature
+        signature.__instructions__ = inherited_instructions(bases, namespace)
+        decorators = signature.__pydantic_decorators__
+        if decorators.field_validators or decorators.model_validators:
+            signature.__validated_by__ = signature
+        if signature.__pydantic_fields_complete__:
+            plan = compile_signature(signature, class_fields(signature))
+            if plan.inputs and not plan.outputs:
                 raise SignatureError(
-                    f"`{name}` has no outputs. Give it at least one `OutputField()`.",
+                    f"`{name}` has no outputs. Give it at least one `OutputField()`."
                 )
-        return made
+            signature.__plan__ = plan
+        # Otherwise a type is not defined yet (classes that refer to each other): the first use of
+        # `plan` compiles the fields.
+        return signature
 
-    if (
-        not TYPE_CHECKING
-    ):  # type checkers read the parameters of a call from the fields: see `Signature` below
+    # Type checkers read the parameters of a call from the fields: see `Signature` below.
+    if not TYPE_CHECKING:
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            """`Signature("a -> b")` makes a signature; calling a signature makes an instance with values of its fields."""
+            """`Signature("a -> b")` makes a signature; calling a signature makes an instance."""
             if cls is Signature and (args or "signature" in kwargs):
                 return _from_form(*args, **kwargs)
             return super().__call__(*args, **kwargs)
 
     # -- fields and instructions
-    # ----------------------------------------------------------------------------------
 
     @_property
     def plan(cls) -> CompiledSignature:
         """Everything that is derived from the fields."""
-        found = cls.__plan__
-        if found is None:
+        if cls.__plan__ is None:
             if cls is Signature:
-                raise AttributeError  # the root has no fields, so that fields may be called `instructions` or `signature`
-            found = cls.__plan__ = compile_signature(cls, class_fields(cls))
-        return found
+                # The root has no fields. Without its properties, fields may have their names.
+                raise AttributeError
+            cls.__plan__ = compile_signature(cls, class_fields(cls))
+        return cls.__plan__
 
     @_property
     def instructions(cls) -> str:
@@ -148,12 +163,12 @@ class SignatureType(_ModelMetaclass):
     @_property
     def input_fields(cls) -> dict[str, FieldInfo]:
         """The inputs by name, in order. Do not change it."""
-        return infos_of((cls.__plan__ or cls.plan).inputs, cast("Any", cls).model_fields)
+        return infos_of(compiled(cls).inputs, cast("Any", cls).model_fields)
 
     @_property
     def output_fields(cls) -> dict[str, FieldInfo]:
         """The outputs by name, in order. Do not change it."""
-        return infos_of((cls.__plan__ or cls.plan).outputs, cast("Any", cls).model_fields)
+        return infos_of(compiled(cls).outputs, cast("Any", cls).model_fields)
 
     @_property
     def fields(cls) -> dict[str, FieldInfo]:
@@ -171,146 +186,164 @@ class SignatureType(_ModelMetaclass):
         return cls.plan.defaults()
 
     # -- checking
-    # -------------------------------------------------------------------------------------------------
 
     def check_inputs(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Coerce inputs and fill in defaults. Raises an `InputError` that names all unknown, missing and ill-typed inputs."""
-        return (cls.__plan__ or cls.plan).check_inputs(cls.__name__, given)
+        """Coerce inputs and fill in defaults.
+
+        Raises an `InputError` that names all unknown, missing and ill-typed inputs.
+        """
+        return compiled(cls).check_inputs(cls.__name__, given)
 
     def check_output(cls, name: str, value: Any, *, is_value: bool = False) -> Any:
-        """Coerce one output from a value or a text; with `is_value`, a string is a value first. Raises `ValueError`, worded for a model."""
-        check = (cls.__plan__ or cls.plan).output_checks.get(name)
+        """Coerce one output from a value or a text; with `is_value`, a string is a value first.
+
+        Raises `ValueError`, worded for a model.
+        """
+        plan = compiled(cls)
+        check = plan.output_checks.get(name)
         if check is None:
-            raise ValueError(
-                f"there is no output `{name}`; the outputs are: {', '.join(cls.plan.outputs) or 'none'}",
-            )
+            known = ", ".join(plan.outputs) or "none"
+            raise ValueError(f"there is no output `{name}`; the outputs are: {known}")
         return check(value, is_value=is_value)
 
     def validate_outputs(cls, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """Run the signature's pydantic validators on checked outputs, and return the result. Raises `InvalidOutputsError`."""
-        return (
-            outputs
-            if cls.__validated_by__ is None
-            else run_validators(cls.__validated_by__, inputs, outputs)
-        )
+        """Run the signature's pydantic validators on checked outputs, and return the result.
+
+        Raises `InvalidOutputsError`.
+        """
+        if cls.__validated_by__ is None:
+            return outputs
+        return run_validators(cls.__validated_by__, inputs, outputs)
 
     def output_default(cls, name: str) -> Any:
         """The value of an optional output that an answer leaves out."""
-        return (cls.__plan__ or cls.plan).output_default(name)
+        return compiled(cls).output_default(name)
 
     def output_schema(cls) -> dict[str, Any]:
         """A copy of the JSON Schema of an object with the outputs."""
-        from copy import deepcopy
-
         return deepcopy(cls.plan.output_schema())
 
     def kept(cls, key: Any, make: Callable[[], T]) -> T:
-        """The value of `make()`, made once for this signature and `key`: a cache for values that other modules derive."""
-        kept = (cls.__plan__ or cls.plan).cache
-        return kept[key] if key in kept else kept.setdefault(key, make())
+        """The value of `make()`, computed once for this signature and `key`.
+
+        A cache for values that other modules derive from the signature.
+        """
+        cache = compiled(cls).cache
+        if key not in cache:
+            # Two threads may both compute the value. `setdefault` gives both the same one.
+            return cache.setdefault(key, make())
+        return cache[key]
 
     @_property
     def output_checks(cls) -> Mapping[str, OutputCheck]:
         """The functions that `check_output` calls, by name."""
-        return (cls.__plan__ or cls.plan).output_checks
+        return compiled(cls).output_checks
 
     # -- copies with changes
-    # --------------------------------------------------------------------------------------
 
     def with_instructions(cls: type[T], instructions: str) -> type[T]:
         """A copy with other instructions."""
-        return cast("Any", _made(cls, cls.plan.fields, instructions))  # pyright: ignore  `cls` is of this metaclass, too
+        # For a type checker, the copy has the fields of this class. `cls` is also a signature.
+        signature = cast("Any", cls)
+        return cast("Any", _make_class(signature, signature.plan.fields, instructions))
 
     def append_instructions(cls, instructions: str) -> type[Signature]:
         """A copy with more instructions, after a blank line."""
-        return _made(cls, cls.plan.fields, f"{cls.instructions}\n\n{instructions}")
+        return _make_class(cls, cls.plan.fields, f"{cls.instructions}\n\n{instructions}")
 
     def append(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field after those of its role."""
-        return cls.insert(sys.maxsize, name, field, type_)
+        return cls._insert(None, name, field, type_)
 
     def prepend(cls, name: str, field: Any, type_: Any = None) -> type[Signature]:
         """A copy with one more field before those of its role."""
-        return cls.insert(0, name, field, type_)
+        return cls._insert(0, name, field, type_)
 
     def insert(cls, index: int, name: str, field: Any, type_: Any = None) -> type[Signature]:
-        """A copy with one more field, inserted among those of its role. A negative index counts from the end: -1 appends."""
-        given = as_field(field)
-        if given is None:
+        """A copy with one more field, inserted among those of its role.
+
+        A negative index counts from the end: -1 appends.
+        """
+        return cls._insert(index, name, field, type_)
+
+    def _insert(cls, index: int | None, name: str, field: Any, type_: Any) -> type[Signature]:
+        """See `insert`; None appends."""
+        new_field = as_field(field)
+        if new_field is None:
             raise SignatureError(
-                f"Field `{name}` must be made by `InputField()` or `OutputField()`, found {shown(field)}.",
+                f"Field `{name}` must be made by `InputField()` or `OutputField()`, "
+                f"found {shown(field)}."
             )
         plan = cls.plan
         if name in plan.fields:
             raise SignatureError(
-                f"`{cls.__name__}` has a field `{name}` already. Choose another name, or use `with_updated_fields`.",
+                f"`{cls.__name__}` has a field `{name}` already. "
+                "Choose another name, or use `with_updated_fields`."
             )
-        mine, others = (
-            (plan.inputs, plan.outputs) if given.role == "input" else (plan.outputs, plan.inputs)
-        )
-        at = index if index >= 0 else len(mine) + 1 + index
-        if not 0 <= at <= len(mine) and index != sys.maxsize:
+        inputs, outputs = list(plan.inputs.items()), list(plan.outputs.items())
+        siblings = inputs if new_field.role == "input" else outputs
+        position = len(siblings) if index is None else index
+        if position < 0:
+            position += len(siblings) + 1
+        if not 0 <= position <= len(siblings):
             raise SignatureError(
-                f"Field `{name}` cannot stand at {index}: `{cls.__name__}` has {len(mine)} {given.role}s.",
+                f"Field `{name}` cannot stand at {index}: "
+                f"`{cls.__name__}` has {len(siblings)} {new_field.role}s."
             )
-        annotation = (
-            type_
-            if type_ is not None
-            else given.annotation
-            if given.annotation is not None
-            else str
-        )
-        entries = list(mine.items())
-        entries.insert(
-            at,
-            (name, copy_field(given, annotation=annotation, untyped=given.is_untyped)),
-        )
-        return _made(
-            cls,
-            {**dict(entries), **others} if given.role == "input" else {**others, **dict(entries)},
-            plan.own_instructions,
-        )
+        annotation = type_
+        if annotation is None:
+            annotation = new_field.annotation
+        if annotation is None:
+            annotation = str
+        copied = copy_field(new_field, annotation=annotation, untyped=new_field.is_untyped)
+        siblings.insert(position, (name, copied))
+        return _make_class(cls, dict(inputs + outputs), plan.own_instructions)
 
     def delete(cls, *names: str) -> type[Signature]:
-        """A copy without some fields. It may have no outputs, as a program may get them elsewhere."""
+        """A copy without some fields.
+
+        It may have no outputs, as a program may get them elsewhere.
+        """
         fields = cls.plan.fields
-        unknown = [name for name in names if name not in fields]
+        unknown = ", ".join(f"`{name}`" for name in names if name not in fields)
         if unknown:
-            msg = f"`{cls.__name__}` has no field {', '.join(f'`{name}`' for name in unknown)}; it has: {', '.join(fields) or 'none'}."
-            raise SignatureError(msg)
-        return _made(
-            cls,
-            {name: field for name, field in fields.items() if name not in names},
-            cls.plan.own_instructions,
-        )
+            known = ", ".join(fields) or "none"
+            raise SignatureError(f"`{cls.__name__}` has no field {unknown}; it has: {known}.")
+        remaining = {name: field for name, field in fields.items() if name not in names}
+        return _make_class(cls, remaining, cls.plan.own_instructions)
 
     def with_updated_fields(cls, name: str, type_: Any = None, **changes: Any) -> type[Signature]:
         """A copy with another type or other options (`desc`, `default`, ...) for one field."""
         fields = cls.plan.fields
         if name not in fields:
-            raise SignatureError(
-                f"`{cls.__name__}` has no field `{name}`; it has: {', '.join(fields) or 'none'}.",
-            )
+            known = ", ".join(fields) or "none"
+            raise SignatureError(f"`{cls.__name__}` has no field `{name}`; it has: {known}.")
         changed = copy_field(fields[name], annotation=type_, keep_bounds=False, **changes)
-        return _made(cls, {**fields, name: changed}, cls.plan.own_instructions)
+        return _make_class(cls, {**fields, name: changed}, cls.plan.own_instructions)
 
     # -- comparing, saving
-    # ----------------------------------------------------------------------------------------
 
     def equals(cls, other: Any) -> bool:
-        """Whether a model sees no difference: instructions and fields are the same. The names of the classes may differ."""
+        """Whether a model sees no difference: instructions and fields are the same.
+
+        The names of the classes may differ.
+        """
         return isinstance(other, SignatureType) and cls.plan.content == other.plan.content
 
+    # Pydantic compares and hashes classes while it makes them, before there is a plan.
+
     def __eq__(cls, other: object) -> bool:
-        return cls is other or (
-            isinstance(other, SignatureType)
-            and cls.__dict__.get("__plan__") is not None
-            and cls.equals(other)
-        )
+        if cls is other:
+            return True
+        if not isinstance(other, SignatureType) or cls.__dict__.get("__plan__") is None:
+            return False
+        return cls.equals(other)
 
     def __hash__(cls) -> int:
         plan = cls.__dict__.get("__plan__")
-        return type.__hash__(cls) if plan is None else plan.hash
+        if plan is None:
+            return type.__hash__(cls)
+        return plan.hash
 
     def dump_state(cls) -> dict[str, Any]:
         """Instructions and descriptions as JSON data; types stay in code."""
@@ -320,44 +353,47 @@ class SignatureType(_ModelMetaclass):
         return {"instructions": cls.instructions, "fields": fields}
 
     def load_state(cls, state: Mapping[str, Any]) -> type[Signature]:
-        """A copy with the instructions and descriptions of a dumped signature. Raises `SignatureError` if the fields differ."""
-        saved = {entry["name"]: entry.get("desc") for entry in state.get("fields", ())}
+        """A copy with the instructions and descriptions of a dumped signature.
+
+        Raises `SignatureError` if the fields differ.
+        """
+        descriptions = {entry["name"]: entry.get("desc") for entry in state.get("fields", ())}
         fields = cls.plan.fields
-        if saved.keys() != fields.keys():
-            differ = ", ".join(f"`{name}`" for name in sorted(saved.keys() ^ fields.keys()))
+        if descriptions.keys() != fields.keys():
+            different = sorted(descriptions.keys() ^ fields.keys())
             raise SignatureError(
-                f"The saved state belongs to another signature than `{cls.__name__}`: they differ in {differ}.",
+                f"The saved state belongs to another signature than `{cls.__name__}`: "
+                f"they differ in {', '.join(f'`{name}`' for name in different)}."
             )
-        updated = {name: copy_field(field, desc=saved[name]) for name, field in fields.items()}
-        given = state.get("instructions")
-        return _made(
-            cls,
-            updated,
-            given if given != cls.instructions else cls.plan.own_instructions,
-        )
+        updated = {
+            name: copy_field(field, desc=descriptions[name]) for name, field in fields.items()
+        }
+        instructions = state.get("instructions")
+        if instructions == cls.instructions:
+            # They may be the default instructions, which follow the fields.
+            instructions = cls.plan.own_instructions
+        return _make_class(cls, updated, instructions)
 
     def __repr__(cls) -> str:
-        return (
-            f"{cls.__name__}({cls.signature})"
-            if cls.__dict__.get("__plan__") is not None
-            else super().__repr__()
-        )
+        if cls.__dict__.get("__plan__") is None:
+            return super().__repr__()
+        return f"{cls.__name__}({cls.signature})"
 
 
-_METHODS = frozenset(
-    name
-    for name, value in vars(SignatureType).items()
-    if not name.startswith("_") and not isinstance(value, property)
-)
+_PUBLIC_ATTRIBUTES = {
+    name: value for name, value in vars(SignatureType).items() if not name.startswith("_")
+}
 _PROPERTIES = frozenset(
-    name
-    for name, value in vars(SignatureType).items()
-    if not name.startswith("_") and isinstance(value, property)
+    name for name, value in _PUBLIC_ATTRIBUTES.items() if isinstance(value, property)
 )
+_METHODS = frozenset(_PUBLIC_ATTRIBUTES) - _PROPERTIES
 
 
 class Signature(BaseModel, metaclass=SignatureType):
-    """Subclass it with `InputField`s and `OutputField`s; the docstring is the instruction. Or call it: `Signature("a, b: int -> c")`."""
+    """Subclass it with `InputField`s and `OutputField`s; the docstring is the instruction.
+
+    Or call it: `Signature("a, b: int -> c")`.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         arbitrary_types_allowed=True,
@@ -377,16 +413,16 @@ for _name in OUTDATED:
 
 def as_signature(thing: Any, instructions: str | None = None) -> type[Signature]:
     """Make a signature from a signature, its string form, or a mapping of fields."""
-    if isinstance(thing, SignatureType):
-        if thing is Signature:
-            raise SignatureError(
-                "`Signature` itself has no fields: subclass it, or write `Signature('question -> answer')`.",
-            )
-        return cast(
-            "type[Signature]",
-            thing if instructions is None else thing.with_instructions(instructions),
+    if not isinstance(thing, SignatureType):
+        return _from_form(thing, instructions)
+    if thing is Signature:
+        raise SignatureError(
+            "`Signature` itself has no fields: subclass it, "
+            "or write `Signature('question -> answer')`."
         )
-    return _from_form(thing, instructions)
+    if instructions is not None:
+        thing = thing.with_instructions(instructions)
+    return cast("type[Signature]", thing)
 
 
 def _from_form(
@@ -397,81 +433,91 @@ def _from_form(
 ) -> type[Signature]:
     if isinstance(signature, SignatureType):
         return as_signature(signature, instructions)
-    if isinstance(signature, str):
+    form: object = signature
+    if isinstance(form, str):
         from ferrule.values.signatures.text_form import read_fields
 
-        fields = read_fields(signature, custom_types)
-    elif isinstance(signature, Mapping):
-        fields = declared_fields(cast("Mapping[str, Any]", signature))
+        fields = read_fields(form, custom_types)
+    elif isinstance(form, Mapping):
+        fields = declared_fields(cast("Mapping[str, Any]", form))
     else:
-        what = "a subclass of `Signature`, a string like 'a, b -> c', or a mapping of fields"
-        raise SignatureError(f"A signature is {what}; found {shown(cast('object', signature))}.")
-    made = _made(Signature, fields, instructions, "StringSignature")
-    if not made.plan.outputs:
         raise SignatureError(
-            f"A signature needs at least one output after `->`; found {shown(cast('object', signature))}.",
+            "A signature is a subclass of `Signature`, a string like 'a, b -> c', "
+            f"or a mapping of fields; found {shown(form)}."
         )
-    return made
+    signature_class = _make_class(Signature, fields, instructions, "StringSignature")
+    if not signature_class.plan.outputs:
+        raise SignatureError(
+            f"A signature needs at least one output after `->`; found {shown(signature)}."
+        )
+    return signature_class
 
 
-def _made(
+def _make_class(
     cls: SignatureType,
     fields: Mapping[str, SignatureField],
     instructions: str | None,
     name: str | None = None,
-    validated_by: Any = None,
+    validated_by: type[BaseModel] | None = None,
 ) -> type[Signature]:
-    """A class with these fields."""
+    """A class like `cls` with these fields and instructions."""
     if instructions is not None and not isinstance(instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
         raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
     name = name or cls.__name__
-    for each in fields:
-        check_name(name, each, _METHODS)
-    base = next(
-        each
-        for each in cast("Any", cls.__mro__)
-        if issubclass(each, Signature) and not _has_fields(each)
-    )  # it may have methods
-    doc = instructions and escape_surrogates(
-        instructions,
-    )  # Python accepts no lone surrogates in a docstring
-    body: dict[str, Any] = {"__module__": cls.__module__, "__qualname__": name, "__doc__": doc}
-    body["__annotations__"] = {
-        each: Annotated[field.annotated, field.info()] for each, field in fields.items()
+    for field_name in fields:
+        check_name(name, field_name, _METHODS)
+    docstring = instructions
+    if instructions:
+        # Python accepts no lone surrogates in a docstring.
+        docstring = escape_surrogates(instructions)
+    body: dict[str, Any] = {
+        "__module__": cls.__module__,
+        "__qualname__": name,
+        "__doc__": docstring,
+        "__annotations__": {
+            field_name: Annotated[field.annotated, field.info()]
+            for field_name, field in fields.items()
+        },
     }
-
-    made: Any = _ModelMetaclass.__new__(cast("Any", type(base)), name, (base,), body)
-    made.__instructions__, made.__validated_by__ = (
-        instructions,
-        validated_by or cls.__validated_by__,
+    # The new class inherits from the nearest class without fields, because inherited fields cannot
+    # be removed or reordered. That class may have methods.
+    base = next(
+        ancestor
+        for ancestor in cast("Any", cls.__mro__)
+        if issubclass(ancestor, Signature) and not _has_fields(ancestor)
     )
-    is_unread = any(
-        has_text(field.annotation) for field in fields.values()
-    )  # pydantic reads types that are text
-    made.__plan__ = compile_signature(made, class_fields(made) if is_unread else fields)
-    return made
+    # Pydantic's metaclass, not `SignatureType`, makes the class: the fields are checked already.
+    signature: Any = _ModelMetaclass.__new__(cast("Any", type(base)), name, (base,), body)
+    signature.__instructions__ = instructions
+    signature.__validated_by__ = validated_by or cls.__validated_by__
+    if any(has_text(field.annotation) for field in fields.values()):
+        # Pydantic has resolved the types that are written as text.
+        fields = class_fields(signature)
+    signature.__plan__ = compile_signature(signature, fields)
+    return signature
 
 
 def _has_fields(cls: SignatureType) -> bool:
-    return cls is not Signature and bool(
-        cls.__plan__.fields if cls.__plan__ else cast("Any", cls).model_fields,
-    )
+    if cls is Signature:
+        return False
+    if cls.__plan__:
+        return bool(cls.__plan__.fields)
+    return bool(cast("Any", cls).model_fields)
 
 
 def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
-    """Pickle a signature by name if its module has it under that name, and otherwise by its fields, as one made from text."""
-    found: Any = sys.modules.get(cls.__module__)
+    """Pickle a signature by name if its module has it under that name.
+
+    Otherwise, as for one made from text, by its fields.
+    """
+    named: Any = sys.modules.get(cls.__module__)
     for part in cls.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is cls:
+        named = getattr(named, part, None)
+    if named is cls:
         return cls.__qualname__
-    return _made, (
-        Signature,
-        cls.plan.fields,
-        cls.plan.own_instructions,
-        cls.__name__,
-        cls.__validated_by__,
-    )
+    plan = cls.plan
+    arguments = (Signature, plan.fields, plan.own_instructions, cls.__name__, cls.__validated_by__)
+    return _make_class, arguments
 
 
 copyreg.pickle(SignatureType, _pickled)
