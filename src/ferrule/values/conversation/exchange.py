@@ -1,4 +1,4 @@
-"""Requests to a model and its responses: `Request`, `Response`, `Usage`, and the stream's `Delta`."""
+"""Requests to a model and its responses: `Request`, `Response`, `Usage`, and a stream's `Delta`."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Message(Struct, frozen=True, dict=True):
     reasoning: str = ""
     """The model's reasoning before its answer, if the provider returns it."""
     extra: Mapping[str, Any] | None = None
-    """Data that a provider needs back unchanged (such as signed reasoning blocks), keyed by provider."""
+    """Data that a provider needs back unchanged, by provider: signed reasoning blocks, for example."""
 
     @cached_property
     def _forms(self) -> dict[str, bytes]:
@@ -71,7 +71,7 @@ class Message(Struct, frozen=True, dict=True):
 
     @property
     def json(self) -> bytes:
-        """The message in OpenAI's chat form as JSON bytes, with every tool name made safe by `safe_name`."""
+        """The message in OpenAI's chat form as JSON bytes; `safe_name` made every tool name safe."""
         return self.rendered("openai", _openai)
 
     @property
@@ -147,7 +147,7 @@ def sent_message(message: Message) -> dict[str, Any]:
 
 
 def safe_name(name: str | None) -> str:
-    """The name of a call in a form that every provider accepts: at most 64 letters, digits, `_` and `-`.
+    """The name of a call as every provider accepts it: at most 64 letters, digits, `_` and `-`.
 
     A model may invent any name, and its calls are sent back to it: the provider would refuse a
     request with an invalid name.
@@ -158,7 +158,7 @@ def safe_name(name: str | None) -> str:
 
 
 def safe_id(call_id: str | None, longest: int | None = None) -> str:
-    """The id of a call in letters, digits, `_` and `-`, of at most `longest` characters; a valid id is unchanged.
+    """The id of a call in at most `longest` letters, digits, `_` and `-`; a valid id is unchanged.
 
     Ids of other providers may have any form. Equal ids stay equal, so that a result keeps its call;
     different ids get different hashes.
