@@ -185,7 +185,7 @@ def test_an_error_learns_whose_it_is_once():
     cause = ValueError()
     error = RateLimitError("slow sk-1", status=429, retry_after_s=3)
     error.__cause__ = cause
-    named = with_provider(error, provider="p", found_request_id="r", secret="sk-1")
+    named = with_provider(error, provider="p", response_request_id="r", secret="sk-1")
     assert type(named) is RateLimitError
     assert (str(named), named.provider, named.status, named.retry_after_s, named.request_id) == (
         "p: slow [key] (status 429)",

@@ -312,7 +312,7 @@ class LM(TurnsLM):
             named = with_provider(
                 error,
                 provider=self._provider.name,
-                found_request_id=request_id(headers),
+                response_request_id=request_id(headers),
                 secret=key,
                 asked=self._transport.asked(key),
             )

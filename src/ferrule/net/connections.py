@@ -108,7 +108,10 @@ class _LoopConnections:
     async def lend(self) -> AsyncGenerator[Connection]:
         """A block that has a connection to itself; waits while all connections are in use."""
         async with self._places:
-            connection = self._idle.pop()[0] if self._idle else self._connect()
+            if self._idle:
+                connection = self._idle.pop()[0]
+            else:
+                connection = self._connect()
             try:
                 await self._close_longest_idle()
                 yield connection

@@ -37,6 +37,7 @@ NaN is not below it: it would exceed no limit, and cannot be stored.
 """
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "cf-ray")
 _LONGEST = 1000
+"""The most characters of a provider's message that an error shows."""
 _HARMLESS = 4
 """Errors may show this many characters of a key. A shorter key is not treated as secret."""
 
@@ -136,7 +137,7 @@ def status_error(
         request_id=redact_key(request_id(headers) or "", secret) or None,
         retry_after_s=wait_s,
     )
-    # A quota that is spent: waiting does not help.
+    # Waiting does not help against a quota that is spent.
     is_spent = bool(codes & _QUOTA_CODES)
     if wait_s is None and _QUOTA.search(message):
         is_spent = True
@@ -160,18 +161,25 @@ def payload_error(payload: Mapping[str, Any]) -> LMError:
     """
     message, codes = _message_of(dict(payload))
     status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
-    guess = next((number for word, number in _WORDS if any(word in code for code in codes)), 500)
-    kind = _kind(status or guess, message, codes)
+    kind = _kind(status or _status_of_words(codes), message, codes)
     return add_advice(kind(message, status=status), _ADVICE.get(kind))
 
 
-_WORDS = (
-    ("rate_limit", 429),
-    ("authentication", 401),
-    ("permission", 403),
-    ("invalid", 400),
-    ("not_found", 404),
-)
+_STATUS_BY_WORD = {
+    "rate_limit": 429,
+    "authentication": 401,
+    "permission": 403,
+    "invalid": 400,
+    "not_found": 404,
+}
+
+
+def _status_of_words(codes: frozenset[str]) -> int:
+    """The status that codes such as `rate_limit_exceeded` stand for; 500 if they say nothing."""
+    for word, status in _STATUS_BY_WORD.items():
+        if any(word in code for code in codes):
+            return status
+    return 500
 
 
 def add_advice(error: E, *sentences: str | None) -> E:
@@ -189,7 +197,7 @@ def with_provider(
     error: E,
     *,
     provider: str | None,
-    found_request_id: str | None = None,
+    response_request_id: str | None = None,
     secret: str | None = None,
     asked: str | None = None,
 ) -> E:
@@ -202,7 +210,7 @@ def with_provider(
     named = add_advice(type(error)(redact_key(str(error), secret), provider=provider), asked)
     named.status, named.retry_after_s = error.status, error.retry_after_s
     named.is_retryable, named.raw = error.is_retryable, error.raw
-    named.request_id = error.request_id or redact_key(found_request_id or "", secret) or None
+    named.request_id = error.request_id or redact_key(response_request_id or "", secret) or None
     named.__cause__ = error.__cause__
     return named
 
@@ -239,7 +247,8 @@ def _until(date: str) -> float | None:
         moment = parsedate_to_datetime(date)
     except (ValueError, OverflowError):  # the second for the offset of its time zone
         return None
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:  # for the zone `-0000`, which means UTC
+        moment = moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
@@ -249,7 +258,9 @@ def cost_in(headers: Mapping[str, str]) -> float | None:
         cost = float(headers.get("x-litellm-response-cost", ""))
     except ValueError:
         return None
-    return cost if 0 <= cost <= HIGHEST_COST else None
+    if 0 <= cost <= HIGHEST_COST:
+        return cost
+    return None
 
 
 def _is_secret(key: str | None) -> TypeIs[str]:
@@ -262,6 +273,7 @@ def redact_key(message: str, secret: str | None) -> str:
     if not _is_secret(secret):
         return message
     message = message.replace(secret, "[key]")
+    # The longest prefix first: a shorter one would leave a part of the key.
     if "…" in message:
         for length in range(len(secret) - 1, _HARMLESS, -1):
             message = message.replace(f"{secret[:length]}…", "[key]…")
@@ -272,10 +284,14 @@ def redact_error(error: BaseException, secret: str | None) -> None:
     """Remove the key from all texts of an error and of its causes, which a traceback shows."""
     if not _is_secret(secret):
         return
+
+    def redacted(arg: Any) -> Any:
+        if isinstance(arg, str):
+            return redact_key(arg, secret)
+        return arg
+
     for cause in with_causes(error):
-        cause.args = tuple(
-            redact_key(arg, secret) if isinstance(arg, str) else arg for arg in cause.args
-        )
+        cause.args = tuple(redacted(arg) for arg in cause.args)
         for name, value in vars(cause).items():
             if isinstance(value, str):  # the whole answer, in a `JSONDecodeError`
                 setattr(cause, name, redact_key(value, secret))
@@ -290,7 +306,9 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
         return AuthenticationError
     if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
         return ContextOverflowError
-    return UnavailableError if status >= 500 and not _PERMANENT.search(message) else BadRequestError
+    if status >= 500 and not _PERMANENT.search(message):
+        return UnavailableError
+    return BadRequestError
 
 
 def _read_body(body: bytes) -> tuple[str, frozenset[str]]:
@@ -300,7 +318,9 @@ def _read_body(body: bytes) -> tuple[str, frozenset[str]]:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
         title = _TITLE.search(text[:5000])
-        return (" ".join(title[1].split()) if title else text)[:_LONGEST], frozenset()
+        if title:  # a page of a proxy
+            text = " ".join(title[1].split())
+        return text[:_LONGEST], frozenset()
     return _message_of(value)
 
 
@@ -315,23 +335,26 @@ def _message_of(value: Any) -> tuple[str, frozenset[str]]:
         body = cast("dict[str, Any]", error)
     elif isinstance(error, str):  # Ollama
         body = {**body, "message": error}
-    inner = body.get("innererror")  # Azure
-    places = [body, cast("dict[str, Any]", inner)] if isinstance(inner, dict) else [body]
-    codes = {
-        str(place[key]).lower()
-        for place in places
-        for key in ("code", "type", "status")
-        if isinstance(place.get(key), (str, int))
-    }
-    details = body.get("details")  # Google puts the reason there
+    # FastAPI writes `detail`.
+    message: Any = next((body[key] for key in ("message", "detail", "msg") if body.get(key)), body)
+    if not isinstance(message, str):
+        message = json.dumps(message, default=str)
+    return message[:_LONGEST], _codes_of(body)
+
+
+def _codes_of(error: dict[str, Any]) -> frozenset[str]:
+    """The codes that say what kind of error it is, in lower case."""
+    codes: set[str] = set()
+    for part in (error, error.get("innererror")):  # Azure has the exact code in the inner error
+        if isinstance(part, dict):
+            values = [cast("dict[str, Any]", part).get(key) for key in ("code", "type", "status")]
+            codes.update(str(value).lower() for value in values if isinstance(value, (str, int)))
+    details = error.get("details")  # Google puts the reason there
     if isinstance(details, list):
         for detail in cast("list[Any]", details):
-            if isinstance(detail, dict) and detail.get("reason"):  # pyright: ignore[reportUnknownMemberType]
-                codes.add(str(detail["reason"]).lower())  # pyright: ignore[reportUnknownArgumentType]
-    message = next(
-        (body[key] for key in ("message", "detail", "msg") if body.get(key)),
-        body,
-    )  # FastAPI writes `detail`
-    return (message if isinstance(message, str) else json.dumps(message, default=str))[
-        :_LONGEST
-    ], frozenset(codes)
+            if not isinstance(detail, dict):
+                continue
+            reason = cast("dict[str, Any]", detail).get("reason")
+            if reason:
+                codes.add(str(reason).lower())
+    return frozenset(codes)

@@ -349,7 +349,7 @@ def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
 
 
 class ClientConnection:
-    """A connection through an httpx2 client, which knows the environment's proxy for each address."""
+    """A connection through an httpx2 client, which knows the proxy for each address."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client

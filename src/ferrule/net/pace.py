@@ -100,23 +100,32 @@ class Pace:
     ) -> None:
         _check_limit("max_concurrency", max_concurrency, int)
         _check_limit("requests_per_minute", requests_per_minute, (int, float))
-        self._slots = Slots(max_concurrency) if max_concurrency is not None else None
+        self._max_concurrency = max_concurrency
+        self._slots: Slots | None = None
+        if max_concurrency is not None:
+            self._slots = Slots(max_concurrency)
         self._gate = Slots(1)
         """Held by the caller whose request goes out next."""
-        self._per_minute = None if requests_per_minute is None else int(requests_per_minute)
+        self._per_minute: int | None = None
+        if requests_per_minute is not None:
+            self._per_minute = int(requests_per_minute)
         self._sent: deque[float] = deque(maxlen=self._per_minute or 1)
         """When the latest requests went out."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Pace, (self._slots.number if self._slots is not None else None, self._per_minute))
+        return (Pace, (self._max_concurrency, self._per_minute))
 
     def slot(self) -> AbstractContextManager[None]:
         """A block that holds one of the `max_concurrency` slots in this thread."""
-        return nullcontext() if self._slots is None else self._slots.held()
+        if self._slots is None:
+            return nullcontext()
+        return self._slots.held()
 
     def aslot(self) -> AbstractAsyncContextManager[None]:
         """A block that holds one of the slots in this task."""
-        return nullcontext() if self._slots is None else self._slots.aheld()
+        if self._slots is None:
+            return nullcontext()
+        return self._slots.aheld()
 
     def wait(self) -> None:
         """Wait until this minute allows another request."""

@@ -1,4 +1,4 @@
-"""Retries after a failed attempt: when each is made, and an error that says how often the request was tried.
+"""Retries after a failed attempt: when each begins, and how the last error is reported.
 
 The first attempt does not need this module. `stamina` is imported with the first retry.
 """
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LONGEST_WAIT_S = 60.0
-"""If a provider asks for a longer wait, there is no retry; the error says how long the wait would be."""
+"""If a provider asks for a longer wait, there is no retry.
+
+The error says how long the wait would be.
+"""
 _BACKOFF: Mapping[str, Any] = {
     "timeout": None,
     "wait_initial": 0.5,
@@ -59,12 +62,15 @@ async def aretry(attempt: Callable[[], Awaitable[T]], first: RetryableError, max
 
 
 class _Attempts:
-    """Counts the attempts of one request; if the last one fails, raises its `LMError` with the number of attempts."""
+    """Counts the attempts of one request.
+
+    If the last one fails, its `LMError` is raised, with the number of attempts in its message.
+    """
 
     def __init__(self, first: RetryableError, max_retries: int) -> None:
         self._first = first
         self._max_retries = max_retries
-        self._made = 1
+        self._number = 1
 
     def backoff(self) -> Any:
         """Stamina's attempts. The first one has already been made."""
@@ -75,20 +81,23 @@ class _Attempts:
         import stamina
 
         log = logging.getLogger("stamina")
-        if (
-            not log.hasHandlers()
-        ):  # if logging is not configured, Python would print stamina's records to stderr
+        # If logging is not configured, Python would print stamina's records to stderr.
+        if not log.hasHandlers():
             log.addHandler(logging.NullHandler())
         return stamina.retry_context(on=wait_s, attempts=self._max_retries + 1, **_BACKOFF)
 
     def begin(self, number: int) -> None:
-        """Count an attempt. The first raises its error again, so that stamina waits as after any other."""
-        self._made = number
+        """Count an attempt.
+
+        The first raises its error again, so that stamina waits as after any other.
+        """
+        self._number = number
         if number == 1:
             raise self._first
         import logging
 
-        log, provider = logging.getLogger("ferrule.models"), self._first.error.provider
+        log = logging.getLogger("ferrule.models")
+        provider = self._first.error.provider
         if log.hasHandlers():  # as above: a retry alone should not be printed to stderr
             fields = {
                 "provider": provider,
@@ -108,16 +117,22 @@ class _Attempts:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, RetryableError):
-            times = "once" if self._made == 1 else f"{self._made} times"
-            raise add_advice(
-                error.error,
-                f"Tried {times} (`max_retries` is {self._max_retries}).",
-            ) from error.__cause__
+            times = f"{self._number} times"
+            if self._number == 1:
+                times = "once"
+            advice = f"Tried {times} (`max_retries` is {self._max_retries})."
+            raise add_advice(error.error, advice) from error.__cause__
 
 
 def wait_s(error: BaseException) -> bool | float:
-    """How long to wait before the next attempt: as the provider asked, and up to a tenth longer; True for stamina's own backoff."""
+    """How long to wait before the next attempt; True for stamina's own backoff.
+
+    As long as the provider asked, and up to a tenth longer: clients that were refused at the same
+    moment should not come back at the same moment.
+    """
     if not isinstance(error, RetryableError):
         return False
-    asked = error.error.retry_after_s
-    return True if asked is None else asked * (1 + random.random() / 10)  # noqa: S311  spreads clients out, guards nothing
+    requested_s = error.error.retry_after_s
+    if requested_s is None:
+        return True
+    return requested_s * (1 + random.random() / 10)  # noqa: S311  guards nothing

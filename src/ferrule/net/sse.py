@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 def event(body: Any, name: str | None = None) -> bytes:
     """The bytes of one event that carries JSON; with its name, for protocols that name events."""
-    head = b"event: %b\n" % name.encode() if name else b""
-    return head + b"data: " + json_bytes(body) + b"\n\n"
+    data = b"data: " + json_bytes(body) + b"\n\n"
+    if not name:
+        return data
+    return b"event: " + name.encode() + b"\n" + data
 
 
 class Events:
@@ -30,17 +32,18 @@ class Events:
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         """The pieces of the unfinished line: joined once, as there may be many."""
-        self._after_cr = False
+        self._ends_with_cr = False
         self._data: list[bytes] = []
-        self._fresh = True
+        """The `data` fields of the unfinished event."""
+        self._is_first_line = True
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """The data of each event that is now complete."""
-        if self._after_cr and piece.startswith(b"\n"):
+        if self._ends_with_cr and piece.startswith(b"\n"):
             piece = piece[1:]  # the line feed of a `\r\n` that was cut in two
         if not piece:
             return
-        self._after_cr = piece.endswith(b"\r")
+        self._ends_with_cr = piece.endswith(b"\r")
         if b"\r" in piece:
             piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         line, *more = piece.split(b"\n")
@@ -56,18 +59,19 @@ class Events:
         self._rest = []
 
     def _line(self, line: bytes) -> Iterator[bytes]:
-        if self._fresh:
-            self._fresh = False
-            line = line.removeprefix(b"\xef\xbb\xbf")
+        if self._is_first_line:
+            self._is_first_line = False
+            line = line.removeprefix(b"\xef\xbb\xbf")  # a byte order mark
         if not line:
             if self._data:
-                data, self._data = b"\n".join(self._data), []
+                data = b"\n".join(self._data)
+                self._data = []
                 yield data
         elif line.startswith(b"data:"):
-            self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
-        elif line.startswith(
-            b"{",
-        ):  # not a field: JSON that a gateway sent outside an event, usually an error
+            # One space after the colon belongs to the format, others to the data.
+            self._data.append(line.removeprefix(b"data:").removeprefix(b" "))
+        elif line.startswith(b"{"):
+            # Not a field: JSON that a gateway sent outside an event, usually an error.
             yield line
 
 
@@ -89,12 +93,12 @@ class EventAssembly:
 
     def _deltas(self, events: Iterator[bytes]) -> Iterator[Delta]:
         for data in events:
-            said = data.strip()
-            if self.is_done or not said:
+            text = data.strip()
+            if self.is_done or not text:
                 continue
-            if (
-                said == b"[DONE]"
-            ):  # OpenAI's end of chat completions; gateways send it in all protocols, after or instead of the last event
+            # OpenAI's end of chat completions. Gateways send it in all protocols, after the last
+            # event or instead of it.
+            if text == b"[DONE]":
                 self._done()
             else:
                 yield from self._event(data)
@@ -108,14 +112,20 @@ class EventAssembly:
     def _check_ended(self, ended: object, begun: object) -> None:
         """Raise `UnavailableError` unless the answer is complete."""
         if not ended:
-            found = "after a part of the answer" if begun else "before any answer"
+            moment = "before any answer"
+            if begun:
+                moment = "after a part of the answer"
             raise UnavailableError(
-                f"the stream ended {found}: the connection broke or the server gave up. Ask again.",
+                f"the stream ended {moment}: the connection broke or the server gave up. "
+                "Ask again.",
             )
 
 
 class WholeAnswer:
-    """An `Assembly` for an answer that came whole though a stream was requested: some servers do not stream."""
+    """An `Assembly` for an answer that came whole though a stream was requested.
+
+    Some servers do not stream.
+    """
 
     is_done = False
 

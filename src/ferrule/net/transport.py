@@ -227,7 +227,9 @@ class HTTPTransport:
                 headers={**auth, **self._headers},
                 timeout=_SIDE_TIMEOUT_S,
             )
-            return response.json() if response.is_success else None
+            if not response.is_success:
+                return None
+            return response.json()
         except (
             httpx2.HTTPError,
             httpx2.InvalidURL,
@@ -409,10 +411,10 @@ class HTTPTransport:
             httpx2.ProxyError,
         ) as broken:
             redact_error(broken, key)
-            error = self._connection_error(broken, key, _NOT_REACHED if may_retry else _BROKE_OFF)
             if may_retry:
+                error = self._connection_error(broken, key, _NOT_REACHED)
                 raise RetryableError(error) from broken
-            raise error from broken
+            raise self._connection_error(broken, key, _BROKE_OFF) from broken
         except (httpx2.TimeoutException, TimeoutError) as late:
             error = UnavailableError(
                 f"no answer in time (`read_timeout_s` is {self.timeouts.read_s}, "

@@ -30,7 +30,8 @@ MOST_PROBLEMS = 50
 """The most problems reported for one call: a model has no use for more."""
 _LONGEST_NAME = 100
 _MOST_UNKNOWN = 10
-_KEYWORDS = {
+"""The most unknown arguments that are named. The rest are counted."""
+_PHRASES = {
     "minimum": "{got} is under the minimum {bound}",
     "maximum": "{got} is over the maximum {bound}",
     "exclusiveMinimum": "{got} must be greater than {bound}",
@@ -71,8 +72,9 @@ def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Proble
     """The problems of a value that does not fit a schema, without duplicates."""
     problems: list[Problem] = []
     for failure in failures:
-        node: Any = failure.schema if is_object(failure.schema) else {}
-        properties: Any = node.get("properties", {})
+        properties: Any = {}
+        if is_object(failure.schema):
+            properties = failure.schema.get("properties", {})
         if not failure.names:
             problems.append((dotted_path(failure.path), _explain_failure(failure, schema)))
         elif failure.keyword == "additionalProperties":
@@ -107,7 +109,9 @@ def unknown_arguments(
 def missing_argument(name: str, schema: Any, root: Schema) -> Problem:
     """The problem of an absent argument, whose schema is `schema`."""
     expected = describe_expected(schema, root)
-    text = "is missing" if expected == "any value" else f"is missing, expected {expected}"
+    text = "is missing"
+    if expected != "any value":
+        text += f", expected {expected}"
     return escape_surrogates(name), text
 
 
@@ -118,16 +122,22 @@ def dotted_path(path: Iterable[str | int]) -> str:
 
 def format_bound(value: Any) -> str:
     """A limit of a schema, such as a minimum, as text."""
-    return format_number(value) if isinstance(value, (int, float)) else str(value)
+    if isinstance(value, (int, float)):
+        return format_number(value)
+    return str(value)
 
 
 def _unknown_argument(name: object, names: Iterable[str]) -> Problem:
-    text = name if isinstance(name, str) else repr(name)
+    text = name
+    if not isinstance(text, str):  # a key of a Python dict
+        text = repr(name)
     if len(text) > _LONGEST_NAME:
         text = f"{text[: _LONGEST_NAME - 1]}…"
+    problem = "there is no such argument"
     similar = nearest(text, names)
-    hint = f", did you mean `{similar}`?" if similar else ""
-    return escape_surrogates(text), f"there is no such argument{hint}"
+    if similar:
+        problem += f", did you mean `{similar}`?"
+    return escape_surrogates(text), problem
 
 
 def _explain_failure(failure: Failure, root: Schema) -> str:
@@ -136,9 +146,11 @@ def _explain_failure(failure: Failure, root: Schema) -> str:
         return str(bound)
     if failure.schema is False:
         return f"there must be no value, got {got}"
-    if keyword in _KEYWORDS:
-        count = len(failure.value) if is_sequence(failure.value) else 0
-        return _KEYWORDS[keyword].format(got=got, bound=format_bound(bound), count=count)
+    if keyword in _PHRASES:
+        count = 0
+        if is_sequence(failure.value):
+            count = len(failure.value)
+        return _PHRASES[keyword].format(got=got, bound=format_bound(bound), count=count)
     if keyword in {"", "type", "enum", "const", "anyOf", "oneOf"}:
         return f"expected {describe_expected(failure.schema, root)}, got {got}"
     return f"{got} breaks the rule {shorten_json({keyword: bound})}"

@@ -40,7 +40,7 @@ class Generator(GenerateJsonSchema):
     ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
         "skipped-choice",
         "non-serializable-default",
-    }  # pyright: ignore[reportIncompatibleVariableOverride]
+    }
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Always False: only titles written by the author stay."""
@@ -52,22 +52,23 @@ class Generator(GenerateJsonSchema):
 
         NaN and the infinities, which JSON lacks, are written as text.
         """
-        made = super().encode_default(dft)  # raises for a value without a JSON form
-        return jsonable(dft if isinstance(made, (list, dict)) else made)
+        encoded = super().encode_default(dft)  # raises for a value without a JSON form
+        # pydantic lists the items of a set in any order, and then only the value knows its sets.
+        if isinstance(encoded, (list, dict)):
+            return jsonable(dft)
+        return jsonable(encoded)
 
     def dict_schema(self, schema: Any) -> Schema:
         """The schema of a dict.
 
         If its keys are an `IntEnum`, the names are the values as text: JSON has no other names.
         """
-        made = super().dict_schema(schema)
-        names = self.resolve_ref_schema(made.get("propertyNames", {}))
+        json_schema = super().dict_schema(schema)
+        names = self.resolve_ref_schema(json_schema.get("propertyNames", {}))
         if names.get("type") == "integer" and "enum" in names:
-            made["propertyNames"] = {
-                "enum": [str(each) for each in names["enum"]],
-                "type": "string",
-            }
-        return made
+            texts = [str(value) for value in names["enum"]]
+            json_schema["propertyNames"] = {"enum": texts, "type": "string"}
+        return json_schema
 
     def field_is_present(self, field: Any) -> bool:
         """Whether a field is in the schema.
@@ -95,25 +96,27 @@ def inline_definitions(schema: Schema) -> Schema:
     definitions = definitions_of(schema)
     if not definitions:
         return copy.deepcopy(schema)
-    direct = {name: list(_references(each, definitions)) for name, each in definitions.items()}
-    kept = _kept(definitions, direct)
+    direct = {name: list(_references(node, definitions)) for name, node in definitions.items()}
+    remaining = _not_inlined(definitions, direct)
 
-    def put(each: Any) -> Any:
-        name = _local(each, definitions) if is_object(each) else None
-        if name is None or name in kept:
-            return _tagged(map_children(each, put), kept)
-        beside = {key: copy.deepcopy(value) for key, value in each.items() if key != "$ref"}
+    def inline(node: Any) -> Any:
+        name = _definition_name(node, definitions)
+        if name is None or name in remaining:
+            return _tagged(map_children(node, inline), remaining)
         target = definitions[name]
-        return {**put(target), **beside} if is_object(target) else target
+        if not is_object(target):  # `true` or `false`
+            return target
+        siblings = {key: copy.deepcopy(value) for key, value in node.items() if key != "$ref"}
+        return {**inline(target), **siblings}
 
     body = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
-    made: Schema = put(body)
-    needed = _reach(_references(made, definitions), direct) & kept
+    inlined: Schema = inline(body)
+    needed = _reach(_references(inlined, definitions), direct) & remaining
     if needed:
-        made["$defs"] = {
-            name: map_children(definitions[name], put) for name in definitions if name in needed
+        inlined["$defs"] = {
+            name: map_children(definitions[name], inline) for name in definitions if name in needed
         }
-    return made
+    return inlined
 
 
 def definitions_of(schema: Schema) -> dict[str, Any]:
@@ -128,14 +131,16 @@ def definitions_of(schema: Schema) -> dict[str, Any]:
 def strip_titles(schema: Schema) -> Schema:
     """Remove the titles that pydantic makes from class names. Titles written by the author stay."""
 
-    def plain(each: Any) -> Any:
-        made = map_children(each, plain)
-        for name, definition in (definitions_of(made) if is_object(made) else {}).items():
+    def stripped(node: Any) -> Any:
+        copied = map_children(node, stripped)
+        if not is_object(copied):
+            return copied
+        for name, definition in definitions_of(copied).items():
             if is_object(definition) and _is_generated(name, definition.get("title")):
                 del definition["title"]
-        return made
+        return copied
 
-    return plain(schema)
+    return stripped(schema)
 
 
 def _is_generated(name: str, title: object) -> bool:
@@ -143,57 +148,63 @@ def _is_generated(name: str, title: object) -> bool:
         return False
     # pydantic's key is the sanitized class name. If two classes share it, the module comes before
     # it, or a suffix after it.
-    made = re.sub(r"[^a-zA-Z0-9.\-_]", "_", title)
-    return name == made or name.endswith(f"__{made}") or name.startswith((f"{made}-", f"{made}__"))
+    key = re.sub(r"[^a-zA-Z0-9.\-_]", "_", title)
+    return name == key or name.endswith(f"__{key}") or name.startswith((f"{key}-", f"{key}__"))
 
 
-def _local(schema: Schema, definitions: Mapping[str, Any]) -> str | None:
-    """The name of the definition that a schema refers to."""
+def _definition_name(schema: Any, definitions: Mapping[str, Any]) -> str | None:
+    """The name of the definition that a schema refers to; None if it does not refer to one."""
+    if not is_object(schema):
+        return None
     reference = schema.get("$ref")
     if not isinstance(reference, str):
         return None
     for key in _DEFINITIONS:
         if reference.startswith(f"#/{key}/"):
             name = unescape_step(reference[len(key) + 3 :])
-            return name if name in definitions else None
+            if name in definitions:
+                return name
     return None
 
 
 def _references(schema: Any, definitions: Mapping[str, Any]) -> Iterator[str]:
-    for each in every_schema(schema):
-        name = _local(each, definitions) if is_object(each) else None
+    for node in every_schema(schema):
+        name = _definition_name(node, definitions)
         if name is not None:
             yield name
 
 
-def _kept(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> set[str]:
-    """The definitions to keep: those that contain themselves, or would grow too large.
+def _not_inlined(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]) -> set[str]:
+    """The definitions that stay: those that contain themselves, or would grow too large.
 
     `direct` are the references in each.
     """
     sizes: dict[str, int] = {}
-    kept: set[str] = set()
-    on_the_way: list[str] = []
+    remaining: set[str] = set()
+    path: list[str] = []
 
     def size(name: str) -> int:
-        if name in on_the_way:
-            kept.update(on_the_way[on_the_way.index(name) :])
+        """The number of nodes that a reference to the definition becomes."""
+        if name in path:
+            remaining.update(path[path.index(name) :])
             return 1
         if name not in sizes:
-            on_the_way.append(name)
-            own_size = 1 + sum(1 for _ in every_schema(definitions[name]))
-            total = own_size + sum(size(reference) for reference in direct[name])
-            on_the_way.pop()
+            path.append(name)
+            total = 1 + sum(1 for _ in every_schema(definitions[name]))
+            total += sum(size(reference) for reference in direct[name])
+            path.pop()
             if total > _LARGEST:
-                kept.add(name)
-            sizes[name] = 1 if name in kept else total
+                remaining.add(name)
+            sizes[name] = total
+            if name in remaining:
+                sizes[name] = 1
         return sizes[name]
 
     for name in definitions:
         size(name)
     # A definition on two cycles may have been measured before the second cycle was found.
-    kept |= {name for name in definitions if name in _reach(direct[name], direct)}
-    return kept
+    remaining |= {name for name in definitions if name in _reach(direct[name], direct)}
+    return remaining
 
 
 def _reach(names: Iterable[str], direct: Mapping[str, list[str]]) -> set[str]:
@@ -207,20 +218,23 @@ def _reach(names: Iterable[str], direct: Mapping[str, list[str]]) -> set[str]:
     return reached
 
 
-def _tagged(schema: Any, kept: set[str]) -> Any:
+def _tagged(schema: Any, remaining: set[str]) -> Any:
+    """Correct the discriminator of a tagged union, in place."""
     if not is_object(schema) or not is_object(schema.get("discriminator")):
         return schema
     # OpenAPI's `discriminator.mapping` points to definitions, and inlined ones no longer exist.
     mapping: Mapping[str, str] = schema["discriminator"].get("mapping") or {}
-    if any(target.rpartition("/")[2] not in kept for target in mapping.values()):
+    if any(target.rpartition("/")[2] not in remaining for target in mapping.values()):
         del schema["discriminator"]["mapping"]
     # pydantic refuses a value without the tag, although its schema calls a tag with a default
     # optional.
     tag = schema["discriminator"].get("propertyName")
-    for each in schema.get("oneOf") or ():
-        properties = each.get("properties") if is_object(each) else None
-        if properties and tag in properties and tag not in each.get("required", ()):
-            each["required"] = [tag, *each.get("required", ())]
+    for branch in schema.get("oneOf") or ():
+        if not is_object(branch):
+            continue
+        properties: Any = branch.get("properties")
+        if properties and tag in properties and tag not in branch.get("required", ()):
+            branch["required"] = [tag, *branch.get("required", ())]
             properties[tag] = {
                 key: value for key, value in properties[tag].items() if key != "default"
             }

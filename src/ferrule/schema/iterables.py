@@ -37,49 +37,64 @@ def eager_type(hint: Any, *, of_iterator: Any = None) -> Any:
     `Enum` members in a `Literal` can then be read by value.
     If the type itself is an iterator, it gets the metadata `of_iterator`.
     """
-    origin, inside = get_origin(hint) or hint, get_args(hint)
+    origin = get_origin(hint) or hint
+    arguments = get_args(hint)
     if origin is Annotated:
-        made = eager_type(inside[0], of_iterator=of_iterator)
-        if made is inside[0]:
-            return hint
-        # After the other metadata, so that a bound on the number of items applies to the list.
-        bare, *behind = get_args(made) if get_origin(made) is Annotated else (made,)
-        return Annotated[(bare, *inside[1:], *behind)]
+        return _eager_annotated(hint, of_iterator)
     if origin is abc.Iterable or origin in _ITERATORS:
-        items: Any = list[eager_type(inside[0])] if inside else list
+        items: Any = list
+        if arguments:
+            items = list[eager_type(arguments[0])]
         if of_iterator is not None and origin in _ITERATORS:
             return Annotated[items, of_iterator]
         return items
-    if origin is typing.Literal and any(map(_is_bare_member, inside)):
+    if origin is typing.Literal and any(map(_is_bare_member, arguments)):
         from pydantic import BeforeValidator  # late: few types need it
 
-        return Annotated[hint, BeforeValidator(partial(_member, inside))]
-    if not inside or origin in _NO_TYPES_INSIDE:
+        return Annotated[hint, BeforeValidator(partial(_member, arguments))]
+    if not arguments or origin in _NO_TYPES_INSIDE:
         return hint
     is_union = origin in {typing.Union, types.UnionType}
-    new = tuple(
-        [eager_type(each, of_iterator=of_iterator if is_union else None) for each in inside],
-    )
-    if all(one is other for one, other in zip(new, inside, strict=True)):
+    if not is_union:  # an iterator deeper inside is not the value itself
+        of_iterator = None
+    eager = tuple(eager_type(argument, of_iterator=of_iterator) for argument in arguments)
+    # The hint itself, if nothing changes: it may be an alias that cannot be built from its parts.
+    if all(map(operator.is_, eager, arguments)):
         return hint
     if is_union:
-        return cast("Any", typing.Union)[new]
-    return hint.copy_with(new) if hasattr(hint, "copy_with") else origin[new]
+        return cast("Any", typing.Union)[eager]
+    if hasattr(hint, "copy_with"):  # aliases of `typing`, such as `List[int]`
+        return hint.copy_with(eager)
+    return origin[eager]
 
 
-def _is_bare_member(each: Any) -> bool:
-    return isinstance(each, Enum) and not isinstance(each, (str, int))
+def _eager_annotated(hint: Any, of_iterator: Any) -> Any:
+    bare, *metadata = get_args(hint)
+    eager = eager_type(bare, of_iterator=of_iterator)
+    if eager is bare:
+        return hint
+    # The new metadata comes last, so that a bound on the number of items applies to the list.
+    if get_origin(eager) is Annotated:
+        eager, *added = get_args(eager)
+        metadata += added
+    return Annotated[(eager, *metadata)]
+
+
+def _is_bare_member(choice: Any) -> bool:
+    return isinstance(choice, Enum) and not isinstance(choice, (str, int))
 
 
 def _member(choices: tuple[Any, ...], value: Any) -> Any:
     """The member of a `Literal` that has this value, unless the value is a choice itself."""
     if value in choices:
         return value
-    of_value = (each for each in choices if isinstance(each, Enum) and each.value == value)
-    return next(
-        (each for each in of_value if isinstance(each.value, bool) == isinstance(value, bool)),
-        value,
-    )
+    for choice in choices:
+        if not isinstance(choice, Enum) or choice.value != value:
+            continue
+        # `True == 1` in Python, but not in JSON.
+        if isinstance(choice.value, bool) == isinstance(value, bool):
+            return choice
+    return value
 
 
 def validator_kinds(core_schema: Any) -> frozenset[str]:
@@ -88,7 +103,7 @@ def validator_kinds(core_schema: Any) -> frozenset[str]:
     For example `"generator"` for an iterator in a model's field.
     """
     return frozenset(
-        each["type"] for each in core_nodes(core_schema) if isinstance(each.get("type"), str)
+        node["type"] for node in core_nodes(core_schema) if isinstance(node.get("type"), str)
     )
 
 
@@ -96,15 +111,15 @@ def core_nodes(core_schema: Any) -> Iterator[dict[str, Any]]:
     """The objects in a core schema, outermost first."""
     waiting: list[Any] = [core_schema]
     seen: set[int] = set()
-    for each in waiting:
-        if id(each) in seen:
+    for node in waiting:  # the list grows while it is walked
+        if id(node) in seen:
             continue
-        seen.add(id(each))
-        if is_object(each):
-            yield each
-            waiting.extend(value for key, value in each.items() if key not in _NO_VALIDATORS)
-        elif is_list(each):
-            waiting.extend(each)
+        seen.add(id(node))
+        if is_object(node):
+            yield node
+            waiting.extend(value for key, value in node.items() if key not in _NO_VALIDATORS)
+        elif is_list(node):
+            waiting.extend(node)
 
 
 def eager_validators(
@@ -127,7 +142,6 @@ def eager_validators(
 
 
 # -- iterators in the fields of models
-# --------------------------------------------------------------------------------------------
 
 
 def read_iterators(value: Any, path: _Path = ()) -> Any:
@@ -137,29 +151,30 @@ def read_iterators(value: Any, path: _Path = ()) -> Any:
     """
     if type(value).__name__ == "ValidatorIterator":
         try:
-            return [read_iterators(each, (*path, i)) for i, each in enumerate(value)]
+            return [read_iterators(item, (*path, i)) for i, item in enumerate(value)]
         except ValidationError as error:
             raise _located(error, path) from None
     if isinstance(value, (tuple, set, frozenset)):
-        return _remade(cast("Any", value), path)
-    for place, each in _inside(value):
-        made = read_iterators(each, (*path, place))
-        if made is not each:
-            _put(value, place, made)
+        return _rebuilt(cast("Any", value), path)
+    for step, part in _parts_of(value):
+        read = read_iterators(part, (*path, step))
+        if read is not part:
+            _put(value, step, read)
     return value
 
 
-def _remade(value: Any, path: _Path) -> Any:
+def _rebuilt(value: Any, path: _Path) -> Any:
+    """A tuple or set with its iterators read; the same object if there are none."""
     items = list(value)
-    made = [read_iterators(each, (*path, i)) for i, each in enumerate(items)]
-    if all(map(operator.is_, items, made)):
+    read = [read_iterators(item, (*path, i)) for i, item in enumerate(items)]
+    if all(map(operator.is_, items, read)):
         return value
     if hasattr(value, "_fields"):  # a named tuple
-        return type(value)(*made)
-    return type(value)(made)
+        return type(value)(*read)
+    return type(value)(read)
 
 
-def _inside(value: Any) -> Iterator[tuple[str | int, Any]]:
+def _parts_of(value: Any) -> Iterator[tuple[str | int, Any]]:
     if is_object(value):
         yield from list(value.items())
     elif is_list(value):
@@ -181,15 +196,12 @@ def model_fields_of(kind: Any) -> dict[str, Any]:
     )
 
 
-def _put(value: Any, place: str | int, made: Any) -> None:
+def _put(value: Any, step: str | int, part: Any) -> None:
     if isinstance(value, (dict, list)):
-        cast("Any", value)[place] = made
+        cast("Any", value)[step] = part
     else:
-        object.__setattr__(
-            value,
-            cast("str", place),
-            made,
-        )  # even if it is frozen: no other code has seen it yet
+        # Even if the object is frozen: no other code has seen it yet.
+        object.__setattr__(value, cast("str", step), part)
 
 
 def _located(error: ValidationError, path: _Path) -> ValidationError:
@@ -198,12 +210,14 @@ def _located(error: ValidationError, path: _Path) -> ValidationError:
     A location that starts with the path stays.
     """
     details: list[InitErrorDetails] = []
-    for each in error.errors(include_url=False):
+    for problem in error.errors(include_url=False):
         kind = PydanticCustomError(
-            cast("Any", each["type"]),
-            cast("Any", each["msg"]),
-            each.get("ctx"),
+            cast("Any", problem["type"]),
+            cast("Any", problem["msg"]),
+            problem.get("ctx"),
         )
-        loc = each["loc"] if each["loc"][: len(path)] == path and path else (*path, *each["loc"])
-        details.append({"type": kind, "loc": loc, "input": each["input"]})
+        location = problem["loc"]
+        if location[: len(path)] != path:
+            location = (*path, *location)
+        details.append({"type": kind, "loc": location, "input": problem["input"]})
     return ValidationError.from_exception_data(error.title, details)
