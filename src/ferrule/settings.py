@@ -78,7 +78,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     True, False, "unhinted" or None.
     """
     extra: Mapping[str, Any] = {}
-    """Settings of your own code, by name. Like all settings, they reach tasks and worker threads."""
+    """Settings of your own code, by name. Like all settings, they reach tasks and workers."""
 
 
 class Scope:
@@ -105,8 +105,11 @@ class Scope:
     @property
     def tell(self) -> Any:
         """Sends an event to the observers of the tool call or run here; None without any."""
-        observed = self.frame if self.call is None else self.call
-        return None if observed is None else observed.tell
+        if self.call is not None:
+            return self.call.tell
+        if self.frame is not None:
+            return self.frame.tell
+        return None
 
 
 _NAMES = frozenset(Settings.__struct_fields__)
@@ -143,7 +146,9 @@ def context(**changes: Unpack[Changes]) -> Generator[None]:
 def current() -> Settings:
     """The settings in force here."""
     overrides = _scope.get().overrides
-    return structs.replace(_configured, **overrides) if overrides else _configured
+    if not overrides:
+        return _configured
+    return structs.replace(_configured, **overrides)
 
 
 def setting(name: str) -> Any:
@@ -178,7 +183,7 @@ def scope() -> Scope:
 def run_in(scope: Scope, function: Callable[[A], R], argument: A) -> R:
     """Call a function in a scope.
 
-    The scope stays in force in the current context afterwards, so run this in a copy of the context.
+    The scope stays in force in the current context afterwards, so run this in a copy of it.
     """
     _scope.set(scope)
     return function(argument)
@@ -202,7 +207,7 @@ def leave(token: Token[Scope]) -> None:
 
 
 def restore_scope(scope: Scope) -> None:
-    """Put a scope in force again, after an interrupt that may have come while a block was ending."""
+    """Put a scope in force again, after an interrupt that may have come at a block's end."""
     _scope.set(scope)
 
 
@@ -350,8 +355,9 @@ def _check_adapter(adapter: Any) -> None:
 class _SettingsModule(ModuleType):
     """The class of this module: it refuses assignments to settings, which would hide the real ones.
 
-    `settings.policy = Policy(...)`, a habit from other libraries, would otherwise be ignored without
-    a word. Python's reference documents this way to do it ("Customizing module attribute access").
+    `settings.policy = Policy(...)`, a habit from other libraries, would otherwise be ignored
+    without a word. Python's reference documents this way to do it ("Customizing module attribute
+    access").
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

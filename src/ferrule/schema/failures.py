@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _MOST = 50
 """The most failures reported. A model has no use for more, and each costs time."""
 _MOST_CHECKS = 1_000_000
+"""The most checks of one walk. Beyond them, it reports what it has."""
 _CHEAP = 1_000
 """Up to this many schemas at one place, a check counts as one."""
 _Path = tuple[str | int, ...]
@@ -71,7 +72,7 @@ def find_failures(validator: Validator, value: Any) -> list[Failure]:
 
 def _with_original(failure: Failure, value: Any) -> Failure:
     """The failure with the original value, including its lone surrogates."""
-    path = tuple(with_surrogates(step) if isinstance(step, str) else step for step in failure.path)
+    path = tuple(_original_step(step) for step in failure.path)
     shown = failure.value
     if isinstance(shown, str):
         shown = with_surrogates(shown)
@@ -79,6 +80,12 @@ def _with_original(failure: Failure, value: Any) -> Failure:
         with contextlib.suppress(LookupError, TypeError):  # under a key that is not text
             shown = reduce(getitem, cast("Any", path), value)
     return replace(failure, path=path, value=shown)
+
+
+def _original_step(step: str | int) -> str | int:
+    if isinstance(step, str):
+        return with_surrogates(step)
+    return step
 
 
 class _OutOfChecksError(ValueError):
@@ -96,7 +103,9 @@ class _Spot(Struct, frozen=True):
 
     def failure(self, keyword: str, names: tuple[str, ...] = ()) -> Failure:
         """The failure of this value by one keyword."""
-        bound = self.schema.get(keyword) if is_object(self.schema) else None
+        bound: Any = None
+        if is_object(self.schema):
+            bound = self.schema.get(keyword)
         return Failure(self.path, keyword, bound, self.value, self.schema, names)
 
     def under(self, keyword: str, step: str | int | None = None) -> str:
@@ -132,8 +141,9 @@ class _Walk:
         self._seen.add((spot.pointer, spot.path))
         before = self._refused
         if is_object(spot.schema):
-            is_alone = "$ref" in spot.schema and self._validator.kind in IGNORE_SIBLINGS
-            keywords = ("$ref",) if is_alone else tuple(spot.schema)
+            keywords: tuple[str, ...] = tuple(spot.schema)
+            if "$ref" in spot.schema and self._validator.kind in IGNORE_SIBLINGS:
+                keywords = ("$ref",)
             for keyword in keywords:
                 for failure in self._of_keyword(keyword, spot):
                     self._refused += 1
@@ -179,7 +189,9 @@ class _Walk:
                 for i, part in enumerate(bound):
                     yield spot.again(spot.under(keyword, i), part)
             case "if":
-                branch = "then" if self._fits(spot.under("if"), spot.value) else "else"
+                branch = "else"
+                if self._fits(spot.under("if"), spot.value):
+                    branch = "then"
                 if branch in spot.schema:
                     yield spot.again(spot.under(branch), spot.schema[branch])
             case "dependentSchemas" | "dependencies":
@@ -214,13 +226,10 @@ class _Walk:
                     if name in value
                 )
             case "patternProperties":
-                named = (
-                    (name, pattern) for pattern in bound for name in self._named(pattern, value)
-                )
-                yield from self._through(
-                    spot.inside(name, spot.under(keyword, pattern), bound[pattern])
-                    for name, pattern in named
-                )
+                for pattern, part in bound.items():
+                    under = spot.under(keyword, pattern)
+                    names = self._named(pattern, value)
+                    yield from self._through(spot.inside(name, under, part) for name in names)
             case "propertyNames":
                 yield from self._through(
                     _Spot(spot.under(keyword), bound, name, spot.path) for name in value
@@ -266,7 +275,9 @@ class _Walk:
         else:
             # Before 2020-12, a list under `items` describes the first items, and `additionalItems`
             # means nothing without one.
-            first_key = "items" if keyword == "additionalItems" else "prefixItems"
+            first_key = "prefixItems"
+            if keyword == "additionalItems":
+                first_key = "items"
             first: Any = spot.schema.get(first_key, ())
             if not is_sequence(first):
                 return
@@ -278,24 +289,18 @@ class _Walk:
         bound: Any = spot.schema[keyword]
         if isinstance(bound, bool) and keyword in _EXCLUSIVE:
             return
-        beside = {
-            key: spot.schema[key]
-            for key in _EXCLUSIVE
-            if keyword in _LIMITS and isinstance(spot.schema.get(key), bool)
-        }
-        error = next(
-            iter(self._validator.compile({keyword: bound, **beside}).iter_errors(spot.value)),
-            None,
-        )
-        if error is not None and type(error.kind).__name__ in {
-            "BacktrackLimitExceeded",
-            "RegexEngineFailure",
-        }:
-            yield replace(
-                spot.failure("unchecked"),
-                bound=f"it takes too long to be matched with the pattern {bound}",
-            )
-        elif error is not None:
+        alone = {keyword: bound}
+        if keyword in _LIMITS:
+            for key in _EXCLUSIVE:
+                if isinstance(spot.schema.get(key), bool):
+                    alone[key] = spot.schema[key]
+        error = next(iter(self._validator.compile(alone).iter_errors(spot.value)), None)
+        if error is None:
+            return
+        if type(error.kind).__name__ in _REGEX_FAILURES:
+            reason = f"it takes too long to be matched with the pattern {bound}"
+            yield replace(spot.failure("unchecked"), bound=reason)
+        else:
             yield spot.failure(keyword)
 
 
@@ -304,7 +309,9 @@ def _blamed(schema: Any) -> str:
     if not is_object(schema):
         return ""
     keywords = [key for key in schema if key in _BY_THE_REST]
-    return keywords[0] if len(keywords) == 1 else ""
+    if len(keywords) != 1:
+        return ""
+    return keywords[0]
 
 
 _UNIONS = frozenset({"anyOf", "oneOf", "not"})
@@ -334,8 +341,6 @@ _ALONE = frozenset(
         "minItems",
         "maxItems",
         "uniqueItems",
-    }
-    | {
         "minProperties",
         "maxProperties",
         "minimum",
@@ -345,7 +350,10 @@ _ALONE = frozenset(
     },
 )
 """Keywords that do not depend on others."""
-_LIMITS, _EXCLUSIVE = frozenset({"minimum", "maximum"}), ("exclusiveMinimum", "exclusiveMaximum")
+_REGEX_FAILURES = frozenset({"BacktrackLimitExceeded", "RegexEngineFailure"})
+"""The validator's names for a pattern that it gave up on, which says nothing about the value."""
+_LIMITS = frozenset({"minimum", "maximum"})
+_EXCLUSIVE = ("exclusiveMinimum", "exclusiveMaximum")
 """Bounds of numbers. In draft 4, the exclusive ones are booleans that change the others."""
 _BY_THE_REST = frozenset(
     {"unevaluatedProperties", "unevaluatedItems", "dependencies", "$dynamicRef", "$recursiveRef"},

@@ -75,19 +75,23 @@ def _type(schema: Any, root: Schema, depth: int, seen: count[int]) -> Any:
             return _union([_type(branch, root, depth + 1, seen) for branch in node[key]])
     kind: Any = node.get("type")
     if is_list(kind):
-        return _union([_of_kind(one, node, root, depth, seen) for one in kind])
+        return _union([_of_kind(name, node, root, depth, seen) for name in kind])
     return _of_kind(kind, node, root, depth, seen)
 
 
 def _of_kind(kind: Any, node: Schema, root: Schema, depth: int, seen: count[int]) -> Any:
     if kind == "array" and "items" in node and not is_list(node["items"]):
         item: Any = _type(node["items"], root, depth + 1, seen)
-        return list if item is Any else list[item]
+        if item is Any:
+            return list
+        return list[item]
     more: Any = node.get("additionalProperties")
     if kind == "object" and "properties" not in node and is_object(more):
         value: Any = _type(more, root, depth + 1, seen)
         return dict[str, value]
-    return _TYPES.get(kind, Any) if isinstance(kind, str) else Any
+    if not isinstance(kind, str):
+        return Any
+    return _TYPES.get(kind, Any)
 
 
 def _literal(values: list[Any]) -> Any:
@@ -105,7 +109,6 @@ def _union(types: list[Any]) -> Any:
 
 
 # -- typed results
-# --------------------------------------------------------------------------------------------------
 
 
 def typed_value(value: Any, schema: Schema | None, wanted: Any = None) -> Any:
@@ -139,8 +142,12 @@ def model_of(schema: Schema, root: Schema | None = None) -> Any:
     Pydantic models for objects, and `python_type` for anything else. References are resolved in
     `root`, by default the schema itself.
     """
-    model = _model(schema, schema if root is None else root, "Result", 0, count())
-    return None if model is Any else model
+    if root is None:
+        root = schema
+    model = _model(schema, root, "Result", 0, count())
+    if model is Any:
+        return None
+    return model
 
 
 def _model(schema: Any, root: Schema, name: str, depth: int, seen: count[int]) -> Any:
@@ -167,15 +174,18 @@ def _model(schema: Any, root: Schema, name: str, depth: int, seen: count[int]) -
     fields: dict[str, Any] = {}
     for i, (key, part) in enumerate(properties.items()):
         kind: Any = _model(part, root, f"{name}{_camel(key)}", depth + 1, seen)
-        field_name = f"field_{i}" if _clashes(key) else key
+        field_name = key
+        if _clashes(key):
+            field_name = f"field_{i}"
         if key in required:
             fields[field_name] = (kind, FieldOf(alias=key))
         else:  # `_union` leaves `Any` as it is
             fields[field_name] = (_union([kind, type(None)]), FieldOf(default=None, alias=key))
     title = node.get("title")
-    label = title if isinstance(title, str) and title.isidentifier() else name
+    if isinstance(title, str) and title.isidentifier():
+        name = title
     return create_model(
-        label,
+        name,
         __config__=ConfigDict(extra="allow", populate_by_name=True, protected_namespaces=()),
         **fields,
     )

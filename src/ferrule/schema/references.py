@@ -93,7 +93,7 @@ class SchemaReferences:
             if base:
                 self._bases[id(node)] = base
             waiting.extend(
-                (join_pointer(pointer, key, step), each, base) for key, step, each in parts(node)
+                (join_pointer(pointer, key, step), part, base) for key, step, part in parts(node)
             )
 
     def _named(self, name: str, base: str, place: _Place) -> str:
@@ -101,36 +101,35 @@ class SchemaReferences:
             self._anchors.setdefault(base + name, place)
             return base
         try:
-            own = urldefrag(urljoin(base, name))[0]
+            address = urldefrag(urljoin(base, name))[0]
         except ValueError:
             return base
-        self._resources.setdefault(own, place)
-        return own
+        self._resources.setdefault(address, place)
+        return address
 
     def targets(self, node: Schema) -> list[_Place] | None:
         """The schemas that the references in a schema may lead to.
 
         None if a reference leads out of the root schema or to nothing.
         """
-        found: list[_Place] = []
+        targets: list[_Place] = []
+        base = self._bases.get(id(node), self._bases.get(id(self.root), ""))
         for key in REFERENCES:
             if key in node:
-                made = self._targets(
-                    node[key],
-                    self._bases.get(id(node), self._bases.get(id(self.root), "")),
-                    key,
-                )
-                if not made:
+                candidates = self._targets(node[key], base, key)
+                if not candidates:
                     return None
-                found += made
-        return found
+                targets += candidates
+        return targets
 
     def _targets(self, reference: Any, base: str, key: str) -> list[_Place]:
         if not isinstance(reference, str):
             return []
         try:
             uri, fragment = urldefrag(reference)
-            target = urldefrag(urljoin(base, uri))[0] if uri else base
+            target = base
+            if uri:
+                target = urldefrag(urljoin(base, uri))[0]
         except ValueError:
             return []
         resource = self._resources.get(target)
@@ -139,22 +138,25 @@ class SchemaReferences:
         if not fragment or fragment.startswith("/"):
             steps = unquote(fragment)
             node = find_pointer(f"#{steps}", resource[1])
-            found = [] if node is None else [(resource[0] + steps, node)]
-        else:
-            named = self._anchors.get(f"{target}#{fragment}")
-            found = [named] if named is not None else []
-            if key == "$dynamicRef":
-                found += [each for each in self._dynamic.get(fragment, []) if each != named]
-        return found
+            if node is None:
+                return []
+            return [(resource[0] + steps, node)]
+        places: list[_Place] = []
+        named = self._anchors.get(f"{target}#{fragment}")
+        if named is not None:
+            places.append(named)
+        # Which anchor of this name applies depends on the path to here: it may be any of them.
+        if key == "$dynamicRef":
+            places += [place for place in self._dynamic.get(fragment, []) if place != named]
+        return places
 
 
 def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
     """The JSON pointer of a part of a schema."""
-    return (
-        f"{pointer}/{escape_step(keyword)}"
-        if step is None
-        else f"{pointer}/{escape_step(keyword)}/{escape_step(step)}"
-    )
+    joined = f"{pointer}/{escape_step(keyword)}"
+    if step is not None:
+        joined += f"/{escape_step(step)}"
+    return joined
 
 
 class _Cost:
@@ -187,7 +189,9 @@ def _place(key: str, step: str | int | None) -> str | int:
         return str(step)
     if key in _ITEMS:
         return _ITEM
-    return _NAME if key == "propertyNames" else _ANY
+    if key == "propertyNames":
+        return _NAME
+    return _ANY
 
 
 def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
@@ -205,10 +209,11 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
             continue
         if next(steps, None) is None:
             return True
-        found = schema.keys() & _PARTS
-        in_part = (
-            in_part or (len(found) > 1 and not found <= _OWN) or len(schema.get("allOf") or ()) > 1
-        )
+        keywords = schema.keys() & _PARTS
+        if len(keywords) > 1 and not keywords <= _OWN:
+            in_part = True
+        if len(schema.get("allOf") or ()) > 1:
+            in_part = True
         target: Any = schema.get("$ref")
         if target == reference:
             return True
@@ -216,9 +221,13 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
             seen.add((target, in_part))
             waiting.append((find_pointer(target, root), in_part))
         required = schema.get("required") or ()
-        for key, name, each in subschemas(schema):
-            if key not in _DEFINITIONS and (key != "properties" or in_part or name in required):
-                waiting.append((each, in_part and key in _PARTS and key != "properties"))
+        for key, name, part in subschemas(schema):
+            if key in _DEFINITIONS:
+                continue
+            if key != "properties":
+                waiting.append((part, in_part and key in _PARTS))
+            elif in_part or name in required:
+                waiting.append((part, False))
     return False
 
 
@@ -237,7 +246,9 @@ def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -
         raise TooMuchWorkError(
             f"a value would take more than {_MOST_IN_PLACE:,} checks, as its references multiply",
         )
-    return math.inf if count.is_recursive else cost.most
+    if count.is_recursive:
+        return math.inf
+    return cost.most
 
 
 class _Count:
@@ -285,22 +296,25 @@ class _Count:
     def _add_parts(self, cost: _Cost, node: Schema, depth: int) -> None:
         named: Any = node.get("patternProperties")
         if "pattern" in node or named:
-            patterns = [node.get("pattern"), *(named if is_object(named) else ())]
+            patterns: list[Any] = [node.get("pattern")]
+            if is_object(named):
+                patterns.extend(named)
             costly = sum(map(self._is_costly, patterns))
             cost.own += _PATTERN * costly
             cost.patterns += costly
-        for key, step, each in parts(node):
+        for key, step, part in parts(node):
             if key in _DEFINITIONS:
                 continue
             if key in _IN_PLACE:
-                self._add_in_place(cost, self.cost(each, depth + 1))
+                self._add_in_place(cost, self.cost(part, depth + 1))
             else:
+                # A part of the value: a circle through it ends where the value does.
                 above, self._same_value = self._same_value, set()
-                part = self.cost(each, depth + 1)
+                part_cost = self.cost(part, depth + 1)
                 self._same_value = above
                 place = _place(key, step)
-                cost.inside[place] = cost.inside.get(place, 0.0) + part.most
-                cost.depth = max(cost.depth, part.depth + 1)
+                cost.inside[place] = cost.inside.get(place, 0.0) + part_cost.most
+                cost.depth = max(cost.depth, part_cost.depth + 1)
         for _, target in self._references.targets(node) or ():
             self._add_in_place(cost, self.cost(target, depth + 1))
 

@@ -26,7 +26,9 @@ LIMITS = {
 }
 """Limits in words, by keyword."""
 _DEEPEST = 6
+"""The most levels of lists and objects that are described."""
 _LONGEST = 80
+"""The most characters of a value."""
 _MOST = 1_000
 """The most schemas in one line. Beyond that, references are only named.
 
@@ -45,17 +47,19 @@ class _Above:
 
     __slots__ = ("described", "steps")
 
-    def __init__(self, steps: tuple[str, ...] = (), described: list[None] | None = None) -> None:
+    def __init__(self, steps: tuple[str, ...], described: list[None]) -> None:
         self.steps = steps
-        self.described: list[None] = [] if described is None else described
+        self.described = described
+        """Shared by all paths of one description: the limit is for the whole, not for a branch."""
 
     def then(self, step: str) -> _Above:
+        """The path one step further inside."""
         return _Above((*self.steps, step), self.described)
 
 
 def describe_schema(schema: Any) -> str:
     """Describe a schema in one short line."""
-    return _form(schema, schema, _Above())
+    return _form(schema, schema, _Above((), []))
 
 
 def describe_expected(schema: Any, root: Schema) -> str:
@@ -63,7 +67,7 @@ def describe_expected(schema: Any, root: Schema) -> str:
 
     For example `an integer 1-50`, `a list of strings`, `one of "a", "b"`.
     """
-    above = _Above()
+    above = _Above((), [])
     phrases = [_phrase(form, root, 0, above) for form in alternatives(schema, root)]
     if "any value" in phrases:
         return "any value"
@@ -87,17 +91,21 @@ def escape_markers(text: str) -> str:
 
 
 def _form(schema: Any, root: Schema, above: _Above) -> str:
-    reference = schema.get("$ref") if is_object(schema) else None
-    if isinstance(reference, str):
+    if is_object(schema) and isinstance(schema.get("$ref"), str):
+        reference: str = schema["$ref"]
         if reference in above.steps or len(above.described) > _MOST:
             return reference.rpartition("/")[2] or "the same again"
         above = above.then(reference)
     above.described.append(None)
     node = resolve_reference(schema, root)
+    if node is False:
+        return "nothing"
     if not is_object(node):
-        return "nothing" if node is False else "any"
+        return "any"
     form = _form_of(node, root, above)
-    return f"{form} = {shorten_json(node['default'])}" if "default" in node else form
+    if "default" in node:
+        form += f" = {shorten_json(node['default'])}"
+    return form
 
 
 def _form_of(node: Schema, root: Schema, above: _Above) -> str:
@@ -116,7 +124,7 @@ def _form_of(node: Schema, root: Schema, above: _Above) -> str:
     if "type" not in node and "properties" in node:
         kind = "object"
     if is_list(kind):
-        return " or ".join(_form_of({**node, "type": one}, root, above) for one in kind)
+        return " or ".join(_form_of({**node, "type": name}, root, above) for name in kind)
     return _form_of_kind(kind, node, root, above)
 
 
@@ -140,8 +148,9 @@ def _object(node: Schema, root: Schema, above: _Above) -> str:
     properties: Any = node.get("properties")
     more: Any = node.get("additionalProperties")
     if len(above.steps) > _DEEPEST or (not properties and not is_object(more)):
-        is_closed = properties == {} and more in (None, False)
-        return "{}" if is_closed else "object"
+        if properties == {} and more in (None, False):
+            return "{}"
+        return "object"
     required: set[str] = set()  # a set: an object may require thousands of properties
     if is_list(node.get("required")):
         required = {name for name in node["required"] if isinstance(name, str)}
@@ -150,7 +159,9 @@ def _object(node: Schema, root: Schema, above: _Above) -> str:
         for name, part in properties.items():
             has_default = is_object(part) and "default" in part
             # Without the mark, an optional entry without a default would read like a required one.
-            mark = "" if name in required or has_default else "?"
+            mark = ""
+            if name not in required and not has_default:
+                mark = "?"
             entries.append(f"{shorten_json(name)}{mark}: {_form(part, root, above.then(''))}")
     if is_object(more):
         entries.append(f"any other name: {_form(more, root, above.then(''))}")
@@ -164,8 +175,9 @@ def _array(node: Schema, root: Schema, above: _Above) -> str:
     prefix: Any = node.get("prefixItems")
     if is_list(prefix):
         return "[" + ", ".join(_form(part, root, inside) for part in prefix) + "]"
-    items = node.get("items")
-    form = _form(items, root, inside) if is_object(items) else "any"
+    form = "any"
+    if is_object(node.get("items")):
+        form = _form(node["items"], root, inside)
     return f"[{form}]{_counts(node, 'minItems', 'maxItems', 'items')}"
 
 
@@ -175,8 +187,10 @@ def _bounds(node: Schema) -> str:
     bounds: list[str] = []
     if isinstance(low, int | float) and isinstance(high, int | float):
         lowest, highest = format_number(low), format_number(high)
-        is_range = low >= 0  # a dash before a negative number would be misread
-        bounds.append(f"{lowest}-{highest}" if is_range else f"from {lowest} to {highest}")
+        if low >= 0:
+            bounds.append(f"{lowest}-{highest}")
+        else:  # a dash before a negative number would be misread
+            bounds.append(f"from {lowest} to {highest}")
     elif isinstance(low, int | float):
         bounds.append(f">= {format_number(low)}")
     elif isinstance(high, int | float):
@@ -211,8 +225,9 @@ def _counts(node: Schema, least: str, most: str, what: str) -> str:
     """How many there may be: ` of 2-3 items`; empty without a limit."""
     low, high = node.get(least), node.get(most)
     if isinstance(low, int) and isinstance(high, int):
-        count = str(low) if low == high else f"{low}-{high}"
-        return f" of {count} {what}"
+        if low == high:
+            return f" of {low} {what}"
+        return f" of {low}-{high} {what}"
     if isinstance(low, int) and low > 0:
         return f" of at least {low} {what}"
     if isinstance(high, int):
@@ -248,14 +263,16 @@ def _phrase(node: Any, root: Schema, depth: int, above: _Above) -> str:
         return "one of " + ", ".join(shorten_json(value) for value in node["enum"])
     kind: Any = node.get("type")
     if is_list(kind):
-        phrases = [_phrase({**node, "type": one}, root, depth, above) for one in kind]
+        phrases = [_phrase({**node, "type": name}, root, depth, above) for name in kind]
         return " or ".join(phrases)
     match kind:
         case "array":
             return f"a list{_items(node, root, depth, above)}"
         case "object":
             form = _object(node, root, above)
-            return "an object" if form == "object" else f"an object {form}"
+            if form == "object":
+                return "an object"
+            return f"an object {form}"
         case "integer" | "number":
             return _ONE[kind] + _bounds(node)
         case "string":
@@ -276,7 +293,11 @@ def _items(node: Schema, root: Schema, depth: int, above: _Above) -> str:
     limits = _counts(node, "minItems", "maxItems", "items").replace(" of ", ", ", 1)
     kind = items.get("type")
     if isinstance(kind, str) and kind in _MANY and not items.keys() & {"enum", "const"}:
-        inside = _items(items, root, depth + 1, above) if kind == "array" else ""
+        inside = ""
+        if kind == "array":
+            inside = _items(items, root, depth + 1, above)
         return f" of {_MANY[kind]}{inside}{limits}"
     form = _form(items, root, above)
-    return limits if form == "any" else f" of {form}{limits}"
+    if form == "any":
+        return limits
+    return f" of {form}{limits}"
