@@ -113,7 +113,10 @@ def confirm_first(function: Callable[P, R]) -> Callable[P, R]:
     def confirmed(*args: P.args, **kwargs: P.kwargs) -> Any:
         return asking_tool(*args, **kwargs)
 
-    wrapper = wraps(function)(aconfirmed if is_coroutine_function(function) else confirmed)
+    confirming = confirmed
+    if is_coroutine_function(function):
+        confirming = aconfirmed
+    wrapper = wraps(function)(confirming)
     # Read by `define_tool`: a tool made of this function asks too.
     vars(wrapper)["__confirm_first__"] = True
     # An async function's result is awaited by its caller, as before.

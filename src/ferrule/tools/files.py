@@ -75,7 +75,9 @@ def load_folder(
             raise ToolLoadError(f"There is no folder `{folder}` to load tools from.")
         loaded.append(load_file(_single_file(folder), make, strict=True))
     elif names is not None:
-        requested = names if isinstance(names, (list, tuple)) else [names]
+        requested = [names]
+        if isinstance(names, (list, tuple)):
+            requested = names
         for file in _named_files(folder, requested):
             loaded.append(load_file(file, make, strict=True))
     else:
@@ -140,7 +142,7 @@ def _named_files(folder: Path, names: Sequence[Any]) -> list[Path]:
                 f"{shown(name)} is not a name of a tool's file: give the bare name, "
                 "without a folder.",
             )
-        files.append(folder / (name if name.endswith(".py") else f"{name}.py"))
+        files.append(folder / f"{name.removesuffix('.py')}.py")
     missing = [file.stem for file in files if not file.is_file()]
     if missing:
         available = ", ".join(file.stem for file in _files_in(folder)) or "none"

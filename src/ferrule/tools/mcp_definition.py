@@ -186,7 +186,9 @@ def _without_nulls(schema: Any) -> Any:
 def _output_schema(tool: str, schema: Any) -> Schema | None:
     if schema is None:
         return None
-    problem = schema_problem(schema) if is_object(schema) else f"found {shown(schema)}"
+    problem = f"found {shown(schema)}"
+    if is_object(schema):
+        problem = schema_problem(schema)
     if problem:
         raise ToolDefinitionError(f"{tool} its `outputSchema` cannot be used: {problem}.")
     return _copied(tool, schema)

@@ -143,10 +143,13 @@ def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[
         prefix=True,
         taken=[tool.name for tool in tools if id(tool) not in clashing],
     )
-    return [
-        rename_tool(tool, names[clashing[id(tool)]]) if id(tool) in clashing else tool
-        for tool in tools
-    ]
+    renamed: list[Tool] = []
+    for tool in tools:
+        if id(tool) in clashing:
+            renamed.append(rename_tool(tool, names[clashing[id(tool)]]))
+        else:
+            renamed.append(tool)
+    return renamed
 
 
 def rename_tool(tool: Tool, name: str) -> Tool:

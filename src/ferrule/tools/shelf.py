@@ -110,7 +110,9 @@ class _Index:
             self._lengths.append(counts.total())
             for word, count in counts.items():
                 self._postings.setdefault(word, []).append((position, count))
-        self._mean_length = sum(self._lengths) / len(self._lengths) if self._lengths else 1.0
+        self._mean_length = 1.0
+        if self._lengths:
+            self._mean_length = sum(self._lengths) / len(self._lengths)
 
     def best(self, query: str, limit: int) -> list[Tool]:
         """The tools with the highest scores, best first."""
@@ -137,5 +139,7 @@ def _words(text: str) -> list[str]:
     for match in _WORD.findall(text):
         word = match.lower()
         is_plural = len(word) > 3 and word.endswith("s") and not word.endswith("ss")
-        words.append(word[:-1] if is_plural else word)
+        if is_plural:
+            word = word.removesuffix("s")
+        words.append(word)
     return words

@@ -238,8 +238,9 @@ class Tool(ToolAttributes, Type):
 
         For a tool of an MCP server, this is the schema that the server gave.
         """
-        schema = self._parameters().schema if self.mcp is None else self.mcp.input_schema
-        return copy.deepcopy(schema)
+        if self.mcp is not None:
+            return copy.deepcopy(self.mcp.input_schema)
+        return copy.deepcopy(self._parameters().schema)
 
     @property
     def declaration(self) -> dict[str, Any]:

@@ -388,7 +388,9 @@ class LiveToolbox(Toolbox):
     def __repr__(self) -> str:
         names: list[str] = []
         for entry in self._entries:
-            names.append(entry.name if is_server(entry) else Tool.of(entry).name)
+            if not is_server(entry):
+                entry = Tool.of(entry)  # noqa: PLW2901
+            names.append(entry.name)
         return f"Toolbox([{', '.join(names)}])"
 
 

@@ -129,7 +129,9 @@ class Checker:
         if self._wants_numbers:
             _, misplaced = fit_numbers(args, self.parameters.schema)
         accepted = self._accept(args, values, [], misplaced)
-        return accepted if isinstance(accepted, CheckedArguments) else None
+        if not isinstance(accepted, CheckedArguments):
+            return None
+        return accepted
 
     def _copy(self, args: Any) -> Any:
         return copy_arguments(args, self._takes_items)
@@ -263,7 +265,9 @@ class Checker:
         """The parameters of the function, if a given schema names others too; else None."""
         parameters = frozenset(parameter.name for parameter in self._function_spec.parameters)
         has_others = any(name not in parameters for name in self._names.values())
-        return parameters if has_others else None
+        if not has_others:
+            return None
+        return parameters
 
     def _duplicates(self, known: dict[str, Any]) -> list[Problem]:
         """A problem for each argument that is given under two of its names."""
@@ -320,15 +324,17 @@ class Checker:
             coerced = shown.get(self._names.get(name, name))
             if self._wants_booleans or not _are_equal(value, coerced):  # `0 == False`
                 notes.extend(coercions(value, coerced))
-        values = {
-            name: iterate_again(value) if type(value) is Reread else value
-            for name, value in values.items()
-        }
+        for name, value in values.items():
+            if type(value) is Reread:
+                values[name] = iterate_again(value)
         named, positional = dict(values), ()
         if self._positional:
             positional = tuple([named.pop(name) for name in self._positional if name in named])
         if self._function_spec.caller:  # `Tool.call` puts the caller into the first place
             positional = (None, *positional)
+        aliases: Mapping[str, str] | None = None
+        if self._has_aliases:
+            aliases = self._names
         return Coerced(
             positional,
             named,
@@ -336,7 +342,7 @@ class Checker:
             tuple(dict.fromkeys(notes)),
             {self._names.get(name, name): value for name, value in args.items()},
             values,
-            self._names if self._has_aliases else None,
+            aliases,
         )
 
     def _arguments_of_extra(self, args: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
@@ -384,7 +390,9 @@ class Checker:
         given: dict[str, Any] = {}
         for name, value in args.items():
             parameter = self._names.get(name, name)
-            key = name if name in self._properties else self._schema_names.get(parameter, name)
+            key = name
+            if name not in self._properties:
+                key = self._schema_names.get(parameter, name)
             shown_value = shown.get(parameter, shown.get(name))
             if key in required or not self._is_default(parameter, shown_value):
                 coerced[key], given[key] = shown_value, value

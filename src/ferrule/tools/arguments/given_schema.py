@@ -65,10 +65,13 @@ def check_by_schema(
             if _is_admitted(value, properties.get(name, True), schema):
                 payload[name] = value
         problems = find_problems(payload)
-    return [
-        (path, _text_without_value(path, schema) if _name_in(path, payload) in secrets else text)
-        for path, text in problems
-    ]
+    reported: list[Problem] = []
+    for path, text in problems:
+        if _name_in(path, payload) in secrets:
+            reported.append((path, _text_without_value(path, schema)))
+        else:
+            reported.append((path, text))
+    return reported
 
 
 def _name_in(path: str, payload: dict[str, Any]) -> str | None:
@@ -98,7 +101,9 @@ def _as_json(value: Any) -> Any:
     """The value as a model would write it in JSON; Python code may pass objects."""
     match value:
         case Decimal() if value.is_finite():
-            return int(value) if value == value.to_integral_value() else float(value)
+            if value == value.to_integral_value():
+                return int(value)
+            return float(value)
         case timedelta():
             return value.total_seconds()
         case datetime():

@@ -91,7 +91,9 @@ def _inside(value: Any, step: str | int) -> Any:
                 return item
         return _MISSING
     if is_sequence(value) and isinstance(step, int):
-        return value[step] if step < len(value) else _MISSING
+        if step >= len(value):
+            return _MISSING
+        return value[step]
     if isinstance(step, str) and isinstance(value, BaseModel):
         return getattr(value, step, _MISSING)
     return _MISSING
@@ -100,8 +102,10 @@ def _inside(value: Any, step: str | int) -> Any:
 def _label(detail: ErrorDetails, args: Any) -> tuple[Path, str | int | None]:
     """The path up to the first step that is the label of a union, and that label."""
     value, path = args, detail["loc"]
-    # The last step to a missing value leads nowhere, too, but is no label.
-    steps = path[:-1] if detail["type"] == "missing" else path
+    steps = path
+    if detail["type"] == "missing":
+        # The last step to a missing value leads nowhere, too, but is not a label.
+        steps = path[:-1]
     for i, step in enumerate(steps):
         value = _inside(value, step)
         if value is _MISSING:
@@ -140,9 +144,11 @@ def _explain(detail: ErrorDetails, subschema: Any, root: Schema) -> str:
     if kind == "float_type" and type(value) is int:
         return f"{shorten_json(value)} is not a finite number"
     if kind in {"too_short", "too_long"}:
-        bound = "at least {min_length}" if kind == "too_short" else "at most {max_length}"
-        count = context.get("actual_length")
-        return f"has {count} items, expected {bound.format_map(context)}"
+        if kind == "too_short":
+            bound = f"at least {context['min_length']}"
+        else:
+            bound = f"at most {context['max_length']}"
+        return f"has {context.get('actual_length')} items, expected {bound}"
     if kind in {"value_error", "assertion_error"}:  # of a user's validator, in its words
         reason = escape_surrogates(str(context.get("error", detail["msg"])))
         return f"{shorten_json(value)} is refused: {reason}"

@@ -78,7 +78,9 @@ def repair(args: dict[str, Any], schema: Schema, notes: list[str]) -> dict[str, 
     repairs = _Repairs(schema, notes)
     repaired: dict[Any, Any] = {}
     for name, value in cast("dict[Any, Any]", args).items():  # models write anything
-        subschema: Any = properties.get(name, other) if isinstance(name, str) else None
+        subschema: Any = None
+        if isinstance(name, str):
+            subschema = properties.get(name, other)
         is_optional = name in properties and name not in required
         if value is None and is_optional and not _admits(subschema, schema, "null"):
             # Models write null for an argument that they leave out.
@@ -212,7 +214,9 @@ class _Repairs:
         common = item_schemas(spread, None)
         repaired: list[Any] = []
         for i, value in enumerate(values):
-            schemas = item_schemas(spread, i) if has_prefix else common
+            schemas = common
+            if has_prefix:
+                schemas = item_schemas(spread, i)
             repaired.append(self.value(value, schemas, depth + 1))
         return repaired
 
@@ -223,5 +227,8 @@ class _Repairs:
         if not is_wanted:
             self._left -= 1
             return text
-        self._notes.append("python_literal" if is_python else _NOTES[json_type(value)])
+        if is_python:
+            self._notes.append("python_literal")
+        else:
+            self._notes.append(_NOTES[json_type(value)])
         return self.value(value, spread, depth + 1)

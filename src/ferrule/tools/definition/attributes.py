@@ -59,7 +59,9 @@ class _DescriptionAttribute(property):
     """`tool.description` is the tool's; `Tool.description()` describes the type of a field."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        return _describe_type if instance is None else instance.desc
+        if instance is None:
+            return _describe_type
+        return instance.desc
 
 
 def _describe_type() -> str:
@@ -173,11 +175,11 @@ def instance_state(definition: ToolDefinition, function_spec: FunctionSpec) -> d
     }
     for name in FLAGS:
         state[name] = getattr(definition, name)
-    for name in _OF_FUNCTIONS:
-        value = getattr(function, name, None) if function is not None else None
-        if isinstance(value, str):
-            state[name] = value
     if function is not None:
+        for name in _OF_FUNCTIONS:
+            value = getattr(function, name, None)
+            if isinstance(value, str):
+                state[name] = value
         state["__wrapped__"] = function
     return state
 
@@ -203,7 +205,8 @@ def constructor_arguments(
     changes = dict(changes or {})
     if "func" not in changes and "callable" not in changes:
         # The spelling decides whether a first parameter `self` is filled by the caller.
-        arguments["callable" if definition.with_caller else "func"] = definition.func
+        spelling = "callable" if definition.with_caller else "func"
+        arguments[spelling] = definition.func
     for name, value in changes.items():
         if name not in {"func", "callable"}:
             name = ALIASES.get(name, name)  # noqa: PLW2901
@@ -258,4 +261,6 @@ def _importable_name(tool: Any) -> str | None:
     value: Any = sys.modules.get(tool.__module__)
     for part in name.split("."):
         value = getattr(value, part, None)
-    return name if value is tool else None
+    if value is not tool:
+        return None
+    return name

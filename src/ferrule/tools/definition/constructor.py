@@ -76,7 +76,9 @@ def define_tool(
     mcp: MCPDefinition | None = options["mcp"]
     function: Any = options["func"]
     require_confirmation = options["require_confirmation"]
-    given_schema = options["schema"] if mcp is None else mcp.input_schema
+    given_schema = options["schema"]
+    if mcp is not None:
+        given_schema = mcp.input_schema
     if function is None:
         _refuse_missing_function(given_schema, options["name"])
         with_caller = True
@@ -341,8 +343,9 @@ def _read_timeout(name: str, timeout_s: Any) -> float | None:
             f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; "
             f"found {shown(timeout_s)}.",
         )
-    # No thread can wait for longer than `TIMEOUT_MAX`, nor needs to.
-    return float(timeout_s) if timeout_s <= TIMEOUT_MAX else None
+    if timeout_s > TIMEOUT_MAX:  # no thread can wait for longer, nor needs to
+        return None
+    return float(timeout_s)
 
 
 # -- agreement of the options with the function
@@ -360,9 +363,12 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
             "which would hold the database while it waits) with a parameter annotated `Context`, "
             "which writes through its `db`.",
         )
-    described = set(definition.args) if schema is None else set(schema.get("properties", {}))
+    if schema is None:
+        option_of_names, described = "args", set(definition.args)
+    else:
+        option_of_names, described = "schema", set(schema.get("properties", {}))
     mentioned = {
-        "args" if schema is None else "schema": described,
+        option_of_names: described,
         "arg_types": set(definition.arg_types),
         "arg_desc": set(definition.arg_desc),
     }
@@ -373,7 +379,9 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
             "a model never sees it, and it takes no description.",
         )
     parameters = {parameter.name for parameter in function_spec.parameters}
-    aliases = _aliases(function_spec) if described - parameters else {}
+    aliases: Mapping[str, str] = {}
+    if described - parameters:
+        aliases = _aliases(function_spec)
     if function_spec.extra is None:
         for option, names in mentioned.items():
             unknown = sorted(names - parameters - aliases.keys())

@@ -73,9 +73,10 @@ def context_parameter(function: Callable[..., Any]) -> ContextParameter | None:
         hint = parameter.annotation
         if parameter.name in bound or not _takes_context(function, hint):
             continue
+        is_keyword_only = parameter.kind is parameter.KEYWORD_ONLY
         return ContextParameter(
             parameter.name,
-            None if parameter.kind is parameter.KEYWORD_ONLY else position,
+            None if is_keyword_only else position,
             parameter.kind is not parameter.POSITIONAL_ONLY,
             deps_type(function, hint),
         )

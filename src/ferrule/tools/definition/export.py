@@ -47,13 +47,13 @@ def wire_name(name: str) -> str:
             f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, "
             "and no line breaks.",
         )
-    wire = "".join(
-        character if _SAFE.fullmatch(character) else _escape(character) for character in name
-    )
+    wire = "".join(map(_safe_or_escaped, name))
     if own_name(wire) != name:  # the name itself looks like an escape somewhere
         wire = _escape_all(name)
     if len(wire) > LONGEST:
-        written_out = f" (`{wire}` with its special characters written out)" if wire != name else ""
+        written_out = ""
+        if wire != name:
+            written_out = f" (`{wire}` with its special characters written out)"
         raise ToolDefinitionError(
             f"`{name}`{written_out} is longer than the {LONGEST} characters that providers take "
             "for a tool's name. Give `name=` a shorter one.",
@@ -64,18 +64,32 @@ def wire_name(name: str) -> str:
 def _escape_all(name: str) -> str:
     """The name with its underscores escaped, too, because they are part of every escape."""
     return "".join(
-        character if _SAFE.fullmatch(character) and character != "_" else _escape(character)
+        _escape(character) if character == "_" else _safe_or_escaped(character)
         for character in name
     )
 
 
+def _safe_or_escaped(character: str) -> str:
+    if _SAFE.fullmatch(character):
+        return character
+    return _escape(character)
+
+
 def _escape(character: str) -> str:
-    return "_dot_" if character == "." else f"_x{ord(character):02x}_"
+    if character == ".":
+        return "_dot_"
+    return f"_x{ord(character):02x}_"
 
 
 def own_name(wire: str) -> str:
     """The inverse of `wire_name`: the tool's own name."""
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else ".", wire)
+    return _ESCAPE.sub(_unescape, wire)
+
+
+def _unescape(match: re.Match[str]) -> str:
+    if match[1]:
+        return chr(int(match[1], 16))
+    return "."
 
 
 def tool_line(name: str, description: str, schema: Schema) -> str:
@@ -137,7 +151,7 @@ def tool_state(definition: ToolDefinition, parameters: Schema) -> dict[str, Any]
         "name": definition.name,
         "description": definition.description,
         "parameters": parameters,
-        "require_confirmation": True if callable(requirement) else requirement,
+        "require_confirmation": callable(requirement) or requirement,
         "effect": definition.effect,
         "unknown": definition.unknown,
         "timeout_s": definition.timeout_s,
@@ -171,9 +185,13 @@ def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
 
 def add_intention(tools: Iterable[ToolSpec], *, without: str) -> Declarations:
     """Declarations that ask for the intention first, except for the tool named `without`."""
-    return Declarations(
-        tool.declaration if tool.name == without else _asking(tool.declaration) for tool in tools
-    )
+    declarations: list[dict[str, Any]] = []
+    for tool in tools:
+        if tool.name == without:
+            declarations.append(tool.declaration)
+        else:
+            declarations.append(_asking(tool.declaration))
+    return Declarations(declarations)
 
 
 def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:

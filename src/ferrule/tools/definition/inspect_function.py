@@ -209,7 +209,9 @@ def _doc_of_class(kind: type[Any]) -> str:
     if holder is not kind and holder.__module__.partition(".")[0] in _LIBRARIES:
         return ""
     # `dataclass` replaces a missing docstring with the signature.
-    return "" if doc.startswith(f"{kind.__name__}(") else doc
+    if doc.startswith(f"{kind.__name__}("):
+        return ""
+    return doc
 
 
 def _inherited_doc(method: types.MethodType) -> str:
@@ -218,10 +220,9 @@ def _inherited_doc(method: types.MethodType) -> str:
     # `inspect.getdoc` would look the method up in the class, and a tool there would bind itself
     # once more.
     owner: Any = method.__self__
-    return _first_docstring(
-        owner if isinstance(owner, type) else type(owner),
-        method.__name__,
-    )
+    if not isinstance(owner, type):  # a method of an instance, not of a class
+        owner = cast("Any", type(owner))
+    return _first_docstring(owner, method.__name__)
 
 
 def _first_docstring(owner: type[Any], name: str) -> str:
@@ -281,7 +282,9 @@ def description_in(field: FieldInfo) -> str | None:
     if field.description is not None:
         return field.description
     for item in field.metadata:
-        text = item if isinstance(item, str) else getattr(item, "documentation", None)
+        text = item
+        if not isinstance(item, str):
+            text = getattr(item, "documentation", None)
         if isinstance(text, str):
             return text
     return None

@@ -137,7 +137,9 @@ def build_parameters(
 def type_of(parameter: Parameter) -> Any:
     """The bare type of a parameter, without metadata."""
     annotation = parameter.annotation
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    if get_origin(annotation) is not Annotated:
+        return annotation
+    return get_args(annotation)[0]
 
 
 # -- names
@@ -210,7 +212,9 @@ def _annotation(parameter: Parameter, description: str | None, *, insisted: bool
     for item in metadata:
         annotation = Annotated[annotation, item]
     annotation = eager_type(annotation, of_iterator=_REREAD)
-    return NotRequired[annotation] if parameter.may_be_missing else annotation
+    if parameter.may_be_missing:
+        return NotRequired[annotation]
+    return annotation
 
 
 def _default_value(parameter: Parameter) -> Any:
@@ -232,9 +236,11 @@ def _optional(annotation: Any, *, in_metadata: bool) -> Any:
 
     If the default is in the metadata, that must stay outermost.
     """
-    inner: tuple[Any, ...] = get_args(annotation) if in_metadata else (annotation,)
-    optional: Any = typing.Optional[inner[0]]  # noqa: UP045  works for what has no `|`
-    return Annotated[(optional, *inner[1:])] if inner[1:] else optional
+    if not in_metadata:
+        return typing.Optional[annotation]  # noqa: UP045  works for what has no `|`
+    inner, *metadata = get_args(annotation)
+    optional: Any = typing.Optional[inner]  # noqa: UP045
+    return Annotated[(optional, *metadata)]
 
 
 def _admits_none(annotation: Any) -> bool:
@@ -312,7 +318,9 @@ def _make_schema(
 
 
 def _json_schema(adapter: ArgumentsValidator | None) -> Schema:
-    return {} if adapter is None else adapter.json_schema(schema_generator=Generator)
+    if adapter is None:
+        return {}
+    return adapter.json_schema(schema_generator=Generator)
 
 
 def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
@@ -376,4 +384,6 @@ def _description_of(schema: Any) -> Schema:
 def _describe(properties: Schema, texts: Mapping[str, str]) -> None:
     for key, text in texts.items():
         before: Any = properties.get(key, {})
-        properties[key] = {**(before if is_object(before) else {}), "description": text}
+        if not is_object(before):
+            before = {}
+        properties[key] = {**before, "description": text}

@@ -53,14 +53,19 @@ def check_schema(owner: str, schema: Schema) -> None:
         path, node = waiting.pop()
         if isinstance(node, bool):
             continue
-        problem = _problem(node, schema) if is_object(node) else f"is not a schema: {shown(node)}"
+        if is_object(node):
+            problem = _problem(node, schema)
+        else:
+            problem = f"is not a schema: {shown(node)}"
         if problem:
             location = "/".join(map(str, path)) or "it"
             raise ToolDefinitionError(
                 f"The schema of {owner} cannot be used: {location} {problem}.",
             )
         for key, step, subschema in subschemas(node):
-            inner_path = (*path, key) if step is None else (*path, key, step)
+            inner_path = (*path, key)
+            if step is not None:
+                inner_path = (*inner_path, step)
             waiting.append((inner_path, subschema))
 
 
@@ -86,8 +91,10 @@ def _problem(node: Schema, root: Schema) -> str:
     reference = node.get("$ref")
     if reference is not None and not _is_resolvable(reference, root):
         return f"refers to {shown(reference)}, which is not in it"
-    patterns = [node["pattern"]] if "pattern" in node else []
-    for pattern in (*patterns, *node.get("patternProperties", {})):
+    patterns: list[Any] = list(node.get("patternProperties", {}))
+    if "pattern" in node:
+        patterns.insert(0, node["pattern"])
+    for pattern in patterns:
         if not is_pattern(pattern):
             return (
                 f"has the broken pattern {shown(pattern)}: "

@@ -259,7 +259,9 @@ def _wait_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: s
 
     def limited() -> Awaitable[Any]:
         timed = within(value, left_s, timeout_s, name)
-        return timed if call_of_run is None else call_of_run.cancellable(timed)
+        if call_of_run is None:
+            return timed
+        return call_of_run.cancellable(timed)
 
     try:
         return offload.run_async_within(limited, left_s, timeout_s, name)

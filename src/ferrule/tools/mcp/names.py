@@ -31,7 +31,9 @@ def unique_names(
     """
     names: dict[tuple[str, str], str] = {}
     for server, name in tools:
-        wanted = f"{safe_server(server)}__{name}" if prefix else name
+        wanted = name
+        if prefix:
+            wanted = f"{safe_server(server)}__{name}"
         names[server, name] = usable_name(wanted, server, name)
     counts = Counter(_wire_name(name) for name in names.values())
     counts.update({_wire_name(name) for name in taken})

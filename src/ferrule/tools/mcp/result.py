@@ -113,10 +113,14 @@ class MCPResult(PartlyCompared, Struct, frozen=True):
 
         `content` is what the model sees instead of the result's own.
         """
-        error = self.error(server=server, tool=tool) if self.is_error else None
+        error: MCPToolError | None = None
+        if self.is_error:
+            error = self.error(server=server, tool=tool)
+        if content is None:
+            content = self.content
         return ToolResult(
             name,
-            content if content is not None else self.content,
+            content,
             is_error=self.is_error,
             value=self,
             error=error,
@@ -150,7 +154,8 @@ def read_result(
     value that does not fit the schema. Without `strict_output` such a value is kept, with a
     `UserWarning` that names server, tool and problem.
     """
-    rules = rules if rules is not None else ShowRules()
+    if rules is None:
+        rules = ShowRules()
     fields = _fields(raw)
     if fields is None:
         raise MCPProtocolError(
@@ -172,7 +177,9 @@ def read_result(
         else:
             problems = ("there is none, though the tool has an output schema",)
     if problems:
-        which = f"`{tool}` of the MCP server `{server}`" if tool else "a tool"
+        which = "a tool"
+        if tool:
+            which = f"`{tool}` of the MCP server `{server}`"
         misfit = f"structured result of {which} does not fit its output schema"
         if rules.strict_output:
             raise MCPProtocolError(
@@ -230,7 +237,9 @@ def _fields(raw: Any) -> Mapping[str, Any] | None:
         "meta",
     )
     fields = {name: getattr(raw, name) for name in names if hasattr(raw, name)}
-    return fields if "content" in fields else None
+    if "content" not in fields:
+        return None
+    return fields
 
 
 def _read_structured(fields: Mapping[str, Any]) -> tuple[bool, Any]:
@@ -266,4 +275,6 @@ def _check_of(schema: str) -> SchemaCheck:
 def _as_value(block: Block) -> Any:
     if block.text is not None:
         return block.text
-    return block.part if block.part is not None else block.raw
+    if block.part is not None:
+        return block.part
+    return block.raw

@@ -61,9 +61,12 @@ def shown_content(
     mode = rules.result_mode
     repeats = ""
     if not is_absent:
-        # A null is ignored if there are blocks: some servers send it when they have no structured
-        # value.
-        repeats = "blocks" if structured is None else _repeated_by(structured, blocks)
+        if structured is None:
+            # Ignored if there are blocks: some servers send a null for the structured value that
+            # they do not have.
+            repeats = "blocks"
+        else:
+            repeats = _repeated_by(structured, blocks)
     shows = not is_absent and _shows_structured(mode, repeats, has_blocks=bool(visible))
     replaces_text = shows and (mode == "structured" or (mode == "auto" and repeats == "json"))
     parts: list[Part] = []
@@ -74,11 +77,13 @@ def shown_content(
         parts.append(Text(text=json_text(_without_bytes(structured))))
     if blocks and not visible and not parts:
         parts.append(Text(text="(The result is for the user's eyes only.)"))
-    parts = [
-        Text(text=scrub(part.text)) if isinstance(part, Text) else part
-        for part in _within(parts, rules.most_characters)
-    ]
-    return content_of(_join(parts))
+    scrubbed: list[Part] = []
+    for part in _within(parts, rules.most_characters):
+        if isinstance(part, Text):
+            scrubbed.append(Text(text=scrub(part.text)))
+        else:
+            scrubbed.append(part)
+    return content_of(_join(scrubbed))
 
 
 def _shows_structured(mode: ResultMode, repeats: str, *, has_blocks: bool) -> bool:
@@ -134,8 +139,8 @@ def _without_bytes(value: Any, depth: int = 0) -> Any:
 
     An image as text is useless, and fills the prompt.
     """
-    if isinstance(value, str):
-        return f"[{len(value) * 3 // 4} bytes]" if _is_bytes(value) else value
+    if isinstance(value, str) and _is_bytes(value):
+        return f"[{len(value) * 3 // 4} bytes]"
     if depth > _DEEPEST:
         return value
     if is_list(value):
@@ -148,7 +153,9 @@ def _without_bytes(value: Any, depth: int = 0) -> Any:
 def _is_bytes(text: str) -> bool:
     if len(text) < _SHORTEST_BYTES:
         return False
-    body = text.partition(";base64,")[2] if text.startswith("data:") else text
+    body = text
+    if text.startswith("data:"):
+        body = text.partition(";base64,")[2]
     return _is_mixed(body) and _BASE64.fullmatch(body) is not None
 
 

@@ -215,7 +215,8 @@ def mcp_tool_options(
     Without a `caller`, the tool has no function until `connect_mcp_tools` gives it one. Raises
     `ToolDefinitionError` for an entry that cannot be called.
     """
-    rules = rules if rules is not None else ConversionRules()
+    if rules is None:
+        rules = ConversionRules()
     definition = read_definition(entry)
     if name is None:
         name = usable_name(definition.name, server or "server", definition.name)
@@ -255,11 +256,13 @@ def make_remote_call(
     asks_directly: bool,
 ) -> RemoteCall:
     """The function of a tool; `name` is the tool's own, and the server's is in `definition`."""
+    if server is None:
+        server = _name_of(caller)
     return RemoteCall(
         caller,
         definition,
         name,
-        server if server is not None else _name_of(caller),
+        server,
         lenient=rules.lenient,
         asks_directly=asks_directly,
         show=rules.show,
