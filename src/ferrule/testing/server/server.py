@@ -111,9 +111,10 @@ def serve(
     MCP server.
 
     Args:
-        lm: The model: anything with `complete(request)`. port: The port; 0 chooses a free one.
+        lm: The model: anything with `complete(request)`.
+        port: The port; 0 chooses a free one.
         protocols: The protocols that the server speaks, by the end of a request's path. Default:
-        OpenAI's chat completions.
+            OpenAI's chat completions.
 
     """
     server = _Server(as_model(lm), port, protocols)
