@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from page_server import Client, Stream
-from page_store import finish, start, support
+from page_store import finish, support
 
 from ferrule import Run, SQLiteStore, context
 from ferrule.errors import ConfigurationError
@@ -152,21 +152,6 @@ with served(app) as address:
     assert found.get("/inbox").status == found.get("/static/page.css").status == 200
     print([name for name in sys.modules if name.startswith("pydantic")])
 """
-
-
-@pytest.mark.integration
-def test_a_list_of_runs_without_questions_needs_no_pydantic(tmp_path: Any) -> None:
-    """It would be half of what `ferrule ui` loads before it shows something; a run's own page needs it."""
-    store = SQLiteStore(tmp_path / "runs.db")
-    start(store, "settled", "Where is it?", finish("Here."))
-    folder = str(Path(__file__).parents[1])
-    done = subprocess.run(
-        [sys.executable, "-c", LIST, store.path, folder],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("package", ["jinja2", "starlette", "uvicorn"])

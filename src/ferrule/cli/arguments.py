@@ -233,7 +233,10 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
         if not sign or not name:
             raise InputError(f"`--input` takes name=value, found {pair!r}.")
         if name in values:
-            problem = "is the question" if name == names[0] else "is repeated"
+            if name == names[0]:
+                problem = "is the question"
+            else:
+                problem = "is repeated"
             raise InputError(f"The input `{name}` {problem}: pass it once.")
         field = signature.plan.inputs.get(name)
         if field is not None:
@@ -418,7 +421,10 @@ def _module_of_file(file: str, *, may_be_loaded: bool) -> ModuleType:
         return loaded
     module, error = _run_file(file)
     if module is None:
-        reason = _describe(error) if error is not None else "it is not a Python file"
+        if error is not None:
+            reason = _describe(error)
+        else:
+            reason = "it is not a Python file"
         raise ConfigurationError(f"The file {file!r} cannot be loaded: {reason}") from error
     return module
 
@@ -430,7 +436,10 @@ def _import(name: str, place: str) -> ModuleType:
         sys.path.insert(0, here)
     module, error = attempt(partial(import_module, name))
     if error is not None or module is None:
-        reason = f": {_describe(error)}" if error is not None else "."
+        if error is not None:
+            reason = f": {_describe(error)}"
+        else:
+            reason = "."
         msg = (
             f"{place!r} is neither a file, nor a folder, nor a module that can be imported{reason}"
         )

@@ -46,7 +46,10 @@ def process() -> None:
     try:
         code = main()
     except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else ExitCode.FAILED
+        if isinstance(ended.code, int):
+            code = ended.code
+        else:
+            code = ExitCode.FAILED
     except KeyboardInterrupt:  # while the command loads; afterwards typer catches it
         print("\nInterrupted.", file=sys.stderr)
         code = ExitCode.INTERRUPTED

@@ -83,7 +83,9 @@ def _decision(question: Question, text: str) -> Decision:
     if word in _YES:
         return question.approve()
     if question.kind == "unknown":
-        return question.deny() if word in _NO else question.reply(text)
+        if word in _NO:
+            return question.deny()
+        return question.reply(text)
     if word == "always":
         return question.approve(always=Grant())
     if word == "edit" or (word.startswith("edit ") and "=" in text):
@@ -92,7 +94,9 @@ def _decision(question: Question, text: str) -> Decision:
         return question.decide(text)
     if question.kind == "migration" and word not in _NO:
         return question.reply(text)
-    return question.deny() if word in _NO else question.deny(text)
+    if word in _NO:
+        return question.deny()
+    return question.deny(text)
 
 
 def _words(text: str) -> list[str]:

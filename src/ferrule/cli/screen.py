@@ -124,7 +124,10 @@ class Screen:
         """Draw the outputs of the run and what it cost."""
         self._end_thought()
         for name, value in prediction.items():
-            text = value if isinstance(value, str) else json_text(value)
+            if isinstance(value, str):
+                text = value
+            else:
+                text = json_text(value)
             panel = Panel(
                 Text(printable(text)),
                 title=Text(printable(name)),
@@ -240,4 +243,6 @@ def _cost(prediction: Prediction) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    return f"{number} {noun}s"

@@ -164,7 +164,9 @@ def error_of_note(attempt: Attempt, note: Note, code: int, message: str, data: o
 
 
 def _invalid_response(attempt: Attempt, note: Note) -> MCPProtocolError:
-    http = f"HTTP {note.status}, " if note.status is not None else ""
+    http = ""
+    if note.status is not None:
+        http = f"HTTP {note.status}, "
     text = f"{attempt.subject} sent an invalid response: {http}{note.text or 'no body'}."
     return MCPProtocolError(scrub(text), status=note.status, **attempt.facts())
 
@@ -221,7 +223,9 @@ def unsendable_error(attempt: Attempt, error: Exception) -> MCPProtocolError:
 
 
 def _quoted(detail: str) -> str:
-    return f" It said: {detail}" if detail else ""
+    if detail:
+        return f" It said: {detail}"
+    return ""
 
 
 def root_of(error: BaseException) -> BaseException:

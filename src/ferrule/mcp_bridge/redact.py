@@ -96,7 +96,9 @@ class References:
 
         It is escaped if the spec holds no variables, so that it is read back unchanged.
         """
-        return text if self._expands else escaped(text)
+        if self._expands:
+            return text
+        return escaped(text)
 
 
 def escaped(text: str) -> str:
@@ -112,7 +114,9 @@ def expand(text: str, value_of: Callable[[re.Match[str]], str]) -> str:
     """
 
     def replacement(match: re.Match[str]) -> str:
-        return "$" if match[0] == "$$" else value_of(match)
+        if match[0] == "$$":
+            return "$"
+        return value_of(match)
 
     return _REFERENCE.sub(replacement, text)
 
@@ -196,7 +200,9 @@ def _hidden_value(value: str, flag: str, hide: Hide, keep: Keep) -> str:
         return f"{keep(name)}={hide(assigned_value, name) if assigned_value else ''}"
     if flag and flag not in _ENVIRONMENT and _SECRET_WORD.search(flag):
         return hide(value, flag)
-    return hidden_url(value, hide, keep) if "://" in value else keep(value)
+    if "://" in value:
+        return hidden_url(value, hide, keep)
+    return keep(value)
 
 
 # -- logs

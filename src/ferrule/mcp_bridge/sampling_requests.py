@@ -83,7 +83,10 @@ def _request(params: Mapping[str, Any], max_tokens: int) -> Request:
 def _message(form: Any) -> Message:
     message = cast("Mapping[str, Any]", form)
     content: Any = message.get("content")
-    blocks = cast("list[Any]", content) if isinstance(content, list) else [content]
+    if isinstance(content, list):
+        blocks = cast("list[Any]", content)
+    else:
+        blocks = [content]
     parts = tuple(_part(block) for block in blocks)
     merged: Content = parts
     if all(isinstance(part, Text) for part in parts):

@@ -69,7 +69,10 @@ class ServerFile:
                 'An MCP server file is {"mcpServers": {name: {...}}}; '
                 f"found the keys {shown(list(content))}.",
             )
-        folder = Path(workspace) if workspace is not None else _project_of(path)
+        if workspace is not None:
+            folder = Path(workspace)
+        else:
+            folder = _project_of(path)
         self._values = {
             "workspaceFolder": str(folder),
             "workspaceFolderBasename": folder.name,
@@ -197,7 +200,9 @@ def _project_of(path: Path | None) -> Path:
     if path is None:
         return Path.cwd()
     folder = path.resolve().parent
-    return folder.parent if folder.name.startswith(".") else folder
+    if folder.name.startswith("."):
+        return folder.parent
+    return folder
 
 
 def _records(value: Any) -> list[dict[str, Any]]:

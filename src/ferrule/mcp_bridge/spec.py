@@ -129,7 +129,10 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
                 state["cwd"] = to.keep(self.cwd)
         else:
             headers = {key: to.hide(value, key) for key, value in self.headers.items()}
-            oauth = self.oauth.dump_state(to) if self.oauth is not None else None
+            if self.oauth is not None:
+                oauth = self.oauth.dump_state(to)
+            else:
+                oauth = None
             state["url"] = hidden_url(self.url, to.hide, to.keep)
             if headers:
                 state["headers"] = headers
@@ -253,7 +256,9 @@ def _value_of(
         kind, _, rest = reference["other"].partition(":")
         if kind == "env":
             return environ.get(rest)
-        return inputs.get(rest) if kind == "input" else None
+        if kind == "input":
+            return inputs.get(rest)
+        return None
     default: str | None = reference["default"]
     value = environ.get(name) or default  # as in shells, an empty variable gets the default
     if value is None:
@@ -330,7 +335,9 @@ def _unquoted(value: str) -> str:
         end = value.find(quote, 1)
         if end > 0:
             inside = value[1:end]
-            return inside if quote == "'" else inside.replace("\\n", "\n")
+            if quote == "'":
+                return inside
+            return inside.replace("\\n", "\n")
     return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
 
 
@@ -381,7 +388,10 @@ def name_of_command(command: str, args: Iterable[str]) -> str:
             if runner not in _RUNNERS and not is_python:
                 break
         elif not word.startswith("-") and word not in _WORDS_OF_RUNNERS:
-            package = word if word.startswith("@") else PurePath(word).stem
+            if word.startswith("@"):
+                package = word
+            else:
+                package = PurePath(word).stem
             return _safe_name(package.rsplit("/", 1)[-1].split("@")[0] or runner)
     return _safe_name(runner)
 

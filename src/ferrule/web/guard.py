@@ -115,7 +115,9 @@ class Sessions:
 
     def find(self, key: str) -> BrowserSession | None:
         """The session of a cookie."""
-        return self._open.get(_digest(key)) if key else None
+        if key:
+            return self._open.get(_digest(key))
+        return None
 
 
 class PageGuard:

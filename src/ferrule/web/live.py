@@ -176,5 +176,7 @@ def _all(read: Callable[[], Iterable[PageEvent]]) -> list[PageEvent]:
 
 def _encoded(event_id: str, html: str, kind: str = "message") -> bytes:
     lines = "".join(f"data: {line}\n" for line in html.replace("\r", "\n").split("\n"))
-    id_line = f"id: {event_id}\n" if event_id else ""
+    id_line = ""
+    if event_id:
+        id_line = f"id: {event_id}\n"
     return f"{id_line}event: {kind}\n{lines}\n".encode("utf-8", "replace")

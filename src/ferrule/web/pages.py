@@ -251,7 +251,9 @@ class Pages:
         if number < len(beat.calls):
             result = cast("Any", beat.calls[number]).result
             if result is not None and not isinstance(result.content, str):
-                part = result.content[index] if index < len(result.content) else None
+                part = None
+                if index < len(result.content):
+                    part = result.content[index]
         picture = picture_of(part)
         if picture is None:
             raise Refused(404, "There is no such picture.")
@@ -348,7 +350,9 @@ class Pages:
             return "on"
         if self.work is None or self.is_read_only:
             return "waits"
-        return "resume" if self.work.fits(stored_head(self.store, run.id)) else "waits"
+        if self.work.fits(stored_head(self.store, run.id)):
+            return "resume"
+        return "waits"
 
     def run_of(self, request: Request, since: int | None = None) -> reading.Read:
         """The run of an address, with its latest beats and those since this entry."""
@@ -401,7 +405,9 @@ class _RunNews:
     def _news(self, run: reading.Read) -> Iterator[PageEvent]:
         pages = self._pages
         summary = pages.store.summary(run.run_id)
-        draft = pages.work.draft(summary.id) if pages.work is not None else None
+        draft = None
+        if pages.work is not None:
+            draft = pages.work.draft(summary.id)
         draft_version = draft.version if draft is not None else 0
         beats = run.since(self._entries)
         version = version_of(summary)
@@ -563,7 +569,9 @@ def _download(text: str, name: str) -> Response:
 
 def read_number(text: str) -> int | None:
     """A number that a person typed, or that an address holds."""
-    return int(text) if text.isdecimal() and len(text) < 12 else None
+    if text.isdecimal() and len(text) < 12:
+        return int(text)
+    return None
 
 
 def _query(asked: Mapping[str, str], **more: Any) -> str:

@@ -126,7 +126,9 @@ class AskedQuestion(Struct, frozen=True, kw_only=True):
 
 def asked(store: Store, run: Summary) -> list[AskedQuestion]:
     """The questions of a run that waits, decided ones too."""
-    decisions = decided(store, run.id) if run.decided else {}
+    decisions = {}
+    if run.decided:
+        decisions = decided(store, run.id)
     return [
         AskedQuestion(run=run, question=question, decision=decisions.get(question.id))
         for question in run.questions

@@ -121,7 +121,9 @@ class Work:
         self._fields: Mapping[str, Any] = signature.plan.inputs if signature is not None else {}
         self.history = self._history_input()
         """The input that takes the earlier turns; empty if there is none."""
-        self.schema = self._input_schema() if self._fields else None
+        self.schema = None
+        if self._fields:
+            self.schema = self._input_schema()
         """The JSON Schema of the inputs, without the history; None if they cannot be typed."""
         self.message = self._message_input()
         """The input that a chat message fills; empty if no input is text."""
@@ -141,7 +143,9 @@ class Work:
     def draft(self, run_id: str) -> AnswerDraft | None:
         """The answer that a run is streaming here; None if it does not execute here."""
         execution = self._executions.get(run_id)
-        return execution.draft if execution is not None else None
+        if execution is not None:
+            return execution.draft
+        return None
 
     def fits(self, head: Mapping[str, Any]) -> bool:
         """Whether a stored run is one of this very program."""

@@ -89,10 +89,15 @@ def run_command(arguments: Sequence[str]) -> int:
         except SystemExit as ended:
             if ended.code == ExitCode.INTERRUPTED:
                 say("\nInterrupted.")
-            return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
+            if isinstance(ended.code, int):
+                return ended.code
+            return ExitCode.FAILED
         except FerruleError as error:
             is_usage_error = isinstance(error, USAGE_ERRORS)
-            code = ExitCode.USAGE if is_usage_error else ExitCode.FAILED
+            if is_usage_error:
+                code = ExitCode.USAGE
+            else:
+                code = ExitCode.FAILED
             return say(in_options(error), code)
         except OSError as error:
             # A file that this user may not read, or a disk without room for the output.

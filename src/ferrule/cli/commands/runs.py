@@ -131,10 +131,14 @@ def approve_call(
     """Approve a waiting call, unchanged or with changed arguments."""
 
     def decide(asked: Question) -> Decision:
-        changes = read_edits(asked, edit) if edit else {}
+        changes = {}
+        if edit:
+            changes = read_edits(asked, edit)
         if asked.kind == "input":
             return asked.fill(changes)
-        return asked.edit(changes) if edit else asked.approve()
+        if edit:
+            return asked.edit(changes)
+        return asked.approve()
 
     return _decide(store, run, question, decide)
 
@@ -232,7 +236,9 @@ def resume_run(
         return ExitCode.DONE
     if loaded.error is not None:
         say(f"{type(loaded.error).__name__}: {in_options(loaded.error)}")
-    return ExitCode.WAITING if loaded.status == "waiting" else ExitCode.FAILED
+    if loaded.status == "waiting":
+        return ExitCode.WAITING
+    return ExitCode.FAILED
 
 
 def _stuck_runs(runs: list[Summary], store: Any, *, has_workers: bool) -> list[Summary]:
@@ -243,7 +249,10 @@ def _stuck_runs(runs: list[Summary], store: Any, *, has_workers: bool) -> list[S
     from ferrule.runs.store.postgres.tickets import in_turn
 
     now = store.now()
-    waiting_for_turn = in_turn(store) if has_workers else set[str]()
+    if has_workers:
+        waiting_for_turn = in_turn(store)
+    else:
+        waiting_for_turn = set[str]()
     stuck_runs: list[Summary] = []
     for run in runs:
         if run.leased or not _has_work(run):
@@ -276,7 +285,9 @@ def _note(run: Summary) -> str:
     note = run.error
     if note is None and run.status == "running" and not run.leased:
         note = "interrupted: no process executes it; `ferrule resume` continues it"
-    return f"  ({_barred(note)})" if note else ""
+    if note:
+        return f"  ({_barred(note)})"
+    return ""
 
 
 def _find_run(store: Store, run_id: str) -> Summary:
@@ -302,7 +313,10 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
         matching = [key for key in candidates if prefix and key.startswith(prefix)]
     if len(matching) == 1:
         return candidates[matching[0]]
-    what = f"Several {noun}s" if matching else f"No {noun}"
+    if matching:
+        what = f"Several {noun}s"
+    else:
+        what = f"No {noun}"
     if prefix is not None:
         what += f" of the id {prefix!r}"
     listed = matching or list(candidates)
@@ -420,7 +434,10 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
             content = value["content"]
             if not isinstance(content, str):
                 content = json_text(content)
-            verb = "failed" if value.get("is_error") else "returned"
+            if value.get("is_error"):
+                verb = "failed"
+            else:
+                verb = "returned"
             return f"{value['name']} {verb}: {content}"
         case "decision":
             return _decision_text(value, digest)
@@ -445,7 +462,9 @@ def _decision_text(decision: Mapping[str, Any], digest: str) -> str:
     text = " ".join(words)
     # The call is last, so that a long one does not cut off the name of the person.
     _, _, call = digest.partition(" ")
-    return f"{text}: {call}" if call else text
+    if call:
+        return f"{text}: {call}"
+    return text
 
 
 def _time(seconds: float) -> str:
@@ -455,7 +474,10 @@ def _time(seconds: float) -> str:
 
 
 def _question_line(run: Summary, question: Question) -> str:
-    state = "decided" if question.id in run.decided else "waiting"
+    if question.id in run.decided:
+        state = "decided"
+    else:
+        state = "waiting"
     return f"{question.id}  {state}  {_question_text(question)}"
 
 

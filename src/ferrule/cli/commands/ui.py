@@ -96,7 +96,10 @@ def show_page(
 
     def announce(links: dict[str, str]) -> None:
         for name, link in links.items():
-            title = f"Open as {name}" if name else "Open"
+            if name:
+                title = f"Open as {name}"
+            else:
+                title = "Open"
             print(printable(f"{title}: {link}"), flush=True)
         say("Each link is as good as a password. Ctrl-C stops the page and ends the links.")
         if not no_open:

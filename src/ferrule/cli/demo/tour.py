@@ -110,7 +110,9 @@ def run_tour() -> int:
 
 def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     screen = Screen(console)
-    store = _open_store() if _is_checkout() else None
+    store = None
+    if _is_checkout():
+        store = _open_store()
     with open_model(None, None) as lm, settings.context(lm=lm):
         stream = agent.stream(question=question.text, store=store)
         run = follow_stream(stream, on_event=screen.draw)
@@ -225,7 +227,10 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
         pad_edge=False,
     )
     for answer in answers:
-        sign = Text("right", "green") if answer.is_right else Text("WRONG", "red")
+        if answer.is_right:
+            sign = Text("right", "green")
+        else:
+            sign = Text("WRONG", "red")
         table.add_row(
             Text(answer.question.text),
             Text(one_line(", ".join(answer.called), 60)),
@@ -238,7 +243,10 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
         f"\n{right} of {len(answers)} answers are right: "
         "the agent chose a tool, called it, and used the result.",
     )
-    command = f".venv/{_SCRIPTS}/ferrule" if _is_checkout() else "ferrule"
+    if _is_checkout():
+        command = f".venv/{_SCRIPTS}/ferrule"
+    else:
+        command = "ferrule"
     question = "How many days are there between 2026-01-01 and 2026-12-24?"
     console.print(f'\nTry it yourself:  {command} ask "{question}"')
     console.print(

@@ -164,7 +164,10 @@ class Client:
     async def ping(self) -> float:
         """Seconds of a round trip. Modern servers have no ping, and get `server/discover`."""
         handshake = (await self.link.connected()).handshake
-        method = "server/discover" if handshake.is_modern else "ping"
+        if handshake.is_modern:
+            method = "server/discover"
+        else:
+            method = "ping"
         start = time.perf_counter()
         await self.catalog.request(method, None, phase="ping")
         return time.perf_counter() - start
@@ -379,7 +382,9 @@ class Client:
         catalog, options = self.catalog, self.options
         if catalog.listing is None and (callable(options.allow) or callable(options.deny)):
             await catalog.list_tools()  # such a rule needs the definition
-        definitions = catalog.listing.definitions if catalog.listing is not None else {}
+        definitions = {}
+        if catalog.listing is not None:
+            definitions = catalog.listing.definitions
         definition = definitions.get(name)
         is_removed = definition is None and name in catalog.removed
         if is_removed or not options.passes(definition or MCPDefinition(name, {})):
@@ -416,12 +421,16 @@ class Client:
         """What takes the progress of a call: observers of the run that makes it, and the hook."""
         hook, place, tool = self.options.on_progress, call.place, call.name
         if place is None:
-            return partial(hook, tool) if hook is not None else None
+            if hook is not None:
+                return partial(hook, tool)
+            return None
 
         def report(done: float, total: float | None, message: str | None) -> Any:
             if not place.cancelled:  # after that, the call is over for its run
                 place.progress(message or "", done, total)
-            return hook(tool, done, total, message) if hook is not None else None
+            if hook is not None:
+                return hook(tool, done, total, message)
+            return None
 
         return report
 
@@ -431,7 +440,10 @@ class Client:
         if hook is None:
             return None
         tools = set(self._tools_in_use)
-        tool = tools.pop() if len(tools) == 1 else None
+        if len(tools) == 1:
+            tool = tools.pop()
+        else:
+            tool = None
         return hook({**params, "server": self.spec.name, "tool": tool})
 
 

@@ -296,7 +296,10 @@ class MCPServer:
         options = self.options.saved()
         if options:
             state["options"] = options
-        pins = self.client.guard.now if self._clients else self._expected
+        if self._clients:
+            pins = self.client.guard.now
+        else:
+            pins = self._expected
         if pins is not None:
             state["pins"] = asdict(pins)
         return state
@@ -412,8 +415,12 @@ class MCPServer:
 
         Connects nothing.
         """
-        handshake = self.client.link.handshake if self._clients else None
-        return handshake.version if handshake is not None else None
+        handshake = None
+        if self._clients:
+            handshake = self.client.link.handshake
+        if handshake is not None:
+            return handshake.version
+        return None
 
     @property
     def session_id(self) -> str | None:
@@ -421,8 +428,12 @@ class MCPServer:
 
         It is None if the server gave none, as from 2026-07-28 on.
         """
-        handshake = self.client.link.handshake if self._clients else None
-        return handshake.session_id if handshake is not None else None
+        handshake = None
+        if self._clients:
+            handshake = self.client.link.handshake
+        if handshake is not None:
+            return handshake.session_id
+        return None
 
     # -- calls
 
@@ -509,18 +520,24 @@ class MCPServer:
 
         Sends nothing.
         """
-        return self.client.catalog.known_definitions() if self._clients else None
+        if self._clients:
+            return self.client.catalog.known_definitions()
+        return None
 
     @property
     def dropped(self) -> tuple[Dropped, ...]:
         """Tools of the last listing that cannot be used, each with the reason."""
-        listing = self.client.catalog.listing if self._clients else None
+        listing = None
+        if self._clients:
+            listing = self.client.catalog.listing
         return listing.dropped if listing is not None else ()
 
     @property
     def findings(self) -> tuple[MCPFinding, ...]:
         """Suspicious facts of the last listing: invisible characters, differences from pins."""
-        return self.client.guard.findings if self._clients else ()
+        if self._clients:
+            return self.client.guard.findings
+        return ()
 
     def pin(self) -> None:
         """List the tools and write them into the lock file (`lock=`)."""
@@ -576,7 +593,9 @@ class MCPServer:
     @property
     def trouble(self) -> MCPError | ConfigurationError | None:
         """Why its tools could not be listed; None if they could. Those of the last listing stay."""
-        return self.client.catalog.trouble if self._clients else None
+        if self._clients:
+            return self.client.catalog.trouble
+        return None
 
     def try_again(self) -> None:
         """Try in the background to connect a server that is away, unless that failed just now."""
@@ -741,7 +760,9 @@ def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
 
 def _with_note(tool: Tool, notes: Mapping[str, str]) -> Tool:
     """The tool; if it has a note, one whose calls a person must confirm."""
-    note = notes.get(tool.mcp.name) if tool.mcp is not None else None
+    note = None
+    if tool.mcp is not None:
+        note = notes.get(tool.mcp.name)
     if not note:
         return tool
     func: Any = tool.func

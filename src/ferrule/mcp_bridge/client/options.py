@@ -203,7 +203,10 @@ def check_option(name: str, value: Any) -> None:
     if value is None and check.may_be_none:
         return
     if not check.fits(value):
-        wanted = f"{check.wanted} or None" if check.may_be_none else check.wanted
+        if check.may_be_none:
+            wanted = f"{check.wanted} or None"
+        else:
+            wanted = check.wanted
         raise ConfigurationError(
             f"`{name}` of an MCP server must be {wanted}, found {shown(value)}.",
         )

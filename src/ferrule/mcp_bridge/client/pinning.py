@@ -62,7 +62,9 @@ class Drift(Struct, frozen=True):
             case "gone":
                 what = "is gone"
         text = f"`{self.tool}` {what} since it was pinned"
-        return f"{text}:\n{self.difference}" if self.difference else text
+        if self.difference:
+            return f"{text}:\n{self.difference}"
+        return text
 
 
 class Pins(Struct, frozen=True):
@@ -177,16 +179,19 @@ class Guard:
         for finding in self.findings:
             if finding not in self._logged:
                 self._logged.add(finding)
-                about = (
-                    finding.what if finding.tool is None else f"`{finding.tool}`: {finding.what}"
-                )
+                if finding.tool is None:
+                    about = finding.what
+                else:
+                    about = f"`{finding.tool}`: {finding.what}"
                 log.warning("MCP server `%s`: %s", self._spec.name, about)
 
     def _drift(self, listing: Listing, handshake: Handshake | None) -> list[Drift]:
         self.now = pins_of(_identity(self._spec, handshake), listing.definitions)
         lock = self._options.lock
         if lock is None:
-            return self.expected.drift(self.now) if self.expected is not None else []
+            if self.expected is not None:
+                return self.expected.drift(self.now)
+            return []
         pinned = read_pins(lock, self._spec.name)
         if pinned is None:
             write_pins(lock, self._spec.name, self.now)
@@ -258,7 +263,10 @@ def _identity(spec: ServerSpec, handshake: Handshake | None) -> dict[str, Any]:
         identity |= {"command": state["command"], "args": state["args"]}
     elif spec.transport != "memory":
         parts = urlsplit(spec.url)
-        port = f":{parts.port}" if parts.port else ""
+        if parts.port:
+            port = f":{parts.port}"
+        else:
+            port = ""
         identity["origin"] = f"{parts.scheme}://{parts.hostname or ''}{port}"
     identity["name"] = handshake.server.get("name") if handshake is not None else None
     return identity

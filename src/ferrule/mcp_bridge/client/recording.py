@@ -123,7 +123,10 @@ class ReplayLink:
                 may_have_run=False,
             )
         repeats = method in _REPEATED and len(answers) == 1
-        line = answers[0] if repeats else answers.popleft()
+        if repeats:
+            line = answers[0]
+        else:
+            line = answers.popleft()
         outcome = _outcome(line)
         if isinstance(outcome, MCPError):
             raise outcome
@@ -138,7 +141,9 @@ def _key(method: str, params: Any) -> str:
 
 
 def _outcome(line: dict[str, Any]) -> dict[str, Any] | MCPError:
-    return _read_error(line["error"]) if "error" in line else dict(line["result"])
+    if "error" in line:
+        return _read_error(line["error"])
+    return dict(line["result"])
 
 
 def _error_form(error: MCPError) -> dict[str, Any]:
@@ -154,7 +159,10 @@ def _error_form(error: MCPError) -> dict[str, Any]:
 def _read_error(form: dict[str, Any]) -> MCPError:
     """The error of `_error_form`."""
     kind: Any = getattr(errors, form["kind"], MCPError)
-    names = (*_FACTS, "code", "data") if kind is MCPProtocolError else _FACTS
+    if kind is MCPProtocolError:
+        names = (*_FACTS, "code", "data")
+    else:
+        names = _FACTS
     return kind(form["text"], **{name: form[name] for name in names if name in form})
 
 

@@ -130,7 +130,9 @@ class Channel:
 
     def last_words(self) -> str:
         """The last lines of a child's stderr, with a hint."""
-        words = self.child.last_words() if self.child is not None else ""
+        words = ""
+        if self.child is not None:
+            words = self.child.last_words()
         return words + _hint(words, self._endpoint)
 
     def why_lost(self, owner: asyncio.Task[None] | None) -> str:
@@ -150,14 +152,20 @@ class Channel:
         else:
             how = f"it exited with code {child.exit_code}"
         words = self.last_words()
-        return f"{how}; its last words were: {words}" if words else how
+        if words:
+            return f"{how}; its last words were: {words}"
+        return how
 
     def opening_error(self, attempt: Attempt, owner: asyncio.Task[None]) -> FerruleError:
         """Why it could not be opened."""
         if self.is_given_up or owner.cancelled():
             return connection_error(attempt, "it was closed before it was connected")
-        note = self.guard.last if self.guard is not None else None
-        exit_reason = self.why_lost(owner) if self.child is not None else None
+        note = None
+        if self.guard is not None:
+            note = self.guard.last
+        exit_reason = None
+        if self.child is not None:
+            exit_reason = self.why_lost(owner)
         return opening_error(attempt, _error_of(owner), note, exit_reason)
 
 
@@ -210,4 +218,6 @@ def _error_of(owner: asyncio.Task[None] | None) -> BaseException | None:
     if owner is None or not owner.done() or owner.cancelled():
         return None
     raised = owner.exception()
-    return root_of(raised) if raised is not None else None
+    if raised is not None:
+        return root_of(raised)
+    return None

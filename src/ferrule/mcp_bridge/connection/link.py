@@ -80,7 +80,9 @@ class Link:
         self._find_endpoint = find_endpoint
         self._hooks = hooks
         self._known = KnownEra(mode=mode)
-        self._turns = asyncio.Semaphore(max_concurrency) if max_concurrency else None
+        self._turns = None
+        if max_concurrency:
+            self._turns = asyncio.Semaphore(max_concurrency)
 
         self._connection: Session | None = None
         self._opening: Session | None = None
@@ -99,7 +101,9 @@ class Link:
     @property
     def handshake(self) -> Handshake | None:
         """The current handshake; None before the first connection."""
-        return self._connection.handshake if self._connection is not None else None
+        if self._connection is not None:
+            return self._connection.handshake
+        return None
 
     @property
     def is_alive(self) -> bool:
@@ -194,7 +198,10 @@ class Link:
             return is_lost and (may_repeat or fault.may_have_run is False)
         # A restarted server does not know the session (before 2026-07-28). But it may refuse only
         # this request: if it answers a ping, it knows the session.
-        refusals = {_BAD_REQUEST} if connection.handshake.is_modern else {_BAD_REQUEST, _NOT_FOUND}
+        if connection.handshake.is_modern:
+            refusals = {_BAD_REQUEST}
+        else:
+            refusals = {_BAD_REQUEST, _NOT_FOUND}
         if fault.status not in refusals or await self._answers_ping(connection):
             return False
         # It lost the session, or speaks other versions now. Either way the request did not run.

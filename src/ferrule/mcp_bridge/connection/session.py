@@ -210,7 +210,9 @@ class Session:
     @property
     def heard(self) -> int:
         """How many messages of the server were read."""
-        return self._reader.count if self._reader is not None else 0
+        if self._reader is not None:
+            return self._reader.count
+        return 0
 
     @property
     def died_when_asked(self) -> bool:
@@ -222,7 +224,10 @@ class Session:
 
     async def ping(self, within_s: float) -> None:
         """One round trip. From 2026-07-28 on there is no ping, so it sends `server/discover`."""
-        method = "server/discover" if self.handshake.is_modern else "ping"
+        if self.handshake.is_modern:
+            method = "server/discover"
+        else:
+            method = "ping"
         await self.request(method, phase="ping", timeout_s=within_s)
 
     async def request(
@@ -257,7 +262,10 @@ class Session:
         request_id = next(self._ids)
         options["request_id"] = request_id
         loop = asyncio.get_running_loop()
-        end = None if total_s is None else loop.time() + total_s
+        if total_s is None:
+            end = None
+        else:
+            end = loop.time() + total_s
         is_call = phase == "call"
 
         self._may_be_sent[request_id] = False

@@ -207,7 +207,10 @@ class Authorization:
         from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
 
         oauth, before = self._target.oauth, self._before
-        redirect_uri = self._person.redirect_uri if self._person is not None else _UNUSED_ADDRESS
+        if self._person is not None:
+            redirect_uri = self._person.redirect_uri
+        else:
+            redirect_uri = _UNUSED_ADDRESS
         metadata = OAuthClientMetadata.model_validate(
             {
                 "client_name": "ferrule",
@@ -287,7 +290,9 @@ class Authorization:
         context = provider.context
         tokens = _json(context.current_tokens)
         expires_at: float | None = None
-        lasts_s = tokens.get("expires_in") if tokens else None
+        lasts_s = None
+        if tokens:
+            lasts_s = tokens.get("expires_in")
         if lasts_s is not None:
             expires_at = time.time() + max(0.0, lasts_s - _EARLY_S)
         return Credentials(
@@ -407,7 +412,9 @@ class _Storage:
     async def get_tokens(self) -> Any:
         from mcp.shared.auth import OAuthToken
 
-        return OAuthToken.model_validate(self.tokens) if self.tokens is not None else None
+        if self.tokens is not None:
+            return OAuthToken.model_validate(self.tokens)
+        return None
 
     async def set_tokens(self, tokens: Any) -> None:
         self.tokens = _json(tokens)
@@ -444,7 +451,9 @@ def json_of(response: Any) -> dict[str, Any]:
         content = json.loads(response.content)
     except ValueError:
         return {}
-    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    if isinstance(content, dict):
+        return cast("dict[str, Any]", content)
+    return {}
 
 
 def error_of(response: Any) -> str:
@@ -459,7 +468,9 @@ def error_of(response: Any) -> str:
 
 
 def _json(model: Any) -> dict[str, Any] | None:
-    return model.model_dump(mode="json", exclude_none=True) if model is not None else None
+    if model is not None:
+        return model.model_dump(mode="json", exclude_none=True)
+    return None
 
 
 def _http_client() -> Any:

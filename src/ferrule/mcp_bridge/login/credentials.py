@@ -65,7 +65,9 @@ class Credentials(PartlyCompared, Struct, frozen=True, kw_only=True):
     @property
     def access_token(self) -> str | None:
         """The access token."""
-        return self.tokens.get("access_token") if self.tokens else None
+        if self.tokens:
+            return self.tokens.get("access_token")
+        return None
 
     @property
     def can_refresh(self) -> bool:
@@ -119,7 +121,9 @@ class CredentialStore:
             credentials = Credentials(**fields)
         except (OSError, ValueError, TypeError):
             return Credentials()
-        return credentials if credentials.is_valid else Credentials()
+        if credentials.is_valid:
+            return credentials
+        return Credentials()
 
     def _write(self, credentials: Credentials) -> None:
         fields = asdict(credentials)
@@ -219,7 +223,9 @@ def _keyring() -> Any:
         return None
     package = cast("Any", keyring)
     # Backends below 1 keep secrets in the clear, or only stand for a missing one.
-    return package if package.get_keyring().priority >= 1 else None
+    if package.get_keyring().priority >= 1:
+        return package
+    return None
 
 
 def _write_keyring(url: str, text: str) -> bool:

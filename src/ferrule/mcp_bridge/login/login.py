@@ -87,7 +87,10 @@ class Login:
 
     async def token(self) -> str | None:
         """The token for a request, refreshed if it is due; None if there is none."""
-        known = self._known if self._known is not None else await self._read()
+        if self._known is not None:
+            known = self._known
+        else:
+            known = await self._read()
         is_due = known.expires_at is not None and known.expires_at <= time.time()
         if not is_due or not known.can_refresh:
             return known.access_token
@@ -222,7 +225,9 @@ async def _show(callback: Callback, opens: Callable[[str], Any] | None, address:
 async def _called(function: Callable[..., Any], *values: str) -> Any:
     """What a hook returns. It is called in a thread: a sync one may wait for the person."""
     result = await in_worker_thread(partial(function, *values))
-    return await result if isawaitable(result) else result
+    if isawaitable(result):
+        return await result
+    return result
 
 
 def has_browser() -> bool:
@@ -345,7 +350,10 @@ class Callback:
         if "error" not in answer:
             return answer
         error = public_text(answer["error"])
-        what = "the log-in was denied" if error == "access_denied" else "the log-in failed"
+        if error == "access_denied":
+            what = "the log-in was denied"
+        else:
+            what = "the log-in failed"
         if answer.get("error_description"):
             error += f": {public_text(answer['error_description'])}"
         raise LoginError(f"{what} ({error})")

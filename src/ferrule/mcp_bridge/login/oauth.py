@@ -52,7 +52,10 @@ class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
 
     def dump_state(self, to: References) -> dict[str, Any]:
         """Plain JSON, with a variable instead of the secret."""
-        secret = to.hide(self.client_secret, "client_secret") if self.client_secret else ""
+        if self.client_secret:
+            secret = to.hide(self.client_secret, "client_secret")
+        else:
+            secret = ""
         state = {
             "clientId": to.keep(self.client_id),
             "clientSecret": secret,

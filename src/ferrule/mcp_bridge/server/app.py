@@ -251,7 +251,9 @@ def _build_server(
         except MCPError as error:
             error.error = make_serializable(error.error)
             raise
-        return result if tasks.is_task(result) else sdk_result(result)
+        if tasks.is_task(result):
+            return result
+        return sdk_result(result)
 
     async def set_level(context: Any, params: Any) -> Any:
         set_log_level(context, params.level)
@@ -262,7 +264,9 @@ def _build_server(
         changes.add_session(connection_of(context))
 
     def input_schema_of(tool: str) -> dict[str, Any] | None:
-        return offered[tool].entry["inputSchema"] if tool in offered else None
+        if tool in offered:
+            return offered[tool].entry["inputSchema"]
+        return None
 
     server = server_class(
         **about,

@@ -250,7 +250,9 @@ class CallRunner:
     def _rule(self, served: ServedTool, shown: dict[str, Any]) -> Rule | None:
         with settings.entered(Scope(self._overrides)):
             policy = settings.setting("policy")
-        return policy.rule_for(served.tool.name, shown) if policy is not None else None
+        if policy is not None:
+            return policy.rule_for(served.tool.name, shown)
+        return None
 
     async def _ask(self, mcp_call: MCPCall, query: _Query) -> PersonAnswer | Any:
         if self._rules.confirm is not None:
@@ -333,7 +335,9 @@ class CallRunner:
 
     async def _within_limits(self, checked: CheckedCall, mcp_call: MCPCall) -> ToolResult:
         tool = checked.tool
-        limit_s = self._rules.timeout_s if tool.timeout_s is None else None
+        limit_s = None
+        if tool.timeout_s is None:
+            limit_s = self._rules.timeout_s
         several, alone = self._limits_here()
         async with AsyncExitStack() as limits:
             if several is not None:
@@ -354,7 +358,9 @@ class CallRunner:
         loop = asyncio.get_running_loop()
         if loop not in self._limits:
             most = self._rules.max_concurrency
-            several = asyncio.Semaphore(most) if most is not None else None
+            several = None
+            if most is not None:
+                several = asyncio.Semaphore(most)
             self._limits[loop] = (several, asyncio.Lock())
         return self._limits[loop]
 
@@ -449,7 +455,9 @@ def _arguments_in(state: str | None, name: str) -> dict[str, Any]:
     if state is None or not state.startswith(prefix):
         return {}
     _, brace, rest = state.removeprefix(prefix).partition("{")
-    return parse_object(brace + rest, "the arguments of a question") if brace else {}
+    if brace:
+        return parse_object(brace + rest, "the arguments of a question")
+    return {}
 
 
 def _refusal_for(name: str, answer: PersonAnswer | Any) -> Any:

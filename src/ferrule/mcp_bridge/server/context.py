@@ -136,7 +136,10 @@ class EventSender:
             return
         self._waiting.put_nowait(None)
         await asyncio.wait((self._sender,))
-        error = None if self._sender.cancelled() else self._sender.exception()
+        if self._sender.cancelled():
+            error = None
+        else:
+            error = self._sender.exception()
         if error is not None:  # the tool's result is sent all the same
             log.warning("events of a tool could not be sent", exc_info=error)
 

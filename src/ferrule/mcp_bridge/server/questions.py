@@ -82,7 +82,9 @@ async def ask_client(
 def _can_ask(call: MCPCall) -> bool:
     """Whether the client declares that it can show a form to a person."""
     capabilities = call.request.session.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
+    elicitation = None
+    if capabilities is not None:
+        elicitation = capabilities.elicitation
     if elicitation is None:
         return False
     # `{}` means forms, as before there were other kinds.
@@ -98,7 +100,9 @@ def is_modern(request: Any) -> bool:
 
 def returned_state(call: MCPCall) -> str | None:
     """The state that came back with this call: a question's, or the tool's own."""
-    return call.params.request_state if is_modern(call.request) else None
+    if is_modern(call.request):
+        return call.params.request_state
+    return None
 
 
 def _ask_by_retry(
@@ -124,7 +128,9 @@ def _read_answer(result: Any, wants: str) -> PersonAnswer:
     if getattr(result, "action", None) != "accept":
         return PersonAnswer("no")
     raw: Any = getattr(result, "content", None)
-    content = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
+    content = {}
+    if isinstance(raw, dict):
+        content = cast("dict[str, Any]", raw)
     value = content.get(wants)
     if wants == FORM:
         return PersonAnswer("yes", content=content)

@@ -49,7 +49,10 @@ def wire_result(
     if _is_of_sdk(value) and (hasattr(value, "content") or hasattr(value, "input_requests")):
         return value
     wire: dict[str, Any] = {"content": _content(value, result.content)}
-    structured = {"result": jsonable(value)} if wraps else _structured(value)
+    if wraps:
+        structured = {"result": jsonable(value)}
+    else:
+        structured = _structured(value)
     if output_schema is not None:
         problems = _output_problems(structured, output_schema)
         if problems:
@@ -160,7 +163,10 @@ def _block(value: Any) -> dict[str, Any]:
             }
             return {"type": "resource", "resource": resource}
         case Image() | Audio() | File():
-            name = value.name if isinstance(value, File) else type(value).__name__.lower()
+            if isinstance(value, File):
+                name = value.name
+            else:
+                name = type(value).__name__.lower()
             return {
                 "type": "resource_link",
                 "uri": value.url,
@@ -178,7 +184,9 @@ def _structured(value: Any) -> dict[str, Any] | None:
     if not is_object or isinstance(value, Type):
         return None
     plain = jsonable(cast("object", value))
-    return cast("dict[str, Any]", plain) if isinstance(plain, dict) else None
+    if isinstance(plain, dict):
+        return cast("dict[str, Any]", plain)
+    return None
 
 
 def _is_of_sdk(value: Any) -> bool:

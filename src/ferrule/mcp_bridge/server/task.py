@@ -101,10 +101,14 @@ class ServedTask:
         if self.is_cancelled:
             return "cancelled"
         if not self.work.done():
-            return "input_required" if self._questions else "working"
+            if self._questions:
+                return "input_required"
+            return "working"
         if self.work.cancelled():
             return "cancelled"
-        return "completed" if self.work.exception() is None else "failed"
+        if self.work.exception() is None:
+            return "completed"
+        return "failed"
 
     def is_expired(self, now: float) -> bool:
         """Whether it was over, or waited for answers, for its whole time to live."""
@@ -112,7 +116,10 @@ class ServedTask:
 
     def as_json(self) -> dict[str, Any]:
         """The `Task` of the protocol."""
-        lives_from = self.updated_at if self.work.done() else time.time()
+        if self.work.done():
+            lives_from = self.updated_at
+        else:
+            lives_from = time.time()
         ttl_s = lives_from + self._ttl_s - self.created_at
         task: dict[str, Any] = {"taskId": self.id, "status": self.status}
         if self._message:

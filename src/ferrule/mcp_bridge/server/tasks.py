@@ -72,7 +72,9 @@ class Tasks:
         for pattern, support in self._support.items():
             if fnmatchcase(served.name, pattern):
                 return support
-        return "optional" if served.program is not None else "forbidden"
+        if served.program is not None:
+            return "optional"
+        return "forbidden"
 
     def declare(self, server: Any) -> None:
         """Declare the extension if a tool has it."""

@@ -138,7 +138,10 @@ def program_tool(program: Any, name: str | None = None) -> Tool:
     signature = getattr(program, "signature", None)
     name = _program_name(program, signature, name)
     if signature is None:
-        forward = program.aforward if program.is_async else program.forward
+        if program.is_async:
+            forward = program.aforward
+        else:
+            forward = program.forward
         # Not `inspect.getdoc`, which takes an inherited docstring.
         description: str = forward.__doc__ or type(program).__doc__ or ""
         function = functools.wraps(forward)(program_runner(program, forward))
@@ -183,7 +186,10 @@ def program_runner(
         return (await program.bind(**inputs).astart(store=store, run_id=run_id)).prediction
 
     function: Any = run
-    signature = like if isinstance(like, inspect.Signature) else inspect.signature(like)
+    if isinstance(like, inspect.Signature):
+        signature = like
+    else:
+        signature = inspect.signature(like)
     function.__signature__ = signature
     function.__annotations__ = {
         parameter.name: parameter.annotation for parameter in signature.parameters.values()
@@ -240,12 +246,17 @@ def _return_schema(function: Callable[..., Any] | None) -> tuple[dict[str, Any] 
         wraps = not _has_fields(kind)
         if wraps and (kind is None or kind is NoneType or not _is_plain(kind)):
             return None, False
-        served_kind = create_model("Result", result=(kind, ...)) if wraps else kind
+        if wraps:
+            served_kind = create_model("Result", result=(kind, ...))
+        else:
+            served_kind = kind
         adapter = TypeAdapter[Any](served_kind)
         schema = adapter.json_schema(mode="serialization", schema_generator=Generator)
     except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
         return None, False
-    return (schema, wraps) if schema.get("type") == "object" else (None, False)
+    if schema.get("type") == "object":
+        return (schema, wraps)
+    return (None, False)
 
 
 _SCALARS = (str, int, float, NoneType, Enum, date, time, timedelta, Decimal, UUID)

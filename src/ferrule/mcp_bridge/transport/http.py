@@ -104,7 +104,10 @@ class GuardedClient:
         message = received.message
         is_error = isinstance(message, JSONRPCError) and not received.broken
         if not response.is_success:
-            text = "" if is_error else excerpt(response.content)
+            if is_error:
+                text = ""
+            else:
+                text = excerpt(response.content)
             self._note_status(request_id, response, text, has_error=is_error)
             return response
         is_answer = is_error or isinstance(message, JSONRPCResponse)
@@ -198,7 +201,9 @@ def _why_no_answer(response: Any, content_type: str) -> str:
     if response.next_request is not None:
         url = response.next_request.url.copy_with(userinfo=b"", query=None, fragment=None)
         return f"a redirect to {url}"
-    return response.text[:_EXCERPT] if response.is_closed else ""
+    if response.is_closed:
+        return response.text[:_EXCERPT]
+    return ""
 
 
 async def _read_whole(response: Any) -> Any:
@@ -255,7 +260,9 @@ def _with_content(response: Any, content: bytes) -> Any:
 
 
 def _error_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if str(error):
+        return f"{type(error).__name__}: {error}"
+    return type(error).__name__
 
 
 # -- server-sent events
@@ -324,7 +331,10 @@ def _read_event(data: str, client: GuardedClient, request_id: Any) -> tuple[bool
         return True, data
     if not isinstance(received.message, JSONRPCError | JSONRPCResponse):
         return False, data
-    answered_id = received.message.id if request_id is None else request_id
+    if request_id is None:
+        answered_id = received.message.id
+    else:
+        answered_id = request_id
     is_awaited = request_id is not None
     if not is_awaited and client.waits_for is not None:
         is_awaited = client.waits_for(answered_id)

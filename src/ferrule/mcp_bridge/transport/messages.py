@@ -110,7 +110,9 @@ def answered_id(text: bytes) -> int | str | None:
         return None
     if isinstance(request_id, float) and request_id.is_integer():
         return int(request_id)
-    return request_id if isinstance(request_id, int | str) else None
+    if isinstance(request_id, int | str):
+        return request_id
+    return None
 
 
 def _outer_members(text: bytes) -> dict[str, Any]:
