@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, methodcaller
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,66 +26,82 @@ if TYPE_CHECKING:
 
 _KEYS = ("thought", "tool_name", "tool_args", "observation")
 _KEY = pattern(rf"({'|'.join(_KEYS)})_(0|[1-9][0-9]{{0,8}})")
+"""A key of a trajectory. `thought_7` is one, `thought_07` is not."""
 
 
 class _FrozenFields(dict[str, Any]):
-    """The `__dict__` of a model that is built at each access. Setting a field raises, because the change would be lost."""
+    """The `__dict__` of `Prediction.outputs`, which is built at each access.
+
+    Setting a field raises, because the change would be lost.
+    """
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in self:
             raise AttributeError(
-                f"the field is frozen; use `it.model_copy(update={{{name!r}: ...}})`",
+                f"the field is frozen; use `it.model_copy(update={{{name!r}: ...}})`"
             )
-        super().__setitem__(name, value)  # a cached property
+        # A new name is the value of a cached property.
+        super().__setitem__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
 
 class Observation(str):
-    """The text of a call's result that the model saw. `value` is the tool's own return value; None after a replay."""
+    """The text of a call's result that the model saw.
+
+    `value` is the tool's own return value; None after a replay.
+    """
 
     __slots__ = ("value",)
     value: Any
 
     def __new__(cls, text: str, value: Any = None) -> Self:
         """The text, and the tool's value."""
-        made = super().__new__(cls, text)
-        made.value = value
-        return made
+        observation = super().__new__(cls, text)
+        observation.value = value
+        return observation
 
 
 class Step(Struct, frozen=True):
-    """One round of an agent: the model's thought, its calls, and their results in the same order."""
+    """One round of an agent: the model's thought, its calls, and their results in call order."""
 
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
 
     def entry(self, key: str) -> Any:
-        """One of `thought`, `tool_name`, `tool_args`, `observation`; all but the thought are lists if the step had several calls."""
-        if key == "thought":
-            return self.thought
-        read = _OF_CALL.get(key, _observation)
-        found: Sequence[Any] = self.calls if read is not _observation else self.results
-        if len(found) == 1:
-            return read(found[0])
-        # A step without a call (an answer that could not be parsed) still has its four entries.
-        return list(map(read, found)) or (None if key != "tool_args" else {})
+        """One of `thought`, `tool_name`, `tool_args`, `observation`.
 
-
-def _observation(result: ToolResult) -> Observation:
-    return Observation(content_text(result.content), result.value)
-
-
-_OF_CALL: dict[str, Callable[[Any], Any]] = {
-    "tool_name": attrgetter("name"),
-    "tool_args": attrgetter("args"),
-}
+        All but the thought are lists if the step had several calls. A step without a call (an
+        answer that could not be parsed) still has its four entries.
+        """
+        match key:
+            case "thought":
+                return self.thought
+            case "tool_name":
+                entries: list[Any] = [call.name for call in self.calls]
+            case "tool_args":
+                entries = [call.args for call in self.calls]
+                if not entries:
+                    return {}
+            case _:
+                entries = [
+                    Observation(content_text(result.content), result.value)
+                    for result in self.results
+                ]
+        if not entries:
+            return None
+        if len(entries) == 1:
+            return entries[0]
+        return entries
 
 
 class Trajectory(Displayed, Mapping[str, Any]):
-    """The steps of a run, also readable as DSPy's mapping: `thought_0`, `tool_name_0`, `tool_args_0`, `observation_0`, `thought_1`, ..."""
+    """The steps of a run, also readable as DSPy's mapping.
+
+    Its keys are `thought_0`, `tool_name_0`, `tool_args_0`, `observation_0`, `thought_1`, ...
+    """
 
     __slots__ = ("steps",)
 
@@ -97,69 +113,90 @@ class Trajectory(Displayed, Mapping[str, Any]):
         """A trajectory with one more step."""
         return type(self)(self.steps.then(step))
 
-    def kept_by(self, found: Mapping[str, Any]) -> Trajectory:
-        """The steps whose keys a mapping keeps, with its thoughts and observations. Its other entries, as summaries, become steps."""
-        if isinstance(found, Trajectory):
-            return found
-        from ferrule.values.calls.call import (
-            ToolResult,
-        )  # late: few agents have an override that returns a dict
+    def kept_by(self, entries: Mapping[str, Any]) -> Trajectory:
+        """The steps whose keys a mapping keeps, with its thoughts and observations.
 
+        The mapping is a shortened copy of this trajectory. Its other entries, as summaries, become
+        steps of their own.
+        """
+        if isinstance(entries, Trajectory):
+            return entries
         steps: dict[str, Step] = {}
-        for key, value in found.items():
-            place = _KEY.fullmatch(key)
-            if place is None or int(place[2]) >= len(self.steps):
-                steps[key] = Step("", (), (ToolResult(key, str(value)),))
+        for key, value in entries.items():
+            position = self._position(key)
+            if position is None:
+                steps[key] = Step(results=(ToolResult(key, str(value)),))
                 continue
-            step = steps.setdefault(place[2], self.steps[int(place[2])])
-            if value != step.entry(place[1]):
-                if place[1] == "thought":
-                    steps[place[2]] = replace(step, thought=str(value))
-                elif place[1] == "observation" and len(step.results) == 1:
-                    steps[place[2]] = replace(
-                        step,
-                        results=(replace(step.results[0], content=str(value)),),
-                    )
+            entry_name, index = position
+            step = steps.setdefault(str(index), self.steps[index])
+            if value == step.entry(entry_name):
+                continue
+            if entry_name == "thought":
+                steps[str(index)] = replace(step, thought=str(value))
+            elif entry_name == "observation" and len(step.results) == 1:
+                result = replace(step.results[0], content=str(value))
+                steps[str(index)] = replace(step, results=(result,))
         return Trajectory(steps.values())
 
+    def _position(self, key: object) -> tuple[str, int] | None:
+        """The entry and the index of the step that a key names; None if it names none."""
+        # Callers may pass any object to `in`.
+        match = _KEY.fullmatch(key) if isinstance(key, str) else None
+        if match is None:
+            return None
+        index = int(match[2])
+        if index >= len(self.steps):
+            return None
+        return match[1], index
+
     def __getitem__(self, key: str) -> Any:
-        # Callers may pass any object to `in`. `thought_7` is a key, but `thought_07` is not.
-        found = _KEY.fullmatch(key) if isinstance(key, str) else None
-        if found is None or int(found[2]) >= len(self.steps):
+        position = self._position(key)
+        if position is None:
             raise KeyError(key)
-        return self.steps[int(found[2])].entry(found[1])
+        entry_name, index = position
+        return self.steps[index].entry(entry_name)
 
     def __iter__(self) -> Iterator[str]:
-        return (f"{key}_{i}" for i in range(len(self.steps)) for key in _KEYS)
+        for index in range(len(self.steps)):
+            for key in _KEYS:
+                yield f"{key}_{index}"
 
     def __len__(self) -> int:
         return len(_KEYS) * len(self.steps)
 
     def __eq__(self, other: object) -> bool:
         # By keys and values: call ids may differ between equal runs over different protocols.
-        return isinstance(other, Mapping) and dict(self) == dict(other)  # pyright: ignore[reportUnknownArgumentType]
+        if not isinstance(other, Mapping):
+            return False
+        return dict(self) == dict(cast("Mapping[Any, Any]", other))
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
+    # Not hashable, because it is compared by content.
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
-        names = ", ".join(
-            "+".join(call.name for call in step.calls) or "no call" for step in self.steps
-        )
-        return f"<Trajectory of {len(self.steps)} step{'' if len(self.steps) == 1 else 's'}{': ' if names else ''}{names}>"
+        names = ["+".join(call.name for call in step.calls) or "no call" for step in self.steps]
+        count = "1 step" if len(names) == 1 else f"{len(names)} steps"
+        if not names:
+            return f"<Trajectory of {count}>"
+        return f"<Trajectory of {count}: {', '.join(names)}>"
 
     def display_rows(self) -> Iterator[tuple[str, str]]:
         """Each step: its thought, its calls, their results."""
-        for i, step in enumerate(self.steps):
-            called = [
-                f"{call.name}({', '.join(f'{name}={json_text(value)}' for name, value in call.args.items())})"
-                for call in step.calls
-            ]
-            results = [f"→ {content_text(result.content)}" for result in step.results]
-            yield f"step_{i}", "\n".join(filter(None, [step.thought, *called, *results]))
+        for index, step in enumerate(self.steps):
+            lines = [step.thought] if step.thought else []
+            for call in step.calls:
+                arguments = [f"{name}={json_text(value)}" for name, value in call.args.items()]
+                lines.append(f"{call.name}({', '.join(arguments)})")
+            lines += [f"→ {content_text(result.content)}" for result in step.results]
+            yield f"step_{index}", "\n".join(lines)
 
 
-class _Further:
-    """An attribute of predictions other than their outputs. An output of the same name hides it."""
+class _Attribute:
+    """An attribute of predictions other than their outputs.
+
+    An output of the same name hides it: the author of a signature may call an output `reason`, and
+    `prediction.reason` is then this output.
+    """
 
     def __init__(self, read: Callable[[Any], Any]) -> None:
         self._read = read
@@ -171,7 +208,9 @@ class _Further:
         if prediction is None:
             return self
         outputs = prediction._outputs  # noqa: SLF001  of this module's own class
-        return outputs[self._name] if self._name in outputs else self._read(prediction)
+        if self._name in outputs:
+            return outputs[self._name]
+        return self._read(prediction)
 
 
 class Prediction(Displayed, Typed[S], Mapping[str, Any]):
@@ -197,33 +236,45 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
     if TYPE_CHECKING:
         outputs: S
-        """The outputs as attributes of an instance of the signature, without inputs; a plain object if no signature is known."""
+        """The outputs as attributes of an instance of the signature, without inputs.
+
+        A plain object if no signature is known.
+        """
         trajectory: Trajectory
         """The steps of the run."""
         usage: Usage
-        """Tokens and cost of all model calls of the program and of the programs inside it; `usage.by_model` has them by model."""
+        """Tokens and cost of all model calls of the program and of the programs inside it.
+
+        `usage.by_model` has them by model.
+        """
         cost: float | None
         """The cost of these model calls in US dollars; None if the cost of any call is unknown."""
         messages: Messages
         """The conversation up to and including this answer."""
         history: History
-        """The conversation as a `History`, to pass to the next call. Always the same object, so that results can be added to it."""
+        """The conversation as a `History`, to pass to the next call.
+
+        Always the same object, so that results can be added to it.
+        """
         completions: Completions[S]
         """All answers to the request, this one first: several with `n`, otherwise one."""
         tool_calls: ToolCalls
         """The model's calls that were not run (`auto_execute_tools=False`)."""
         reason: str | None
-        """Why the run ended before the model finished (`max_iters`, or a limit); None for a normal end."""
+        """Why the run ended before the model finished (`max_iters`, or a limit).
+
+        None for a normal end.
+        """
     else:
-        outputs = _Further(lambda made: _as_instance(made._signature, made._outputs))  # noqa: SLF001  of this class
-        trajectory, messages, reason = (
-            _Further(attrgetter(name)) for name in ("_trajectory", "_messages", "_reason")
-        )
-        usage = _Further(methodcaller("get_lm_usage"))
-        cost = _Further(lambda made: made.get_lm_usage().cost)
-        history = _Further(methodcaller("_make_history"))
-        completions = _Further(lambda made: Completions((made, *getattr(made, "_others", ()))))
-        tool_calls = _Further(methodcaller("_make_tool_calls"))
+        outputs = _Attribute(methodcaller("_outputs_as_instance"))
+        trajectory = _Attribute(attrgetter("_trajectory"))
+        usage = _Attribute(methodcaller("get_lm_usage"))
+        cost = _Attribute(methodcaller("_cost"))
+        messages = _Attribute(attrgetter("_messages"))
+        history = _Attribute(methodcaller("_get_history"))
+        completions = _Attribute(methodcaller("_get_completions"))
+        tool_calls = _Attribute(methodcaller("_get_tool_calls"))
+        reason = _Attribute(attrgetter("_reason"))
 
     def __init__(self, /, **outputs: Any) -> None:
         self._outputs = outputs
@@ -233,6 +284,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         self._reason: str | None = None
         self._calls: tuple[ToolCall, ...] = ()
         self._history: History | None = None
+        self._others: tuple[Prediction[S], ...] = ()
 
     @classmethod
     def of(
@@ -247,33 +299,34 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         others: Iterable[Prediction[S]] = (),
     ) -> Self:
         """A prediction with attributes besides its outputs."""
-        made = cls(**outputs)
+        prediction = cls(**outputs)
         if trajectory is not None:
-            made._trajectory = trajectory
-        made._messages = messages
-        made._reason = reason
-        made._calls = tuple(calls)
-        made._signature = signature
-        if others:
-            made._others = tuple(others)
-        return made
+            prediction._trajectory = trajectory
+        prediction._messages = messages
+        prediction._reason = reason
+        prediction._calls = tuple(calls)
+        prediction._signature = signature
+        prediction._others = tuple(others)
+        return prediction
 
     def counted(self, usage: Usage | Callable[[], Usage]) -> Self:
-        """The prediction with its usage, or with a function that computes the usage when needed. The driver calls it at a program's end.
+        """The prediction with its usage, or with a function that computes the usage when needed.
 
-        Returns a copy if the prediction has a usage already, from an inner program or another run:
-        the original keeps that usage.
+        The driver calls it at a program's end. Returns a copy if the prediction has a usage
+        already, from an inner program or another run: the original keeps that usage.
         """
-        made = self if self._usage is _NO_USAGE else self._twin()
-        made._usage = usage  # noqa: SLF001  of this class
-        return made
+        prediction = self if self._usage is _NO_USAGE else self._shallow_copy()
+        prediction._usage = usage  # noqa: SLF001  of this class
+        return prediction
 
-    def _twin(self) -> Self:
-        made = type(self).__new__(type(self))
+    def _shallow_copy(self) -> Self:
+        # Subclasses may have attributes in a `__dict__`. `copy.copy` would go through `__reduce__`,
+        # which computes the usage.
+        copied = type(self).__new__(type(self))
         for name in (*Prediction.__slots__, *getattr(self, "__dict__", ())):
             if hasattr(self, name):
-                setattr(made, name, getattr(self, name))
-        return made
+                setattr(copied, name, getattr(self, name))
+        return copied
 
     def __getitem__(self, key: str) -> Any:
         return self._outputs[key]
@@ -285,24 +338,57 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return len(self._outputs)
 
     def __getattr__(self, name: str) -> Any:
-        if (
-            name == "_trajectory"
-        ):  # an empty one is made when it is first read: most predictions get theirs from the program
+        # Called only for an attribute that is not set. Most predictions get their trajectory from
+        # the program; for the others, an empty one is made here when it is first read.
+        if name == "_trajectory":
             self._trajectory = Trajectory()
             return self._trajectory
-        if not name.startswith("_") and name in self._outputs:
-            return self._outputs[name]
-        known = ", ".join(self._outputs) if not name.startswith("_") else ""
+        known = "none"
+        if not name.startswith("_"):
+            if name in self._outputs:
+                return self._outputs[name]
+            known = ", ".join(self._outputs) or "none"
         raise AttributeError(
-            f"`{name}` is not an output of this prediction; its outputs are: {known or 'none'}.",
+            f"`{name}` is not an output of this prediction; its outputs are: {known}."
         )
 
-    def _make_tool_calls(self) -> ToolCalls:
+    # -- attributes other than the outputs, which the class declares above
+
+    def _outputs_as_instance(self) -> Any:
+        """The outputs as an instance of their signature.
+
+        No validator runs: outputs were checked one by one, and the inputs are missing.
+        """
+        signature = self._signature
+        if signature is None:
+            return SimpleNamespace(**self._outputs)
+        fields = _FrozenFields(
+            {name: self._outputs[name] for name in signature.plan.outputs if name in self._outputs}
+        )
+        instance = signature.__new__(signature)
+        # Pydantic's own method for unpickling: it sets the fields without checking them.
+        instance.__setstate__(
+            {
+                "__dict__": fields,
+                "__pydantic_fields_set__": set(fields),
+                "__pydantic_extra__": None,
+                "__pydantic_private__": None,
+            }
+        )
+        return instance
+
+    def _cost(self) -> float | None:
+        return self.get_lm_usage().cost
+
+    def _get_completions(self) -> Completions[S]:
+        return Completions((self, *self._others))
+
+    def _get_tool_calls(self) -> ToolCalls:
         from ferrule.values.calls.tool_calls import ToolCalls
 
         return ToolCalls(tool_calls=list(self._calls))
 
-    def _make_history(self) -> History:
+    def _get_history(self) -> History:
         if self._history is None:
             from ferrule.values.conversation.history import History, after_system
 
@@ -314,7 +400,8 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
             return NotImplemented
         return self._outputs == other._outputs and self._trajectory == other._trajectory
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content
+    # Not hashable, because it is compared by content.
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def toDict(self) -> dict[str, Any]:  # noqa: N802  DSPy's name
         """The outputs as a plain dict."""
@@ -331,30 +418,30 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return self._usage
 
     def __reduce__(self) -> tuple[Any, ...]:
-        further = {
-            name: getattr(self, f"_{name}", ())
-            for name in ("trajectory", "messages", "reason", "calls", "others")
+        # Without the signature, whose class may not exist where the prediction is loaded.
+        attributes = {
+            "trajectory": self._trajectory,
+            "messages": self._messages,
+            "reason": self._reason,
+            "calls": self._calls,
+            "others": self._others,
         }
-        return (_again, (self._outputs, self.get_lm_usage(), further))
+        return (_unpickle, (self._outputs, self.get_lm_usage(), attributes))
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
-        """The outputs; then, if there are any, the reason for an early end, the steps, and the tokens."""
-        further = {
-            "reason": self._reason,
-            "trajectory": self._trajectory if self._trajectory.steps else None,
-        }
-        spent = self.get_lm_usage()
-        usage = {
-            "usage": f"{spent.total_tokens} tokens in {spent.calls} model calls"
-            if spent.calls
-            else None,
-        }
+        """The outputs; then, if any, the reason for an early end, the steps, and the tokens."""
         yield from self._outputs.items()
-        yield from (
-            (name, value)
-            for name, value in {**further, **usage}.items()
-            if value is not None and name not in self._outputs
-        )
+        further: dict[str, Any] = {}
+        if self._reason is not None:
+            further["reason"] = self._reason
+        if self._trajectory.steps:
+            further["trajectory"] = self._trajectory
+        usage = self.get_lm_usage()
+        if usage.calls:
+            further["usage"] = f"{usage.total_tokens} tokens in {usage.calls} model calls"
+        for name, value in further.items():
+            if name not in self._outputs:
+                yield name, value
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self._outputs.items())
@@ -362,7 +449,10 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
 
 class Completions(Sequence["Prediction[S]"]):
-    """The answers to one request, as predictions: `completions[0]`, or `completions.answer` for the list of one output's values."""
+    """The answers to one request, as predictions.
+
+    `completions[0]` is a prediction, `completions.answer` the list of one output's values.
+    """
 
     __slots__ = ("_predictions",)
 
@@ -370,16 +460,18 @@ class Completions(Sequence["Prediction[S]"]):
         self._predictions = tuple(predictions)
 
     def __getitem__(self, key: Any) -> Any:
-        found: Any = self._predictions if not isinstance(key, str) else None
-        return [each[key] for each in self._predictions] if found is None else found[key]
+        if isinstance(key, str):
+            return [prediction[key] for prediction in self._predictions]
+        return self._predictions[key]
 
     def __len__(self) -> int:
         return len(self._predictions)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._predictions[0]:
+            known = ", ".join(self._predictions[0])
             raise AttributeError(
-                f"`{name}` is not an output of these completions; their outputs are: {', '.join(self._predictions[0])}.",
+                f"`{name}` is not an output of these completions; their outputs are: {known}."
             )
         return self[name]
 
@@ -390,38 +482,23 @@ class Completions(Sequence["Prediction[S]"]):
 _NO_USAGE = Usage()
 
 
-def _as_instance(signature: Any, outputs: Mapping[str, Any]) -> Any:
-    """The outputs as an instance of their signature. No validator runs: outputs were checked one by one, and the inputs are missing."""
-    if signature is None:
-        return SimpleNamespace(**outputs)
-    named = _FrozenFields(
-        {name: outputs[name] for name in signature.plan.outputs if name in outputs},
-    )
-    made = signature.__new__(signature)
-    made.__setstate__(
-        {
-            "__dict__": named,
-            "__pydantic_fields_set__": set(named),
-            "__pydantic_extra__": None,
-            "__pydantic_private__": None,
-        },
-    )
-    return made
+def recast(prediction: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
+    """A prediction of the class `kind` with other outputs.
 
-
-def recast(found: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
-    """A prediction of the class `kind` with other outputs, and with the steps, messages, calls and tokens of `found`."""
-    further = {
-        name: getattr(found, f"_{name}")
-        for name in ("trajectory", "messages", "reason", "calls", "signature")
-    }
-    made = kind.of(
+    Its steps, messages, calls and tokens are those of `prediction`.
+    """
+    # The underscored names, because an output may hide the attributes.
+    recast_prediction = kind.of(
         outputs,
-        others=[recast(each, kind, dict(each)) for each in getattr(found, "_others", ())],
-        **further,
+        trajectory=prediction._trajectory,  # noqa: SLF001
+        messages=prediction._messages,  # noqa: SLF001
+        reason=prediction._reason,  # noqa: SLF001
+        calls=prediction._calls,  # noqa: SLF001
+        signature=prediction._signature,  # noqa: SLF001
+        others=[recast(other, kind, dict(other)) for other in prediction._others],  # noqa: SLF001
     )
-    return made.counted(getattr(found, "_usage"))  # noqa: B009  of this module's own class
+    return recast_prediction.counted(prediction._usage)  # noqa: SLF001
 
 
-def _again(outputs: dict[str, Any], usage: Usage, further: dict[str, Any]) -> Prediction:
-    return Prediction.of(outputs, **further).counted(usage)
+def _unpickle(outputs: dict[str, Any], usage: Usage, attributes: dict[str, Any]) -> Prediction:
+    return Prediction.of(outputs, **attributes).counted(usage)

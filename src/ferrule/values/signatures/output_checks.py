@@ -3,6 +3,10 @@
 Each check coerces a value or a text to the field's type, or raises `ValueError` with a message for
 the model. A value is tried unchanged first, and parsed as text only if that fails. For a type that
 accepts text, a text stays text; it is parsed as JSON only if it is `null`, an object or an array.
+
+The order of the attempts matters. A lenient reading that comes too early changes valid answers: a
+text `"1.0"` becomes a number, an identifier `"00123"` loses its zeros. So every check tries the
+strictest reading first, and repairs a text only when nothing else fits.
 """
 
 from __future__ import annotations
@@ -10,7 +14,8 @@ from __future__ import annotations
 from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
-from types import UnionType
+from html import unescape
+from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Union, get_args, get_origin
 
 from pydantic import ValidationError
@@ -30,11 +35,10 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.fields import SignatureField
 
 _QUOTES = "`\"'*"
-_FIRST_OF_WORDS = frozenset("tfn")
-_FIRST_OF_JSON = frozenset('{["-0123456789`') | _FIRST_OF_WORDS
-"""The backtick stands for a fence around the JSON."""
-_FIRST_OF_MANY = ("{", "[", "`")
-"""The first characters of an object or an array, or of a fence around one."""
+_CONTAINER_STARTS = ("{", "[", "`")
+"""The first characters of an object or an array, or of a code fence around one."""
+_WORD_STARTS = frozenset("tfn")
+_JSON_STARTS = frozenset('"-0123456789') | frozenset(_CONTAINER_STARTS) | _WORD_STARTS
 _JSON_WORDS = frozenset({"true", "false", "null"})
 
 
@@ -42,161 +46,176 @@ class OutputCheck(Protocol):
     """Coerces a value or a text to the field's type; raises `ValueError`."""
 
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
-        """With `is_value`, a string is a JSON string; otherwise it is the text that a model wrote."""
+        """With `is_value`, a string is a JSON string; otherwise it is text that a model wrote."""
         ...
 
 
 def output_check(field: SignatureField) -> OutputCheck:
     """The check for the values of an output, parsed or as text."""
     if field.annotation is str:
-        return _check_text(adapter_of(field) if field.metadata else None)
+        adapter = adapter_of(field) if field.metadata else None
+        return _text_check(adapter)
     if field.annotation is Any and not field.metadata:
-        return _check_anything
-    return quick_field_check(field, _Typed)
+        return _check_any
+    return quick_field_check(field, _TypedCheck)
 
 
-def _check_text(adapter: TypeAdapter[Any] | None) -> OutputCheck:
+def _text_check(adapter: TypeAdapter[Any] | None) -> OutputCheck:
+    """The check of a text; `adapter` validates its constraints, if there are any."""
+
     def check(value: Any, *, is_value: bool = False) -> Any:
         del is_value
-        if type(value) is not str:
+        if isinstance(value, str):
+            text = str.__str__(value)  # a plain `str` for an instance of a subclass
+        elif isinstance(value, (bool, int, float)):
             # A bare number in a JSON answer is accepted as text, as it is in a chat answer.
-            if not isinstance(value, (str, bool, int, float)):
-                raise ValueError(f"should be a text, got {kind_of(value)}")
-            value = str.__str__(value) if isinstance(value, str) else json_text(value)
+            text = json_text(value)
+        else:
+            raise ValueError(f"should be a text, got {kind_of(value)}")
         if adapter is None:
-            return value
+            return text
         try:
-            return adapter.validate_python(value)
+            return adapter.validate_python(text)
         except ValidationError as error:
             raise ValueError(explained(error)) from None
 
     return check
 
 
-def _check_anything(value: Any, *, is_value: bool = False) -> Any:
-    if is_value or type(value) is not str:
-        return str.__str__(value) if isinstance(value, str) else value
-    text = value.strip()
-    if not text:
+def _check_any(value: Any, *, is_value: bool = False) -> Any:
+    """The check of an output of the type `Any`: a text that is JSON becomes its value."""
+    if not isinstance(value, str):
         return value
-    first = text[0]
-    if first not in _FIRST_OF_JSON or (first in _FIRST_OF_WORDS and text not in _JSON_WORDS):
+    if is_value or type(value) is not str:
+        return str.__str__(value)
+    text = value.strip()
+    if not _may_be_json(text):
         return value
     try:
         return strict_json(text)
     except ValueError:
-        if first not in _FIRST_OF_MANY:
-            return value
+        pass
+    # Only objects and arrays are repaired. A sentence that begins with a digit is text.
+    if not text.startswith(_CONTAINER_STARTS):
+        return value
     try:
-        found, _ = read_json(text)
+        repaired, _ = read_json(text)
     except ValueError:
         return value
-    return found if isinstance(found, (dict, list)) else value  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(repaired, (dict, list)):
+        return repaired  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
-class _Typed:
+def _may_be_json(text: str) -> bool:
+    """Whether a text begins as JSON does. Most texts do not, and need not be parsed."""
+    if not text or text[0] not in _JSON_STARTS:
+        return False
+    return text[0] not in _WORD_STARTS or text in _JSON_WORDS
+
+
+class _TypedCheck:
     """The check of any type except text and `Any`."""
 
     __slots__ = (
-        "_has_more",
-        "_in_json",
-        "_in_python",
+        "_accepts_more",
+        "_accepts_text",
         "_is_decimal",
-        "_no_booleans",
-        "_takes_text",
+        "_refuses_booleans",
+        "_validate",
+        "_validate_json",
         "_words",
     )
 
     def __init__(self, field: SignatureField) -> None:
-        self._in_python, self._in_json = eager_validators(adapter_of(field))
+        self._validate, self._validate_json = eager_validators(adapter_of(field))
         members = list(members_of(field.annotation))
-        self._takes_text = any(each in TEXTS for each in members)
-        self._has_more = not all(each in TEXTS or each is type(None) for each in members)
-        # pydantic accepts true as 1; here a boolean is never a number.
-        self._no_booleans = any(each is int or each is float for each in members) and not any(
-            map(_holds_booleans, members),
-        )
+        members_except_none = [member for member in members if member is not NoneType]
+        self._accepts_text = any(member in TEXTS for member in members)
+        self._accepts_more = not all(member in TEXTS for member in members_except_none)
+        # Pydantic accepts true as 1; here a boolean is never a number.
+        self._refuses_booleans = any(member is int or member is float for member in members)
+        if any(_accepts_booleans(member) for member in members):
+            self._refuses_booleans = False
         self._words = _words(members)
-        self._is_decimal = Decimal in members and all(
-            each is Decimal or each is type(None) for each in members
+        self._is_decimal = bool(members_except_none) and all(
+            member is Decimal for member in members_except_none
         )
 
     def __call__(self, value: Any, *, is_value: bool = False) -> Any:
-        if self._no_booleans and _is_boolean(value):
-            if not self._takes_text:
+        if self._refuses_booleans and _is_boolean(value):
+            if not self._accepts_text:
                 raise ValueError(f"should be a number, got {shown(value)}")
-            value = value if isinstance(value, str) else json_text(value)
+            if not isinstance(value, str):
+                value = json_text(value)
         if is_value or type(value) is not str:
-            return self._of_value(value)
-        return self._of_text(value)
+            return self._check_value(value)
+        return self._check_written(value)
 
-    def _of_value(self, value: Any) -> Any:
+    def _check_value(self, value: Any) -> Any:
         try:
-            return self._in_python(value)
+            return self._validate(value)
         except ValidationError as error:
             problem = explained(error)
         # A strict model may accept values as JSON that it refuses as Python objects.
-        try:
-            return self._in_json(json_bytes(value))
-        except (ValueError, TypeError):
-            pass
+        with suppress(ValueError, TypeError):
+            return self._validate_json(json_bytes(value))
         if isinstance(value, str):
-            return self._of_text(value)
-        if self._takes_text and isinstance(value, (bool, int, float)):
-            return self._of_text(json_text(value))  # as `_check_text`
+            return self._check_written(value)
+        if self._accepts_text and isinstance(value, (bool, int, float)):
+            # A bare number is accepted as text, as in `_text_check`.
+            return self._check_written(json_text(value))
         raise ValueError(problem)
 
-    def _of_text(self, text: str) -> Any:
-        if self._takes_text:
-            return self._text_itself(text)
+    def _check_written(self, text: str) -> Any:
+        """Check a text that a model wrote for the value."""
+        if self._accepts_text:
+            return self._check_text_or_container(text)
         if text in self._words:
             return self._words[text]
-        if (
-            self._is_decimal
-        ):  # the JSON reader takes a number for a float, which has 17 digits and no trailing zeros
+        if self._is_decimal:
+            # The JSON reader takes a number for a float, which has 17 digits and no trailing zeros.
             with suppress(ValueError):
-                return self._in_python(text.strip())
+                return self._validate(text.strip())
         problem = ""
         try:
-            return self._in_json(text)
+            return self._validate_json(text)
         except ValidationError as error:
             # JSON of a wrong type has its own error. For other texts, the error of the repaired
             # reading is the most helpful.
-            problem = "" if _is_bad_json(error) else explained(error)
+            if not _is_invalid_json(error):
+                problem = explained(error)
         except (ValueError, TypeError):
             pass
-        for candidate in _readings(text.strip(), self._words):
+        for reading in _readings(text.strip(), self._words):
             try:
-                return self._in_python(candidate)
+                return self._validate(reading)
             except ValidationError as error:
                 problem = problem or explained(error)
         raise ValueError(problem)
 
-    def _text_itself(self, text: str) -> Any:
-        bare = text.strip()
-        others: list[Any] = [None] if bare == "null" else []
-        if self._has_more and bare.startswith(_FIRST_OF_MANY):
+    def _check_text_or_container(self, text: str) -> Any:
+        """Check a text for a type that accepts text, such as `str | list[str] | None`."""
+        stripped = text.strip()
+        readings: list[Any] = []
+        if stripped == "null":
+            readings = [None]
+        if self._accepts_more and stripped.startswith(_CONTAINER_STARTS):
             try:
-                return self._in_json(bare)
+                return self._validate_json(stripped)
             except (ValueError, TypeError):
-                others = [each for each in _readings(bare, {}) if isinstance(each, (dict, list))]
-        for each in others:
-            try:
-                return self._in_python(each)
-            except ValidationError:
-                continue
+                readings = [
+                    reading
+                    for reading in _readings(stripped, {})
+                    if isinstance(reading, (dict, list))
+                ]
+        for reading in readings:
+            with suppress(ValidationError):
+                return self._validate(reading)
         try:
-            return self._in_python(text)
+            return self._validate(text)
         except ValidationError as error:
             raise ValueError(explained(error)) from None
-
-
-def _is_boolean(value: Any) -> bool:
-    return (
-        value.strip().lower() in {"true", "false"}
-        if isinstance(value, str)
-        else isinstance(value, bool)
-    )
 
 
 def members_of(annotation: Any) -> Iterator[Any]:
@@ -205,62 +224,76 @@ def members_of(annotation: Any) -> Iterator[Any]:
     if origin is Annotated:
         yield from members_of(get_args(annotation)[0])
     elif origin in {Union, UnionType}:
-        for each in get_args(annotation):
-            yield from members_of(each)
+        for member in get_args(annotation):
+            yield from members_of(member)
     else:
         yield annotation
 
 
-def _holds_booleans(member: Any) -> bool:
+def _is_boolean(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() in {"true", "false"}
+    return isinstance(value, bool)
+
+
+def _accepts_booleans(member: Any) -> bool:
     if get_origin(member) is Literal:
-        return any(isinstance(each, bool) for each in get_args(member))
+        return any(isinstance(literal, bool) for literal in get_args(member))
     return member is bool or member is Any
 
 
+def _accepts_none(member: Any) -> bool:
+    if get_origin(member) is Literal:
+        return None in get_args(member)
+    return member is NoneType
+
+
 def _words(members: list[Any]) -> dict[str, Any]:
-    """The texts of every `Literal` and every text `Enum`, with their values, and the names of the members of every `Enum`."""
-    words: dict[str, Any] = {}
+    """The texts that stand for a value of these types, with their values.
+
+    These are the texts of every `Literal` and every text `Enum`, and the names of the members of
+    every `Enum`. Where a name equals the text of another value, the text counts.
+    """
     names: dict[str, Any] = {}
-    for each in members:
-        if get_origin(each) is Literal:
-            ones = [
-                one for one in get_args(each) if isinstance(one, Enum)
-            ]  # pydantic reads no member of an `Enum` in a `Literal`
-            names |= {one.name: one for one in ones}
-            words |= {one.value: one for one in ones if isinstance(one.value, str)}
-            words |= {word: word for word in get_args(each) if type(word) is str}
-        elif isinstance(each, type) and issubclass(each, Enum):
-            names |= each.__members__
-            if all(isinstance(one.value, str) for one in each):
-                words |= {one.value: one for one in each}
-    words = names | words
-    if "null" in words and any(
-        each is type(None) or (get_origin(each) is Literal and None in get_args(each))
-        for each in members
-    ):
-        del words["null"]  # it is None
+    texts: dict[str, Any] = {}
+    for member in members:
+        if get_origin(member) is Literal:
+            for literal in get_args(member):
+                # Pydantic does not read a member of an `Enum` in a `Literal`.
+                if isinstance(literal, Enum):
+                    names[literal.name] = literal
+                    if isinstance(literal.value, str):
+                        texts[literal.value] = literal
+            texts |= {literal: literal for literal in get_args(member) if type(literal) is str}
+        elif isinstance(member, type) and issubclass(member, Enum):
+            names |= member.__members__
+            if all(isinstance(enum_member.value, str) for enum_member in member):
+                texts |= {enum_member.value: enum_member for enum_member in member}
+    words = names | texts
+    # Where None is possible, `null` means None.
+    if any(_accepts_none(member) for member in members):
+        words.pop("null", None)
     return words
 
 
 def _readings(text: str, words: dict[str, Any]) -> list[Any]:
     """The possible values of a text that is not the JSON of a valid value, likeliest first."""
-    bare = text.strip(_QUOTES + " .").casefold() if words else ""
-    alike = list(
-        {id(value): value for word, value in words.items() if word.casefold() == bare}.values(),
-    )
-    from html import unescape
-
     repaired: list[Any] = []
-    for each in dict.fromkeys((text, unescape(text) if "&" in text else text)):
-        try:
-            repaired.append(read_json(each)[0])
-        except ValueError:
-            continue
-    readings = [*repaired, text] if text.startswith(_FIRST_OF_MANY) else [text, *repaired]
-    return [*alike, *readings] if len(alike) == 1 else readings
+    for variant in dict.fromkeys((text, unescape(text))):
+        with suppress(ValueError):
+            repaired.append(read_json(variant)[0])
+    if text.startswith(_CONTAINER_STARTS):
+        readings = [*repaired, text]
+    else:
+        readings = [text, *repaired]
+    # A word in other case, in quotes or before a full stop counts, if it can mean one value only.
+    bare = text.strip(_QUOTES + " .").casefold()
+    similar = {id(value): value for word, value in words.items() if word.casefold() == bare}
+    if len(similar) == 1:
+        readings = [*similar.values(), *readings]
+    return readings
 
 
-def _is_bad_json(error: ValidationError) -> bool:
-    return error.errors(include_url=False, include_input=False, include_context=False)[0][
-        "type"
-    ] in {"json_invalid", "string_unicode"}
+def _is_invalid_json(error: ValidationError) -> bool:
+    details = error.errors(include_url=False, include_input=False, include_context=False)
+    return details[0]["type"] in {"json_invalid", "string_unicode"}
