@@ -48,11 +48,17 @@ class Conditions(Struct, frozen=True):
     policy: Policy | None = None
     """The policy in the settings."""
     is_observed: bool = False
-    """Whether any observer is attached. Only then are detailed events built, and answers streamed."""
+    """Whether any observer is attached.
+
+    Only then are detailed events built, and answers streamed.
+    """
     is_resumed: bool = False
     """Whether the journal holds answers that this execution has not asked for yet."""
     place: Hashable = None
-    """Identifies the program inside its run, across executions in this process; None outside a run."""
+    """Identifies the program inside its run, across executions in this process.
+
+    None outside a run.
+    """
     extra_tools: tuple[Any, ...] = ()
     """The tools passed to `Run.load`."""
     due: frozenset[str] = frozenset()
@@ -66,15 +72,19 @@ class CallModel(Struct):
     lm: Any
     """The model, anything that fits `models.model.Model`."""
     reader: Callable[[], FieldReader] | None = None
-    """Makes the reader that splits a streamed answer into fields. With None, observers receive its text only."""
+    """Makes the reader that splits a streamed answer into fields.
+
+    With None, observers receive the text of the answer only.
+    """
     attempt: int = 1
     """The number of this attempt to get an answer that can be parsed."""
 
 
 class RuleCalls(Struct, frozen=True):
-    """Apply policies to calls before they run: answered with a list of `Rule | None` in call order, journalled where a rule applies.
+    """Apply policies to calls before they run.
 
-    A resumed run keeps the rulings on which it acted.
+    Answered with a list of `Rule | None` in call order, journalled where a rule applies. A resumed
+    run keeps the rulings on which it acted.
     """
 
     calls: tuple[CheckedCall, ...]
@@ -83,7 +93,10 @@ class RuleCalls(Struct, frozen=True):
     wish: Callable[[CheckedCall], Rule | None]
     """The tool's own rule, used if no policy has a rule for the call."""
     settled: tuple[bool, ...] | None = None
-    """For each call, whether an earlier execution acted on it, or continued without it; None if unknown."""
+    """For each call, whether an earlier execution acted on it, or continued without it.
+
+    None if unknown.
+    """
 
 
 class RecallCalls(Struct, frozen=True):
@@ -96,27 +109,44 @@ class RecallCalls(Struct, frozen=True):
 
     calls: tuple[ToolCall, ...]
     checked: tuple[CheckedCall | None, ...] = ()
-    """Each call, checked against the present tools; None for one that does not fit. This distinguishes calls of one tool."""
+    """Each call, checked against the present tools; None for one that does not fit.
+
+    This distinguishes calls of one tool.
+    """
     edited: bool = False
-    """Whether the calls are as a person allowed them: then True means that a call ran, and False that the person was asked again."""
+    """Whether the calls are as a person allowed them.
+
+    Then True means that a call ran, and False that the person was asked again.
+    """
 
 
 class CallTools(Struct):
-    """Run checked calls, at the same time if the tools allow it: answered with a list of `ToolResult`s in call order."""
+    """Run checked calls, at the same time if the tools allow it.
+
+    Answered with a list of `ToolResult`s in call order.
+    """
 
     calls: tuple[CheckedCall, ...]
 
 
 class AskPerson(Struct, frozen=True):
-    """Ask a person: answered with a list of `Decision`s in question order. The run waits until all questions are decided."""
+    """Ask a person: answered with a list of `Decision`s in question order.
+
+    The run waits until all questions are decided.
+    """
 
     questions: tuple[Question, ...]
     denials: tuple[str | None, ...] = ()
-    """For each question, the reason if a policy now denies the call: it is not asked. Empty if there are no policies."""
+    """For each question, the reason if a policy now denies the call: it is not asked.
+
+    Empty if there are no policies.
+    """
 
 
 class Once(Struct, frozen=True):
-    """Compute a value once, and take it from the journal in a replay. Answered with the value, which must be JSON data.
+    """Compute a value once, and take it from the journal in a replay.
+
+    Answered with the value, which must be JSON data.
 
     Use it for whatever may differ the next time: the time, a random number, a search.
     """
@@ -126,29 +156,38 @@ class Once(Struct, frozen=True):
     only_if_true: bool = False
     """Whether only a true value is recorded, such as that a list of tools must be read again now.
 
-    Such a value is found by its name at the next act, and does not change the numbers of other acts.
-    A replay that finds none there answers False, so it repeats the work at the same position, and
-    only there. Two such values between the same two acts need different names.
+    Such a value is found by its name at the next act, and does not change the numbers of other
+    acts. A replay that finds none there answers False, so it repeats the work at the same position,
+    and only there. Two such values between the same two acts need different names.
     """
     waits: bool = False
-    """With `only_if_true`: whether `make` may wait for the network. An event loop then runs it in a thread."""
+    """With `only_if_true`: whether `make` may wait for the network.
+
+    An event loop then runs it in a thread.
+    """
     runs_code: bool = False
     """Whether `make` calls functions of the user, such as checks of an answer.
 
-    It is then a coroutine function, and receives `call(function, *args, context=..., is_async=...,
-    what=...)`, which calls a function, with a `Context` if it takes one. Programs that the functions
-    call are part of the run. This does not change the numbers of other acts, either.
+    It is then a coroutine function, and receives `call(function, *args, context=...,
+    is_async=..., what=...)`, which calls a function, with a `Context` if it takes one. Programs
+    that the functions call are part of the run. This does not change the numbers of other acts,
+    either.
     """
 
 
 class Tell(Struct):
-    """Send an event to observers: answered with None. Never journalled, and not sent in a replay."""
+    """Send an event to observers: answered with None.
+
+    Never journalled, and not sent in a replay.
+    """
 
     event: Event
 
 
 class Within(Struct, frozen=True):
-    """Set what applies to this program and everything that it calls. Answered with `Conditions`; never journalled.
+    """Set what applies to this program and everything that it calls.
+
+    Answered with `Conditions`; never journalled.
 
     A program starts with `conditions = yield Within()`, to read the settings.
     """
@@ -167,7 +206,10 @@ Flow = Generator[Act, Any, "Prediction"]
 
 
 class Suspended(BaseException):
-    """Unwinds a run that waits for a person. A `BaseException`: no `except Exception` may stop it. `questions` are all that are open."""
+    """Unwinds a run that waits for a person. `questions` are all that are open.
+
+    A `BaseException`, so that no `except Exception` in a program or a tool stops it.
+    """
 
     def __init__(self, questions: Sequence[Any]) -> None:
         self.questions = tuple(questions)
@@ -178,49 +220,63 @@ class Suspended(BaseException):
 
 def status_after(error: BaseException | None) -> Literal["done", "waiting", "failed", "cancelled"]:
     """The status of a program that ended with this error, or without one."""
-    if error is None or isinstance(error, Suspended):
-        return "done" if error is None else "waiting"
-    return (
-        "failed"
-        if isinstance(error, Exception) and not isinstance(error, RunCancelledError)
-        else "cancelled"
-    )
+    if error is None:
+        return "done"
+    if isinstance(error, Suspended):
+        return "waiting"
+    # Whatever is not an `Exception` (`KeyboardInterrupt`, asyncio's cancellation) comes from
+    # outside the program.
+    if isinstance(error, RunCancelledError) or not isinstance(error, Exception):
+        return "cancelled"
+    return "failed"
 
 
 def refuse_misuse(act: Any, error: Exception) -> None:
-    """Raise `ConfigurationError` if the error was caused by an act with values of the wrong type."""
+    """Raise `ConfigurationError` if the error was caused by an act with values of the wrong type.
+
+    Acts do not check their values when they are made, because every step makes several. The driver
+    calls this after an act has failed.
+    """
     from ferrule.approval.question import Question
     from ferrule.events import Event
     from ferrule.values.calls.call import CheckedCall
     from ferrule.values.conversation.exchange import Declarations, Request
     from ferrule.values.conversation.message import Message, Messages
 
-    def are(kind: type, values: Any) -> bool:
-        return isinstance(values, (list, tuple, Messages)) and all(
-            isinstance(each, kind) for each in cast("list[Any]", values)
-        )
+    def all_are(item_type: type, values: Any) -> bool:
+        if not isinstance(values, (list, tuple, Messages)):
+            return False
+        return all(isinstance(value, item_type) for value in cast("list[Any]", values))
 
+    name = type(act).__name__
     match act:
-        case CallModel(request=Request(messages=Messages() as messages, tools=Declarations())) if (
-            are(Message, messages)
-        ):
-            return
-        case CallModel(request=found):
-            fits, form = (
-                False,
-                "CallModel(Request(Messages([Message('user', text)]), tools=[tool.declaration]), lm)",
+        case CallModel(request=value):
+            is_valid = (
+                isinstance(value, Request)
+                and isinstance(value.tools, Declarations)
+                and isinstance(value.messages, Messages)
+                and all_are(Message, value.messages)
             )
-        case CallTools(calls=found) | RuleCalls(calls=found):
-            fits, form = are(CheckedCall, found), f"{type(act).__name__}((checked_call, ...))"
-        case AskPerson(questions=found):
-            fits, form = are(Question, found), "AskPerson((Question(...), ...))"
-        case Once(make=found):
-            fits, form = callable(found), f"{type(act).__name__}(function, name)"
-        case Within(limits=found):
-            fits, form = found is None or hasattr(found, "wall_s"), "Within(Limits(...))"
-        case Tell(event=found):
-            fits, form = isinstance(found, Event), "Tell(event)"
+            form = (
+                "CallModel(Request(Messages([Message('user', text)]), "
+                "tools=[tool.declaration]), lm)"
+            )
+        case CallTools(calls=value) | RuleCalls(calls=value):
+            is_valid = all_are(CheckedCall, value)
+            form = f"{name}((checked_call, ...))"
+        case AskPerson(questions=value):
+            is_valid = all_are(Question, value)
+            form = "AskPerson((Question(...), ...))"
+        case Once(make=value):
+            is_valid = callable(value)
+            form = f"{name}(function, name)"
+        case Within(limits=value):
+            is_valid = value is None or hasattr(value, "wall_s")
+            form = "Within(Limits(...))"
+        case Tell(event=value):
+            is_valid = isinstance(value, Event)
+            form = "Tell(event)"
         case _:
             return
-    if not fits:
-        raise ConfigurationError(f"Write the act as `{form}`; found {shown(found)}.") from error
+    if not is_valid:
+        raise ConfigurationError(f"Write the act as `{form}`; found {shown(value)}.") from error

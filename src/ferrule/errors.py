@@ -4,7 +4,7 @@
 FerruleError
 ├── SignatureError (ValueError, TypeError)       a signature is invalid
 ├── InputError (ValueError, TypeError)           a program was called with invalid inputs
-├── ConfigurationError (ValueError)              a setting is missing, invalid, or contradicts another
+├── ConfigurationError (ValueError)              a setting is missing, invalid or contradicts one
 │   └── MissingKeyError                          a provider's key is not set; names its variable
 ├── ToolError
 │   ├── ToolDefinitionError (ValueError, TypeError)   a function cannot become a tool
@@ -14,10 +14,10 @@ FerruleError
 │   ├── ToolArgumentsError (ValueError)          the arguments are invalid; lists every problem
 │   ├── AsyncToolError (RuntimeError, ValueError)     an async tool was called from sync code
 │   ├── ToolTimeoutError (TimeoutError)          a tool took longer than its `timeout_s`
-│   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised; has a cause
+│   ├── ToolExecutionError (RuntimeError)        `ToolCall.execute`: the function raised
 │   ├── ToolRetry                                raised BY a tool: asks the model to change its call
 │   └── ToolStop                                 raised BY a tool: ends the run with this error
-├── BoundaryError (ValueError)                   a call or an answer is invalid; has `code` and `raw`
+├── BoundaryError (ValueError)                   a call or an answer is invalid; has `code`, `raw`
 │   ├── ToolCallError                            a tool call, a declaration or a request
 │   └── AdapterParseError                        a model's answer cannot be parsed
 ├── LMError
@@ -136,24 +136,27 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise `ConfigurationError` for a keyword that `what` does not accept; the message suggests the nearest one, or lists all."""
+    """Raise `ConfigurationError` for a keyword that `what` does not accept.
+
+    The message suggests the nearest one, or lists all.
+    """
     for name in given:
         if name not in known:
             near = nearest(name, known)
-            cure = (
-                f"Did you mean `{near}`?"
-                if near
-                else f"It has: {', '.join(f'`{each}`' for each in known)}."
-            )
-            raise ConfigurationError(f"`{what}` has no option `{name}`. {cure}")
+            if near:
+                remedy = f"Did you mean `{near}`?"
+            else:
+                remedy = f"It has: {', '.join(f'`{option}`' for option in known)}."
+            raise ConfigurationError(f"`{what}` has no option `{name}`. {remedy}")
 
 
 def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
-    """Make a keyword-only `__init__` raise `ConfigurationError` for an unknown keyword, instead of Python's `TypeError`."""
-    what, known = (
-        init.__qualname__.partition(".")[0],
-        cast("FunctionType", init).__kwdefaults__ or {},
-    )
+    """Make a keyword-only `__init__` raise `ConfigurationError` for an unknown keyword.
+
+    Python would raise a `TypeError`, which suggests no other name.
+    """
+    what = init.__qualname__.partition(".")[0]
+    known = cast("FunctionType", init).__kwdefaults__ or {}
 
     @wraps(init)
     def checked(*args: P.args, **keywords: P.kwargs) -> None:
@@ -164,7 +167,11 @@ def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
 
 
 class FerruleError(Exception):
-    """Base class of all errors. `code` is a stable word per class (`unknown_tool`); `is_retryable`: whether a later attempt may succeed."""
+    """Base class of all errors.
+
+    `code` is a stable word per class (`unknown_tool`); `is_retryable`: whether a later attempt may
+    succeed.
+    """
 
     code: str = "ferrule"
     is_retryable: bool = False
@@ -177,8 +184,9 @@ class FerruleError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would call the class with the message, but many classes build their message
-        # from other arguments.
-        return copyreg.__newobj__, (type(self),), {**self.__dict__, "args": self.args}  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        # from other arguments. The state sets `args`, which holds the message.
+        state = {**self.__dict__, "args": self.args}
+        return copyreg.__newobj__, (type(self),), state  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 def refuse_async(
@@ -186,7 +194,10 @@ def refuse_async(
     what: str,
     instead: str = "write `def`, not `async def`",
 ) -> None:
-    """Raise `ConfigurationError` for an async function in place of a plain one: the coroutine it returns would count as true."""
+    """Raise `ConfigurationError` for an async function in place of a plain one.
+
+    The coroutine it returns would count as true.
+    """
     import inspect  # late: asyncio programs have loaded it anyway
 
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
@@ -212,7 +223,10 @@ class SignatureError(FerruleError, ValueError, TypeError):
 
 
 class InputError(FerruleError, ValueError, TypeError):
-    """A program was called with missing, unknown or wrongly typed inputs. `problems` holds the known problems as `(input, text)`."""
+    """A program was called with missing, unknown or wrongly typed inputs.
+
+    `problems` holds the known problems as `(input, text)`.
+    """
 
     problems: Sequence[tuple[str, str]] = ()
 
@@ -230,7 +244,9 @@ class MissingKeyError(ConfigurationError):
 
 
 class BoundaryError(FerruleError, ValueError):
-    """A declaration, a request, a call or an answer is invalid. Sync, async and streamed runs raise the same class, code and data.
+    """A declaration, a request, a call or an answer is invalid.
+
+    Sync, async and streamed runs raise the same class, code and data.
 
     `code` is one of `invalid_tool_spec`, `invalid_request` (nothing was sent); `missing_content`,
     `missing_required_outputs`, `invalid_outputs`, `invalid_tool_calls`, `invalid_tool_call`,
@@ -241,7 +257,10 @@ class BoundaryError(FerruleError, ValueError):
 
 
 class ToolCallError(BoundaryError):
-    """A tool call, a declaration or a request is invalid. `index` is its place in a list, `tool` its tool if known, `reason` one word."""
+    """A tool call, a declaration or a request is invalid.
+
+    `index` is its place in a list, `tool` its tool if known, `reason` one word.
+    """
 
     def __init__(
         self,
@@ -266,37 +285,37 @@ class AdapterParseError(BoundaryError):
     """
 
     def __init__(
-        self, adapter: str, text: str, problems: Sequence[tuple[str, str]], *, signature: Any = None,
-        parsed: Mapping[str, Any] | None = None, absent: Iterable[str] = (), code: str = "invalid_outputs", raw: object = None,
-    ) -> None:  # fmt: skip
-        self.code, self.raw, self.signature, self.absent = (
-            code,
-            text if raw is None else raw,
-            signature,
-            frozenset(absent),
-        )
-        self.adapter, self.text, self.problems, self.parsed = (
-            adapter,
-            text,
-            tuple(problems),
-            dict(parsed or {}),
-        )
-        lines = [
-            f"- {name}: {problem}" if name else f"- {problem}" for name, problem in self.problems
-        ]
-        super().__init__(
-            "\n".join(
-                [
-                    f"{adapter} could not read the model's answer:",
-                    *lines,
-                    f"The answer was: {shown(text, 600)}",
-                ],
-            ),
-        )
+        self,
+        adapter: str,
+        text: str,
+        problems: Sequence[tuple[str, str]],
+        *,
+        signature: Any = None,
+        parsed: Mapping[str, Any] | None = None,
+        absent: Iterable[str] = (),
+        code: str = "invalid_outputs",
+        raw: object = None,
+    ) -> None:
+        self.adapter = adapter
+        self.text = text
+        self.problems = tuple(problems)
+        self.signature = signature
+        self.parsed = dict(parsed or {})
+        self.absent = frozenset(absent)
+        self.code = code
+        self.raw = text if raw is None else raw
+        lines = [f"{adapter} could not read the model's answer:"]
+        for name, problem in self.problems:
+            lines.append(f"- {name}: {problem}" if name else f"- {problem}")
+        lines.append(f"The answer was: {shown(text, 600)}")
+        super().__init__("\n".join(lines))
 
 
-_MOST_CHARS = 8_000
-"""The most characters of problems in a message. The model corrects these, and gets the others after its next call."""
+_MAX_CHARACTERS = 8_000
+"""The most characters of problems in a message.
+
+The model corrects these, and gets the others after its next call.
+"""
 
 
 class ToolError(FerruleError):
@@ -320,26 +339,32 @@ class UnknownToolError(ToolError, ValueError):
 
     def __init__(self, name: str, names: Sequence[str]) -> None:
         self.name, self.names = name, tuple(names)
-        known = ", ".join(f"`{each}`" for each in self.names) or "none"
+        known = ", ".join(f"`{known_name}`" for known_name in self.names) or "none"
         super().__init__(f"There is no tool `{name}`. Available tools: {known}.")
 
 
 class ToolArgumentsError(ToolError, ValueError):
-    """The arguments of a call are invalid. `problems` holds pairs `(path, text)`: a dotted path (`filters.0`), or `""` for the whole."""
+    """The arguments of a call are invalid.
+
+    `problems` holds pairs `(path, text)`: a dotted path (`filters.0`), or `""` for the whole.
+    """
 
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
         self.tool, self.problems, self.expected = tool, tuple(problems), expected
-        lines = [*_lines(self.problems), *([f"Expected: {expected}"] if expected else [])]
-        super().__init__("\n".join([f"Call to `{tool}` was not run. Fix and call again:", *lines]))
+        lines = [f"Call to `{tool}` was not run. Fix and call again:", *_lines(self.problems)]
+        if expected:
+            lines.append(f"Expected: {expected}")
+        super().__init__("\n".join(lines))
 
 
 def _lines(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
-    left = _MOST_CHARS
-    for i, (path, text) in enumerate(problems):
+    room = _MAX_CHARACTERS
+    for index, (path, text) in enumerate(problems):
         line = f"- {path}: {text}" if path else f"- {text}"
-        left -= len(line)
-        if left < 0 < i:
-            yield f"- and {len(problems) - i} more"
+        room -= len(line)
+        # The first problem is shown however long it is.
+        if room < 0 and index > 0:
+            yield f"- and {len(problems) - index} more"
             return
         yield line
 
@@ -349,7 +374,10 @@ class AsyncToolError(ToolError, RuntimeError, ValueError):
 
 
 class ToolTimeoutError(ToolError, TimeoutError):
-    """A tool took longer than its `timeout_s`; the thread of a sync tool is abandoned and may still run."""
+    """A tool took longer than its `timeout_s`.
+
+    The thread of a sync tool is abandoned and may still run.
+    """
 
     def __init__(
         self,
@@ -360,12 +388,9 @@ class ToolTimeoutError(ToolError, TimeoutError):
         because: str = "",
     ) -> None:
         self.tool, self.timeout_s = tool, timeout_s
-        left = (
-            " It may still be running: a thread cannot be stopped from outside."
-            if abandoned
-            else because
-        )
-        super().__init__(f"`{tool}` did not finish within {timeout_s:g} s.{left}")
+        if abandoned:
+            because = " It may still be running: a thread cannot be stopped from outside."
+        super().__init__(f"`{tool}` did not finish within {timeout_s:g} s.{because}")
 
 
 class ToolExecutionError(ToolError, RuntimeError):
@@ -373,7 +398,10 @@ class ToolExecutionError(ToolError, RuntimeError):
 
 
 class ToolRetry(ToolError):
-    """Raise it in a tool to tell the model what to change. It counts as a fault of the model's call."""
+    """Raise it in a tool to tell the model what to change.
+
+    It counts as a fault of the model's call.
+    """
 
 
 class ToolStop(ToolError):
@@ -381,18 +409,33 @@ class ToolStop(ToolError):
 
 
 class ConfirmationRequired(FerruleError):
-    """A person must decide on `question`. `tool_call` has the arguments that will run; `run` is the waiting run, None for a direct call."""
+    """A person must decide on `question`.
+
+    `tool_call` has the arguments that will run; `run` is the waiting run, None for a direct call.
+    """
 
     def __init__(
-        self, question: str, *, confirmation_id: str = "", tool_call: Any = None, run: Any = None, context: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        self.question, self.confirmation_id, self.tool_call = question, confirmation_id, tool_call
-        self.run, self.context = run, dict(context or {})
+        self,
+        question: str,
+        *,
+        confirmation_id: str = "",
+        tool_call: Any = None,
+        run: Any = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.question = question
+        self.confirmation_id = confirmation_id
+        self.tool_call = tool_call
+        self.run = run
+        self.context = dict(context or {})
         super().__init__(question)
 
 
 class ConfirmationRejected(FerruleError):
-    """A person denied a call made outside a run or through `call_tool`, or denied a question of `ask_person`."""
+    """A person denied a direct call, or a question of `ask_person`.
+
+    A direct call is made outside a run, or through `call_tool`.
+    """
 
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
         self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call
@@ -403,23 +446,30 @@ class LMError(FerruleError):
     """A model could not answer. `provider`, `status` and `request_id` are None if unknown."""
 
     def __init__(
-        self, message: str, *, provider: str | None = None, status: int | None = None, request_id: str | None = None,
-        retry_after_s: float | None = None, raw: object = None,
-    ) -> None:  # fmt: skip
-        self.provider, self.status, self.request_id, self.retry_after_s, self.raw = (
-            provider,
-            status,
-            request_id,
-            retry_after_s,
-            raw,
-        )
-        where = [
-            *([f"status {status}"] if status is not None else []),
-            *([f"request {request_id}"] if request_id else []),
-        ]
-        super().__init__(
-            f"{f'{provider}: ' if provider else ''}{message}{' (' + ', '.join(where) + ')' if where else ''}",
-        )
+        self,
+        message: str,
+        *,
+        provider: str | None = None,
+        status: int | None = None,
+        request_id: str | None = None,
+        retry_after_s: float | None = None,
+        raw: object = None,
+    ) -> None:
+        self.provider = provider
+        self.status = status
+        self.request_id = request_id
+        self.retry_after_s = retry_after_s
+        self.raw = raw
+        details: list[str] = []
+        if status is not None:
+            details.append(f"status {status}")
+        if request_id:
+            details.append(f"request {request_id}")
+        if details:
+            message = f"{message} ({', '.join(details)})"
+        if provider:
+            message = f"{provider}: {message}"
+        super().__init__(message)
 
 
 class UnavailableError(LMError):
@@ -429,7 +479,10 @@ class UnavailableError(LMError):
 
 
 class RateLimitError(UnavailableError):
-    """Status 429: too many requests. `retry_after_s` is the wait that the provider asks for, or None."""
+    """Status 429: too many requests.
+
+    `retry_after_s` is the wait that the provider asks for, or None.
+    """
 
 
 class AuthenticationError(LMError):
@@ -457,20 +510,34 @@ class MissingContentError(BadRequestError, BoundaryError):
 
 
 class ScriptError(FerruleError, AssertionError):
-    """A scripted or replayed model got a request that is not in its script, or did not use up the script."""
+    """Requests differ from the script of a scripted or replayed model.
+
+    It got a request that is not in its script, or did not use up the script.
+    """
 
 
 class MCPError(FerruleError):
-    """Base class of errors of MCP servers: `server` is its name, `tool` the tool's name there, `phase` the operation, such as `call`.
+    """Base class of errors of MCP servers.
+
+    `server` is its name, `tool` the tool's name there, `phase` the operation, such as `call`.
 
     `may_have_run` says whether the call may have run (None: unknown). HTTP errors have `status` and
     `retry_after_s`; JSON-RPC errors have `data`, and a number as `code`.
     """
 
     def __init__(
-        self, message: str, *, server: str | None = None, tool: str | None = None, phase: str | None = None, code: int | None = None,
-        may_have_run: bool | None = None, status: int | None = None, retry_after_s: float | None = None, data: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        message: str,
+        *,
+        server: str | None = None,
+        tool: str | None = None,
+        phase: str | None = None,
+        code: int | None = None,
+        may_have_run: bool | None = None,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        data: object = None,
+    ) -> None:
         self.server, self.tool, self.phase, self.data = server, tool, phase, data
         self.code: Any = self.code if code is None else code
         self.may_have_run, self.status, self.retry_after_s = may_have_run, status, retry_after_s
@@ -478,7 +545,10 @@ class MCPError(FerruleError):
 
     @property
     def is_retryable(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """True for a lost connection, a timeout, 429 and 5xx; for a call only if it has certainly not run."""
+        """True for a lost connection, a timeout, 429 and 5xx.
+
+        For a call only if it has certainly not run.
+        """
         is_lost = isinstance(self, (MCPConnectionError, MCPTimeoutError)) and self.phase != "login"
         return (is_lost or self.status in {429, 500, 502, 503, 504}) and not self.may_have_run
 
@@ -504,15 +574,20 @@ class RunError(FerruleError):
 
 
 class TooManyFaultsError(RunError):
-    """The model made too many faulty steps in a row; `faults` are the messages that it got about them."""
+    """The model made too many faulty steps in a row.
+
+    `faults` are the messages that it got about them.
+    """
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
-        last = "".join(self.faults[-1:])
-        last += "" if last.endswith((".", "!", "?")) else "."
-        text = f"The model made {len(self.faults)} faulty steps in a row, so the run was stopped. The last fault: {last}"
+        last = self.faults[-1] if self.faults else ""
+        if not last.endswith((".", "!", "?")):
+            last += "."
         super().__init__(
-            f"{text} Raise `limits=Limits(same_error=...)`, use a stronger model, or make the tool's description clearer.",
+            f"The model made {len(self.faults)} faulty steps in a row, so the run was stopped. "
+            f"The last fault: {last} Raise `limits=Limits(same_error=...)`, use a stronger model, "
+            "or make the tool's description clearer."
         )
 
 
@@ -528,12 +603,16 @@ class MaxTurnsReachedError(RunError, RuntimeError):
 
 
 class LimitReachedError(RunError):
-    """A program reached one of its `Limits`: `name`, whose value is `limit`. `reason` is as in an agent's prediction."""
+    """A program reached one of its `Limits`: `name`, whose value is `limit`.
+
+    `reason` is as in an agent's prediction.
+    """
 
     def __init__(self, name: str, limit: float) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
         super().__init__(
-            f"The run was stopped at its limit {name}={limit:g}. Raise the limit (`Limits({name}=...)`) and resume.",
+            f"The run was stopped at its limit {name}={limit:g}. "
+            f"Raise the limit (`Limits({name}=...)`) and resume."
         )
 
 
@@ -558,15 +637,21 @@ class ReplayMismatchError(RunError):
 
 
 class DecisionError(RunError, ValueError):
-    """A decision does not match a pending question: unknown id, decided already, or contradictory."""
+    """A decision does not match a pending question.
+
+    Unknown id, decided already, or contradictory.
+    """
 
 
 class StoreError(RunError):
-    """A store cannot write or read a run: the disk is full, the run unknown, or leased to another process. Nothing was written."""
+    """A store cannot write or read a run.
+
+    The disk is full, the run unknown, or leased to another process. Nothing was written.
+    """
 
 
 class RunTakenError(StoreError):
-    """Another process is executing the run now, or an earlier execution in this process still is."""
+    """Another process, or an earlier execution in this process, is executing the run now."""
 
 
 class RunCancelledError(RunError):

@@ -51,7 +51,10 @@ __all__ = [
 
 
 _VERSION = 1
-"""The version of `as_json()`. It changes when a field or an event type is removed or changes its meaning, not when one is added."""
+"""The version of `as_json()`.
+
+It changes when a field or an event type is removed or changes its meaning, not when one is added.
+"""
 
 
 _WHEN_AND_WHERE = frozenset({"root_id", "at", "path", "depth", "number"})
@@ -69,15 +72,25 @@ class Event(PartlyCompared, Struct, kw_only=True):
     parent_id: str = ""
     """The tool call inside which this program was started; empty outside one."""
     root_id: str = ""
-    """The `run_id` of the outermost run: the same as `run_id`, unless a tool of a run started this one."""
+    """The `run_id` of the outermost run.
+
+    The same as `run_id`, unless a tool of a run started this one.
+    """
     at: float = 0.0
     """When the event was sent, in seconds since 1970."""
     path: str = ""
-    """The place in the run: `1.0/sub/2` is act 2 of the program `sub`, which call 0 of act 1 started. Empty for the run itself."""
+    """The place in the run.
+
+    `1.0/sub/2` is act 2 of the program `sub`, which call 0 of act 1 started. Empty for the run
+    itself.
+    """
     depth: int = 0
     """The number of programs around the event's own program: 0 for the program that was called."""
     number: int = 0
-    """Counts the events of a run from 0, while its `Run` is in memory; a run loaded from a store starts again at 0."""
+    """Counts the events of a run from 0, while its `Run` is in memory.
+
+    A run loaded from a store starts again at 0.
+    """
 
     @property
     def type(self) -> str:
@@ -85,7 +98,9 @@ class Event(PartlyCompared, Struct, kw_only=True):
         return type(self).__name__
 
     def as_json(self) -> dict[str, Any]:
-        """The event as JSON data: `version`, `type` and all fields. See docs/reference/events.md for the form.
+        """The event as JSON data: `version`, `type` and all fields.
+
+        See docs/reference/events.md for the form.
 
         It contains what a store would keep of the run: the digest of a request instead of its
         messages, names of models and programs, errors as type and text. Images are in OpenAI's
@@ -103,14 +118,18 @@ class Event(PartlyCompared, Struct, kw_only=True):
 
     @property
     def span_id(self) -> str:
-        """Identifies the event's subject: a program, a model call, a tool call, an adapter's work. Unique; equal at start and end."""
+        """Identifies the event's subject.
+
+        A program, a model call, a tool call, an adapter's work. Unique; equal at start and end.
+        """
         return f"{self.root_id}/{self.path}{self._work}".rstrip("/")
 
     @property
     def _work(self) -> str:
-        return (
-            self._kind_of_work if getattr(self, "request_id", "") else ""
-        )  # a direct call of an adapter has a place of its own
+        # A direct call of an adapter has a place of its own, and its events have no request.
+        if getattr(self, "request_id", ""):
+            return self._kind_of_work
+        return ""
 
     @property
     def parent_span_id(self) -> str:
@@ -118,13 +137,12 @@ class Event(PartlyCompared, Struct, kw_only=True):
         if not self.path:
             return self.root_id if self._work else ""
         *places, last = self.path.split("/")
-        if (
-            self._work and not last.replace(".", "").isdigit()
-        ):  # before the first act of a program, whose name this is
+        # Work before the first act of a program has the program's own place, which ends with its
+        # name.
+        if self._work and not last.replace(".", "").isdigit():
             places.append(last)
-        while places and places[-1].startswith(
-            ("gather#", "once:"),
-        ):  # a branch, or a function of `once`: not programs
+        # A branch, and a function of `once`, are not programs and have no span.
+        while places and places[-1].startswith(("gather#", "once:")):
             places.pop()
         return "/".join((self.root_id, *places))
 
@@ -146,7 +164,7 @@ class RunStarted(Event):
     def _shown(self) -> dict[str, Any]:
         # Without the options of the call, such as `lm` and `config`, which may hold a key.
         plan = plan_of(self.program)
-        fields = plan.inputs if plan is not None else self.inputs
+        fields = self.inputs if plan is None else plan.inputs
         inputs = {name: value for name, value in self.inputs.items() if name in fields}
         return {**asdict(self), "program": _name(self.program), "inputs": inputs}
 
@@ -162,13 +180,19 @@ class Resumed(Event):
 
 
 class Migrated(Event):
-    """A run continues with another version of its program. `differs` has the recorded and the present values. Also journalled."""
+    """A run continues with another version of its program.
+
+    `differs` has the recorded and the present values. Also journalled.
+    """
 
     differs: Mapping[str, tuple[str, str]]
 
 
 class ModelCalled(Event):
-    """A request is sent. `call_id` identifies the call in the events that follow; `attempt` counts from 1."""
+    """A request is sent.
+
+    `call_id` identifies the call in the events that follow; `attempt` counts from 1.
+    """
 
     call_id: str
     request: Request
@@ -217,7 +241,10 @@ class ParseFinished(Event):
 
 
 class TextDelta(Event):
-    """A piece of text that is neither a field's value nor a thought; see docs/how-to/agents/streaming.md for when it is sent."""
+    """A piece of text that is neither a field's value nor a thought.
+
+    See docs/how-to/agents/streaming.md for when it is sent.
+    """
 
     call_id: str
     text: str
@@ -235,14 +262,21 @@ class FieldDelta(Event):
 
 
 class ThoughtDelta(Event):
-    """A piece of the model's thoughts: a reasoning field, the provider's reasoning, `<think>` tags, or the text beside calls of `ReAct`."""
+    """A piece of the model's thoughts.
+
+    A reasoning field, the provider's reasoning, `<think>` tags, or the text beside calls of
+    `ReAct`.
+    """
 
     call_id: str
     text: str
 
 
 class CallDelta(Event):
-    """A piece of a native tool call. The call may still be changed or refused before it runs; see `CallStarted`."""
+    """A piece of a native tool call.
+
+    The call may still be changed or refused before it runs; see `CallStarted`.
+    """
 
     call_id: str
     index: int
@@ -280,7 +314,10 @@ class AttemptFailed(Event):
 
 
 class CallRefused(Event):
-    """A call does not run: it names no tool, or its arguments do not fit. `result` tells the model why."""
+    """A call does not run: it names no tool, or its arguments do not fit.
+
+    `result` tells the model why.
+    """
 
     call: ToolCall
     result: ToolResult
@@ -322,7 +359,10 @@ class QuestionAsked(Event):
 
 
 class Decided(Event):
-    """A question was decided: by a person, by a grant, by a policy, or because it expired (see `decision.via`)."""
+    """A question was decided.
+
+    By a person, by a grant, by a policy, or because it expired (see `decision.via`).
+    """
 
     question: Question
     decision: Decision
@@ -338,7 +378,10 @@ class RuleUsed(Event):
 
 
 class Compacted(Event):
-    """A conversation was too long for the model's context, or nearly so: from the next request on, its older parts are left out."""
+    """A conversation was too long for the model's context, or nearly so.
+
+    From the next request on, its older parts are left out.
+    """
 
     strategy: str
     """`shorten`, `drop` or `summarize`."""
@@ -357,7 +400,10 @@ class Compacted(Event):
 
 
 class ServerUnavailable(Event):
-    """An MCP server could not be connected and is left out; or it could not list its tools between two steps, and keeps its last list."""
+    """An MCP server could not be connected and is left out.
+
+    Or it could not list its tools between two steps, and keeps its last list.
+    """
 
     server: str
     error: BaseException
@@ -378,7 +424,9 @@ class Custom(Event):
 
 
 class RunFinished(Event):
-    """A run, or a program inside it, ended: with a prediction, with an error, or waiting for a person (neither).
+    """A run, or a program inside it, ended.
+
+    With a prediction, with an error, or waiting for a person (neither).
 
     With `depth` 0, it is the run itself that ended.
     """

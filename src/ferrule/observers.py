@@ -11,9 +11,9 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
+from copy import copy
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from ferrule import events
@@ -23,14 +23,17 @@ V = TypeVar("V")
 
 
 class Observers:
-    """Sends events to every observer of a run, one at a time. Each frame and each call has its own, which adds its place to the event."""
+    """Sends events to every observer of a run, one at a time.
+
+    Each frame and each call has its own `Observers`, which adds the place in the run to the event.
+    """
 
     __slots__ = (
         "depth",
-        "each",
         "has_details",
         "lock",
         "numbers",
+        "observers",
         "parent_id",
         "path",
         "prefix",
@@ -41,50 +44,58 @@ class Observers:
 
     def __init__(
         self,
-        each: Iterable[Any],
+        callbacks: Iterable[Any],
         *,
         run_id: str,
         name: str = "",
         outer: Any = None,
         earlier: Observers | None = None,
     ) -> None:
-        """`outer` is the tool call that started the run of the program `name`: the run's places are below the call's.
+        """Make the observers of a run.
 
-        `earlier` are the observers of the previous execution: the numbers of events continue.
+        `outer` is the tool call that started the run of the program `name`: the run's places are
+        below the call's. `earlier` are the observers of the previous execution: the numbers of
+        events continue.
         """
-        around: Observers | None = (
-            outer.tell if outer is not None and isinstance(outer.tell, Observers) else None
+        self.observers = tuple(_as_observer(callback) for callback in callbacks)
+        self.has_details = any(
+            getattr(observer, "wants_details", True) for observer in self.observers
         )
-        self.each = tuple(_observer(one) for one in each)
-        self.has_details = any(getattr(one, "wants_details", True) for one in self.each)
-        """Whether any observer takes detailed events. All do, except those with `wants_details = False`."""
+        """Whether any observer takes detailed events.
+
+        All do, except those with `wants_details = False`.
+        """
         self.wanted: Collection[type[events.Event]] | None = None
         """The types of events that are sent; None for all."""
-        self.lock = (
-            around.lock if around is not None else threading.RLock()
-        )  # tools of one turn report from several threads
-        known = around or earlier
-        self.numbers = known.numbers if known is not None else count()
-        self.prefix = f"{around.path}/{name}/" if around is not None else ""
-        self.path = self.prefix.removesuffix("/")
-        self.depth = around.depth + 1 if around is not None else 0
         self.run_id = run_id
-        self.root_id = around.root_id if around is not None else run_id
-        self.parent_id: str = outer.call_id if outer is not None else ""
+        self.parent_id: str = "" if outer is None else outer.call_id
+        enclosing = None if outer is None else outer.tell
+        if isinstance(enclosing, Observers):
+            self.lock = enclosing.lock
+            self.numbers = enclosing.numbers
+            self.prefix = f"{enclosing.path}/{name}/"
+            self.depth = enclosing.depth + 1
+            self.root_id = enclosing.root_id
+        else:
+            # Tools of one turn report from several threads. An observer may call a program, so the
+            # lock may be taken again.
+            self.lock = threading.RLock()
+            self.numbers = count() if earlier is None else earlier.numbers
+            self.prefix = ""
+            self.depth = 0
+            self.root_id = run_id
+        self.path = self.prefix.removesuffix("/")
 
     def inside(self, path: str, *, depth: int = 0, call_id: str | None = None) -> Observers:
-        """The same observers for another place in the run, a frame or a tool call, `depth` programs deeper."""
-        inner = object.__new__(Observers)
-        inner.each, inner.lock, inner.numbers, inner.prefix, inner.wanted = (
-            self.each,
-            self.lock,
-            self.numbers,
-            self.prefix,
-            self.wanted,
-        )
-        inner.path, inner.depth = (self.prefix + path).removesuffix("/"), self.depth + depth
-        inner.run_id, inner.root_id = self.run_id, self.root_id
-        inner.parent_id = self.parent_id if call_id is None else call_id
+        """The same observers for another place in the run: a frame or a tool call.
+
+        The place is `depth` programs deeper.
+        """
+        inner = copy(self)
+        inner.path = (self.prefix + path).removesuffix("/")
+        inner.depth = self.depth + depth
+        if call_id is not None:
+            inner.parent_id = call_id
         return inner
 
     def enter(self, slot: str) -> None:
@@ -93,83 +104,90 @@ class Observers:
 
     def __call__(self, event: events.Event) -> None:
         """Send one event to all observers, or to none if no observer wants events of its type."""
-        wanted = self.wanted
-        if wanted is not None and type(event) not in wanted:
+        if self.wanted is not None and type(event) not in self.wanted:
             return
-        event.run_id, event.root_id, event.parent_id = self.run_id, self.root_id, self.parent_id
-        event.path, event.depth = self.path, self.depth
+        self._add_place(event)
         with self.lock:
-            event.at, event.number = time.time(), next(self.numbers)
-            for observer in self.each:
+            event.at = time.time()
+            event.number = next(self.numbers)
+            for observer in self.observers:
                 try:
                     observer(event)
-                except Exception as error:  # noqa: BLE001  an observer may raise anything, and never changes the run
-                    message = (
-                        f"an observer failed on {type(event).__name__} and was skipped: {error!r}"
+                # An observer may raise anything, and never changes the run.
+                except Exception as error:  # noqa: BLE001
+                    warnings.warn(
+                        f"an observer failed on {type(event).__name__} and was skipped: {error!r}",
+                        RuntimeWarning,
+                        stacklevel=2,
                     )
-                    warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+    def _add_place(self, event: events.Event) -> None:
+        event.run_id = self.run_id
+        event.root_id = self.root_id
+        event.parent_id = self.parent_id
+        event.path = self.path
+        event.depth = self.depth
 
     def open_run(self, event: events.RunStarted, notes: Mapping[str, str]) -> dict[str, str]:
-        """Prepare observers for a run that is about to execute, for the first time or again. Returns the notes to store with the run.
+        """Prepare observers for a run that is about to execute, for the first time or again.
 
-        An observer with a method `open_run(event, notes)` reads and changes the `notes`; the event
-        is not sent to the others. It may return the types of the events that it needs from this
-        run: if every observer does, no other events are sent.
+        Returns the notes to store with the run. An observer with a method `open_run(event, notes)`
+        reads and changes the `notes`; the event is not sent to the others. It may return the types
+        of the events that it needs from this run: if every observer does, no other events are sent.
         """
-        event.run_id, event.root_id, event.parent_id = self.run_id, self.root_id, self.parent_id
-        event.path, event.depth, event.at = self.path, self.depth, time.time()
-        kept, wanted, wants_all = dict(notes), set[type[events.Event]](), False
-        for observer in self.each:
-            needed = _asked(
-                observer,
-                "open_run",
-                "at the start of a run",
-                event,
-                kept,
-                read=frozenset,
-            )
-            wants_all = wants_all or needed is None
-            wanted.update(needed or ())
+        self._add_place(event)
+        event.at = time.time()
+        notes = dict(notes)
+        wanted: set[type[events.Event]] = set()
+        wants_all = False
+        for observer in self.observers:
+            with _skipping_failures("at the start of a run"):
+                open_run = getattr(observer, "open_run", None)
+                needed = None if open_run is None else open_run(event, notes)
+                if needed is not None:
+                    wanted.update(needed)
+                    continue
+            # Also for an observer that failed: it gets its events.
+            wants_all = True
         self.wanted = None if wants_all else wanted
-        return kept
+        return notes
 
 
 def observing(callbacks: Iterable[Any]) -> list[Any]:
     """The observers that are not idle."""
-    return [
-        each
-        for each in callbacks
-        if not _asked(each, "is_idle", "when it was asked whether it is idle")
-    ]
+    return [callback for callback in callbacks if not _is_idle(callback)]
 
 
 def note_caller(callbacks: Iterable[Any]) -> dict[str, str]:
-    """The notes that observers store with a run about the caller who submits it, or who decides one of its questions."""
+    """The notes that observers store with a run about its caller.
+
+    The caller is the one who submits the run, or who decides one of its questions.
+    """
     notes: dict[str, str] = {}
-    for each in callbacks:
-        _asked(each, "note_caller", "when a run was submitted, or a question decided,", notes)
+    for callback in callbacks:
+        with _skipping_failures("when a run was submitted, or a question decided,"):
+            note = getattr(callback, "note_caller", None)
+            if note is not None:
+                note(notes)
     return notes
 
 
-def _asked(
-    observer: Any,
-    name: str,
-    when: str,
-    *given: Any,
-    read: Callable[[Any], Any] | None = None,
-) -> Any:
-    """An attribute of an observer, or the result of its method, passed through `read`; None if it is missing or raises."""
+def _is_idle(callback: Any) -> bool:
+    with _skipping_failures("when it was asked whether it is idle"):
+        return bool(getattr(callback, "is_idle", False))
+    return False  # the attribute is a property, and raised
+
+
+@contextmanager
+def _skipping_failures(when: str) -> Generator[None]:
+    """Turn an error of an observer into a warning."""
     try:
-        found = getattr(observer, name, None)
-        found = found(*given) if given and found is not None else found
-        return read(found) if read is not None and found is not None else found
-    except Exception as error:  # noqa: BLE001  as above
+        yield
+    # An observer may raise anything, and never changes the run.
+    except Exception as error:  # noqa: BLE001
         warnings.warn(
-            f"an observer failed {when} and was skipped: {error!r}",
-            RuntimeWarning,
-            stacklevel=3,
+            f"an observer failed {when} and was skipped: {error!r}", RuntimeWarning, stacklevel=4
         )
-        return None
 
 
 @contextmanager
@@ -179,20 +197,22 @@ def events_around(
     begin: Callable[[str], events.Event | None],
     end: Callable[[str, Any, BaseException | None], events.Event | None],
 ) -> Generator[Callable[[V], V]]:
-    """Send an event at the start and at the end of a block that calls a tool, a model or an adapter directly, and passes on its value.
+    """Send an event at the start and at the end of a direct call of a tool, a model or an adapter.
 
-    `here` is the scope: inside a run, its observers receive the events; outside one, the
-    `callbacks` do, and the call counts as a run. `begin` and `end` make the events for the call's
-    id, or return None for no event. Used only if `settings.is_observed()`.
+    The block passes its value to the function that it gets, which returns the value. `here` is the
+    scope: inside a run, its observers receive the events; outside one, the `callbacks` do, and the
+    call counts as a run. `begin` and `end` make the events for the call's id, or return None for no
+    event. Used only if `settings.is_observed()`.
     """
-    own, values = uuid4().hex, list[Any]()
-    observers = _observers(here, callbacks, own)
+    call_id = uuid4().hex
+    values: list[Any] = []
+    observers = _observers_of_call(here, callbacks, call_id)
 
-    def tell(event: events.Event | None) -> None:
+    def send(event: events.Event | None) -> None:
         if event is not None:
             observers(event)
 
-    tell(begin(own))
+    send(begin(call_id))
 
     def pass_on(value: V) -> V:
         values.append(value)
@@ -201,48 +221,45 @@ def events_around(
     try:
         yield pass_on
     except BaseException as error:
-        tell(end(own, None, error))
+        send(end(call_id, None, error))
         raise
-    tell(end(own, values[0], None))
+    send(end(call_id, values[0], None))
 
 
-def _observers(here: Any, callbacks: Iterable[Any], own: str) -> Observers:
+def _observers_of_call(here: Any, callbacks: Iterable[Any], call_id: str) -> Observers:
     if here.call is None and here.frame is None:
-        return Observers(observing(callbacks), run_id=own)
-    around: Observers = here.tell
+        return Observers(observing(callbacks), run_id=call_id)
+    enclosing: Observers = here.tell
     if here.call is None:
-        return around.inside(f"{here.frame.path}{own}")
-    made = around.inside("", call_id=here.call.call_id)
-    made.path = f"{around.path}/{own}"
-    return made
+        return enclosing.inside(f"{here.frame.path}{call_id}")
+    observers = enclosing.inside("", call_id=here.call.call_id)
+    # Below the tool call, whose own path already begins with the prefix.
+    observers.path = f"{enclosing.path}/{call_id}"
+    return observers
 
 
-def _observer(one: Any) -> Observer:
-    kind = cast("type[Any]", type(one))
-    own = (
-        getattr(one, "__dict__", ()) if kind.__dir__ is object.__dir__ else dir(one)
-    )  # `dir(object)` takes as long as half a step
-    return _Hooks(one) if _has_hooks(kind) or any(name.startswith("on_") for name in own) else one
-
-
-@lru_cache(maxsize=100)
-def _has_hooks(kind: type[Any]) -> bool:
-    return any(name.startswith("on_") for name in dir(kind))
+def _as_observer(callback: Any) -> Observer:
+    """The callback itself, a function of an event; or an adapter for an object with hooks."""
+    if any(name.startswith("on_") for name in dir(callback)):
+        return _Hooks(callback)
+    return callback
 
 
 class _Hooks:
-    """Adapts a callback object with `on_module_start(call_id, instance, inputs)` and similar methods (DSPy's form) to an observer."""
+    """Adapts a callback object of DSPy's form to an observer.
 
-    __slots__ = ("_one",)
+    Such an object has methods like `on_module_start(call_id, instance, inputs)`.
+    """
 
-    def __init__(self, one: Any) -> None:
-        self._one = one
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Any) -> None:
+        self._callback = callback
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(
-            object.__getattribute__(self, "_one"),
-            name,
-        )  # such as `open_run` and `wants_details`
+        # Such as `open_run` and `wants_details`. Not `self._callback`, because it may not be set
+        # yet (while the object is copied), and would then be looked up here again.
+        return getattr(object.__getattribute__(self, "_callback"), name)
 
     def __call__(self, event: events.Event) -> None:
         self._call("on_event", event)
@@ -255,7 +272,8 @@ class _Hooks:
                 self._call("on_lm_start", event.span_id, event.lm, {"request": event.request})
             case events.ModelAnswered():
                 self._call("on_lm_end", event.span_id, event.response, event.error)
-            case events.Formatted():  # both at once: only the end is an event
+            case events.Formatted():
+                # Both hooks at once: only the end of the work is an event.
                 self._call(
                     "on_adapter_format_start",
                     event.span_id,
@@ -291,7 +309,7 @@ class _Hooks:
             case _:
                 pass
 
-    def _call(self, name: str, *given: Any) -> None:
-        hook = getattr(self._one, name, None)
+    def _call(self, name: str, *arguments: Any) -> None:
+        hook = getattr(self._callback, name, None)
         if hook is not None:
-            hook(*given)
+            hook(*arguments)

@@ -266,7 +266,7 @@ class EventStream(Typed[S]):
     def _earlier_events(self) -> list[Event]:
         """The events that an earlier stream of this run kept."""
         if self.run.tell is not None:
-            for observer in self.run.tell.each:
+            for observer in self.run.tell.observers:
                 if isinstance(observer, EventLog):
                     return observer.events
         return []

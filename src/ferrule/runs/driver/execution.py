@@ -209,7 +209,7 @@ def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
         # A program called by a tool reports to the observers of the tool's run.
         inherited = here.callbacks
         if outer is not None and outer.tell is not None:
-            inherited = outer.tell.each
+            inherited = outer.tell.observers
         observers = (*inherited, *options.observers)
     tell: Observers | None = None
     if observers:

@@ -162,7 +162,7 @@ class SignatureField(Struct, frozen=True):
         """The field declared by an `InputField()` or `OutputField()`."""
         extra: dict[str, Any] = {}
         if isinstance(info.json_schema_extra, dict):  # pydantic also takes a function
-            extra.update(info.json_schema_extra)
+            extra.update(cast("dict[str, Any]", info.json_schema_extra))
         extra["desc"] = info.description or extra.get("desc") or ""
         more: dict[str, Any] = {}
         for name in _PYDANTIC_ARGUMENTS:
@@ -267,13 +267,13 @@ def declared_fields(declarations: Mapping[str, Any]) -> dict[str, SignatureField
         annotation: Any = None
         field_declaration = declaration
         if isinstance(declaration, tuple):
-            pair = cast("tuple[Any, ...]", declaration)
+            pair: tuple[Any, ...] = declaration
             annotation, field_declaration = pair if len(pair) == 2 else (None, None)
         signature_field = as_field(field_declaration)
         if signature_field is None:
             raise SignatureError(
                 f"Field `{name}` must be an `InputField()` or `OutputField()`, "
-                f"or a pair (type, field); found {shown(declaration)}."
+                f"or a pair (type, field); found {shown(cast('object', declaration))}."
             )
         fields[name] = copy_field(
             signature_field,

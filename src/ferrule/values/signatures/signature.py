@@ -243,9 +243,10 @@ class SignatureType(_ModelMetaclass):
 
     def with_instructions(cls: type[T], instructions: str) -> type[T]:
         """A copy with other instructions."""
-        # For a type checker, the copy has the fields of this class. `cls` is also a signature.
-        signature = cast("Any", cls)
-        return cast("Any", _make_class(signature, signature.plan.fields, instructions))
+        # `cls` is a variable for type checkers only: the copy has the fields of this class.
+        signature: Any = cls
+        copied: Any = _make_class(signature, compiled(signature).fields, instructions)
+        return copied
 
     def append_instructions(cls, instructions: str) -> type[Signature]:
         """A copy with more instructions, after a blank line."""
