@@ -103,7 +103,8 @@ def extract_instructions(signature: type[Signature]) -> str:
     """The prompt of the extractor."""
     return (
         f"{signature.instructions}\n\nThe work is done and recorded in `trajectory`. "
-        f"From it, and from {_names(signature.plan.inputs)}, produce {_names(signature.plan.outputs)}."
+        f"From it, and from {_names(signature.plan.inputs)}, "
+        f"produce {_names(signature.plan.outputs)}."
     )
 
 

@@ -319,7 +319,8 @@ class Module(Batches[S, D, P]):
     def named_sub_modules(self) -> Iterator[tuple[str, Module]]:
         """The program itself (`self`) and every program inside it, each once, depth first.
 
-        The names are paths, such as `answer` or `agents[0].react`. Programs in attributes with a leading underscore come last.
+        The names are paths, such as `answer` or `agents[0].react`. Programs in attributes with
+        a leading underscore come last.
         """
         return _walk(self)
 
@@ -340,7 +341,10 @@ class Module(Batches[S, D, P]):
         return self.predictors()
 
     def set_lm(self, lm: Any) -> None:
-        """Set the model of every predictor inside. It takes precedence over the one in the settings."""
+        """Set the model of every predictor inside.
+
+        It takes precedence over the one in the settings.
+        """
         for predictor in self.predictors():
             predictor.lm = lm
 
@@ -355,7 +359,10 @@ class Module(Batches[S, D, P]):
         return next(iter(models.values()))
 
     def deepcopy(self) -> Self:
-        """A deep copy that shares models, tools, and attributes that cannot be copied, such as a lock."""
+        """A deep copy that shares models and tools.
+
+        It also shares attributes that cannot be copied, such as a lock.
+        """
         return copy.deepcopy(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 class ReAct(Module[S, D, P]):
     """An agent: the model calls tools until it returns the outputs.
 
-    `prediction.trajectory` has the steps. The tools `finish` and `user_clarification` are built in. If a tool fails, a call is invalid, or
-    outputs passed to `finish` do not fit, the model sees the error as the result. At `max_iters`,
-    at one of the `limits`, or when outputs were refused `limits.same_error` times, the model must
-    answer from the steps so far, and `prediction.reason` says why.
+    `prediction.trajectory` has the steps. The tools `finish` and `user_clarification` are built
+    in. If a tool fails, a call is invalid, or outputs passed to `finish` do not fit, the model sees
+    the error as the result. At `max_iters`, at one of the `limits`, or when outputs were refused
+    `limits.same_error` times, the model must answer from the steps so far, and `prediction.reason`
+    says why.
 
     A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs.
     Agents given as tools use the same `lm`, unless they have their own.

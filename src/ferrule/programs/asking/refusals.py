@@ -30,8 +30,8 @@ _refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """The models that refused tools, by their `id`: a user's model may not be hashable."""
 
 # The patterns below are compiled when a request is first refused: few programs need them. They
-# follow the wording of Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI, Gemini,
-# Novita and litellm.
+# follow the wording of Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI,
+# Gemini, Novita and litellm.
 _NOUN = r"(?:tool|function)s?(?:[ _-](?:use|usage|calls?|calling))?"
 _TOOLS = rf"(?<![\w.-]){_NOUN}(?![\w\[-]|\.\w)"
 _REFUSAL = (
@@ -118,10 +118,10 @@ def calls_in_text(
     text: str | None,
     tools: Iterable[Any],
 ) -> tuple[tuple[ToolCall, ...], str]:
-    """The calls of offered tools that a model wrote as text, in the form it was trained on; and the remaining text.
+    """The calls of offered tools that a model wrote as text, and the remaining text.
 
-    A server that does not parse its model's calls sends them as the text of the answer. A call that
-    the text only quotes is not returned.
+    Models write calls in the form that they were trained on. A server that does not parse them
+    sends them as the text of the answer. A call that the text only quotes is not returned.
     """
     from ferrule.text_calls.find import find  # late: few answers need it
 

@@ -1,6 +1,7 @@
 """`advance`: executes one segment of a stored run, until it pauses or ends.
 
-A worker, or the task of any other engine, calls it. It is idempotent: the store decides whether there is work, and which process does it.
+A worker, or the task of any other engine, calls it. It is idempotent: the store
+decides whether there is work, and which process does it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ Advanced = RunStatus | Literal["taken"]
 
 _ENDED = ("done", "failed", "cancelled")
 _GRACE_S = 1.0
-"""How long an interrupted segment may go on in its thread before its run is put back into the queue anyway."""
+"""How long an interrupted segment may go on in its thread.
+
+After that, its run is put back into the queue anyway.
+"""
 
 
 def advance(
@@ -102,8 +106,9 @@ async def advance_in_thread(
 ) -> Advanced:
     """`advance` for a worker's event loop, in one of these threads.
 
-    Async programs and tools run on the background loop. When cancelled, it cancels the run's async tools and puts the run back into the queue. A thread
-    that is blocked, by a tool or a model call, is abandoned: its later writes are refused.
+    Async programs and tools run on the background loop. When cancelled, it
+    cancels the run's async tools and puts the run back into the queue. A thread that is blocked, by
+    a tool or a model call, is abandoned: its later writes are refused.
     """
     import asyncio
 

@@ -228,22 +228,26 @@ class _Batch:
         self.is_nested = store is None and is_inside_run()
         """Whether the items are parts of the run that executes here, not separate runs."""
         if self.is_nested and timeout is not None:
-            msg = "A batch inside a run takes no `timeout`: a resumed run could not repeat what was late. Give tools a `timeout_s`."
-            raise ConfigurationError(msg)
+            raise ConfigurationError(
+                "A batch inside a run takes no `timeout`: a resumed run could not repeat what was "
+                "late. Give tools a `timeout_s`.",
+            )
         self._returns_failed = return_failed_examples
         self._store = store
-        self._stored = (
-            {each.id for each in store.list(limit=None)} if store is not None else frozenset[str]()
-        )
-        self._ids = _run_ids(self.batch_id, self.items) if store is not None else None
+        self._stored: set[str] = set()
+        """The ids of the runs that the store had when the batch began."""
+        self._ids: list[str] | None = None
+        if store is not None:
+            self._stored = {run.id for run in store.list(limit=None)}
+            self._ids = _run_ids(self.batch_id, self.items)
         self._on_result = on_result
         self._placed = placed if self.keeps_errors else ()
         """Types of errors that are returned among the results."""
         self._done = 0
         self._lock = threading.RLock()
-        self._is_shown = (
-            progress and len(self.items) > 1 and sys.stderr is not None and sys.stderr.isatty()
-        )  # None under `pythonw`
+        # `sys.stderr` is None under `pythonw`.
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._is_shown = progress and len(self.items) > 1 and is_terminal
 
     def inputs_of(self, index: int) -> dict[str, Any]:
         item = self.items[index]
@@ -253,9 +257,12 @@ class _Batch:
 
     def open(self, index: int) -> Run[Any]:
         """The run of an item: the one in the store, or a new one that has not begun."""
-        inputs, run_id = self.inputs_of(index), self._ids[index] if self._ids is not None else None
+        inputs = self.inputs_of(index)
+        run_id = None
+        if self._ids is not None:
+            run_id = self._ids[index]
         if self._store is not None and run_id in self._stored:
-            run = Run[Any].load(self._store, cast("str", run_id), self.program, deps=self.deps)
+            run = Run[Any].load(self._store, run_id, self.program, deps=self.deps)
         else:
             run = Run(self.program, (), inputs, run_id=run_id, deps=self.deps)
             if self._store is not None:
@@ -374,41 +381,43 @@ class _Batch:
 
 
 def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
-    found = cast("object", inputs)  # users pass anything
-    if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
-        hint = " Write `[{...}]` for a batch of one." if isinstance(found, Mapping) else ""
-        raise InputError(
-            f"`batch` takes a list of mappings of inputs by name, found {shown(cast('object', found))}.{hint}",
-        )
-    return list(cast("Iterable[Any]", found))
+    value = cast("object", inputs)  # users pass anything
+    if isinstance(value, Mapping):
+        problem = f"found {shown(cast('object', value))}. Write `[{{...}}]` for a batch of one."
+    elif isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        problem = f"found {shown(value)}."
+    else:
+        return list(cast("Iterable[Any]", value))
+    raise InputError(f"`batch` takes a list of mappings of inputs by name, {problem}")
 
 
-def _items(given: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
+def _items(inputs: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
     """The inputs of each run.
 
     For an item that is not a mapping, an `InputError` is raised before any run begins, or takes its
     place.
     """
-    items = [_item(index, one) for index, one in enumerate(given)]
+    items = [_item(index, value) for index, value in enumerate(inputs)]
     fault = next((item for item in items if isinstance(item, InputError)), None)
     if fault is not None and not keeps_errors:
         raise fault
     return items
 
 
-def _item(index: int, one: Any) -> _Item:
+def _item(index: int, value: Any) -> _Item:
     # Duck typing: DSPy's examples are not instances of `Mapping`.
     is_mapping = (
-        not isinstance(one, type)
-        and callable(getattr(one, "keys", None))
-        and hasattr(one, "__getitem__")
+        not isinstance(value, type)
+        and callable(getattr(value, "keys", None))
+        and hasattr(value, "__getitem__")
     )
-    inputs: dict[Any, Any] | None = dict(cast("Any", one)) if is_mapping else None
-    if inputs is None or not all(isinstance(name, str) for name in inputs):
-        return InputError(
-            f"Item {index} of the batch must be a mapping of inputs by name, found {shown(one)}.",
-        )
-    return inputs
+    if is_mapping:
+        inputs: dict[Any, Any] = dict(cast("Any", value))
+        if all(isinstance(name, str) for name in inputs):
+            return inputs
+    return InputError(
+        f"Item {index} of the batch must be a mapping of inputs by name, found {shown(value)}.",
+    )
 
 
 def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
@@ -419,7 +428,9 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
     seen: Counter[str] = Counter()
     ids: list[str] = []
     for item in items:
-        digest = digest_of(str(item) if isinstance(item, InputError) else item, 24)
+        # A faulty item has an id too, so that the ids stay in step with the items.
+        content = str(item) if isinstance(item, InputError) else item
+        digest = digest_of(content, 24)
         ids.append(f"{batch_id}.{digest}.{seen[digest]}")
         seen[digest] += 1
     return ids

@@ -1,4 +1,8 @@
-"""`batch` and `abatch` of a program, with their return types. The code that runs batches is imported when one is run."""
+"""`batch` and `abatch` of a program, with their return types.
+
+Every program has these methods, and few programs call them: the code that runs batches is imported
+when one is run.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,16 @@ if TYPE_CHECKING:
 
 
 _OPTIONS = (
-    "max_concurrency", "progress", "return_exceptions", "return_failed_examples", "timeout", "deps", "store", "batch_id", "on_result",
-)  # fmt: skip
+    "max_concurrency",
+    "progress",
+    "return_exceptions",
+    "return_failed_examples",
+    "timeout",
+    "deps",
+    "store",
+    "batch_id",
+    "on_result",
+)
 
 
 class Batches(ProgramTypes[S, D, P]):
@@ -44,25 +56,52 @@ class Batches(ProgramTypes[S, D, P]):
 
     @overload
     def batch(
-        self, inputs: Items, max_concurrency: int | None = None, *, return_exceptions: Literal[False] = False,
-        return_failed_examples: Literal[False] = False, **options: Unpack[Options[D]],
-    ) -> BatchResults[S]: ...  # fmt: skip
+        self,
+        inputs: Items,
+        max_concurrency: int | None = None,
+        *,
+        return_exceptions: Literal[False] = False,
+        return_failed_examples: Literal[False] = False,
+        **options: Unpack[Options[D]],
+    ) -> BatchResults[S]: ...
     @overload
     def batch(
-        self, inputs: Items, max_concurrency: int | None = None, *, return_exceptions: bool, return_failed_examples: Literal[False] = False,
+        self,
+        inputs: Items,
+        max_concurrency: int | None = None,
+        *,
+        return_exceptions: bool,
+        return_failed_examples: Literal[False] = False,
         **options: Unpack[Options[D]],
-    ) -> BatchResults[S, BaseException]: ...  # fmt: skip
+    ) -> BatchResults[S, BaseException]: ...
     @overload
     def batch(
-        self, inputs: Items, max_concurrency: int | None = None, *, return_exceptions: bool = False, return_failed_examples: Literal[True],
+        self,
+        inputs: Items,
+        max_concurrency: int | None = None,
+        *,
+        return_exceptions: bool = False,
+        return_failed_examples: Literal[True],
         **options: Unpack[Options[D]],
-    ) -> Failed[S]: ...  # fmt: skip
+    ) -> Failed[S]: ...
     def batch(
-        self, inputs: Iterable[Mapping[str, Any]], max_concurrency: int | None = None, *, progress: bool = True,
-        return_exceptions: bool = False, return_failed_examples: bool = False, timeout: float | None = None, deps: D | None = None,
-        store: Store | None = None, batch_id: str | None = None, on_result: Callable[[int, Any], object] | None = None, **unknown: Any,
-    ) -> Any:  # fmt: skip
-        """Run the program once for each mapping of inputs, several at once in threads; returns the predictions in the order of the inputs.
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        max_concurrency: int | None = None,
+        *,
+        progress: bool = True,
+        return_exceptions: bool = False,
+        return_failed_examples: bool = False,
+        timeout: float | None = None,
+        deps: D | None = None,
+        store: Store | None = None,
+        batch_id: str | None = None,
+        on_result: Callable[[int, Any], object] | None = None,
+        **unknown: Any,
+    ) -> Any:
+        """Run the program once for each mapping of inputs, several at once in threads.
+
+        Returns the predictions in the order of the inputs.
 
         At most `max_concurrency` run at once; None means the setting `max_workers`, or 8 without
         that setting. Every run has the same `deps`. The list has the totals (`usage`, `cost`) and
@@ -84,39 +123,79 @@ class Batches(ProgramTypes[S, D, P]):
         with callers_frames:
             refuse_unknown("batch", unknown, _OPTIONS)
             return run_batch(
-                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions,
-                return_failed_examples=return_failed_examples, timeout=timeout, deps=deps, store=store, batch_id=batch_id,
+                self,
+                inputs,
+                max_concurrency=max_concurrency,
+                progress=progress,
+                return_exceptions=return_exceptions,
+                return_failed_examples=return_failed_examples,
+                timeout=timeout,
+                deps=deps,
+                store=store,
+                batch_id=batch_id,
                 on_result=on_result,
-            )  # fmt: skip
+            )
 
     @overload
     async def abatch(
-        self, inputs: Items, max_concurrency: int | None = None, *, return_exceptions: Literal[False] = False,
-        return_failed_examples: Literal[False] = False, **options: Unpack[Options[D]],
-    ) -> BatchResults[S]: ...  # fmt: skip
+        self,
+        inputs: Items,
+        max_concurrency: int | None = None,
+        *,
+        return_exceptions: Literal[False] = False,
+        return_failed_examples: Literal[False] = False,
+        **options: Unpack[Options[D]],
+    ) -> BatchResults[S]: ...
     @overload
     async def abatch(
-        self, inputs: Items, max_concurrency: int | None = None, *, return_exceptions: bool, return_failed_examples: Literal[False] = False,
+        self,
+        inputs: Items,
+        max_concurrency: int | None = None,
+        *,
+        return_exceptions: bool,
+        return_failed_examples: Literal[False] = False,
         **options: Unpack[Options[D]],
-    ) -> BatchResults[S, BaseException]: ...  # fmt: skip
+    ) -> BatchResults[S, BaseException]: ...
     @overload
     async def abatch(
-        self, inputs: Items, max_concurrency: int | None = None, *, return_exceptions: bool = False, return_failed_examples: Literal[True],
+        self,
+        inputs: Items,
+        max_concurrency: int | None = None,
+        *,
+        return_exceptions: bool = False,
+        return_failed_examples: Literal[True],
         **options: Unpack[Options[D]],
-    ) -> Failed[S]: ...  # fmt: skip
+    ) -> Failed[S]: ...
     async def abatch(
-        self, inputs: Iterable[Mapping[str, Any]], max_concurrency: int | None = None, *, progress: bool = True,
-        return_exceptions: bool = False, return_failed_examples: bool = False, timeout: float | None = None,  # noqa: ASYNC109  DSPy's name
-        deps: D | None = None, store: Store | None = None, batch_id: str | None = None,
-        on_result: Callable[[int, Any], object] | None = None, **unknown: Any,
-    ) -> Any:  # fmt: skip
+        self,
+        inputs: Iterable[Mapping[str, Any]],
+        max_concurrency: int | None = None,
+        *,
+        progress: bool = True,
+        return_exceptions: bool = False,
+        return_failed_examples: bool = False,
+        timeout: float | None = None,  # noqa: ASYNC109  DSPy's name
+        deps: D | None = None,
+        store: Store | None = None,
+        batch_id: str | None = None,
+        on_result: Callable[[int, Any], object] | None = None,
+        **unknown: Any,
+    ) -> Any:
         """`batch` as tasks on this event loop."""
         from ferrule.programs.lifecycle.batch import arun_batch
 
         with callers_frames:
             refuse_unknown("abatch", unknown, _OPTIONS)
             return await arun_batch(
-                self, inputs, max_concurrency=max_concurrency, progress=progress, return_exceptions=return_exceptions,
-                return_failed_examples=return_failed_examples, timeout=timeout, deps=deps, store=store, batch_id=batch_id,
+                self,
+                inputs,
+                max_concurrency=max_concurrency,
+                progress=progress,
+                return_exceptions=return_exceptions,
+                return_failed_examples=return_failed_examples,
+                timeout=timeout,
+                deps=deps,
+                store=store,
+                batch_id=batch_id,
                 on_result=on_result,
-            )  # fmt: skip
+            )

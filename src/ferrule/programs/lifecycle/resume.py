@@ -1,7 +1,7 @@
 """Resumes a run that waits for a person, in the ways that udspy's API offers.
 
-A call raised `ConfirmationRequired`, which carries its run. With a person's response, the run gets a
-decision and continues where it stopped: recorded answers and results are reused.
+A call raised `ConfirmationRequired`, which carries its run. With a person's response, the run gets
+a decision and continues where it stopped: recorded answers and results are reused.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Programs to JSON and back.
 
 A state has signatures, demos, settings, tool definitions and MCP servers; never functions, models
-or keys. Tools of MCP servers are saved with the address or command of their server, without secrets. A
-loaded program has the same tools without a connection: a server is connected at the first call, and
-its tools are compared with the state by the rule that `pins=` names.
+or keys. Tools of MCP servers are saved with the address or command of their server, without
+secrets. A loaded program has the same tools without a connection: a server is connected at the
+first call, and its tools are compared with the state by the rule that `pins=` names.
 """
 
 from __future__ import annotations

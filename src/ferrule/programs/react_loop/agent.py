@@ -125,7 +125,10 @@ def with_builtin(
 
 
 class _WithoutReasoning(ChainOfThought):
-    """The extractor of an agent with an input called `reasoning`, which cannot have an output of that name."""
+    """The extractor of an agent with an input called `reasoning`.
+
+    It cannot have an output of that name too.
+    """
 
     @staticmethod
     def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
@@ -221,8 +224,8 @@ def note_results(
 ) -> UsingTools:
     """Pass on the acts of a turn, and note the results of the tools with these names.
 
-    `returned` gets them, by the ids of their calls. The results that the turn returns are for the model: one may hold a note, or a person's words
-    instead of it.
+    `returned` gets them, by the ids of their calls. The results that the turn returns are
+    for the model: one may hold a note, or a person's words instead of it.
     """
     answer: Any = None
     while True:

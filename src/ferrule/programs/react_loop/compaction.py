@@ -1,4 +1,6 @@
-"""Shortens a long conversation of `ReAct`: as `compact=` says, before the context overflows; and after an overflow.
+"""Shortens a long conversation of `ReAct`, before the context overflows or after it did.
+
+`compact=` says when and how. Without it, the conversation is shortened only after an overflow.
 
 A compaction is planned from the sizes of the messages shown, recorded (`Once`), and carried out
 from that record alone: a replay compacts in the same way at the same places, even with another
@@ -55,11 +57,15 @@ _TRUNCATIONS = 3
 _HUGE = 2_000
 """Characters above which an observation is shortened when the context overflows."""
 _WORTH = 0.05
-"""The smallest share of a request worth leaving out: after each compaction, the provider's prompt cache starts empty."""
+"""The smallest share of a request worth leaving out.
+
+After each compaction, the provider's prompt cache starts empty.
+"""
 _NAME = "summarize_conversation"
 _NO_WINDOW = (
-    "The context window of %s is unknown, and `compact=` is a share of it.%s The agent compacts only after a request that was too long. "
-    "Give `compact=` a number of tokens, or the model its `context_tokens`."
+    "The context window of %s is unknown, and `compact=` is a share of it.%s The agent compacts "
+    "only after a request that was too long. Give `compact=` a number of tokens, or the "
+    "model its `context_tokens`."
 )
 
 
@@ -78,11 +84,13 @@ class Loop(Protocol):
 
 
 # -- after an overflow
-# -----------------------------------------------------------------------------------------------
 
 
 def truncate(loop: Loop, rounds: int) -> bool:
-    """Show less than before; returns False if that cannot help. First huge observations are cut, then the oldest step is dropped."""
+    """Show less than before; returns False if that cannot help.
+
+    Huge observations are cut first. After that, each round drops the oldest step.
+    """
     if not loop.shown or rounds > _TRUNCATIONS + 1:
         return False
     longest = max(
@@ -99,10 +107,10 @@ def truncate(loop: Loop, rounds: int) -> bool:
 
 
 def _without_oldest(loop: Loop, count: int) -> list[Step]:
-    whole = Trajectory(loop.shown)
+    trajectory = Trajectory(loop.shown)
     for _ in range(count):
-        whole = whole.kept_by(loop.agent.truncate_trajectory(whole))
-    return list(whole.steps)
+        trajectory = trajectory.kept_by(loop.agent.truncate_trajectory(trajectory))
+    return list(trajectory.steps)
 
 
 def show(
@@ -113,10 +121,10 @@ def show(
     limit: int = LONGEST_RESULT,
     inputs: Mapping[str, Any] | None = None,
 ) -> None:
-    """Replace the steps that the request shows, and its inputs. Results of the first `shortened` steps are cut to `limit` characters.
+    """Replace the steps that the request shows, and its inputs.
 
-    In native mode the model's answers stay the same messages: they hold data that the provider
-    needs back.
+    Results of the first `shortened` steps are cut to `limit` characters. In native mode the
+    model's answers stay the same messages: they hold data that the provider needs back.
     """
     known = _messages_by_step(loop) if loop.native else {}
     if inputs is not None:
@@ -140,19 +148,11 @@ def show(
 
 def _shortened(step: Step, limit: int) -> Step:
     contents = [shorten(result.content, limit) for result in step.results]
-    if all(
-        content is result.content for content, result in zip(contents, step.results, strict=True)
-    ):
+    pairs = list(zip(step.results, contents, strict=True))
+    if all(content is result.content for result, content in pairs):
         return step
-    return replace(
-        step,
-        results=tuple(
-            [
-                replace(result, content=content)
-                for result, content in zip(step.results, contents, strict=True)
-            ],
-        ),
-    )
+    results = tuple([replace(result, content=content) for result, content in pairs])
+    return replace(step, results=results)
 
 
 def _opening(loop: Loop) -> Messages:
@@ -160,18 +160,22 @@ def _opening(loop: Loop) -> Messages:
 
 
 def _messages_by_step(loop: Loop) -> dict[int, tuple[Message, ...]]:
-    """The messages that now show each step, by the step's `id`. Empty if the last step is not shown because it called `finish`."""
-    at, messages = len(_opening(loop)), loop.request.messages
-    found: dict[int, tuple[Message, ...]] = {}
+    """The messages that now show each step, by the step's `id`.
+
+    Empty if the last step is not shown because it called `finish`.
+    """
+    start, messages = len(_opening(loop)), loop.request.messages
+    by_step: dict[int, tuple[Message, ...]] = {}
     for i, step in enumerate(loop.shown):
-        end = at + len(loop.mode.render(step, i, None))
-        found[id(step)] = tuple(messages[at:end])
-        at = end
-    return found if at == len(messages) else {}
+        end = start + len(loop.mode.render(step, i, None))
+        by_step[id(step)] = tuple(messages[start:end])
+        start = end
+    if start != len(messages):
+        return {}
+    return by_step
 
 
 # -- before an overflow
-# ----------------------------------------------------------------------------------------------
 
 
 class Compaction:
@@ -189,10 +193,13 @@ class Compaction:
         self._tokens: int | None = None
         """The approximate size of the next request; None before the first one is counted."""
         self._least = 0.0
-        """Up to this many tokens, there is nothing to leave out: a plan was made and found nothing."""
+        """Up to this many tokens, there is nothing to leave out: a plan found nothing."""
 
     def _find_most(self) -> float | None:
-        """The number of tokens above which to compact; None if the model's server must be asked first."""
+        """The number of tokens above which to compact.
+
+        None if the model's server must be asked first.
+        """
         if self._policy is None:
             return inf
         if isinstance(self._policy.at, int):
@@ -200,7 +207,9 @@ class Compaction:
         window = self._loop.asker.capabilities.context_tokens
         if window is None and not callable(getattr(self._loop.asker.lm, "context_tokens", None)):
             return self._without_window()
-        return None if window is None else window * self._policy.at
+        if window is None:
+            return None
+        return window * self._policy.at
 
     def _without_window(self) -> float:
         log_once(self._loop.asker.lm, _NO_WINDOW)
@@ -208,8 +217,12 @@ class Compaction:
 
     def count(self, response: Response | None, new: Sequence[Message]) -> None:
         """Count a turn that was added to the next request."""
-        known = response.usage.input_tokens if response is not None else 0
-        self._tokens = (known or self._size()) + estimate_messages(new)
+        size = 0
+        if response is not None:
+            size = response.usage.input_tokens
+        if not size:  # not every server counts
+            size = self._size()
+        self._tokens = size + estimate_messages(new)
 
     def _size(self) -> int:
         """The tokens of the next request, as the provider counted or as estimated."""
@@ -233,7 +246,10 @@ class Compaction:
                 yield from self._compact(plan)
 
     def shrink(self) -> Generator[Act, Any, bool]:
-        """After an overflow: compact, even if the estimate is below the limit. False if there is nothing to leave out."""
+        """After an overflow: compact, even if the estimate is below the limit.
+
+        Returns False if there is nothing to leave out.
+        """
         plan = yield Once(self._plan, "compaction", only_if_true=True)
         if plan:
             yield from self._compact(plan)
@@ -242,23 +258,22 @@ class Compaction:
     def _due(self) -> dict[str, Any] | None:
         if self._most is None:
             window = self._loop.asker.lm.context_tokens()
-            self._most = (
-                self._without_window()
-                if window is None
-                else window * cast("Compact", self._policy).at
-            )
+            if window is None:
+                self._most = self._without_window()
+            else:
+                self._most = window * cast("Compact", self._policy).at
         if self._size() <= max(self._most, self._least):
             return None
         plan = self._plan()
         if plan is None:
             if not self._least:
                 _log.warning(
-                    "A conversation has about %d tokens, and there is nothing old in it to compact.",
+                    "A conversation has about %d tokens, and there is nothing old in it to "
+                    "compact.",
                     self._size(),
                 )
-            self._least = self._size() * (
-                1 + _WORTH
-            )  # a plan looks at all steps, so do not make one at every step
+            # A plan looks at all steps, so do not make one at every step.
+            self._least = self._size() * (1 + _WORTH)
         return plan
 
     def _plan(self) -> dict[str, Any] | None:
@@ -302,7 +317,9 @@ class Compaction:
         }
 
     def _entries(self) -> list[Any]:
-        return self._loop.inputs[self._history].entries() if self._history is not None else []
+        if self._history is None:
+            return []
+        return self._loop.inputs[self._history].entries()
 
     def _compact(self, plan: Mapping[str, Any]) -> Generator[Act, Any, None]:
         loop, entries = self._loop, self._entries()
@@ -313,39 +330,47 @@ class Compaction:
         note = f"Summary of the earlier conversation:\n{summary}"
         inputs: dict[str, Any] | None = None
         if self._history is not None and short_messages:
-            shorter = cut_entries(
-                entries,
-                messages,
-                short_messages,
-                self._note(note) if summary and not steps else LEFT_OUT,
-            )
+            # If steps are left out too, the summary takes their place instead.
+            replacement: Any = LEFT_OUT
+            if summary and not steps:
+                replacement = self._note(note)
+            shorter = cut_entries(entries, messages, short_messages, replacement)
             inputs = {**loop.inputs, self._history: History(messages=shorter)}
-        kept: Sequence[Step] = _without_oldest(loop, steps) if not summary else loop.shown[steps:]
+        after: int = plan["after"]
+        if summary:
+            remaining = loop.shown[steps:]
+            after += estimate_content(note)
+        else:
+            remaining = _without_oldest(loop, steps)
         if summary and steps:
-            kept = [Step("", (), (ToolResult("summary", note),)), *kept]
-        show(loop, kept, shortened=max(short_steps - steps, 0), inputs=inputs)
-        after: int = plan["after"] + (estimate_content(note) if summary else 0)
+            remaining = [Step("", (), (ToolResult("summary", note),)), *remaining]
+        show(loop, remaining, shortened=max(short_steps - steps, 0), inputs=inputs)
         self._tokens = after
         yield Tell(
             Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem),
         )
 
     def _note(self, note: str) -> Message:
+        if self._loop.native:
+            return Message("user", note)
         # In text, a summary of hostile results must not pass for a step.
-        return (
-            Message("user", note)
-            if self._loop.native
-            else self._loop.asker.adapter.step_message({"earlier": note})
-        )
+        return self._loop.asker.adapter.step_message({"earlier": note})
 
     def _summarize(
         self,
         entries: Sequence[Any],
         steps: Sequence[Step],
     ) -> Generator[Act, Any, tuple[str, str]]:
-        """The summary, or why there is none. The run calls a program for it, which is recorded and counted like one that is a tool."""
-        strategy = self._policy.strategy if self._policy is not None else None
-        program = _summarizer() if strategy is None or isinstance(strategy, str) else strategy
+        """The summary, or why there is none.
+
+        The run calls a program for it, which is recorded and counted like one that is a tool.
+        """
+        program: Any = None
+        if self._policy is not None and not isinstance(self._policy.strategy, str):
+            program = self._policy.strategy
+        if program is None:
+            # By name, or in a replay whose program has no `compact=` any more.
+            program = _summarizer()
         tool = _summary_tool(program, self._transcript(entries, steps), self._loop.asker.lm)
         call = CheckedCall(ToolCall(name=_NAME, args={}), tool, tool.prepare({}), self._loop.host)
         [result] = cast("list[ToolResult]", (yield CallTools((call,))))
@@ -362,14 +387,14 @@ class Compaction:
     def _transcript(self, entries: Sequence[Any], steps: Sequence[Step]) -> str:
         opening = _opening(self._loop)
         task = next((message.text for message in reversed(opening) if message.role == "user"), "")
-        lines = [f"The task:\n{task}", "The conversation:", *map(_said, entries)]
+        lines = [f"The task:\n{task}", "The conversation:", *map(_entry_text, entries)]
         lines += [text for _, text in Trajectory(steps).display_rows()]
         return "\n\n".join(
             str(shorten(line, self._loop.limits.observation_chars)) for line in lines
         )
 
 
-def _said(entry: Any) -> str:
+def _entry_text(entry: Any) -> str:
     if not isinstance(entry, Message):
         return "\n".join(f"{name}: {content_text(render(value))}" for name, value in entry.items())
     calls = [f"{call.name}({call.arguments_text})" for call in entry.tool_calls]
@@ -384,12 +409,14 @@ def _summarizer() -> Predict:
 def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
     fields = program.signature.plan.inputs
     name = next(name for name, field in fields.items() if field.is_required)
-    users: Sequence[Predict] = (
-        program.tool_users() if callable(getattr(program, "tool_users", None)) else ()
-    )
-    own = {"lm": lm} if users and users[0].lm is None and "lm" not in fields else {}
+    inputs: dict[str, Any] = {name: conversation}
+    users: Sequence[Predict] = ()
+    if callable(getattr(program, "tool_users", None)):
+        users = program.tool_users()
+    if users and users[0].lm is None and "lm" not in fields:
+        inputs["lm"] = lm  # a program without a model uses the agent's
     return Tool(
-        _Summarize(program, {name: conversation, **own}),
+        _Summarize(program, inputs),
         _NAME,
         "Summarize what is left out.",
         effect="read",
@@ -397,7 +424,10 @@ def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
 
 
 class _Summarize(AgentTool):
-    """A program bound to its inputs: as an argument of the call, the conversation would be in the journal a second time."""
+    """A program bound to its inputs.
+
+    As an argument of the call, the conversation would be in the journal a second time.
+    """
 
     def __init__(self, program: Any, inputs: Mapping[str, Any]) -> None:
         super().__init__(program, program.signature)

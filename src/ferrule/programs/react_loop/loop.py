@@ -506,7 +506,8 @@ class _Loop:
     def _goes_on(self, step: Step) -> bool:
         """Whether another turn may follow.
 
-        False if the outputs were refused `limits.same_error` times: they must be extracted. Raises `TooManyFaultsError` after the same number of other faulty steps.
+        False if the outputs were refused `limits.same_error` times: they must be extracted.
+        Raises `TooManyFaultsError` after the same number of other faulty steps.
         """
         results = step.results
         if not results or not all(result.is_fault for result in results):

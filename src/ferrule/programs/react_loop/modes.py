@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Turn(Struct):
-    """One turn of the model: calls, an answer in plain text, or something unreadable (`problem`)."""
+    """One turn of the model: calls, an answer in plain text, or what is unreadable (`problem`)."""
 
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -62,7 +62,7 @@ class Mode(Protocol):
 
     @property
     def reader(self) -> Callable[[Adapter], FieldReader] | None:
-        """Makes the reader that splits a streamed answer into fields; None for the adapter's own."""
+        """Makes the reader that splits a streamed answer into fields; None: the adapter's own."""
         ...
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -78,7 +78,7 @@ class Mode(Protocol):
         ...
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        """The fields of an answer; raises `AdapterParseError` for one that the model must repair."""
+        """The fields of an answer; raises `AdapterParseError` if the model must repair it."""
         ...
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
@@ -156,7 +156,7 @@ class _TextMode(Struct):
             unreadable = {name for name, _ in error.problems} - error.absent
             if error.parsed.get("next_tool_name") and "next_tool_args" not in unreadable:
                 return error.parsed
-            # The model may have used the form that it was trained on, and not the one of the prompt.
+            # The model may have used the form that it was trained on, not the one of the prompt.
             calls, rest = response.tool_calls, response.text
             if not calls:
                 calls, rest = calls_in_text(self.asker.lm, rest, self.toolbox)

@@ -95,7 +95,8 @@ class Owner(Protocol):
 class ModuleView:
     """A program as one call of one run sees it.
 
-    `tools` are the run's tools, and changes to them stay in the run. All other public attributes are the program's own, and read-only.
+    `tools` are the run's tools, and changes to them stay in the run. All other public attributes
+    are the program's own, and read-only.
     """
 
     __slots__ = ("_after", "_before", "_host", "_owner")
@@ -118,8 +119,8 @@ class ModuleView:
     def init_module(self, tools: Iterable[Tool | Callable[..., Any]] | None = None) -> None:
         """Offer these tools and the built-in ones, which need not be listed.
 
-        None offers only the built-in ones. Raises `DuplicateToolError` for two tools with one name, and `ToolDefinitionError` for an
-        object that is not a tool. Then nothing changes.
+        None offers only the built-in ones. Raises `DuplicateToolError` for two tools with
+        one name, and `ToolDefinitionError` for an object that is not a tool. Then nothing changes.
         """
         listed = Toolbox(() if tools is None else tools)
         named = Toolbox([tool for tool in listed if not is_builtin(tool)])
@@ -127,7 +128,7 @@ class ModuleView:
         self._after = Toolbox((*filter(is_builtin, self._before), *named))
 
     def load(self, *names: str) -> str:
-        """Offer tools of the toolbox's shelf, by name or glob; returns a description of the change."""
+        """Offer tools of the toolbox's shelf, by name or glob; returns a description of it."""
         return self._move(names, loading=True)
 
     def unload(self, *names: str) -> str:
@@ -197,7 +198,7 @@ class Host:
         self._key = conditions.place
         self._mine: _Loaded = {}
         self.elsewhere: Callable[[], Iterable[Tool]] = tuple
-        """Returns more tools that a resumed run may have had: those that its MCP servers list now."""
+        """Returns more tools that a resumed run may have had: its MCP servers list them now."""
 
     @property
     def owner(self) -> Owner:
@@ -231,8 +232,9 @@ class Host:
     def apply(self, results: Sequence[ToolResult]) -> tuple[list[ToolResult], str]:
         """Apply the changes that results carry, in order.
 
-        Returns the results for the model, and a description of the change. If two calls of one turn load different tools with one name, the later result becomes an
-        error. Raises `RunError` for a tool that a resumed run had loaded and that is not found now.
+        Returns the results for the model, and a description of the change. If two
+        calls of one turn load different tools with one name, the later result becomes an error.
+        Raises `RunError` for a tool that a resumed run had loaded and that is not found now.
         """
         shown_results: list[ToolResult] = []
         before = self.owner.toolbox
