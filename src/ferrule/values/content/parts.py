@@ -19,7 +19,7 @@ from ferrule.values.content.type import Type
 
 
 class Text(Type):
-    """Plain text beside other parts of a message: `Text(text="Look at this:")`."""
+    """Plain text among other parts of a message: `Text(text="Look at this:")`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -31,21 +31,32 @@ class Text(Type):
 
 
 def media_type_of(name: str) -> str | None:
-    """The MIME type of a file by its name: from Python's own table, then from the system's, which programs on Windows change."""
+    """The MIME type of a file by its name.
+
+    Python's own table comes first: on Windows, any program may change the system's table.
+    """
     from mimetypes import MimeTypes, guess_type
 
     return MimeTypes().guess_type(name, strict=False)[0] or guess_type(name)[0]
 
 
 _SCHEME = pattern(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
-"""The scheme of an address. Not a drive letter of Windows, and not `file:`, which no provider can read."""
+"""The scheme of an address.
+
+Neither a drive letter of Windows, nor `file:`, which no provider can read.
+"""
 _DATA_URL = pattern(r"(?s)data:([^;,]*)(?:;[^,]*)?;base64,(.*)")
 
 
 def read_data_url(address: str) -> tuple[str, str] | None:
-    """The MIME type, perhaps empty, and the base64 of a `data:` URL (RFC 2397); None for any other address."""
-    found = _DATA_URL.fullmatch(address)
-    return None if found is None else (found[1], found[2])
+    """The MIME type, perhaps empty, and the base64 of a `data:` URL (RFC 2397).
+
+    Returns None for any other address.
+    """
+    match = _DATA_URL.fullmatch(address)
+    if match is None:
+        return None
+    return match[1], match[2]
 
 
 class _Media(Type):
@@ -60,24 +71,28 @@ class _Media(Type):
     """The MIME type, such as `image/png`."""
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
-        """Refuse mistakes that pydantic would not explain: a positional value, and bytes that are not base64."""
-        wrong = (
-            args if cls.__init__ is BaseModel.__init__ else ()
-        )  # a subclass may take some by position
-        if wrong or isinstance(fields.get("data"), bytes):
-            given = shown(wrong[0] if wrong else fields["data"], 60)
-            raise InputError(
-                f"`{cls.__name__}` takes an address or base64 by name; found {given}. Use {cls._ways()}.",
-            )
+        """Refuse mistakes that pydantic would not explain: positional values, and raw bytes."""
+        takes_positional = cls.__init__ is not BaseModel.__init__  # a subclass may
+        if args and not takes_positional:
+            raise cls._misuse(args[0])
+        if isinstance(fields.get("data"), bytes):
+            raise cls._misuse(fields["data"])
         return super().__new__(cls)
+
+    @classmethod
+    def _misuse(cls, value: Any) -> InputError:
+        return InputError(
+            f"`{cls.__name__}` takes an address or base64 by name; found {shown(value, 60)}. "
+            f"Use {cls._ways()}.",
+        )
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         schema = super().__get_pydantic_core_schema__(source, handler)
         model = handler.resolve_ref_schema(schema)
-        if (
-            model["schema"]["type"] != "function-before"
-        ):  # it is there already, or a subclass has one, which may take such a value
+        # If there is such a function, it is this one, or a subclass's own, which may accept the
+        # values that this one refuses.
+        if model["schema"]["type"] != "function-before":
             model["schema"] = core_schema.no_info_before_validator_function(
                 cls._refuse_content,
                 model["schema"],
@@ -86,17 +101,24 @@ class _Media(Type):
 
     @classmethod
     def _refuse_content(cls, value: Any) -> Any:
-        """Explain how to make a part from an address, a path or bytes, where pydantic would ask for a dictionary."""
+        """Explain how to make a part from an address, a path or bytes.
+
+        Pydantic's own error would ask for a dictionary.
+        """
         if isinstance(value, str | bytes | Path):
             raise ValueError(
-                f"should be an object with `url` or `data`, or an instance of {cls.__name__}: {cls._ways()}",
+                f"should be an object with `url` or `data`, or an instance of {cls.__name__}: "
+                f"{cls._ways()}",
             )
         return value
 
     @classmethod
     def _ways(cls) -> str:
         name = cls.__name__
-        return f"`{name}(url=...)` for an address, `{name}.from_file(path)`, or `{name}.from_bytes(content, media_type)`"
+        return (
+            f"`{name}(url=...)` for an address, `{name}.from_file(path)`, "
+            f"or `{name}.from_bytes(content, media_type)`"
+        )
 
     def model_post_init(self, context: Any, /) -> None:
         """Check that the part has exactly one of `data` and `url`."""
@@ -107,9 +129,10 @@ class _Media(Type):
             )
         if self.url is not None and _SCHEME.match(self.url) is None:
             kind = type(self).__name__
-            msg = f"The `url` of `{kind}` is an address such as `https://...` or `data:...`, found {shown(self.url)}. For a file on this"
             raise ValueError(
-                f"{msg} machine use `{kind}.from_file(path)`, for bytes `{kind}.from_bytes(content, media_type)`.",
+                f"The `url` of `{kind}` is an address such as `https://...` or `data:...`, found "
+                f"{shown(self.url)}. For a file on this machine use `{kind}.from_file(path)`, for "
+                f"bytes `{kind}.from_bytes(content, media_type)`.",
             )
 
     @classmethod
@@ -133,16 +156,22 @@ class _Media(Type):
     @property
     def address(self) -> str:
         """The `url`, or a `data:` URL made from the bytes (RFC 2397)."""
-        return self.url if self.url is not None else f"data:{self.media_type};base64,{self.data}"
+        if self.url is not None:
+            return self.url
+        return f"data:{self.media_type};base64,{self.data}"
 
     def __repr__(self) -> str:
-        what = self.url if self.url is not None else f"{len(self.data or '') * 3 // 4} bytes"
-        return f"{type(self).__name__}({what}, {self.media_type})"
+        source = self.url
+        if source is None:
+            # Three bytes are four characters of base64. The content itself would fill a log.
+            source = f"{len(self.data or '') * 3 // 4} bytes"
+        return f"{type(self).__name__}({source}, {self.media_type})"
 
 
 class Image(_Media):
-    """A picture: `Image.from_path("a.png")`, `Image.from_bytes(content, "image/png")`, `Image(url="https://...")`, or base64 in `data`.
+    """A picture: `Image.from_path("a.png")` or `Image(url="https://...")`.
 
+    It is also made by `Image.from_bytes(content, "image/png")`, or with base64 in `data`.
     ferrule does not download a `url`; the provider does.
     """
 
@@ -150,12 +179,16 @@ class Image(_Media):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Make a part from a file. The MIME type is guessed from the name; raises `InputError` if it is not an image's."""
-        kind = media_type_of(str(path)) or "image/"
-        if not kind.startswith("image/"):
-            other = "Audio" if kind.startswith("audio/") else "File"
+        """Make a part from a file. The MIME type is guessed from the name.
+
+        Raises `InputError` if it is not an image's.
+        """
+        media_type = media_type_of(str(path)) or "image/"
+        if not media_type.startswith("image/"):
+            other = "Audio" if media_type.startswith("audio/") else "File"
             raise InputError(
-                f"`{cls.__name__}` takes the file of an image; found {str(path)!r} ({kind}). Use `{other}.from_path(path)`.",
+                f"`{cls.__name__}` takes the file of an image; found {str(path)!r} ({media_type}). "
+                f"Use `{other}.from_path(path)`.",
             )
         return super().from_file(path)
 
@@ -165,20 +198,27 @@ class Image(_Media):
 
 
 class Audio(_Media):
-    """A sound: `Audio.from_path("a.wav")`, `Audio.from_bytes(content, "audio/wav")`, or base64 in `data`."""
+    """A sound: `Audio.from_path("a.wav")`.
+
+    It is also made by `Audio.from_bytes(content, "audio/wav")`, or with base64 in `data`.
+    """
 
     media_type: str = "audio/wav"
 
     def format(self) -> list[dict[str, Any]]:
         """OpenAI's audio part, which is defined for bytes only."""
         media_type, data = inline_data(self) or (self.media_type, self.url)
-        kind = media_type.rpartition("/")[2].removeprefix("x-")
-        kind = {"mpeg": "mp3", "wave": "wav"}.get(kind, kind)  # OpenAI uses file extensions
-        return [{"type": "input_audio", "input_audio": {"data": data, "format": kind}}]
+        subtype = media_type.rpartition("/")[2].removeprefix("x-")
+        # OpenAI uses file extensions.
+        extension = {"mpeg": "mp3", "wave": "wav"}.get(subtype, subtype)
+        return [{"type": "input_audio", "input_audio": {"data": data, "format": extension}}]
 
 
 class File(_Media):
-    """Any other file, such as a PDF: `File.from_path("a.pdf")`, `File.from_bytes(content, "application/pdf")`, `File(url="https://...")`."""
+    """Any other file, such as a PDF: `File.from_path("a.pdf")` or `File(url="https://...")`.
+
+    It is also made by `File.from_bytes(content, "application/pdf")`, or with base64 in `data`.
+    """
 
     name: str = "file"
 
@@ -193,11 +233,17 @@ class File(_Media):
 
 
 def inline_data(part: _Media) -> tuple[str, str] | None:
-    """The MIME type and the base64 of a part that contains its bytes, in `data` or in a `data:` URL; None for any other address."""
+    """The MIME type and the base64 of a part that contains its bytes, in `data` or a `data:` URL.
+
+    Returns None for any other address.
+    """
     if part.data is not None:
         return part.media_type, part.data
-    found = read_data_url(part.url or "")
-    return None if found is None else (found[0] or part.media_type, found[1])
+    inline = read_data_url(part.url or "")
+    if inline is None:
+        return None
+    media_type, data = inline
+    return media_type or part.media_type, data
 
 
 Part = Text | Image | Audio | File

@@ -1,4 +1,10 @@
-"""`Type`, the base of values that define how a model sees them; and `Reasoning`, a text that a model may write natively."""
+"""`Type`, the base of values that define how a model sees them, and `Reasoning`.
+
+A `Type` that shows itself as message parts (an image, a sound) may be deep inside a value that is
+written as JSON. There its parts are *packed*: written as JSON text between two markers. The adapter
+cuts the finished text at the markers, with `split_parts`, and so gets the parts at their places.
+This is DSPy's method, and its subclasses of `Type` rely on it.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +24,15 @@ T = TypeVar("T", bound="Type")
 
 PART_START = "<<ferrule-part>>"
 PART_END = "<</ferrule-part>>"
-_MOST_STRINGS_AROUND = 4
-_PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
+_MAX_STRINGS_AROUND = 4
+"""A packed part may be in a JSON string, inside JSON in a string, up to this depth."""
+_PACKED_PART = f"(?s){re.escape(PART_START)}(.*?){re.escape(PART_END)}"
 
 
 class Type(BaseModel):
-    """A value that defines how a model sees it, like DSPy's `Type`. Subclass it, and override `format` and `description`.
+    """A value that defines how a model sees it, like DSPy's `Type`.
+
+    Subclass it, and override `format` and `description`.
 
     It can be the type of a field, alone or nested (`list[dict[str, Image]]`). If `format()` returns
     a list of message parts, they are packed into text between two markers, and the adapter unpacks
@@ -39,13 +48,13 @@ class Type(BaseModel):
         return ""
 
     def format(self) -> Any:
-        """The value as a model sees it: text, JSON data, or a list of message parts in OpenAI's form."""
+        """The value as a model sees it: text, JSON data, or a list of parts in OpenAI's form."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @classmethod
     def extract_custom_type_from_annotation(cls, annotation: Any) -> list[type[Self]]:
-        """The subclasses of this type in an annotation, in order: `[Tool]` for `list[dict[str, Tool]]`."""
-        return list(_named(annotation, cls, []))
+        """The subclasses of this type in an annotation: `[Tool]` for `list[dict[str, Tool]]`."""
+        return list(_types_in(annotation, cls, []))
 
     @classmethod
     def adapt_to_native_lm_feature(
@@ -55,7 +64,10 @@ class Type(BaseModel):
         lm: Any,
         lm_kwargs: dict[str, Any],
     ) -> Any:
-        """Return the signature without this field if the model has a native feature for it. May change `lm_kwargs` in place."""
+        """Return the signature without this field if the model has a native feature for it.
+
+        May change `lm_kwargs` in place.
+        """
         del field_name, lm, lm_kwargs
         return signature
 
@@ -79,7 +91,9 @@ class Type(BaseModel):
     def serialize_model(self) -> Any:
         """`format()`, with a list of parts packed between the markers."""
         formatted: Any = self.format()
-        return _packed(cast("list[Any]", formatted)) if isinstance(formatted, list) else formatted
+        if isinstance(formatted, list):
+            return _packed(cast("list[Any]", formatted))
+        return formatted
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -92,9 +106,9 @@ def serialized_by(
     handler: Any,
     returns: Any = None,
 ) -> Any:
-    """Add a serializer to a model's core schema, unless a subclass has one by pydantic's `model_serializer`.
+    """Add a serializer to a model's core schema.
 
-    The decorator itself would load a module that costs a process as much as ten of ferrule's.
+    A subclass may have its own, by pydantic's `model_serializer`; it is left alone. The decorator itself would load a module that costs a process as much as ten of ferrule's.
     `returns` is the schema of the result.
     """
     written = core_schema.plain_serializer_function_ser_schema(
@@ -105,22 +119,24 @@ def serialized_by(
     return schema
 
 
-def _named(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[T]]:
+def _types_in(annotation: Any, kind: type[T], aliases: list[Any]) -> Iterator[type[T]]:
     if isinstance(annotation, type) and not get_args(annotation):
         if issubclass(annotation, kind):
             yield annotation
         return
-    if type(annotation).__name__ == "TypeAliasType":  # of `typing` or of `typing_extensions`
-        if (
-            annotation not in aliases
-        ):  # an alias may name itself: `type Json = dict[str, Json] | str`
-            yield from _named(cast("Any", annotation).__value__, kind, [*aliases, annotation])
+    # By name: there is one class in `typing`, and another in `typing_extensions`.
+    if type(annotation).__name__ == "TypeAliasType":
+        # An alias may name itself: `type Json = dict[str, Json] | str`.
+        if annotation not in aliases:
+            target = cast("Any", annotation).__value__
+            yield from _types_in(target, kind, [*aliases, annotation])
         return
-    # The parameters of a `Callable` are a list.
-    for part in (
-        cast("list[Any]", annotation) if isinstance(annotation, list) else get_args(annotation)
-    ):
-        yield from _named(part, kind, aliases)
+    if isinstance(annotation, list):  # the parameters of a `Callable`
+        parts = cast("list[Any]", annotation)
+    else:
+        parts = get_args(annotation)
+    for part in parts:
+        yield from _types_in(part, kind, aliases)
 
 
 def _packed(parts: list[Any]) -> str:
@@ -130,15 +146,18 @@ def _packed(parts: list[Any]) -> str:
 
 
 def split_parts(text: str, *, in_json: bool = False) -> str | list[dict[str, Any]]:
-    """Split text with packed parts into a list of parts in OpenAI's form. Text without packed parts is returned unchanged.
+    """Split text with packed parts into a list of parts in OpenAI's form.
 
-    With `in_json`, the text of a part cannot end the JSON string around it.
+    Text without packed parts is returned unchanged. With `in_json`, the text of a part cannot end
+    the JSON string around it.
     """
     if PART_START not in text:
         return text
     parts: list[dict[str, Any]] = []
-    for i, piece in enumerate(re.split(_PART, text)):
-        if i % 2:
+    # With a group in the pattern, `split` returns text and packed parts by turns.
+    for i, piece in enumerate(re.split(_PACKED_PART, text)):
+        is_packed = i % 2 == 1
+        if is_packed:
             parts.extend(_unpacked(piece, in_json=in_json))
         elif piece.strip():
             parts.append({"type": "text", "text": piece})
@@ -146,36 +165,41 @@ def split_parts(text: str, *, in_json: bool = False) -> str | list[dict[str, Any
 
 
 def _unpacked(piece: str, *, in_json: bool) -> list[dict[str, Any]]:
+    """The parts of a packed part; a text part if it cannot be read."""
+    as_text = [{"type": "text", "text": piece}]
     # A packed value inside JSON strings was escaped once for each of them.
-    inside = piece
-    for strings in range(_MOST_STRINGS_AROUND):
+    packed = piece
+    for strings_around in range(_MAX_STRINGS_AROUND):
         try:
-            found = json.loads(inside)
+            parts = json.loads(packed)
         except (ValueError, RecursionError):
             pass
         else:
-            parts = (
-                cast("list[dict[str, Any]]", found)
-                if isinstance(found, list)
-                else [{"type": "text", "text": piece}]
-            )
-            return [_in_strings(part, strings) for part in parts] if in_json else parts
+            if not isinstance(parts, list):
+                parts = as_text
+            if not in_json:
+                return cast("list[dict[str, Any]]", parts)
+            return [_escaped(part, strings_around) for part in cast("list[Any]", parts)]
         try:
-            inside = json.loads(f'"{inside}"', strict=False)
+            packed = json.loads(f'"{packed}"', strict=False)
         except ValueError:
             break
-    return [{"type": "text", "text": piece}]
+    return as_text
 
 
-def _in_strings(part: dict[str, Any], strings: int) -> dict[str, Any]:
-    text: Any = (
-        part.get("text") if type(part) is dict else None
-    )  # a user's `format` may return anything
+def _escaped(part: Any, strings_around: int) -> Any:
+    """A part whose text is escaped once for each JSON string around it."""
+    if type(part) is not dict:  # a user's `format` may return anything
+        return part
+    fields = cast("dict[str, Any]", part)
+    text = fields.get("text")
+    # Only a quote, or a backslash before one, could end the string. Other text, such as a line
+    # feed, stays readable for the model.
     if not isinstance(text, str) or not ('"' in text or "\\" in text):
-        return part  # a line feed cannot end the string
-    for _ in range(strings):
+        return fields
+    for _ in range(strings_around):
         text = json_text(text)[1:-1]
-    return {**part, "text": text}
+    return {**fields, "text": text}
 
 
 class Reasoning(str):
@@ -198,11 +222,13 @@ class Reasoning(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Any) -> Any:
-        def unpacked(value: Any) -> Any:
-            found: Any = value
-            return found["content"] if isinstance(value, dict) and "content" in value else found
+        def text_of(value: Any) -> Any:
+            # DSPy's form of reasoning is an object.
+            if isinstance(value, dict) and "content" in value:
+                return cast("dict[str, Any]", value)["content"]
+            return cast("Any", value)
 
-        inside = core_schema.no_info_before_validator_function(unpacked, core_schema.str_schema())
+        inside = core_schema.no_info_before_validator_function(text_of, core_schema.str_schema())
         return core_schema.no_info_after_validator_function(
             cls,
             inside,
@@ -217,13 +243,17 @@ class Reasoning(str):
         lm: Any,
         lm_kwargs: dict[str, Any],
     ) -> Any:
-        """See `Type`: the field is dropped if the model's settings make it return its native thoughts."""
-        told = (
-            lm.thought_settings(lm_kwargs) if hasattr(lm, "thought_settings") else thinks(lm_kwargs)
-        )
-        if told is None:
+        """See `Type`.
+
+        The field is dropped if the model's settings make it return its native thoughts.
+        """
+        if hasattr(lm, "thought_settings"):
+            settings = lm.thought_settings(lm_kwargs)
+        else:
+            settings = thinks(lm_kwargs)
+        if settings is None:
             return signature
-        lm_kwargs.update(told)
+        lm_kwargs.update(settings)
         return signature.delete(field_name)
 
     @classmethod
@@ -234,7 +264,7 @@ class Reasoning(str):
 
 TEXTS = (str, Reasoning)
 """The types whose values a model writes as plain text."""
-_THINKING = (
+_THINKING_SETTINGS = (
     "reasoning_effort",
     "thinking",
     "reasoning",
@@ -243,6 +273,7 @@ _THINKING = (
     "enable_thinking",
     "think",
 )
+"""The settings by which providers and servers turn thinking on or off."""
 _OFF = (
     {"type": "disabled"},
     {"effort": "none"},
@@ -250,17 +281,25 @@ _OFF = (
     {"thinkingBudget": 0},
     {"thinking_budget": 0},
 )
+"""Values of these settings that turn it off, apart from false values and `"none"`."""
 
 
 def thinks(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """An empty dict if the settings have a model think before it answers, None otherwise."""
+    """An empty dict if the settings have a model think before it answers, None otherwise.
+
+    The dict has the form of `LM.thought_settings`: settings to add.
+    """
     extra: Mapping[str, Any] = settings.get("extra") or {}
-    for found in (settings, extra):
-        for name in _THINKING:
-            value: Any = found.get(name)
-            is_off = isinstance(value, dict) and any(
-                off.items() <= cast("dict[str, Any]", value).items() for off in _OFF
-            )
-            if value and value != "none" and not is_off:
-                return {}
+    for source in (settings, extra):
+        if any(_turns_on(source.get(name)) for name in _THINKING_SETTINGS):
+            return {}
     return None
+
+
+def _turns_on(value: Any) -> bool:
+    if not value or value == "none":
+        return False
+    if not isinstance(value, dict):
+        return True
+    options = cast("dict[str, Any]", value)
+    return not any(off.items() <= options.items() for off in _OFF)

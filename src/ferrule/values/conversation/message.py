@@ -55,7 +55,7 @@ class Message(Struct, frozen=True, dict=True):
     reasoning: str = ""
     """The model's reasoning before its answer, if the provider returns it."""
     extra: Mapping[str, Any] | None = None
-    """Data that a provider needs back unchanged, by provider: signed reasoning blocks, for example."""
+    """Data that a provider needs back unchanged, such as signed reasoning blocks, by provider."""
 
     @cached_property
     def _forms(self) -> dict[str, bytes]:
@@ -71,7 +71,7 @@ class Message(Struct, frozen=True, dict=True):
 
     @property
     def json(self) -> bytes:
-        """The message in OpenAI's chat form as JSON bytes; `safe_name` made every tool name safe."""
+        """The message in OpenAI's chat form as JSON bytes, with tool names from `safe_name`."""
         return self.rendered("openai", _openai)
 
     @property
