@@ -1,4 +1,4 @@
-"""Trim the tracebacks of a caller's errors: without ferrule's frames, the last line is the caller's own.
+"""Trim the tracebacks of a caller's errors, so that the last line is the caller's own.
 
 An error of ferrule's own code (a bug) keeps all frames. With `FERRULE_FULL_TRACEBACK=1` in the
 environment, every error does.
@@ -18,14 +18,20 @@ if TYPE_CHECKING:
 
 FULL = "FERRULE_FULL_TRACEBACK"
 _PASSING_ON = frozenset({"_perform_forward", "prediction", "call_program", "acall_program"})
-"""Functions of ferrule that only pass on errors of other code: the first, the `TypeError` for wrong arguments of a `forward`."""
-PACKAGE = (
-    os.path.normpath(f"{__file__}/../..") + os.sep
-)  # as code has it: with its links. `pathlib` takes long to import
+"""Functions of ferrule that only pass on errors of other code.
+
+For the first, it is the `TypeError` for wrong arguments of a `forward`.
+"""
+# As the names of code objects have it: with its links, which `resolve` would follow. Not by
+# `pathlib`, which takes long to import.
+PACKAGE = os.path.normpath(f"{__file__}/../..") + os.sep
 
 
 class _CallersFrames:
-    """`with callers_frames:` goes around the code of a public entry point. It has no state, and costs almost nothing without an error."""
+    """`with callers_frames:` goes around the code of a public entry point.
+
+    It has no state, and costs almost nothing without an error.
+    """
 
     def __enter__(self) -> None:
         pass
@@ -46,14 +52,14 @@ callers_frames = _CallersFrames()
 
 
 def trim(error: BaseException) -> None:
-    """Remove the frames of ferrule, and of libraries that ferrule called, from the tracebacks of an error and its causes.
+    """Remove the frames of ferrule, and of libraries that it called, from an error and its causes.
 
     Interrupts keep all frames.
     """
     if not isinstance(error, Exception) or os.environ.get(FULL, "0") not in {"", "0"}:
         return
-    for each in with_causes(error):
-        each.__traceback__ = _trimmed(each, each.__traceback__)
+    for related in with_causes(error):
+        related.__traceback__ = _trimmed(related, related.__traceback__)
 
 
 def with_causes(
@@ -61,54 +67,58 @@ def with_causes(
     *,
     without: BaseException | None = None,
 ) -> Iterator[BaseException]:
-    """The error, its causes and contexts, and the errors in groups, each once; except `without` and errors reached only through it."""
+    """The error, its causes and contexts, and the errors in groups, each once.
+
+    `without` is left out, and errors that are reached only through it.
+    """
     seen = {id(without)}
     todo: list[BaseException | None] = [error]
     while todo:
-        each = todo.pop()
-        if each is None or id(each) in seen:
+        related = todo.pop()
+        if related is None or id(related) in seen:
             continue
-        seen.add(id(each))
-        yield each
-        todo += (each.__cause__, each.__context__)
-        if isinstance(each, BaseExceptionGroup):
-            todo += cast("tuple[BaseException, ...]", each.exceptions)
+        seen.add(id(related))
+        yield related
+        todo += (related.__cause__, related.__context__)
+        if isinstance(related, BaseExceptionGroup):
+            todo += cast("tuple[BaseException, ...]", related.exceptions)
 
 
 def _trimmed(error: BaseException, trace: TracebackType | None) -> TracebackType | None:
-    whole, kept = trace, list[TracebackType]()
-    is_ours, function = False, ""
+    whole = trace
+    callers: list[TracebackType] = []
+    is_ours = False
+    function = ""
     while trace is not None:
         code = trace.tb_frame.f_code
+        is_foreign = code.co_filename.startswith((*foreign_folders(), "<"))
         if code.co_filename.startswith(PACKAGE):
-            is_ours, function = True, code.co_name
-        elif not (
-            is_ours and code.co_filename.startswith((*foreign_folders(), "<"))
-        ):  # a library that ferrule called is left out, too
+            is_ours = True
+            function = code.co_name
+        elif not is_ours or not is_foreign:  # a library that ferrule called is left out, too
             is_ours = False
-            kept.append(trace)
+            callers.append(trace)
         trace = trace.tb_next
+    # An error that ends in ferrule's frames, and is not one that ferrule raises on purpose, is a
+    # bug of ferrule: its frames are what a report needs.
     if is_ours and not isinstance(error, FerruleError) and function not in _PASSING_ON:
         return whole
-    made = None
-    for each in reversed(kept):  # made as copies, because a run keeps the whole traceback
-        made = TracebackType(made, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return made
+    trimmed = None
+    for entry in reversed(callers):  # as copies, because a run keeps the whole traceback
+        trimmed = TracebackType(trimmed, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return trimmed
 
 
 @cache
 def foreign_folders() -> tuple[str, ...]:
-    """Folders of code that is not the user's: this package, the standard library, installed packages."""
+    """Folders of code that is not the user's: this package, the standard library, packages."""
     import site
     import sysconfig
 
-    installed = (
-        [*site.getsitepackages(), site.getusersitepackages()]
-        if hasattr(site, "getsitepackages")
-        else []
-    )
-    library = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return (
-        PACKAGE,
-        *dict.fromkeys(f"{each.rstrip(os.sep)}{os.sep}" for each in (*installed, *library) if each),
-    )
+    folders: list[str | None] = []
+    if hasattr(site, "getsitepackages"):  # some virtual environments lack it
+        folders += [*site.getsitepackages(), site.getusersitepackages()]
+    folders += [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    # Each ends with a separator, so that `/lib/python3` is not the start of `/lib/python3x`.
+    with_separator = [folder.rstrip(os.sep) + os.sep for folder in folders if folder]
+    return (PACKAGE, *dict.fromkeys(with_separator))

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 
 class ToolCall(BaseModel):
-    """One call a model asked for: `ToolCall(name="add", args={"a": 1})`. `arguments=` is an alias of `args=`."""
+    """One call that a model asked for: `ToolCall(name="add", args={"a": 1})`.
+
+    `arguments=` is an alias of `args=`.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True,
@@ -59,7 +62,10 @@ class ToolCall(BaseModel):
     fault: CallFault | None = None
     """Why the call cannot run; None for a well-formed call."""
     repairs: tuple[str, ...] = ()
-    """The names of the repairs that its text needed, in order; in events, also of the repairs of its arguments."""
+    """The names of the repairs that its text needed, in order.
+
+    In events, also those of the repairs of its arguments.
+    """
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -74,7 +80,9 @@ class ToolCall(BaseModel):
     @property
     def arguments_text(self) -> str:
         """The arguments as JSON text; the model's own text if it could not be parsed."""
-        return self.fault.raw if self.fault and self.fault.raw else json_text(self.args)
+        if self.fault is not None and self.fault.raw:
+            return self.fault.raw
+        return json_text(self.args)
 
     def format(self) -> dict[str, Any]:
         """The call in OpenAI's shape, with the arguments as JSON text."""
@@ -94,21 +102,17 @@ class ToolCall(BaseModel):
         }
 
     def beside(self) -> dict[str, Any]:
-        """The fields that OpenAI's shape lacks, where they are set: `intention`, `fault`, `repairs`."""
-        fault = (
-            {key: value for key, value in asdict(self.fault).items() if value is not None}
-            if self.fault is not None
-            else None
-        )
-        return {
-            key: value
-            for key, value in {
-                "intention": self.intention,
-                "fault": fault,
-                "repairs": self.repairs,
-            }.items()
-            if value
-        }
+        """The fields that OpenAI's shape lacks, if set: `intention`, `fault`, `repairs`."""
+        fields: dict[str, Any] = {}
+        if self.intention:
+            fields["intention"] = self.intention
+        if self.fault is not None:
+            fault = {key: value for key, value in asdict(self.fault).items() if value is not None}
+            if fault:
+                fields["fault"] = fault
+        if self.repairs:
+            fields["repairs"] = self.repairs
+        return fields
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -171,7 +175,9 @@ class ToolCall(BaseModel):
         "call_id", ...}`; and objects with these attributes. Arguments may be JSON text; text that
         is not a JSON object gives a call with a `fault`, not an error.
         """
-        return entry if isinstance(entry, ToolCall) else cls.unchecked(**call_fields(entry))
+        if isinstance(entry, ToolCall):
+            return entry
+        return cls.unchecked(**call_fields(entry))
 
     @classmethod
     def unchecked(
@@ -191,15 +197,21 @@ _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
 
 
 def call_at(entry: Any, index: int) -> ToolCall:
-    """The call at a position of an answer, as `ToolCall.read` reads it; anything that is not a call becomes one with a fault."""
-    return entry if isinstance(entry, ToolCall) else ToolCall.unchecked(**fields_at(entry, index))
+    """The call at a position of an answer, as `ToolCall.read` reads it.
+
+    Anything that is not a call becomes one with a fault, which the model then reads.
+    """
+    if isinstance(entry, ToolCall):
+        return entry
+    return ToolCall.unchecked(**fields_at(entry, index))
 
 
 class ToolResult(PartlyCompared, Struct, frozen=True):
-    """The result of one call: `content` is what the model sees, `value` what the function returned (None in a loaded run).
+    """The result of one call.
 
-    With `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an
-    unknown tool, bad arguments, `ToolRetry`.
+    The model sees `content`; the function returned `value` (None in a loaded run). With
+    `is_error`, the call failed or did not run; with `is_fault`, by the model's mistake: an unknown
+    tool, bad arguments, `ToolRetry`.
     """
 
     _not_compared = _not_shown = frozenset({"value", "error", "repairs"})
@@ -216,9 +228,15 @@ class ToolResult(PartlyCompared, Struct, frozen=True):
     value: Any = None
     """The function's value. Not journalled: None after a replay."""
     error: BaseException | None = None
-    """The function's exception. Its traceback is dropped after the observers have seen it. Not journalled: None after a replay."""
+    """The function's exception. Not journalled: None after a replay.
+
+    Its traceback is dropped after the observers have seen it.
+    """
     change: Mapping[str, Any] | None = None
-    """How the call changed the tools of its run, as JSON (`tools/execution/tool_changes.py`), or None. Journalled."""
+    """How the call changed the tools of its run, as JSON, or None. Journalled.
+
+    See `tools/execution/tool_changes.py`.
+    """
     repairs: tuple[str, ...] = ()
     """Names of the repairs that the call needed: of its text, then of its arguments."""
 
@@ -246,7 +264,10 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
                 repairs=(*call.repairs, *value.repairs),
             )
         if isinstance(value, AsyncGeneratorType):
-            msg = f"`{call.name}` returned an async generator, which cannot be shown to a model. Collect its values and return a list."
+            msg = (
+                f"`{call.name}` returned an async generator, which cannot be shown to a model. "
+                "Collect its values and return a list."
+            )
             return failure(call, TypeError(msg), is_raised=True)
     content = value if type(value) is str else render(value)
     return ToolResult(call.name, content, call.id, False, False, value, None, None, call.repairs)
@@ -324,7 +345,10 @@ class CheckedArguments(Struct):
 
     @property
     def secrets(self) -> dict[str, Any]:
-        """Arguments that are shown as stars, by name: pydantic's `SecretStr` and `SecretBytes`, and values that hold one."""
+        """Arguments that are shown as stars, by name.
+
+        They are pydantic's `SecretStr` and `SecretBytes`, and values that hold one.
+        """
         return {
             name: value
             for name, value in self.named.items()
@@ -339,10 +363,17 @@ class CheckedCall(Struct):
     tool: ToolSpec
     arguments: CheckedArguments
     host: Any = None
-    """Applies a change of tools that the call returns (`programs/tool_use/dynamic.py`); None where tools cannot change."""
+    """Applies a change of tools that the call returns; None where tools cannot change.
+
+    See `programs/tool_use/dynamic.py`.
+    """
     refused: str | None = None
-    """The observation of a call that a policy denies; the call does not run. None for a call that may run."""
-    misfit: str = ""  # why a recorded call no longer fits the program: without a result, a person is asked, and it does not run
+    """The observation of a call that a policy denies, and that does not run; else None."""
+    misfit: str = ""
+    """Why a recorded call no longer fits the program.
+
+    Such a call does not run. If it has no result, a person is asked.
+    """
 
     @property
     def digest(self) -> str:

@@ -1,4 +1,4 @@
-"""`Context`, which gives a tool access to its current call, and the values that a `reconcile=` function may return.
+"""`Context`, which gives a tool access to its current call; and the answers of `reconcile=`.
 
 A tool gets a context by annotating a parameter with it. The parameter is not in the schema, and a
 model cannot set it. A `forward` and an output validator get theirs in the same way.
@@ -19,26 +19,40 @@ if TYPE_CHECKING:
 
 Deps = TypeVar("Deps", default=Any)
 HOW_TO_GIVE_DEPS = (
-    "Pass them: program(..., deps=...), program.start(..., deps=...), run.resume(deps=...), Run.load(..., deps=...), "
-    "or `--deps module:factory` of `ferrule ask` and `ferrule resume`; in a test of a tool, Context(deps=...)."
+    "Pass them: program(..., deps=...), program.start(..., deps=...), run.resume(deps=...), "
+    "Run.load(..., deps=...), or `--deps module:factory` of `ferrule ask` and `ferrule resume`; "
+    "in a test of a tool, Context(deps=...)."
 )
 
 
 def key_of(run_id: str, slot: str, tool: str, arguments: Mapping[str, Any]) -> str:
-    """The idempotency key of one call of one run; `slot` is its position, `arguments` are plain JSON."""
-    return sha256(json.dumps([run_id, slot, tool, arguments], sort_keys=True).encode()).hexdigest()
+    """The idempotency key of one call of one run.
+
+    `slot` is its position, `arguments` are plain JSON. The key must be equal in every process, so
+    it depends on nothing else.
+    """
+    parts = json.dumps([run_id, slot, tool, arguments], sort_keys=True)
+    return sha256(parts.encode()).hexdigest()
 
 
 class NotDone:
-    """Returned by a tool's `reconcile=` (the class or an instance) if the effect has not happened, so that the call must run."""
+    """A tool's `reconcile=` returns it if the effect has not happened, so that the call must run.
+
+    It may return the class or an instance.
+    """
 
 
 class Unknown:
-    """Returned by a tool's `reconcile=` (the class or an instance) if it cannot find out whether the effect has happened."""
+    """A tool's `reconcile=` returns it if it cannot find out whether the effect has happened.
+
+    It may return the class or an instance.
+    """
 
 
 class Context(Generic[Deps]):
-    """The current call of a tool. A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool.
+    """The current call of a tool.
+
+    A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool.
 
     In a `forward` and in an output validator it has `deps`, `run_id` and `cancelled`; the rest
     belongs to calls.
@@ -59,9 +73,15 @@ class Context(Generic[Deps]):
     run_id: str
     """The run's id; empty outside a run."""
     call_id: str
-    """The model's id of the call, or its position if the model gave none. It changes when the model is retried; `key` does not."""
+    """The model's id of the call, or its position if the model gave none.
+
+    It changes when the model is retried; `key` does not.
+    """
     key: str
-    """64 hexadecimal digits: the same in every attempt of this call, in any process, and different for any other call."""
+    """64 hexadecimal digits, different for every call.
+
+    They are the same in every attempt of this call, in any process.
+    """
 
     def __init__(
         self,
@@ -86,7 +106,10 @@ class Context(Generic[Deps]):
 
     @property
     def deps(self) -> Deps:
-        """The run's argument `deps=`: connections, secrets, the user. Not journalled. Raises `ConfigurationError` if none was passed."""
+        """The run's argument `deps=`: connections, secrets, the user. Not journalled.
+
+        Raises `ConfigurationError` if none was passed.
+        """
         if self._deps is None and not self._may_lack_deps:
             raise ConfigurationError(
                 f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}",
@@ -104,23 +127,26 @@ class Context(Generic[Deps]):
 
     @property
     def db(self) -> Any:
-        """The store's database, in a transaction that also records the result: for tools with `effect="transactional"`.
+        """The store's database, in a transaction that also records the result.
 
-        It has `execute` and `executemany`, like `sqlite3.Connection`, which return rows. Its writes
-        are committed together with the result; if the tool raises or times out, they are rolled
+        It is for tools with `effect="transactional"`. It has `execute` and `executemany`, like
+        `sqlite3.Connection`, which return rows. Its writes are committed together with the
+        result; if the tool raises or times out, they are rolled
         back. For other tools it raises `ConfigurationError`.
         """
         if self._db is None:
-            msg = '`ctx.db` is for tools with `effect="transactional"`, in a run with a store: program.start(store=SQLiteStore(...), ...).'
-            raise ConfigurationError(msg)
+            raise ConfigurationError(
+                '`ctx.db` is for tools with `effect="transactional"`, in a run with a store: '
+                "program.start(store=SQLiteStore(...), ...).",
+            )
         return self._db
 
     @property
     def cancelled(self) -> bool:
-        """Whether the result is no longer needed: the run was cancelled, the call timed out, or it has ended.
+        """Whether the result is no longer needed.
 
-        A long sync tool should check this from time to time and return: its thread cannot be
-        stopped from outside.
+        The run was cancelled, the call timed out, or it has ended. A long sync tool should
+        check this from time to time and return: its thread cannot be stopped from outside.
         """
         return self._is_over or (self._stopped is not None and self._stopped())
 
@@ -140,4 +166,5 @@ class Context(Generic[Deps]):
         self._is_over = True
 
     def __repr__(self) -> str:
-        return f"Context(run_id={self.run_id!r}, call_id={self.call_id!r}, key={self.key!r})"  # `deps` may hold secrets
+        # `deps` may hold secrets.
+        return f"Context(run_id={self.run_id!r}, call_id={self.call_id!r}, key={self.key!r})"

@@ -47,51 +47,58 @@ def edit_arguments(
     changes: Mapping[str, Any],
     prepare: Callable[[dict[str, Any]], CheckedArguments],
 ) -> CheckedArguments:
-    """Return the arguments with these changes, checked by the tool's `prepare`. Raises `ToolArgumentsError` for invalid values."""
-    given, before = _origin(arguments)
-    names = (arguments.names if isinstance(arguments, Coerced) else None) or {}
-    own = {name: names.get(name, name) for name in changes}
-    # Stars are not the value of a secret: one that comes back as stars, as it was shown, is
-    # unchanged.
-    changes = {
-        name: each
-        for name, each in changes.items()
-        if each != arguments.shown.get(own[name]) or not is_masked(each)
-    }
-    changes = {
-        name: _unmasked(each, arguments.shown.get(own[name]), given.get(own[name]))
-        for name, each in changes.items()
-    }
-    renamed = {own[name] for name in changes}.difference(
-        changes,
-    )  # edited under their aliases, as a schema shows them
-    given = (
-        {name: value for name, value in given.items() if name not in renamed} if renamed else given
-    )
-    found = prepare({**given, **changes})
-    found_given, after = _origin(found)
-    # A new name was edited under its alias.
-    kept = {
+    """Return the arguments with these changes, checked by the tool's `prepare`.
+
+    Raises `ToolArgumentsError` for invalid values.
+    """
+    given, values_before = _origin(arguments)
+    aliases: Mapping[str, str] = {}
+    if isinstance(arguments, Coerced) and arguments.names:
+        aliases = arguments.names
+    parameter_of = {name: aliases.get(name, name) for name in changes}
+    new_values: dict[str, Any] = {}
+    for name, value in changes.items():
+        parameter = parameter_of[name]
+        shown_before = arguments.shown.get(parameter)
+        # Stars are not the value of a secret: one that comes back as stars, as it was shown, is
+        # unchanged.
+        if value == shown_before and is_masked(value):
+            continue
+        new_values[name] = _unmasked(value, shown_before, given.get(parameter))
+
+    # A value edited under its alias, as a schema shows it, replaces the one under its own name.
+    replaced = {parameter_of[name] for name in new_values}.difference(new_values)
+    given = {name: value for name, value in given.items() if name not in replaced}
+    checked = prepare({**given, **new_values})
+    given_after, values_after = _origin(checked)
+
+    # A name that the check newly lists among the given ones was edited under its alias.
+    unchanged = {
         name
-        for name in before
-        if name not in changes and name in after and (name in given or name not in found_given)
+        for name in values_before
+        if name in values_after
+        and name not in new_values
+        and (name in given or name not in given_after)
     }
-    values = {name: before[name] if name in kept else value for name, value in after.items()}
-    shown = {
-        name: arguments.shown[name] if name in kept and name in arguments.shown else value
-        for name, value in found.shown.items()
-    }
-    by_place = [name for name in after if name not in found.named]
-    fixed = len(found.positional) - len(by_place)  # a caller comes before the model's arguments
-    positional = (*found.positional[:fixed], *(values[name] for name in by_place))
+    values = dict(values_after)
+    shown = dict(checked.shown)
+    for name in unchanged:
+        values[name] = values_before[name]
+        if name in shown and name in arguments.shown:
+            shown[name] = arguments.shown[name]
+
+    # A caller comes before the model's positional-only arguments, and stays as it is.
+    positional_names = [name for name in values_after if name not in checked.named]
+    filled_in = len(checked.positional) - len(positional_names)
+    positional = [*checked.positional[:filled_in], *(values[name] for name in positional_names)]
     return Coerced(
-        positional,
-        {name: values[name] for name in found.named},
+        tuple(positional),
+        {name: values[name] for name in checked.named},
         shown,
-        found.repairs,
-        found_given,
+        checked.repairs,
+        given_after,
         values,
-        names or None,
+        aliases or None,
     )
 
 
@@ -101,11 +108,11 @@ def _unmasked(new: Any, shown: Any, given: Any) -> Any:
         return given if new == shown and is_masked(new) else new
     if is_object(new) and is_object(shown) and is_object(given):
         return {
-            name: _unmasked(each, shown.get(name), given[name]) if name in given else each
-            for name, each in new.items()
+            name: _unmasked(value, shown.get(name), given[name]) if name in given else value
+            for name, value in new.items()
         }
     if is_list(new) and is_list(shown) and is_list(given) and len(new) == len(shown) == len(given):
-        return [_unmasked(*each) for each in zip(new, shown, given, strict=True)]
+        return [_unmasked(*triple) for triple in zip(new, shown, given, strict=True)]
     return new
 
 
@@ -114,14 +121,16 @@ def made_anew(
     args: dict[str, Any],
     prepare: Callable[[dict[str, Any]], CheckedArguments],
 ) -> dict[str, Any]:
-    """The shown arguments that every check of the call makes anew: defaults of a factory, such as an id or a time."""
-    again = prepare(args).shown
-    return {name: value for name, value in arguments.shown.items() if again.get(name) != value}
+    """The shown arguments that differ in every check of the call.
+
+    They are defaults of a factory, such as an id or a time.
+    """
+    second = prepare(args).shown
+    return {name: value for name, value in arguments.shown.items() if second.get(name) != value}
 
 
 def _origin(arguments: CheckedArguments) -> tuple[dict[str, Any], dict[str, Any]]:
-    return (
-        (arguments.given, arguments.values)
-        if isinstance(arguments, Coerced)
-        else (arguments.shown, arguments.named)
-    )
+    """The arguments as they were given, and their values, by parameter name."""
+    if isinstance(arguments, Coerced):
+        return arguments.given, arguments.values
+    return arguments.shown, arguments.named

@@ -1,6 +1,7 @@
-"""Describe an exception for a model: its type, its message, and the lines of the user's own code that raised it.
+"""Describe an exception for a model: its type, its message, and the lines that raised it.
 
-The text contains no memory addresses, and no local paths except those that the call named.
+The lines are those of the user's own code. The text contains no memory addresses, and no
+local paths except those that the call named.
 """
 
 from __future__ import annotations
@@ -30,32 +31,35 @@ def error_text(tool: str, args: dict[str, Any], error: BaseException) -> str:
 
 
 def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> str:
-    kind, message = type(error).__name__, _without_paths(printed(error) or "", args)
-    frames = [] if isinstance(error, ToolTimeoutError) else _frames(error)
-    text = f"{kind}{': ' if message else ''}{message}{' (' + ', '.join(frames) + ')' if frames else ''}"
+    text = type(error).__name__
+    message = _without_paths(printed(error) or "", args)
+    if message:
+        text += f": {message}"
+    # A call that timed out was stopped at any line: the line says nothing.
+    if not isinstance(error, ToolTimeoutError) and (frames := _frames(error)):
+        text += f" ({', '.join(frames)})"
     # The failures of a `TaskGroup` are in the group's exceptions; its own message has only their
     # number.
-    is_group = isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST
-    inside = (
-        cast("BaseExceptionGroup[BaseException]", error).exceptions[:_MOST_EXCEPTIONS]
-        if is_group
-        else ()
-    )
-    return text + "".join(f"\n{indent}- {_described(each, args, indent + '  ')}" for each in inside)
+    if isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST:
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        for member in group.exceptions[:_MOST_EXCEPTIONS]:
+            text += f"\n{indent}- {_described(member, args, indent + '  ')}"
+    return text
 
 
 def _frames(error: BaseException) -> list[str]:
-    """The last places (`file.py:12`) in the user's own code, innermost last."""
+    """The last lines (`file.py:12`) of the user's own code, innermost last."""
     from traceback import walk_tb
 
-    found: list[str] = []
-    for frame, line in walk_tb(error.__traceback__):
+    lines: list[str] = []
+    for frame, number in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        if not file.startswith(foreign_folders()) and not file.startswith("<frozen"):
-            place = f"{_last_part(file)}:{line}"
-            if place not in found:
-                found.append(place)
-    return found[-_MOST_FRAMES:]
+        if file.startswith((*foreign_folders(), "<frozen")):
+            continue
+        line = f"{_last_part(file)}:{number}"
+        if line not in lines:  # a recursive function would fill the text
+            lines.append(line)
+    return lines[-_MOST_FRAMES:]
 
 
 def _last_part(path: str) -> str:
@@ -63,21 +67,26 @@ def _last_part(path: str) -> str:
 
 
 def _without_paths(message: str, args: dict[str, Any]) -> str:
-    """The message with local paths cut to their last part, except paths that the arguments contain."""
+    """The message with local paths cut to their last part, but for paths in the arguments."""
     if "/" not in message and "\\" not in message:
         return message
     known = json_text(args)
 
-    def cut(found: re.Match[str]) -> str:
-        path = found[0]
-        return path if path in known or json_text(path)[1:-1] in known else _last_part(path)
+    def cut(match: re.Match[str]) -> str:
+        path = match[0]
+        # The arguments are JSON, in which the backslashes of a Windows path are doubled.
+        if path in known or json_text(path)[1:-1] in known:
+            return path
+        return _last_part(path)
 
     return _local_paths().sub(cut, message)
 
 
 @cache
 def _local_paths() -> re.Pattern[str]:
-    folders = sorted({each for each in _local_folders() if len(each) > 1}, key=len, reverse=True)
+    folders = sorted(
+        {folder for folder in _local_folders() if len(folder) > 1}, key=len, reverse=True
+    )
     starts = r"(?:(?<![\w.:/\\])|(?<=file://)|(?<=[A-Za-z]{2}:))"
     return re.compile(
         rf"{starts}(?:{'|'.join(map(re.escape, folders))}|[A-Za-z]:(?=\\))[/\\][^\s'\"<>|:;,()\]]+",
@@ -87,7 +96,7 @@ def _local_paths() -> re.Pattern[str]:
 def _local_folders() -> Iterator[str]:
     import tempfile
 
-    for each in (
+    for folder in (
         str(Path.home()),
         str(Path.cwd()),
         sys.prefix,
@@ -95,6 +104,6 @@ def _local_folders() -> Iterator[str]:
         tempfile.gettempdir(),
         PACKAGE,
     ):
-        yield each.rstrip("/\\")
+        yield folder.rstrip("/\\")
     yield from ("/home", "/Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used
     yield from ("/etc", "/opt", "/srv", "/usr", "/mnt", "/Applications", "/Library", "/Volumes")

@@ -33,21 +33,27 @@ class ToolCallResult(BaseModel):
 
     @classmethod
     def of(cls, result: Any) -> ToolCallResult:
-        """Read a result from a mapping, or from a `ToolResult` as `ToolCalls.execute_all` returns it."""
+        """Read a result from a mapping, or from a `ToolResult` of `ToolCalls.execute_all`."""
         if isinstance(result, ToolCallResult):
             return result
         if isinstance(result, Mapping):
-            found = dict(cast("Mapping[str, Any]", result))
-            return cls.model_validate({**found, "value": read_marked(found.get("value"))})
+            fields = dict(cast("Mapping[str, Any]", result))
+            return cls.model_validate({**fields, "value": read_marked(fields.get("value"))})
         if not hasattr(result, "content") or not hasattr(result, "call_id"):
             msg = f"A result is a `ToolResult` or a mapping with `value`, found {shown(result)}"
             raise ValueError(msg)
-        seen = result.value if result.value is not None and not result.is_error else result.content
-        return cls(call_id=result.call_id, name=result.name, value=seen, is_error=result.is_error)
+        # The value is the better demo, but a failed call and a loaded run have only the content.
+        value = result.content
+        if result.value is not None and not result.is_error:
+            value = result.value
+        return cls(call_id=result.call_id, name=result.name, value=value, is_error=result.is_error)
 
 
 class ToolCallResults(Type):
-    """The results of the calls of one answer: `ToolCalls(tool_calls=calls, tool_call_results=results)` in a turn of a `History`."""
+    """The results of the calls of one answer.
+
+    In a turn of a `History`: `ToolCalls(tool_calls=calls, tool_call_results=results)`.
+    """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
 
@@ -57,15 +63,16 @@ class ToolCallResults(Type):
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: Any) -> Any:
-        found: Any = data
+        results: Any = data
         if isinstance(data, Mapping) and "tool_call_results" in data:
-            found = cast("Mapping[str, Any]", data)["tool_call_results"]
-        if isinstance(found, ToolCallResults):
-            return {"tool_call_results": found.tool_call_results}
-        if not isinstance(found, (list, tuple)):
-            msg = f"Received invalid value for `ferrule.ToolCallResults`: {shown(cast('object', data))}"
-            raise ValueError(msg)
-        return {"tool_call_results": [ToolCallResult.of(each) for each in cast("list[Any]", found)]}
+            results = cast("Mapping[str, Any]", data)["tool_call_results"]
+        if isinstance(results, ToolCallResults):
+            return {"tool_call_results": results.tool_call_results}
+        if not isinstance(results, (list, tuple)):
+            value = shown(cast("object", data))
+            raise ValueError(f"Received invalid value for `ferrule.ToolCallResults`: {value}")
+        entries = cast("list[Any]", results)
+        return {"tool_call_results": [ToolCallResult.of(entry) for entry in entries]}
 
     @classmethod
     def from_tool_calls_and_values(
@@ -74,18 +81,26 @@ class ToolCallResults(Type):
         values: Iterable[Any],
         is_errors: Iterable[bool] | None = None,
     ) -> Self:
-        """Make the results of these `ToolCalls` from one value for each call, in order. Raises `ValueError` if the numbers differ."""
-        values, calls = list(values), tool_calls.tool_calls
-        failed = [False] * len(values) if is_errors is None else list(is_errors)
+        """Make the results of these `ToolCalls` from one value for each call, in order.
+
+        Raises `ValueError` if the numbers differ.
+        """
+        calls = tool_calls.tool_calls
+        values = list(values)
+        if is_errors is None:
+            failed = [False] * len(values)
+        else:
+            failed = list(is_errors)
         if not len(calls) == len(values) == len(failed):
             raise ValueError(
-                f"There are {len(calls)} calls, {len(values)} values and {len(failed)} marks of errors.",
+                f"There are {len(calls)} calls, {len(values)} values "
+                f"and {len(failed)} marks of errors.",
             )
-        made = [
-            ToolCallResult(call_id=call.id, name=call.name, value=each, is_error=is_error)
-            for call, each, is_error in zip(calls, values, failed, strict=True)
+        results = [
+            ToolCallResult(call_id=call.id, name=call.name, value=value, is_error=is_error)
+            for call, value, is_error in zip(calls, values, failed, strict=True)
         ]
-        return cls(tool_call_results=made)
+        return cls(tool_call_results=results)
 
     @classmethod
     def description(cls) -> str:
@@ -97,16 +112,21 @@ class ToolCallResults(Type):
     def result_of(self, call_id: str | None, index: int) -> ToolCallResult | None:
         """The result of the call with this id or, where ids are missing, at this position."""
         results = self.tool_call_results
-        if call_id is not None and (
-            found := next((each for each in results if each.call_id == call_id), None)
-        ):
-            return found
-        at = results[index] if index < len(results) else None
-        return at if at is not None and (at.call_id is None or call_id is None) else None
+        if call_id is not None:
+            for result in results:
+                if result.call_id == call_id:
+                    return result
+        if index >= len(results):
+            return None
+        result = results[index]
+        # A result with another call's id belongs to that call, wherever it is.
+        if result.call_id is not None and call_id is not None:
+            return None
+        return result
 
     def format(self) -> dict[str, Any]:
         """`{"tool_call_results": [...]}`, as JSON data."""
-        return {"tool_call_results": [each.model_dump() for each in self.tool_call_results]}
+        return {"tool_call_results": [result.model_dump() for result in self.tool_call_results]}
 
     def __len__(self) -> int:
         return len(self.tool_call_results)

@@ -31,24 +31,35 @@ class ToolCalls(Type):
     ToolCall: ClassVar[type[ToolCall]] = ToolCall
     tool_calls: list[ToolCall]
     tool_call_results: Any = None
-    """The `ToolCallResults` of these calls in a demo or a turn of a history, or None. Takes what `execute_all` returns."""
+    """The `ToolCallResults` of these calls in a demo or a turn of a history, or None.
+
+    Takes what `execute_all` returns.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def validate_input(cls, data: Any) -> Any:
-        """Accept a list of calls, `{"tool_calls": [...]}`, or one call, in any shape that `ToolCall.read` accepts; and `ToolCalls`."""
+        """Accept a list of calls, `{"tool_calls": [...]}`, one call, or `ToolCalls`.
+
+        Each call has any shape that `ToolCall.read` accepts.
+        """
         if isinstance(data, cls):
             return data
         if isinstance(data, ToolCalls):  # a sibling class, such as a facade's
             return {"tool_calls": data.tool_calls, "tool_call_results": data.tool_call_results}
-        entries, results = ([data], None) if isinstance(data, ToolCall) else calls_and_results(data)
+        if isinstance(data, ToolCall):
+            data = [data]
+        entries, results = calls_and_results(data)
         calls: list[ToolCall] = []
         for index, entry in enumerate(entries):
             try:
                 calls.append(ToolCall.read(entry))
             except ToolCallError as error:
-                msg = f"Received invalid value for `ferrule.ToolCalls`: {shown(cast('object', data))}: call {index}: {error}"
-                raise ValueError(msg) from error
+                value = shown(cast("object", data))
+                raise ValueError(
+                    f"Received invalid value for `ferrule.ToolCalls`: {value}: "
+                    f"call {index}: {error}",
+                ) from error
         return {"tool_calls": calls, "tool_call_results": results}
 
     @classmethod
@@ -70,7 +81,10 @@ class ToolCalls(Type):
     @classmethod
     def description(cls) -> str:
         """The description of this type for a model."""
-        return 'Calls of tools: {"tool_calls": [{"name": the tool\'s name, "args": its arguments as a JSON object}]}.'
+        return (
+            'Calls of tools: {"tool_calls": [{"name": the tool\'s name, '
+            '"args": its arguments as a JSON object}]}.'
+        )
 
     def format(self) -> dict[str, Any]:
         """`{"tool_calls": [...]}`, with each call in OpenAI's shape, and with its id."""
@@ -78,9 +92,9 @@ class ToolCalls(Type):
 
     def serialize_model(self) -> Any:
         """`format()` with the fields that OpenAI's shape lacks, so that calls load unchanged."""
-        results: dict[str, Any] = (
-            self.tool_call_results.format() if self.tool_call_results is not None else {}
-        )
+        results: dict[str, Any] = {}
+        if self.tool_call_results is not None:
+            results = self.tool_call_results.format()
         return {
             "tool_calls": [{**call.format(), **call.beside()} for call in self.tool_calls],
             **results,
@@ -92,7 +106,10 @@ class ToolCalls(Type):
         *,
         concurrent: bool = True,
     ) -> list[ToolResult]:
-        """Run every call as `ToolCall.execute` does, by default all at once. Returns the results in order, including failures."""
+        """Run every call as `ToolCall.execute` does, by default all at once.
+
+        Returns the results in order, including failures.
+        """
         from ferrule.execute_calls import callers_functions, invoke_all
 
         ended = invoke_all(
@@ -118,22 +135,16 @@ class ToolCalls(Type):
     async def _aexecute_all(self, functions: Functions, concurrent: bool) -> list[ToolResult]:
         from ferrule.execute_calls import ainvoke_all
 
-        return list(
-            map(
-                _result,
-                self.tool_calls,
-                await ainvoke_all(self.tool_calls, functions, concurrent=concurrent),
-            ),
-        )
+        ended = await ainvoke_all(self.tool_calls, functions, concurrent=concurrent)
+        return list(map(_result, self.tool_calls, ended))
 
     def __eq__(self, other: object) -> bool:
         # As for trajectories: ids and repairs differ between equal answers of different providers.
         if not isinstance(other, ToolCalls):
             return NotImplemented
-        mine, theirs = (
-            (list(map(_called, each.tool_calls)), each.tool_call_results) for each in (self, other)
-        )
-        return mine == theirs
+        if self.tool_call_results != other.tool_call_results:
+            return False
+        return list(map(_called, self.tool_calls)) == list(map(_called, other.tool_calls))
 
     def __hash__(self) -> int:
         return hash(tuple([call.name for call in self.tool_calls]))
@@ -147,24 +158,24 @@ def _called(call: ToolCall) -> tuple[Any, ...]:
 
 
 def _result(call: ToolCall, ended: Ended) -> ToolResult:
-    return (
-        to_result(call, ended.value)
-        if ended.error is None
-        else failure(call, ended.error, is_raised=ended.is_raised)
-    )
+    if ended.error is not None:
+        return failure(call, ended.error, is_raised=ended.is_raised)
+    return to_result(call, ended.value)
 
 
 def calls_and_results(data: Any) -> tuple[list[Any], Any]:
-    """The entries of a list of calls, of `{"tool_calls": [...]}` or of one call, and the results beside them."""
-    found: Any = data
+    """The entries of a list of calls, `{"tool_calls": [...]}` or one call, and the results."""
+    entries: Any = data
     results: Any = None
     if isinstance(data, Mapping):
-        look = cast("Mapping[str, Any]", data)
-        found = look.get("tool_calls", [data])
-        found, results = [] if found is None else found, look.get("tool_call_results")
-    if not isinstance(found, (list, tuple)):
+        fields = cast("Mapping[str, Any]", data)
+        entries = fields.get("tool_calls", [data])
+        if entries is None:  # as OpenAI's message without calls has it
+            entries = []
+        results = fields.get("tool_call_results")
+    if not isinstance(entries, (list, tuple)):
         msg = f"Received invalid value for `ferrule.ToolCalls`: {shown(cast('object', data))}"
         raise ValueError(msg)
     if results is not None:
         results = ToolCallResults.model_validate(results)
-    return list(cast("list[Any]", found)), results
+    return list(cast("list[Any]", entries)), results

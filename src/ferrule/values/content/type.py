@@ -108,7 +108,8 @@ def serialized_by(
 ) -> Any:
     """Add a serializer to a model's core schema.
 
-    A subclass may have its own, by pydantic's `model_serializer`; it is left alone. The decorator itself would load a module that costs a process as much as ten of ferrule's.
+    A subclass may have its own, by pydantic's `model_serializer`; it is left alone. The decorator
+    itself would load a module that costs a process as much as ten of ferrule's.
     `returns` is the schema of the result.
     """
     written = core_schema.plain_serializer_function_ser_schema(
