@@ -309,7 +309,7 @@ def test_outputs_that_cannot_be_written_are_refused_with_the_script(item):
 
 
 def test_outputs_need_a_program_that_asks_for_them():
-    with pytest.raises(ConfigurationError, match="comes from no program of this process"):
+    with pytest.raises(ConfigurationError, match="does not come from a program of this process"):
         ScriptedLM([{"outputs": {"answer": "x"}}]).complete(ASKED)
     with pytest.raises(
         ConfigurationError,

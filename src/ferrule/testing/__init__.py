@@ -1,4 +1,6 @@
-"""Tools for testing programs that use ferrule: models without a provider, a server on loopback, a blocked network, tokens without a model.
+"""Tools for testing programs that use ferrule.
+
+Models without a provider, a server on loopback, a blocked network, tokens without a model.
 
 `serve(lm)` serves any model of ferrule over HTTP in this process; `python -m ferrule.testing --port
 8000 --lm offline` does so in its own process.
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ferrule.testing.byte_tokens import byte_vocabulary, random_walk
-    from ferrule.testing.network import NetworkBlocked, NetworkBlockedError, block_network
+    from ferrule.testing.network import NetworkBlockedError, block_network
     from ferrule.testing.offline.model import AutoLM, OfflineLM
     from ferrule.testing.replay import RecordLM, ReplayLM
     from ferrule.testing.scripted import ScriptedLM
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AutoLM",
-    "NetworkBlocked",
     "NetworkBlockedError",
     "OfflineLM",
     "RecordLM",
@@ -34,7 +35,7 @@ __all__ = [
 
 _HOMES = {
     "byte_tokens": ("byte_vocabulary", "random_walk"),
-    "network": ("NetworkBlocked", "NetworkBlockedError", "block_network"),
+    "network": ("NetworkBlockedError", "block_network"),
     "offline.model": ("AutoLM", "OfflineLM"),
     "replay": ("RecordLM", "ReplayLM"),
     "scripted": ("ScriptedLM",),

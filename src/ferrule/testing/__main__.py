@@ -26,9 +26,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.flush()
         try:
             while True:
-                time.sleep(
-                    3600,
-                )  # on Windows, Ctrl-C interrupts a sleep, but not a wait for an event
+                # On Windows, Ctrl-C interrupts a sleep, but not a wait for an event.
+                time.sleep(3600)
         except KeyboardInterrupt:
             return
 

@@ -16,7 +16,10 @@ END, OPENER = 256, 257
 
 
 def byte_vocabulary(size: int | None = None) -> Vocabulary:
-    """One token for each byte; 256 ends a text, and 257 is the special token `<tool_call>`. `size` may be larger, for padded ids."""
+    """One token for each byte; 256 ends a text, and 257 is the special token `<tool_call>`.
+
+    `size` may be larger: models often pad their ids to a round number.
+    """
     return Vocabulary(
         [*(bytes([i]) for i in range(256)), b"</s>", b"<tool_call>"],
         eos=[END],
@@ -29,13 +32,8 @@ def random_walk(constraint: Constraint, chance: random.Random) -> Matcher:
     """A finished matcher of this constraint, with tokens chosen at random."""
     matcher = constraint.matcher()
     while not matcher.is_finished:
-        mask = matcher.mask()
-        allowed = [
-            8 * i + bit
-            for i, byte in enumerate(mask)
-            if byte
-            for bit in range(8)
-            if byte >> bit & 1
-        ]
+        allowed: list[int] = []
+        for i, byte in enumerate(matcher.mask()):
+            allowed += [8 * i + bit for bit in range(8) if byte >> bit & 1]
         matcher.accept(chance.choice(allowed))
     return matcher

@@ -16,6 +16,7 @@ class NetworkBlockedError(RuntimeError):
     """A connection to another machine was attempted inside `block_network()`."""
 
 
+_METHODS = ("connect", "connect_ex", "sendto")
 _guards = ForkLock()
 _blocking = 0
 _real: dict[str, Any] = {}
@@ -23,7 +24,7 @@ _real: dict[str, Any] = {}
 
 @contextmanager
 def block_network() -> Generator[None]:
-    """For a `with` block, refuse all connections of the process except to loopback and Unix sockets.
+    """For a `with` block, refuse the process's connections, except to loopback and Unix sockets.
 
     It patches Python's `socket` module. An event loop written in C (uvloop) bypasses it, and so
     does that of Windows for a numeric address.
@@ -43,23 +44,24 @@ def block_network() -> Generator[None]:
 
 
 def _patch_sockets() -> None:
-    _real.update(
-        {name: socket.socket.__dict__.get(name) for name in ("connect", "connect_ex", "sendto")},
-    )
+    # None for a method that the class inherits, which `_restore_sockets` then removes again.
+    _real.update({name: vars(socket.socket).get(name) for name in _METHODS})
     _real["getaddrinfo"] = socket.getaddrinfo
 
     def guarded(name: str) -> Any:
         real = getattr(socket.socket, name)
 
         def connect(self: socket.socket, *args: Any) -> Any:
-            address = args[-1] if args else None
+            address: Any = None
+            if args:
+                address = args[-1]  # `sendto` takes the data, and perhaps flags, before it
             if self.family != getattr(socket, "AF_UNIX", None) and isinstance(address, tuple):
                 _check(cast("tuple[Any, ...]", address)[0])
             return real(self, *args)
 
         return connect
 
-    for name in ("connect", "connect_ex", "sendto"):
+    for name in _METHODS:
         setattr(socket.socket, name, guarded(name))
     look_up = socket.getaddrinfo
 
@@ -72,18 +74,20 @@ def _patch_sockets() -> None:
 
 def _restore_sockets() -> None:
     socket.getaddrinfo = _real.pop("getaddrinfo")
-    for name in ("connect", "connect_ex", "sendto"):
-        own = _real.pop(name)
-        if own is None:
-            delattr(socket.socket, name)  # it was inherited
+    for name in _METHODS:
+        method = _real.pop(name)
+        if method is None:
+            delattr(socket.socket, name)
         else:
-            setattr(socket.socket, name, own)
+            setattr(socket.socket, name, method)
 
 
 def _check(host: Any) -> None:
     from ipaddress import ip_address
 
-    name = host.decode("ascii", "replace") if isinstance(host, bytes) else host
+    name = host
+    if isinstance(host, bytes):
+        name = host.decode("ascii", "replace")
     if name is None or name in {"", "localhost"} or str(name).endswith(".localhost"):
         return
     try:
@@ -91,8 +95,7 @@ def _check(host: Any) -> None:
     except ValueError:
         address = None
     if address is None or not (address.is_loopback or address.is_unspecified):
-        msg = f"The network is blocked in this test, and it tried to reach {name!r}. Use a model of `ferrule.testing`, or `serve`."
-        raise NetworkBlockedError(msg)
-
-
-NetworkBlocked = NetworkBlockedError  # the name in 0.1.0, kept for one version
+        raise NetworkBlockedError(
+            f"The network is blocked in this test, and it tried to reach {name!r}. "
+            "Use a model of `ferrule.testing`, or `serve`.",
+        )

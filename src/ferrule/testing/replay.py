@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 _DIFF_LINES = 60
+_SHORTEST_KEY = 8
+"""Shorter values are placeholders such as `none`: removing them would damage texts."""
 
 
 class RecordLM(BaseLM):
@@ -51,13 +53,13 @@ class RecordLM(BaseLM):
             raise ConfigurationError(
                 f"`mode` of `RecordLM` is 'once', 'new' or 'append', found {shown(mode)}.",
             )
-        is_recorded = mode == "once" and Path(path).exists()
-        self._lm = ReplayLM(path) if is_recorded else as_model(lm)
-        self._file = (
-            None
-            if is_recorded
-            else _File(Path(path), self._lm.name, self._lm.capabilities, is_new=mode == "new")
-        )
+        self._file: _File | None = None
+        if mode == "once" and Path(path).exists():
+            self._lm = ReplayLM(path)
+        else:
+            self._lm = as_model(lm)
+            is_new = mode == "new"
+            self._file = _File(Path(path), self._lm.name, self._lm.capabilities, is_new=is_new)
         self.name = self._lm.name
         self.capabilities = self._lm.capabilities
         self.is_free = getattr(self._lm, "is_free", False)
@@ -80,7 +82,9 @@ class RecordLM(BaseLM):
         stream = self._lm.stream(request)
         try:
             for item in stream:
-                yield self._recorded(request, item) if isinstance(item, Response) else item
+                if isinstance(item, Response):
+                    self._recorded(request, item)
+                yield item
         finally:
             cast("Any", stream).close()
 
@@ -89,16 +93,19 @@ class RecordLM(BaseLM):
         stream = self._lm.astream(request)
         try:
             async for item in stream:
-                yield self._recorded(request, item) if isinstance(item, Response) else item
+                if isinstance(item, Response):
+                    self._recorded(request, item)
+                yield item
         finally:
             await cast("Any", stream).aclose()
 
 
 class ReplayLM(LocalLM):
-    """Answers requests from a file; an unknown request raises a `ScriptError` that shows a diff to the nearest recording.
+    """Answers requests from a file.
 
-    A request recorded several times gets its answers in that order; after the last, it raises or,
-    with `repeat=True`, gets the last again.
+    An unknown request raises a `ScriptError` that shows a diff to the nearest recording. A request
+    recorded several times gets its answers in that order; after the last, it raises or, with
+    `repeat=True`, gets the last again.
     """
 
     def __init__(self, path: str | Path, *, repeat: bool = False) -> None:
@@ -123,14 +130,16 @@ class ReplayLM(LocalLM):
         if answers is None:
             raise ScriptError(self._missed(request))
         with self._lock:
-            place = self._used[key]
-            self._used[key] = place + 1
-        if place >= len(answers):
-            if not self._repeat:
-                found = f"{self._path} holds {len(answers)} answers to this request, and it was asked {place + 1} times"
-                raise ScriptError(f"{found}. Record it again, or use `repeat=True`.")
-            place = -1
-        return answers[place]
+            position = self._used[key]
+            self._used[key] = position + 1
+        if position < len(answers):
+            return answers[position]
+        if self._repeat:
+            return answers[-1]
+        raise ScriptError(
+            f"{self._path} holds {len(answers)} answers to this request, and it was asked "
+            f"{position + 1} times. Record it again, or use `repeat=True`.",
+        )
 
     def _missed(self, request: Request) -> str:
         asked = _lines(request)
@@ -146,15 +155,15 @@ class ReplayLM(LocalLM):
         nearest = max(self._asked.values(), key=likeness)
         diff = list(unified_diff(nearest, asked, "recorded", "asked now", n=1, lineterm=""))
         if not diff:
-            return f"{head}: it differs from a recorded one only in what is not shown (values of settings). Record it again."
-        left = [f"... ({len(diff) - _DIFF_LINES} more lines)"] if len(diff) > _DIFF_LINES else []
-        return "\n".join(
-            [
-                f"{head}. The nearest one differs:",
-                *(line[:500] for line in diff[:_DIFF_LINES]),
-                *left,
-            ],
-        )
+            return (
+                f"{head}: it differs from a recorded one only in what is not shown "
+                "(values of settings). Record it again."
+            )
+        lines = [f"{head}. The nearest one differs:"]
+        lines += [line[:500] for line in diff[:_DIFF_LINES]]
+        if len(diff) > _DIFF_LINES:
+            lines.append(f"... ({len(diff) - _DIFF_LINES} more lines)")
+        return "\n".join(lines)
 
 
 class _File:
@@ -192,17 +201,15 @@ class _File:
 
 
 def _without_keys(line: bytes) -> bytes:
+    """The line without the keys of providers that the environment holds."""
     from ferrule.models.providers import PROVIDERS
 
-    names = {
-        name
-        for provider in PROVIDERS.values()
-        for name in (provider.key_variable, *provider.other_variables)
-        if name
-    }
-    for name in names:
-        key = os.environ.get(name, "").strip()
-        if len(key) > 7:
+    variables: set[str | None] = set()
+    for provider in PROVIDERS.values():
+        variables.update((provider.key_variable, *provider.other_variables))
+    for variable in filter(None, variables):
+        key = os.environ.get(variable, "").strip()
+        if len(key) >= _SHORTEST_KEY:
             line = line.replace(json_bytes(key)[1:-1], b"[key]")
     return line
 
@@ -210,10 +217,9 @@ def _without_keys(line: bytes) -> bytes:
 def _lines(request: Request) -> list[str]:
     """A request as lines of text for diffs, without settings that may be secret."""
     lines = [f"tool {json_text(tool)}" for tool in request.tools]
-    settings = {
-        name: value if isinstance(value, (bool, int, float)) else "…"
-        for name, value in sorted(request.settings.items())
-    }
+    settings: dict[str, Any] = {}
+    for name, value in sorted(request.settings.items()):
+        settings[name] = value if isinstance(value, (bool, int, float)) else "…"
     rest = {
         "tool_choice": request.tool_choice,
         "parallel": request.parallel,
@@ -256,8 +262,10 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        msg = f"The recording {path} cannot be read: {error.strerror or error}. Make one with `RecordLM(lm, {str(path)!r})`."
-        raise ConfigurationError(msg) from error
+        raise ConfigurationError(
+            f"The recording {path} cannot be read: {error.strerror or error}. "
+            f"Make one with `RecordLM(lm, {str(path)!r})`.",
+        ) from error
     lines = content.split(b"\n")
     head: Json = {}
     entries: list[Json] = []
@@ -285,8 +293,8 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
             RecursionError,
             FerruleError,
         ) as error:
-            if number == len(lines):  # the recorder was killed in the middle of its last line
-                break
+            if number == len(lines):
+                break  # the recorder was killed in the middle of its last line
             raise ConfigurationError(
                 f"Line {number} of {path} is not a recording: {shown(line)}.",
             ) from error

@@ -27,8 +27,9 @@ _ANSWER_KEYS = frozenset(
     {"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"},
 )
 _KINDS = (
-    "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, {'outputs': {...}}, {'text': ..., 'tool_calls': [...]}, "
-    "a `Response`, an exception to raise, or a function of the request that returns one of these"
+    "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, "
+    "{'outputs': {...}}, {'text': ..., 'tool_calls': [...]}, a `Response`, "
+    "an exception to raise, or a function of the request that returns one of these"
 )
 _WORDS = pattern(r"\S+\s*|\s+")
 
@@ -58,7 +59,9 @@ class LocalLM(BaseLM):
 
 
 class ScriptedLM(LocalLM):
-    """Gives the answers of a script in order, whatever the requests; when none is left, a request raises `ScriptError`.
+    """Gives the answers of a script in order, whatever the requests are.
+
+    When no answer is left, a request raises `ScriptError`.
 
     ```python
     with ScriptedLM([{"name": "add", "args": {"a": 1, "b": 2}}, "It is 3."]) as lm: ...
@@ -105,7 +108,9 @@ class ScriptedLM(LocalLM):
             _prepare(item, f"answers[{place}]", add_id) for place, item in enumerate(items)
         ]
         self._by = by
-        self._record = by is None if record is None else record
+        if record is None:
+            record = by is None
+        self._record = record
         self._place = _Place()
         self.requests: list[Request] = []
         """The requests so far, in order."""
@@ -128,7 +133,7 @@ class ScriptedLM(LocalLM):
         if place >= len(self._script):
             raise ScriptError(_too_much(place + 1, len(self._script), request))
         answer = self._script[place]
-        return answer if type(answer) is Response else _respond(answer, request)
+        return _respond(answer, request)
 
     def assert_done(self) -> None:
         """Raise `ScriptError` if an answer was not used."""
@@ -136,7 +141,8 @@ class ScriptedLM(LocalLM):
         if asked < len(self._script):
             left = self._script[asked]
             raise ScriptError(
-                f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; the next was {shown(left)}.",
+                f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; "
+                f"the next was {shown(left)}.",
             )
 
     def __enter__(self) -> Self:
@@ -175,23 +181,32 @@ class _Place:
 def _numbering(stem: str) -> _Numbering:
     """A function that gives each call without an id the next id."""
     numbers = count()
-    return lambda call: call if call.id else call.with_id(f"{stem}{next(numbers)}")
+
+    def add_id(call: ToolCall) -> ToolCall:
+        if call.id:
+            return call
+        return call.with_id(f"{stem}{next(numbers)}")
+
+    return add_id
 
 
 def _numbering_of(request: Request) -> _Numbering:
-    """A numbering with ids that are new in the conversation, without a counter outside the request."""
+    """A numbering with ids that are new in the conversation.
+
+    It needs no counter outside the request, because the model is stateless with `by`.
+    """
     return _numbering(f"call_{len(request.messages)}_")
 
 
 def _has_ids(calls: Sequence[ToolCall]) -> bool:
-    for call in calls:  # noqa: SIM110  a plain loop: every step of a scripted run passes here
-        if not call.id:
-            return False
-    return True
+    return all(call.id for call in calls)
 
 
 def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
-    """Convert an item of a script to a `Response`; exceptions and functions stay unchanged until they are used."""
+    """Convert an item of a script to a `Response`.
+
+    Exceptions and functions stay unchanged until they are used.
+    """
     if type(item) is str:
         return Response(item, finish_reason="stop", usage=_ONE)
     if isinstance(item, Response):
@@ -205,8 +220,8 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
         match item:
             case str():
                 return Response(str(item), finish_reason="stop", usage=_ONE)
-            case Type() if found := getattr(item, "tool_calls", None):  # `ToolCalls`
-                return _calling(found, add_id)
+            case Type() if calls := getattr(item, "tool_calls", None):  # `ToolCalls`
+                return _calling(calls, add_id)
             case list() | tuple() if item:
                 return _calling(cast("list[Any]", item), add_id)
             case dict() if item and item.keys() <= _ANSWER_KEYS:
@@ -258,12 +273,16 @@ def _answer(fields: dict[str, Any], add_id: _Numbering) -> Any:
 def _write(response: Response, outputs: Mapping[str, Any], request: Request) -> Response:
     form = request.form
     if form is None:
-        msg = "`ScriptedLM` cannot write `outputs`: the request comes from no program of this process. Write the answer's text instead."
-        raise ConfigurationError(msg)
-    known = form.schema.get("properties", {})
-    if unknown := [name for name in outputs if name not in known]:
         raise ConfigurationError(
-            f"`ScriptedLM` cannot write {shown(unknown)}: the outputs of this request are {', '.join(known)}.",
+            "`ScriptedLM` cannot write `outputs`: the request does not come from a program of "
+            "this process. Write the answer's text instead.",
+        )
+    known = form.schema.get("properties", {})
+    unknown = [name for name in outputs if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"`ScriptedLM` cannot write {shown(unknown)}: "
+            f"the outputs of this request are {', '.join(known)}.",
         )
     return replace(response, text=form.write(outputs))
 
@@ -288,10 +307,8 @@ _DEEPEST = 10
 
 
 def _too_much(asked: int, held: int, request: Request) -> str:
-    last = request.messages[-1] if request.messages else None
-    question = (
-        f"The last message was {last.role}: {shown(last.text)}"
-        if last is not None
-        else "The request has no messages"
-    )
+    question = "The request has no messages"
+    if request.messages:
+        last = request.messages[-1]
+        question = f"The last message was {last.role}: {shown(last.text)}"
     return f"`ScriptedLM` has {held} answers and was asked {asked} times. {question}."

@@ -1,4 +1,7 @@
-"""The server's side of OpenAI's chat completions: reads requests, and writes answers whole or as a stream."""
+"""The server's side of OpenAI's chat completions.
+
+It reads requests, and writes answers whole or as a stream.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Received(Struct, frozen=True):
     model: str | None = None
     stream: bool = False
     with_usage: bool = True
-    """Whether the client wants token counts at the end of a stream, if the protocol lets it choose."""
+    """Whether the client wants token counts at a stream's end, if the protocol lets it choose."""
 
 
 def receive(body: Json, path: str) -> Received:
@@ -81,8 +84,12 @@ def events(
         if isinstance(item, Delta):
             if not item.text and not item.reasoning:
                 continue  # a piece of a call: calls are sent with the whole answer
-            reasoning = {"reasoning_content": item.reasoning} if item.reasoning else {}
-            yield chunk({**({"content": item.text} if item.text else {}), **reasoning})
+            delta: Json = {}
+            if item.text:
+                delta["content"] = item.text
+            if item.reasoning:
+                delta["reasoning_content"] = item.reasoning
+            yield chunk(delta)
             continue
         for index, call in enumerate(item.tool_calls):
             shape = call.format()
@@ -141,7 +148,9 @@ def _head(model: str, kind: str) -> Json:
 
 
 def _reason(response: Response) -> str:
-    return response.finish_reason or ("tool_calls" if response.tool_calls else "stop")
+    if response.finish_reason:
+        return response.finish_reason
+    return "tool_calls" if response.tool_calls else "stop"
 
 
 def _usage(response: Response) -> Json:
@@ -150,11 +159,13 @@ def _usage(response: Response) -> Json:
         further["completion_tokens_details"] = {"reasoning_tokens": usage.reasoning_tokens}
     if response.cost is not None:  # in OpenRouter's form
         further["cost"] = response.cost
-    written = {"cache_write_tokens": usage.cache_write_tokens} if usage.cache_write_tokens else {}
+    prompt_details = {"cached_tokens": usage.cached_tokens}
+    if usage.cache_write_tokens:
+        prompt_details["cache_write_tokens"] = usage.cache_write_tokens
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, **written},
+        "prompt_tokens_details": prompt_details,
         **further,
     }

@@ -1,4 +1,6 @@
-"""`serve`: an HTTP server on loopback that answers with any model of ferrule, as an OpenAI-compatible provider would.
+"""`serve`: an HTTP server on loopback that answers with any model of ferrule.
+
+It answers as an OpenAI-compatible provider would.
 
 `ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Uses
 only the standard library.
@@ -151,7 +153,10 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Conversation)
 
     def server_bind(self) -> None:
-        """Bind without the base class's look-up of the machine's name, which takes seconds if the network has none."""
+        """Bind without the base class's look-up of the machine's name.
+
+        The look-up takes seconds if the network has no such name.
+        """
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
@@ -167,7 +172,11 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing: a client may close its connection at any time, and other errors were answered with 500 and logged."""
+        """Print nothing.
+
+        A client may close its connection at any time, and other errors were answered with 500 and
+        logged.
+        """
 
     def hang_up(self) -> None:
         """Close the connections that clients keep open: their threads wait for the next request."""
@@ -188,7 +197,10 @@ class _Conversation(BaseHTTPRequestHandler):
     server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  no other server uses this class
 
     def finish(self) -> None:
-        """Close the connection. The base class leaves it open if the client left while the answer was still buffered."""
+        """Close the connection.
+
+        The base class leaves it open if the client left while the answer was still buffered.
+        """
         with suppress(OSError):
             super().finish()
         self.rfile.close()
@@ -197,9 +209,10 @@ class _Conversation(BaseHTTPRequestHandler):
         """Send the list of models, which many clients request first."""
         if self._refuse():
             return
+        # A body is not read: the connection cannot go on after it.
         has_body = (
             "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
-        )  # a body is not read
+        )
         if self.path.partition("?")[0].endswith("/models"):
             model = {
                 "id": self.server.lm.name,
@@ -218,33 +231,34 @@ class _Conversation(BaseHTTPRequestHandler):
         body = self._body()
         if body is None:
             return
-        path = self.path.partition("?")[0]
-        protocol = next(
-            (
-                protocol
-                for ending, protocol in self.server.protocols.items()
-                if path.endswith(ending)
-            ),
-            None,
-        )
+        protocol = self._protocol()
         if protocol is None:
             self._send(404, self._nowhere())
-        else:
-            self._sent = is_answered = False
-            try:
-                self._complete(body, protocol)
-                is_answered = True
-            except FerruleError as error:
-                is_answered = True
-                self._fail(*protocol.error_body(error), protocol)
-            finally:
-                if not is_answered:  # the model raised another exception, or the client left
-                    if not isinstance((raised := sys.exc_info())[1], ConnectionError):
-                        log.error(
-                            "The model failed. The client reads only that it did.",
-                            exc_info=raised,
-                        )
-                    self._fail(500, _problem("the model failed", "server_error"), protocol)
+            return
+        self._sent = is_answered = False
+        try:
+            self._complete(body, protocol)
+            is_answered = True
+        except FerruleError as error:
+            is_answered = True
+            self._fail(*protocol.error_body(error), protocol)
+        finally:
+            if not is_answered:  # the model raised another exception, or the client left
+                exception_info = sys.exc_info()
+                if not isinstance(exception_info[1], ConnectionError):
+                    log.error(
+                        "The model failed. The client reads only that it did.",
+                        exc_info=exception_info,
+                    )
+                self._fail(500, _problem("the model failed", "server_error"), protocol)
+
+    def _protocol(self) -> ServerProtocol | None:
+        """The protocol that the end of the path names."""
+        path = self.path.partition("?")[0]
+        for ending, protocol in self.server.protocols.items():
+            if path.endswith(ending):
+                return protocol
+        return None
 
     def _refuse(self) -> bool:
         """Refuse a request from a page of another host; returns whether it did."""
@@ -274,16 +288,21 @@ class _Conversation(BaseHTTPRequestHandler):
             cast("Any", stream).close()
 
     def _nowhere(self) -> dict[str, Any]:
+        endings = ", ".join(self.server.protocols)
         return _problem(
-            f"there is no {self.path}; this server knows /v1/models and paths that end in {', '.join(self.server.protocols)}",
+            f"there is no {self.path}; "
+            f"this server knows /v1/models and paths that end in {endings}",
         )
 
     def _body(self) -> bytes | None:
-        """Read the body. None if the request was refused: without one definite length, it is unclear where the next request begins."""
+        """Read the body. None if the request was refused.
+
+        Without one definite length, it is unclear where the next request begins.
+        """
         lengths: set[str] = {*self.headers.get_all("content-length", ())}
-        length = (
-            lengths.pop() if len(lengths) == 1 and "transfer-encoding" not in self.headers else ""
-        )
+        length = ""
+        if len(lengths) == 1 and "transfer-encoding" not in self.headers:
+            length = lengths.pop()
         if not length.isdecimal():
             refused = 411, "a request needs one Content-Length, and no Transfer-Encoding"
         elif len(length) > _MOST_DIGITS:
@@ -310,7 +329,9 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def _send_events(self, events: Iterable[bytes]) -> None:
         for event in events:
-            if not self._sent:  # not before the first event: until then the model may fail, which needs an error status
+            if not self._sent:
+                # Not before the first event: if the model fails until then, the client gets an
+                # error status.
                 self._sent = True
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
@@ -327,9 +348,8 @@ class _Conversation(BaseHTTPRequestHandler):
         if not self._sent:
             self._send(status, body)
             return
-        self._chunk(
-            protocol.error_event(body),
-        )  # the status has been sent: report the error in the stream
+        # The status has been sent: report the error in the stream.
+        self._chunk(protocol.error_event(body))
         self._chunk(b"")
 
     def log_message(self, format: str, *args: Any) -> None:
