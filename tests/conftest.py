@@ -26,6 +26,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are marked `long`, unless FERRULE_LONG_TEST asks for them.
+
+    Each has a shorter one beside it, or repeats with real processes what unit tests prove.
+    """
+    if os.environ.get("FERRULE_LONG_TEST"):
+        return
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish() -> None:
     """Save what `scripts/coverage.sh` measured: pytest-xdist kills a worker that needs more than 10 s to exit, as on a busy machine."""

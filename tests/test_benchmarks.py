@@ -238,6 +238,7 @@ def test_the_benchmark_of_postgres_runs(postgres: PostgresServer) -> None:
     ).keys()
 
 
+@pytest.mark.long
 def test_the_benchmark_of_workers_compares_tickets_with_a_loop_made_by_hand(
     postgres: PostgresServer,
 ) -> None:

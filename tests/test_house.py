@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -133,12 +133,17 @@ def read_house() -> list[Source]:
     return sources
 
 
-def arrows(source: Source) -> list[Arrow]:
-    """Every import of a module: at its top, in functions, for types only, by `import_module("...")`."""
+@cache
+def arrows(source: Source) -> tuple[Arrow, ...]:
+    """Every import of a module.
+
+    At its top, in functions, for types only, by `import_module("...")`. Most checks ask for all of
+    the house's, which take seconds to find.
+    """
     walk = _walk(source.tree, AT_MODULE_LEVEL)
-    return [
+    return tuple(
         Arrow(target, node.lineno, when) for node, when in walk for target in _targets(node, source)
-    ]
+    )
 
 
 def _walk(node: ast.AST, when: str) -> Iterator[tuple[ast.stmt | ast.expr, str]]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ferrule.cli.main import main
 
 pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
 
@@ -68,7 +73,6 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.deploy()
 
     def deploy(self, *changes: tuple[str, str]) -> None:
         text = PROGRAM
@@ -93,13 +97,19 @@ class Desk:
         return done.stdout.split()[0]
 
     def ferrule(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.run("-m", "ferrule.cli.main", *words, "--store", "runs.db")
+        """A command that loads no program: in this process, where it starts much faster."""
+        output, errors = io.StringIO(), io.StringIO()
+        with redirect_stdout(output), redirect_stderr(errors):
+            code = main([*words, "--store", str(self.folder / "runs.db")])
+        return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
 
     def approve(self) -> None:
         assert (done := self.ferrule("approve", "r1")).returncode == 0, done.stderr
 
-    def resume(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.ferrule("resume", "r1", "--program", "desk.py:desk", *words)
+    def resume(self) -> subprocess.CompletedProcess[str]:
+        """In a process of its own, which has the deployed version of the program."""
+        words = ["resume", "r1", "--program", "desk.py:desk", "--store", "runs.db"]
+        return self.run("-m", "ferrule.cli.main", *words)
 
     @property
     def did(self) -> list[str]:
@@ -123,19 +133,26 @@ class Desk:
         return {what: each for differs in found for what, each in differs.items()}
 
 
+@pytest.fixture(scope="module")
+def waiting_desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    desk = Desk(tmp_path_factory.mktemp("desk"))
+    desk.deploy()
+    assert desk.start() == "waiting"
+    assert desk.did == ["look A1"]
+    return desk.folder
+
+
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    made = Desk(tmp_path)
-    assert made.start() == "waiting"
-    assert made.did == ["look A1"]
-    return made
+def desk(tmp_path: Path, waiting_desk: Path) -> Desk:
+    """With a run that waits for the approval of a refund."""
+    shutil.copytree(waiting_desk, tmp_path, dirs_exist_ok=True)
+    return Desk(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("changes", "noted"),
     [
         pytest.param([("Look an order up.", "Look an order up in the shop.")], "tool `look` of `react`", id="a docstring"),
-        pytest.param([("Help customers.", "Help customers. Be brief.")], "signature of `react`", id="instructions"),
         pytest.param([("task -> answer", "task -> answer, note")], "signature of `react`", id="an output"),
         pytest.param([("[look, refund]", "[look, refund, extra]"), ("class Model", "def extra() -> str:\n    '''More.'''\n\nclass Model")],
                      "tool `extra` of `react`", id="an added tool"),
@@ -196,11 +213,10 @@ def test_an_approval_runs_nothing_that_was_not_shown(desk: Desk, change: tuple[s
 
 
 @pytest.mark.parametrize(
-    "change",
-    [NO_REFUND, RENAMED],
+    ("change", "is_approved"),
+    [(NO_REFUND, True), (RENAMED, False)],
     ids=["the tool is gone", "its argument is renamed"],
 )
-@pytest.mark.parametrize("is_approved", [True, False])
 def test_a_pending_call_that_no_longer_fits_becomes_a_question(
     desk: Desk,
     change: tuple[str, str],
@@ -251,12 +267,10 @@ def test_a_run_that_waited_over_two_versions_loads_with_a_third(desk: Desk) -> N
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_call_that_had_begun_before_a_crash_and_no_longer_fits_is_asked_about(
-    tmp_path: Path,
+    desk: Desk,
     gone: bool,
 ) -> None:
     """It may have run, and nothing runs again."""
-    desk = Desk(tmp_path)
-    assert desk.start() == "waiting"
     desk.approve()
     desk.deploy(('did(f"refund {order}")', 'did(f"refund {order}"); os._exit(9)'))
     assert desk.resume().returncode == 9

@@ -91,6 +91,7 @@ def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
     assert figures["kills"] >= 3, figures
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("postgres")
 def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() -> None:
     figures = disturbed(
@@ -107,6 +108,7 @@ def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() 
     assert figures["races"] == 1, figures
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("postgres")
 def test_workers_reach_postgres_through_a_pooler() -> None:
     """By `--store 'postgresql://...?liveness=heartbeat'`; no ticket fails. Outages, cuts and upgrades: `scripts/pg-kills.sh`."""

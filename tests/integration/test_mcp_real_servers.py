@@ -22,6 +22,7 @@ from ferrule.mcp_bridge import connect_all
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.skipif(
         sys.platform == "win32",
         reason="the servers are started by their POSIX paths",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.skipif(
         sys.platform == "win32",
         reason="the servers are started by their POSIX paths",

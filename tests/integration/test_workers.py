@@ -1,4 +1,7 @@
-"""Runs that real worker processes carry on, over a real Postgres and DBOS: calls for work, deaths, restarts, limits, deployments."""
+"""Runs that real worker processes carry on, over a real Postgres and DBOS.
+
+Calls for work, deaths, restarts, limits, deployments. `make pg-test` runs all of these tests.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +99,7 @@ def test_the_runs_of_a_killed_worker_are_done_by_the_others(yard: Yard) -> None:
     yard.until(lambda: set(yard.tickets()) <= {"SUCCESS", "CANCELLED"})
 
 
+@pytest.mark.long
 def test_a_ticket_that_failed_or_was_lost_is_made_anew(yard: Yard) -> None:
     """Trap 2 of the specification. The failure counts as a recovery."""
     first = yard.worker()
@@ -141,6 +145,7 @@ def test_a_pickled_ticket_is_not_read(yard: Yard) -> None:
     yard.until(yard.all_are("done"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["fast", "immediate"])
 def test_workers_outlive_a_restart_of_postgres(
     yard: Yard,
@@ -158,6 +163,7 @@ def test_workers_outlive_a_restart_of_postgres(
     assert all(each.poll() is None for each in yard.workers)
 
 
+@pytest.mark.long
 def test_queued_and_waiting_runs_cost_a_worker_no_thread_and_no_connection(yard: Yard) -> None:
     """`scripts/pg-bench.sh` measures memory and time with ten thousand of each."""
     worker = yard.worker("--per-minute", "30", dsn=f"{yard.dsn}?application_name={yard.schema}")
@@ -201,6 +207,7 @@ def test_a_sweep_finds_the_ticket_of_each_run_by_an_index(yard: Yard) -> None:
     assert "Index" in line
 
 
+@pytest.mark.long
 def test_runs_begin_by_priority(yard: Yard) -> None:
     """A worker with one slot finds them all in the queue."""
     first = yard.worker(
@@ -225,6 +232,7 @@ def test_limits_hold_and_a_waiting_run_counts_for_none(yard: Yard) -> None:
     assert max(map(int, (yard.folder / "most").read_text().split())) <= 2
 
 
+@pytest.mark.long
 def test_one_key_has_its_own_limit(yard: Yard) -> None:
     yard.worker("--per-key", "1", tool_s=0.1)
     yard.submit(*[f"charges {n}" for n in range(5)], queue_key="ann")
@@ -232,6 +240,7 @@ def test_one_key_has_its_own_limit(yard: Yard) -> None:
     assert set((yard.folder / "most").read_text().split()) == {"1"}
 
 
+@pytest.mark.long
 def test_no_more_runs_begin_in_a_minute_than_the_limit(yard: Yard) -> None:
     """A rate."""
     yard.worker("--per-minute", "2")
@@ -241,6 +250,7 @@ def test_no_more_runs_begin_in_a_minute_than_the_limit(yard: Yard) -> None:
     assert (len(yard.did()), yard.tickets()["ENQUEUED"]) == (2, 1)
 
 
+@pytest.mark.long
 def test_a_worker_that_is_told_to_end_lets_runs_come_to_rest(yard: Yard) -> None:
     yard.worker(tool_s=1.0)
     yard.submit(*[f"charges {n}" for n in range(4)])
@@ -284,6 +294,7 @@ def test_runs_that_do_not_come_to_rest_in_time_go_on_elsewhere(yard: Yard) -> No
     assert yard.did() == {"linger 1": 2, "linger 2": 2}  # a `read`, cut off in the middle
 
 
+@pytest.mark.long
 def test_a_blocked_thread_does_not_hold_up_the_end_of_a_worker(yard: Yard) -> None:
     """Its call may have happened, so a person is asked before it is made again (R4)."""
     yard.worker("--drain-s", "0.1", tool_s=3600.0)
@@ -331,6 +342,7 @@ def test_delays_and_expiries_are_kept_by_the_queue(yard: Yard) -> None:
     assert yard.did() == {"charge 1": 1}
 
 
+@pytest.mark.long
 def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -> None:
     """And no password is shown."""
     yard.worker(tool_s=1.0)
@@ -411,6 +423,7 @@ def test_workers_go_on_with_a_run_that_a_chat_began(yard: Yard) -> None:
     assert yard.did() == {"charge 5": 1, "pay 5": 1}
 
 
+@pytest.mark.long
 def test_a_program_that_blocks_the_loop_keeps_its_lease(yard: Yard) -> None:
     """Longer than a silent worker counts as alive."""
     yard.worker(tool_s=8.0)

@@ -95,6 +95,7 @@ def terminals() -> Iterator[Terminals]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.long
 def test_the_readme_is_a_recipe(terminals: Terminals) -> None:
     """Each command as it stands there; the page decides, a worker is killed, and nothing is stuck."""
     _, server, create, worker, page, submit, decide = blocks()
