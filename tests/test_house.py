@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ferrule"
@@ -146,23 +146,24 @@ def arrows(source: Source) -> tuple[Arrow, ...]:
     )
 
 
-def _walk(node: ast.AST, when: str) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    for child in ast.iter_child_nodes(node):
-        inside = (
-            IN_FUNCTION
-            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            else when
-        )
-        if isinstance(child, ast.If) and ast.unparse(child.test) in {
-            "TYPE_CHECKING",
-            "typing.TYPE_CHECKING",
-        }:
-            yield from _walk(ast.Module(child.body, []), FOR_TYPES)
-            yield from _walk(ast.Module(child.orelse, []), when)
-            continue
-        if isinstance(child, ast.stmt | ast.expr):
-            yield child, inside
-        yield from _walk(child, inside)
+def _walk(tree: ast.AST, when: str) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
+    """Every statement and expression, with when it runs; in no particular order."""
+    pending = [(tree, when)]
+    while pending:
+        parent, when = pending.pop()
+        for child in ast.iter_child_nodes(parent):
+            if isinstance(child, ast.If) and ast.unparse(child.test) in {
+                "TYPE_CHECKING",
+                "typing.TYPE_CHECKING",
+            }:
+                pending.append((ast.Module(child.body, []), FOR_TYPES))
+                pending.append((ast.Module(child.orelse, []), when))
+                continue
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = IN_FUNCTION if is_function else when
+            if isinstance(child, ast.stmt | ast.expr):
+                yield child, inside
+            pending.append((child, inside))
 
 
 def _targets(node: ast.AST, source: Source) -> Iterator[str]:
@@ -191,13 +192,13 @@ def room_of(dotted: str) -> str:
     return parts[1] if is_room else FACE
 
 
-def module_of(target: str, known: Iterable[str]) -> str | None:
+def module_of(target: str, known: Collection[str]) -> str | None:
     """The module that holds an imported name: the longest known beginning of it."""
-    return max(
-        (name for name in known if f"{target}.".startswith(f"{name}.")),
-        key=len,
-        default=None,
-    )
+    while target not in known:
+        target, _, last = target.rpartition(".")
+        if not last:
+            return None
+    return target
 
 
 # --- checks: sources in, complaints out ------------------------------------------------------------------------------------------
@@ -405,8 +406,9 @@ def _stops_everything(node: ast.AST) -> bool:
             )  # tidying up after BaseException is no wall
             return "Exception" in names or ("BaseException" in names and not passes_on)
         case ast.Call(func=function, args=args):
-            silenced = {ast.unparse(arg) for arg in args} & {"Exception", "BaseException"}
-            return bool(silenced) and ast.unparse(function) in {"suppress", "contextlib.suppress"}
+            if ast.unparse(function) not in {"suppress", "contextlib.suppress"}:
+                return False
+            return not {"Exception", "BaseException"}.isdisjoint(map(ast.unparse, args))
     return False
 
 
