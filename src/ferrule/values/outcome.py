@@ -462,7 +462,8 @@ class Completions(Sequence["Prediction[S]"]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return [prediction[key] for prediction in self._predictions]
-        return self._predictions[key]
+        predictions: Any = self._predictions  # `key` may be an index or a slice
+        return predictions[key]
 
     def __len__(self) -> int:
         return len(self._predictions)

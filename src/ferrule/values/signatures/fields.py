@@ -267,7 +267,7 @@ def declared_fields(declarations: Mapping[str, Any]) -> dict[str, SignatureField
         annotation: Any = None
         field_declaration = declaration
         if isinstance(declaration, tuple):
-            pair: tuple[Any, ...] = declaration
+            pair = cast("tuple[Any, ...]", declaration)
             annotation, field_declaration = pair if len(pair) == 2 else (None, None)
         signature_field = as_field(field_declaration)
         if signature_field is None:
