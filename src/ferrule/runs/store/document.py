@@ -76,6 +76,9 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
     `inputs` is the result of `inputs_form`, from when the run began or from now.
     """
+    error = None
+    if run.error is not None:
+        error = error_facts(run.error)
     form: dict[str, Any] = {
         "ferrule_run": _VERSION,
         "id": run.id,
@@ -84,7 +87,7 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
         **inputs,
         "key": run.key.hex(),
         "status": run.status,
-        "error": error_facts(run.error) if run.error is not None else None,
+        "error": error,
     }
     usage = spent(run.journal.entries)
     if usage != _NONE_SPENT:
@@ -192,7 +195,9 @@ def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any
     """
     if program.is_flow:
         return
-    forward = program.aforward if program.is_only_async else program.forward
+    forward = program.forward
+    if program.is_only_async:
+        forward = program.aforward
     try:
         bind_arguments(forward, args, inputs)
     except TypeError as error:
@@ -210,7 +215,9 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.key = bytes.fromhex(head["key"])
     run.status = head["status"]
     run.notes = head.get("notes", {})
-    run.error = read_error(head["error"]) if head["error"] is not None else None
+    run.error = None
+    if head["error"] is not None:
+        run.error = read_error(head["error"])
     run.pending = tuple(map(read_question, head["questions"]))
     run.asked = run.pending
     run.answers = {
@@ -236,8 +243,9 @@ def _check_config(run: RunState) -> None:
     """
     config = run.inputs.get("config")
     plan = plan_of(run.program)
-    fields = plan.inputs if plan is not None else None
-    if isinstance(config, Mapping) and fields is not None and "config" not in fields:
+    if plan is None or "config" in plan.inputs:
+        return
+    if isinstance(config, Mapping):
         check_saved(cast("Mapping[str, Any]", config))
 
 
@@ -289,8 +297,11 @@ def _form(value: Any) -> Any:
         form: dict[Any, Any] = {key: _form(item) for key, item in value.items()}
         if not all(type(key) is str and is_exact(key) for key in form):
             raise _NeedsType
-        # A dict of the user that has our tag as a key is marked, so that it is not read as ours.
-        return {_TAG: "dict", "value": form} if _TAG in form else form
+        if _TAG in form:
+            # A dict of the user that has our tag as a key is marked, so that it is not read as
+            # ours.
+            return {_TAG: "dict", "value": form}
+        return form
     if kind is History:
         return {_TAG: "history", **jsonable(value.format())}
     if kind is Limits:
@@ -322,10 +333,11 @@ def _is_same(value: Any, again: Any) -> bool:
         return (
             others is not None
             and parts.keys() == others.keys()
-            and all(_is_same(each, others[key]) for key, each in parts.items())
+            and all(_is_same(part, others[key]) for key, part in parts.items())
         )
     if kind.__eq__ is object.__eq__:  # only the JSON can be compared
         return True
+    # NaN is the only value that differs from itself.
     return bool(value == again or (value != value and again != again))
 
 
@@ -405,7 +417,9 @@ def _readers(
     As the type that the signature, or `forward`, declares.
     """
     signature = getattr(program, "signature", None)
-    field = signature.plan.inputs.get(name) if signature is not None else None
+    field = None
+    if signature is not None:
+        field = signature.plan.inputs.get(name)
     if field is not None:
 
         def read_text(text: bytes) -> Any:
@@ -414,7 +428,9 @@ def _readers(
             return validate_json(text)
 
         return input_check(field) or (lambda value: value), read_text
-    method = type(program).aforward if program.is_only_async else type(program).forward
+    method = type(program).forward
+    if program.is_only_async:
+        method = type(program).aforward
     from pydantic import PydanticUserError, TypeAdapter
 
     try:

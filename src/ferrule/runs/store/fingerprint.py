@@ -78,7 +78,9 @@ def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
         "named_predictors",
         None,
     )
-    return named() if named is not None else ()
+    if named is None:
+        return ()
+    return named()
 
 
 def _own_digest(signature: Any) -> str:
@@ -123,15 +125,23 @@ def _spellings(kind: Any) -> list[str]:
 
 
 def _union_spellings(args: Sequence[Any], arg_texts: Sequence[str]) -> list[str]:
-    names = [
-        "NoneType" if arg is NoneType else text for arg, text in zip(args, arg_texts, strict=True)
-    ]
-    other_names = [name for name in names if name != "NoneType"]
-    if len(other_names) == 1:  # and None
-        written = f"typing.Optional[{other_names[0]}]"
+    # `typing.Union[...]` writes the type of None as `NoneType`, and `|` writes it as `None`.
+    in_union: list[str] = []
+    with_bars: list[str] = []
+    others: list[str] = []
+    for arg, text in zip(args, arg_texts, strict=True):
+        if arg is NoneType:
+            in_union.append("NoneType")
+            with_bars.append("None")
+        else:
+            in_union.append(text)
+            with_bars.append(text)
+            others.append(text)
+    if len(others) == 1:  # and None
+        written = f"typing.Optional[{others[0]}]"
     else:
-        written = f"typing.Union[{', '.join(names)}]"
-    return [written, " | ".join("None" if name == "NoneType" else name for name in names)]
+        written = f"typing.Union[{', '.join(in_union)}]"
+    return [written, " | ".join(with_bars)]
 
 
 def _with_arguments(text: str, args: Sequence[Any], arg_texts: Sequence[str]) -> str:

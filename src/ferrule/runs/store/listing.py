@@ -155,10 +155,17 @@ def _line(
             id=str(run_id),
             program=str(program),
             status=str(status),
-            created_at=created_at if _is_time(created_at) else 0.0,
-            updated_at=updated_at if _is_time(updated_at) else 0.0,
+            created_at=_time_or_zero(created_at),
+            updated_at=_time_or_zero(updated_at),
             error=str(error),
         )
+
+
+def _time_or_zero(value: Any) -> float:
+    # A row that cannot be read is listed all the same, so that one bad row hides no others.
+    if _is_time(value):
+        return value
+    return 0.0
 
 
 def _is_time(value: Any) -> bool:

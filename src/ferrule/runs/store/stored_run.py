@@ -7,7 +7,7 @@ acts, without gaps.
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
@@ -169,7 +169,10 @@ class StoredRun:
 
     def _take(self) -> None:
         run = self._run
-        stored = self.store.take(run.id, after=0 if self._unsure else len(run.journal.entries))
+        after = len(run.journal.entries)
+        if self._unsure:
+            after = 0
+        stored = self.store.take(run.id, after=after)
         assert stored.lease is not None  # noqa: S101  `take` always returns a lease
         self._before = (stored.status, stored.head)
         self.lease = stored.lease
@@ -248,10 +251,14 @@ class StoredRun:
         if run.status not in {"waiting", "done"}:
             self._unsure = True  # an interrupt may have come between store and memory
         status, head = self._state_at_rest(run)
-        # An interrupted call may have given the lease back already.
-        with suppress(StoreError) if is_again else nullcontext():
-            if self.lease is not None:
-                self.store.release(self.lease, status=status, head=head)
+        if self.lease is None:
+            return
+        try:
+            self.store.release(self.lease, status=status, head=head)
+        except StoreError:
+            # An interrupted first call may have given the lease back already.
+            if not is_again:
+                raise
 
     def _state_at_rest(self, run: RunState) -> tuple[str, str]:
         """The status and the head to store when this execution ends."""
@@ -337,7 +344,9 @@ class StoredRun:
                 f"the late result of {entry.slot} is not stored."
             )
             raise StoreError(msg)
-        consumes = entry.value.question_id if entry.kind == "decision" else None
+        consumes = None
+        if entry.kind == "decision":
+            consumes = entry.value.question_id
         return (
             self.lease,
             entry_text(entry),
