@@ -668,7 +668,7 @@ def test_a_server_that_keeps_a_finished_stream_open_is_not_waited_for(way, monke
             while not connection.server.client_left.wait(0.01):
                 connection.send(b"8\r\n: ping\n\n\r\n")
 
-    monkeypatch.setattr(http, "_END_S", 0.05)
+    monkeypatch.setattr(reading, "END_S", 0.05)
     for last in (say_nothing, chatter):
         with raw_server(begin(STREAM + b"data: [DONE]\n\n", last)) as server:
             begun = time.monotonic()

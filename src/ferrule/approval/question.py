@@ -8,6 +8,7 @@ it never applies to another call.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal, cast
 
 from msgspec import Struct, field
@@ -33,7 +34,7 @@ DECIDED = {
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
-class Question(Struct, frozen=True):
+class Question(Struct, frozen=True, dict=True):
     """A question to a person.
 
     `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`.
@@ -85,7 +86,7 @@ class Question(Struct, frozen=True):
     effect: str = ""
     """The tool's `effect`: what a call changes. Empty if no tool waits."""
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A digest of what a person sees.
 

@@ -215,13 +215,22 @@ def with_whole_characters(text: str) -> str:
 
 def _is_written_alike(value: Any) -> bool:
     """Whether the serialiser writes the value alike in every process, as valid JSON."""
+    if type(value) in _LEAVES:
+        return True
     todo: list[Any] = [value]
     seen: set[int] = set()
     for part in todo:
-        # A generator can be read only once, and this loop must not be the reader.
-        if isinstance(part, (set, frozenset, GeneratorType)) or _writes_bare_nan(type(part)):
+        kind = type(part)
+        if kind is dict:  # nearly every value is made of plain dicts and lists
+            inner_values = part.values()
+        elif kind is list or kind is tuple:
+            inner_values = part
+        elif isinstance(part, (set, frozenset, GeneratorType)) or _writes_bare_nan(kind):
+            # A generator can be read only once, and this loop must not be the reader.
             return False
-        for inner in inside_of(part):
+        else:
+            inner_values = inside_of(part)
+        for inner in inner_values:
             if type(inner) not in _LEAVES and id(inner) not in seen:
                 seen.add(id(inner))
                 todo.append(inner)

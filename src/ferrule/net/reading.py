@@ -1,4 +1,4 @@
-"""Bounds on reading an answer: a deadline, and its size.
+"""One exchange of sync code, and the bounds on reading an answer: a deadline, and its size.
 
 `httpx2` limits the wait for each read, not the number of reads: a server that sends a byte a second
 would hold a request forever. Async code puts `asyncio.timeout` around its reads. Sync code cannot
@@ -19,14 +19,70 @@ from typing import TYPE_CHECKING, Any
 from ferrule.concurrency.deadline import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
+    import httpx2
+
+END_S = 1.0
+"""How long to read a stream after its last event, so that the connection can be reused.
+
+Some gateways never end the stream.
+"""
 _LARGEST = 256 * 1024 * 1024
 """The most bytes of an answer, decompressed. Images and audio take a few megabytes each."""
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that carry a new network stream."""
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 """The events of httpcore2 after which a failure is not that of an old connection."""
+
+
+def send(
+    client: httpx2.Client,
+    url: httpx2.URL,
+    headers: Mapping[str, str],
+    body: bytes,
+    deadline: float,
+) -> httpx2.Response:
+    """Send a request; return the response, of which the body is still unread.
+
+    Servers may close idle connections at any time: if the request met such a connection, it is sent
+    once more over a new one.
+    """
+    from httpx2 import NetworkError, RemoteProtocolError, Request
+
+    def request(trace: Trace) -> Request:
+        return Request("POST", url, headers=headers, content=body, extensions={"trace": trace})
+
+    trace = Trace()
+    with reading_until(deadline):
+        try:
+            return client.send(request(trace), stream=True)
+        except (NetworkError, RemoteProtocolError):
+            if not trace.is_stale:
+                raise
+        return client.send(request(Trace()), stream=True)
+
+
+def pieces_of(
+    response: httpx2.Response,
+    deadline: float,
+    is_done: Callable[[], bool] = bool,
+) -> Iterator[bytes]:
+    """The body piece by piece: until the deadline, and a moment longer once it is done."""
+    pieces = response.iter_bytes()
+    until, size, was_done = deadline, 0, False
+    while True:
+        # Not around the `yield`: the thread may send another request meanwhile.
+        with reading_until(until):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        size += len(piece)
+        check_bounds(until, size)
+        yield piece
+        if not was_done and is_done():
+            was_done = True
+            until = min(deadline, time.monotonic() + END_S)
 
 
 def check_bounds(deadline: float, size: int) -> None:

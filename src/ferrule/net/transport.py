@@ -21,6 +21,7 @@ from contextlib import (
     asynccontextmanager,
     closing,
     contextmanager,
+    nullcontext,
 )
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,8 +29,7 @@ from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.connections import Clients, Timeouts
 from ferrule.net.errors import add_advice, redact_error, redact_key, status_error
-from ferrule.net.pace import Pace
-from ferrule.net.reading import Trace, check_bounds, reading_until
+from ferrule.net.reading import END_S, check_bounds, pieces_of, send
 from ferrule.net.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
 from ferrule.values.display import Concealed
 
@@ -44,11 +44,13 @@ if TYPE_CHECKING:
         Iterator,
         Mapping,
     )
+    from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
     import httpx2
 
     from ferrule.net.connections import Connection
     from ferrule.net.loop_connection import HTTPAnswer
+    from ferrule.net.pace import Pace
 
     Headers = Mapping[str, str]
     IsDone = Callable[[], bool]
@@ -56,14 +58,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SIDE_TIMEOUT_S = 5.0
-_END_S = 1.0
-"""How long to read a stream after its last event, so that the connection can be reused.
-
-Some gateways never end the stream.
-"""
 _FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
 _DEFAULT_TIMEOUTS = Timeouts()
-_NO_PACE = Pace()
 _NOT_REACHED = (
     "Is the server running, and can this machine reach it? `base_url=` names another address."
 )
@@ -105,7 +101,8 @@ class HTTPTransport:
         self.model = model
         self.timeouts = timeouts
         self.max_retries = max_retries
-        self._pace = pace or _NO_PACE
+        self._pace = pace
+        """The limits on requests; None without limits."""
         self._headers = {
             "content-type": "application/json",
             "accept-encoding": "gzip, deflate",
@@ -123,21 +120,23 @@ class HTTPTransport:
         """
 
         def attempt() -> tuple[bytes, Headers]:
-            self._pace.wait()
+            if self._pace is not None:
+                self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 response = self._open(self.url, body, auth, key, deadline)
                 with closing(response):
-                    return b"".join(self._pieces(response, deadline)), response.headers
+                    return b"".join(pieces_of(response, deadline)), response.headers
 
-        with self._pace.slot():
+        with self._slot():
             return self._with_retries(attempt)
 
     async def apost(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
         """`post` without blocking the loop; cancelling closes the request."""
 
         async def attempt() -> tuple[bytes, Headers]:
-            await self._pace.await_()
+            if self._pace is not None:
+                await self._pace.await_()
             with self._translated(key):
                 deadline = self._deadline()
                 async with _ends_by(deadline), self._clients.of_loop() as connection:
@@ -145,7 +144,7 @@ class HTTPTransport:
                     async with aclosing(response):
                         return await self._aread(response, deadline), response.headers
 
-        async with self._pace.aslot():
+        async with self._aslot():
             return await self._awith_retries(attempt)
 
     @contextmanager
@@ -162,16 +161,17 @@ class HTTPTransport:
         """
 
         def attempt() -> tuple[httpx2.Response, float]:
-            self._pace.wait()
+            if self._pace is not None:
+                self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 return self._open(self.stream_url, body, auth, key, deadline), deadline
 
         def pieces() -> Iterator[bytes]:
             with self._translated(key, may_retry=False):
-                yield from self._pieces(response, deadline, is_done)
+                yield from pieces_of(response, deadline, is_done)
 
-        with self._pace.slot():
+        with self._slot():
             response, deadline = self._with_retries(attempt)
             with closing(response):
                 yield response.headers, pieces()
@@ -185,13 +185,14 @@ class HTTPTransport:
         is_done: IsDone = bool,
     ) -> AsyncGenerator[tuple[Headers, AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
-        async with self._pace.aslot(), AsyncExitStack() as stack:
+        async with self._aslot(), AsyncExitStack() as stack:
             with self._translated(key, may_retry=False):
                 async with _ends_by(self._deadline()):
                     connection = await stack.enter_async_context(self._clients.of_loop())
 
             async def attempt() -> tuple[HTTPAnswer | httpx2.Response, float]:
-                await self._pace.await_()
+                if self._pace is not None:
+                    await self._pace.await_()
                 with self._translated(key):
                     deadline = self._deadline()
                     async with _ends_by(deadline):
@@ -264,61 +265,15 @@ class HTTPTransport:
         deadline: float,
     ) -> httpx2.Response:
         """Send a request; return a response with success, of which the body is still unread."""
-        with reading_until(deadline):
-            response = self._send(url, body, auth)
+        client, headers = self._clients.of_threads(), {**auth, **self._headers}
+        response = send(client, self._parsed(url), headers, body, deadline)
         try:
             if not response.is_success:
-                raise self._status_error(response, b"".join(self._pieces(response, deadline)), key)
+                raise self._status_error(response, b"".join(pieces_of(response, deadline)), key)
         except BaseException:
             response.close()
             raise
         return response
-
-    def _send(self, url: str, body: bytes, auth: Headers) -> httpx2.Response:
-        """Send a request, once more over a new connection if an idle one was closed.
-
-        Servers may close idle connections at any time.
-        """
-        from httpx2 import NetworkError, RemoteProtocolError, Request
-
-        def request(trace: Trace) -> Request:
-            return Request(
-                "POST",
-                self._parsed(url),
-                headers={**auth, **self._headers},
-                content=body,
-                extensions={"trace": trace},
-            )
-
-        client, trace = self._clients.of_threads(), Trace()
-        try:
-            return client.send(request(trace), stream=True)
-        except (NetworkError, RemoteProtocolError):
-            if not trace.is_stale:
-                raise
-        return client.send(request(Trace()), stream=True)
-
-    def _pieces(
-        self,
-        response: httpx2.Response,
-        deadline: float,
-        is_done: IsDone = bool,
-    ) -> Iterator[bytes]:
-        """The body piece by piece: until the deadline, and a moment longer once it is done."""
-        pieces = response.iter_bytes()
-        until, size, was_done = deadline, 0, False
-        while True:
-            # Not around the `yield`: the thread may send another request meanwhile.
-            with reading_until(until):
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            size += len(piece)
-            check_bounds(until, size)
-            yield piece
-            if not was_done and is_done():
-                was_done = True
-                until = min(deadline, time.monotonic() + _END_S)
 
     # -- one attempt of async code
 
@@ -349,7 +304,7 @@ class HTTPTransport:
         deadline: float,
         is_done: IsDone = bool,
     ) -> AsyncGenerator[bytes]:
-        """`_pieces` on an event loop."""
+        """`pieces_of` on an event loop."""
         pieces = response.aiter_bytes()
         until, size, was_done = deadline, 0, False
         while True:
@@ -362,7 +317,7 @@ class HTTPTransport:
             yield piece
             if not was_done and is_done():
                 was_done = True
-                until = min(deadline, time.monotonic() + _END_S)
+                until = min(deadline, time.monotonic() + END_S)
 
     # -- what both have in common
 
@@ -443,6 +398,12 @@ class HTTPTransport:
             message += f" (`connect_timeout_s` is {self.timeouts.connect_s})"
         error = UnavailableError(message, provider=self.provider)
         return add_advice(error, advice, self.asked(key))
+
+    def _slot(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._pace is None else self._pace.slot()
+
+    def _aslot(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext() if self._pace is None else self._pace.aslot()
 
     def _with_retries(self, attempt: Callable[[], T]) -> T:
         try:

@@ -482,7 +482,7 @@ def lost_answers(journal: Journal, asking: Suspended) -> BaseException:
     It is an error if a `forward` called the asking program with other inputs than before: it would
     do so in each execution, call the model again, and lose the approvals of the last execution.
     """
-    if not journal.replaying:
+    if not journal.unread:
         return asking
     recorded = journal.entries[: journal.recorded]
     for question in asking.questions:

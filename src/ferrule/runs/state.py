@@ -165,7 +165,7 @@ class Frame(Struct):
             tell,
             self.budget,
             self.deps,
-            live=not self.run.journal.replaying,
+            live=not self.run.journal.unread,
             outer=self,
             blocks=self.blocks,
         )
@@ -358,7 +358,7 @@ class RunState:
         """Whether `check` has nothing to do."""
         if self.cancelled or self.status != "running" or self.journal.mismatch is not None:
             return False
-        return not self.resuming or self.journal.replaying
+        return not self.resuming or bool(self.journal.unread)
 
     def check(self) -> None:
         """Before each act: raise if the run was cancelled from elsewhere.
@@ -371,7 +371,7 @@ class RunState:
             raise RunCancelledError(f"The run {self.id} is {self.status} already.")
         if self.journal.mismatch is not None:  # the program caught it and went on
             raise self.journal.mismatch
-        if self.resuming and not self.journal.replaying:
+        if self.resuming and not self.journal.unread:
             self.resuming = False
             if self.tell is not None:
                 self.tell.inside("")(events.Resumed(Trajectory(self.steps), self.program))

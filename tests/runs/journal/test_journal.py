@@ -25,19 +25,19 @@ def test_a_live_journal_has_nothing_to_hand_back() -> None:
     journal = Journal()
     journal.add(Entry("0", "once", "clock", 7))
     assert journal.take("0", "once", "clock") is None
-    assert not journal.replaying
+    assert not journal.unread
 
 
 def test_after_a_rewind_each_answer_is_handed_back_once() -> None:
     """An answer is taken, not looked up."""
     journal = Journal([Entry("0", "once", "clock", 7)])
     journal.rewind()
-    assert journal.replaying
+    assert journal.unread
     found = journal.take("0", "once", "clock")
     assert found is not None
     assert found.value == 7
     assert journal.take("0", "once", "clock") is None
-    assert not journal.replaying
+    assert not journal.unread
 
 
 def test_begun_without_a_result_is_no_answer() -> None:
@@ -177,7 +177,7 @@ def test_looking_ahead_all_the_way_looks_at_each_entry_a_few_times() -> None:
     ]
     journal = Journal(Entry(slot, "once", "x") for slot in places)
     journal.rewind()
-    journal._unread = unread = Counted(journal._unread)
+    journal.unread = unread = Counted(journal.unread)
     for at, slot in enumerate(places):
         path, act = slot[: slot.rfind("/") + 1], at // 3
         later = journal.ahead(path, act)
@@ -185,7 +185,7 @@ def test_looking_ahead_all_the_way_looks_at_each_entry_a_few_times() -> None:
         assert later.slot.startswith(f"{path}{count - 1}")
         assert journal.ahead(path, count) is None
         assert journal.take(slot, "once", "x") is not None
-    assert not journal.replaying
+    assert not journal.unread
     assert unread.looks <= 10 * len(places)
 
 
@@ -222,8 +222,8 @@ def test_a_replay_looks_at_each_entry_a_few_times(
 
         def rewound(journal: Journal) -> None:
             rewind(journal)
-            journal._unread = Counted(journal._unread)
-            counted.append(journal._unread)
+            journal.unread = Counted(journal.unread)
+            counted.append(journal.unread)
 
         monkeypatch.setattr(Journal, "rewind", rewound)
         assert again.resume().status == "done"

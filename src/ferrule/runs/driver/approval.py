@@ -67,7 +67,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
     recorded = _recorded_rulings(frame, slot, digest, len(act.calls))
     # Then a call may have run under the recorded rulings, and a new one would come too late.
     is_underway = journal.has_begun_from(frame.path, frame.acts) or (
-        journal.replaying and journal.ahead(frame.path, frame.acts) is not None
+        journal.unread and journal.ahead(frame.path, frame.acts) is not None
     )
     if recorded is not None and (is_underway or any(map(_asks, recorded))):
         return recorded

@@ -130,7 +130,7 @@ async def _perform_observed(
     else:
         return outcome
     finally:
-        if frame.live or not journal.replaying:
+        if frame.live or not journal.unread:
             error = failure
             if isinstance(failure, Suspended):  # waiting is a status, not an error
                 error = None
@@ -149,7 +149,7 @@ async def _perform_program(
     if outer is not None:
         await keep_caught(outer, blocks=blocks)
     # In a replay, the entries of this program may be anywhere in the journal.
-    first = 0 if journal.replaying else len(journal.entries)
+    first = 0 if journal.unread else len(journal.entries)
     if program.is_flow:
         frame.blocks = blocks
         outcome = await drive(frame, _flow(program, args, inputs))
@@ -305,7 +305,7 @@ async def _answer(frame: Frame, act: Act) -> Any:
             from ferrule.runs.driver.approval import answer_questions  # late: few programs ask
 
             decisions = await answer_questions(frame, act)
-            frame.live = not frame.run.journal.replaying
+            frame.live = not frame.run.journal.unread
             return decisions
         case RuleCalls():
             from ferrule.runs.driver.approval import rule_calls
@@ -389,14 +389,14 @@ def _tell(frame: Frame, event: events.Event) -> None:
         if not frame.path:
             frame.run.steps.append(event.step)
     # This frame is live, though another branch may still be replaying; or the replay has ended.
-    if frame.tell is not None and (frame.live or not frame.run.journal.replaying):
+    if frame.tell is not None and (frame.live or not frame.run.journal.unread):
         frame.tell(event)
 
 
 def _conditions(frame: Frame) -> Conditions:
     run = frame.run
     overrides = scope().overrides  # inside a run, these are all settings
-    is_resumed = run.journal.replaying
+    is_resumed = bool(run.journal.unread)
     due: frozenset[str] = frozenset()
     if is_resumed:
         due = run.journal.once_names

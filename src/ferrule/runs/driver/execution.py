@@ -187,7 +187,7 @@ def _raise_hidden_error(run: RunState) -> None:
 
 
 def _reason_of_end(run: RunState, error: BaseException) -> BaseException:
-    if isinstance(error, Suspended) and run.journal.replaying:
+    if isinstance(error, Suspended) and run.journal.unread:
         return lost_answers(run.journal, error)
     if _has_suspended(error):
         return RunError(_IN_A_GROUP)
@@ -232,7 +232,7 @@ async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -
             run.persistence.note()
         else:
             await offload.run_or_cancel(run.persistence.note)
-    if not run.journal.replaying:
+    if not run.journal.unread:
         tell(event)
 
 

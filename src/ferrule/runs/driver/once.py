@@ -55,7 +55,7 @@ async def answer_once(frame: Frame, act: Once) -> Any:
 
 async def _answer_if_true(frame: Frame, act: Once) -> Any:
     journal, slot = frame.run.journal, Slot.of_value(frame.path, frame.acts, act.name)
-    if journal.replaying:
+    if journal.unread:
         if journal.has(slot):
             entry = journal.take(slot, "once", act.name)
             return entry is not None and entry.value

@@ -56,7 +56,11 @@ class Journal:
         """The ids of questions whose decision was dropped or replaced. They are not used again."""
         self.once_names: frozenset[str] = frozenset()
         """The names of the values that earlier executions recorded."""
-        self._unread: dict[str, Entry] = {}
+        self.unread: dict[str, Entry] = {}
+        """The recorded answers that the program has not taken yet, by slot.
+
+        While there are any, the run is replaying.
+        """
         self._begun: dict[str, list[Entry]] = {}
         """The starts of calls in earlier executions, oldest first, by slot."""
         self._paused: set[str] = set()
@@ -122,14 +126,14 @@ class Journal:
         if not self.entries and not self._dispatched:  # the first execution of most runs
             return False
         self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
-        self._dispatched, self._begun, self._paused, self._unread = {}, {}, set(), {}
+        self._dispatched, self._begun, self._paused, self.unread = {}, {}, set(), {}
         self._noted, self._compared, self.drift, self._dropped = {}, set(), {}, []
         self.void_questions, self._index = set(), None
         for entry in self.entries:
             self._reread(entry)
         self.once_names = frozenset(entry.digest for entry in self.entries if entry.kind == "once")
         self._leave_out_inner_answers()
-        return self.replaying
+        return bool(self.unread)
 
     def _reread(self, entry: Entry) -> None:
         slot = entry.slot
@@ -142,8 +146,9 @@ class Journal:
             )
             self._drop(entry.value["dropped"])
         else:
-            self._void(self._unread.get(slot))
-            self._unread[slot] = entry
+            if slot in self.unread:
+                self._void(self.unread[slot])
+            self.unread[slot] = entry
             if entry.kind == "once":
                 paused_call = Slot(slot).paused_call
                 if paused_call is not None:
@@ -151,19 +156,16 @@ class Journal:
 
     def _leave_out_inner_answers(self) -> None:
         """A program called as a tool, or by `once`, is not replayed if its result is recorded."""
-        done = {entry.slot for entry in self._unread.values() if entry.kind in {"result", "once"}}
-        self._unread = {
-            slot: entry for slot, entry in self._unread.items() if not Slot(slot).is_below(done)
+        done = {entry.slot for entry in self.unread.values() if entry.kind in {"result", "once"}}
+        if not done:
+            return
+        self.unread = {
+            slot: entry for slot, entry in self.unread.items() if not Slot(slot).is_below(done)
         }
-
-    @property
-    def replaying(self) -> bool:
-        """Whether there are recorded answers that the program has not taken yet."""
-        return bool(self._unread)
 
     def has(self, slot: str) -> bool:
         """Whether there is an untaken answer at a slot."""
-        return slot in self._unread
+        return slot in self.unread
 
     def take(
         self,
@@ -178,10 +180,10 @@ class Journal:
         equal arguments, or the model's call with the id `call_id`. Remaining differences are noted.
         Raises `ReplayMismatchError` for an entry that answers another act.
         """
-        if not self._unread:
+        if not self.unread:
             return None
         digest = _digest_of(question)
-        entry = self._unread.pop(slot, None)
+        entry = self.unread.pop(slot, None)
         if entry is None:
             self._refuse_gap(Slot(slot), f"{kind} {digest}")
             return None
@@ -191,7 +193,7 @@ class Journal:
             call_id is not None and entry.kind == "result" and entry.value.call_id == call_id
         )
         if not answers_act(entry.kind, entry.digest, kind, digest, is_same_call=is_same_call):
-            self._unread[slot] = entry
+            self.unread[slot] = entry
             self.differs(slot, f"{entry.kind} {entry.digest}", f"{kind} {digest}")
         if entry.digest != digest:
             what = f"{kind} at {slot}"
@@ -204,16 +206,16 @@ class Journal:
 
     def take_optional(self, slot: str, kind: EntryKind, question: str) -> Entry | None:
         """`take` for an answer that not every run has: its absence is not a mismatch."""
-        if slot not in self._unread:
+        if slot not in self.unread:
             return None
         return self.take(slot, kind, question)
 
     def take_decision(self, slot: str) -> Entry | None:
         """Take the decision recorded at a slot, even if its question has changed, or None."""
-        entry = self._unread.get(slot)
+        entry = self.unread.get(slot)
         if entry is None or entry.kind != "decision":
             return None
-        return self._unread.pop(slot)
+        return self.unread.pop(slot)
 
     def ahead(self, path: str, act: int) -> Entry | None:
         """An untaken answer to this act of a frame or a later one.
@@ -226,7 +228,7 @@ class Journal:
                 number, slot = answers.slots[answers.last]
                 if number < act:
                     return None
-                entry = self._unread.get(slot)
+                entry = self.unread.get(slot)
                 if entry is not None:
                     return entry
                 # Taken: nothing puts it back, so no later look passes it again. A replay of n
@@ -240,7 +242,7 @@ class Journal:
         Answers not taken, or begun calls not settled, mean that the program has changed: raises
         `ReplayMismatchError`.
         """
-        for slot, entry in [*self._unread.items(), *self._unsettled()]:
+        for slot, entry in [*self.unread.items(), *self._unsettled()]:
             self.differs(slot, f"{entry.kind} {entry.digest}", "the program ended without this act")
 
     def close_frame(self, path: str, *, unfinished: bool = False) -> None:
@@ -248,15 +250,15 @@ class Journal:
 
         If `unfinished`, answers may be unread: they are left out.
         """
-        if not self._unread and not self._begun:
+        if not self.unread and not self._begun:
             return
         for slot in self._indexed().below(path):
-            entry = self._unread.get(slot)
+            entry = self.unread.get(slot)
             if entry is not None and not unfinished:
                 recorded = f"{entry.kind} {entry.digest}"
                 self.differs(slot, recorded, "the program ended without this act")
             if unfinished:
-                self._unread.pop(slot, None)
+                self.unread.pop(slot, None)
                 self._begun.pop(slot, None)
 
     # -- calls that began
@@ -308,7 +310,7 @@ class Journal:
         entries: list[tuple[str, Entry]] = []
         for position in range(bisect_left(answers, (act, "")), len(answers)):
             number, slot = answers[position]
-            entry = self._unread.get(slot)
+            entry = self.unread.get(slot)
             if entry is not None and entry.kind in _ENDS_A_TURN:
                 end = number
                 break
@@ -368,7 +370,7 @@ class Journal:
         """Drop what a frame recorded from this act on: it followed from a decision that is void."""
         answers = self._indexed().answers.get(path, _NOTHING).slots
         slots = [
-            slot for _, slot in answers[bisect_left(answers, (act, "")) :] if slot in self._unread
+            slot for _, slot in answers[bisect_left(answers, (act, "")) :] if slot in self.unread
         ]
         if slots:
             self.drift[because] = (", ".join(slots), "asked again")
@@ -377,9 +379,9 @@ class Journal:
 
     def _drop(self, slots: list[str]) -> None:
         gone = set(slots)
-        for slot in [*self._unread, *self._begun]:
+        for slot in [*self.unread, *self._begun]:
             if slot in gone or Slot(slot).is_below(gone):
-                self._void(self._unread.pop(slot, None))
+                self._void(self.unread.pop(slot, None))
                 self._begun.pop(slot, None)
 
     def _void(self, entry: Entry | None) -> None:
@@ -411,12 +413,12 @@ class Journal:
                 (
                     entry
                     for number, later_slot in answers
-                    if number > act and (entry := self._unread.get(later_slot)) is not None
+                    if number > act and (entry := self.unread.get(later_slot)) is not None
                 ),
                 None,
             )
         elif "." in slot.name:  # a call of a batch, where one act is recorded
-            later = self._unread.get(Slot.of_act(path, act))
+            later = self.unread.get(Slot.of_act(path, act))
         else:
             later = None
         if later is not None:
@@ -425,7 +427,7 @@ class Journal:
     def _indexed(self) -> _Index:
         with self._indexing:
             if self._index is None:
-                self._index = _Index(dict(self._unread), list(self._begun))
+                self._index = _Index(dict(self.unread), list(self._begun))
             return self._index
 
     # -- as a value

@@ -101,9 +101,11 @@ class Checker:
 
         Raises `ToolArgumentsError` with every problem.
         """
+        if not is_object(args):
+            return self._prepare_with_repairs(args)
         self._refuse_surplus(args)
-        args = self._copy(args)
-        if self._is_plain and is_object(args):
+        args = copy_arguments(args, self._takes_items)
+        if self._is_plain:
             accepted = self._accept_plain(args)
             if accepted is not None:
                 return accepted
@@ -132,9 +134,6 @@ class Checker:
         if not isinstance(accepted, CheckedArguments):
             return None
         return accepted
-
-    def _copy(self, args: Any) -> Any:
-        return copy_arguments(args, self._takes_items)
 
     def _takes_items(self, name: str) -> bool:
         """Whether an argument is a list, so that an iterator passed for it is read."""
@@ -176,12 +175,12 @@ class Checker:
                 return outcome_inside
         raise self._error(outcome)
 
-    def _refuse_surplus(self, args: Any) -> None:
+    def _refuse_surplus(self, args: dict[str, Any]) -> None:
         """Raise for very many unknown arguments before each of them is checked.
 
         No repair removes them, and checking them one by one would take long.
         """
-        if not is_object(args) or len(args) <= _MOST_ARGUMENTS:
+        if len(args) <= _MOST_ARGUMENTS:
             return
         schema = self.parameters.schema
         refuses_others = schema.get("additionalProperties") is False

@@ -41,14 +41,12 @@ _NOTHING_MORE = frozenset({"builtins", "itertools"})
 """The modules of classes that are iterators and nothing more."""
 
 
-def copy_arguments(args: Any, takes_items: Callable[[str], bool]) -> Any:
+def copy_arguments(args: dict[str, Any], takes_items: Callable[[str], bool]) -> dict[str, Any]:
     """Copy the lists and dicts among the arguments, and read iterators into lists.
 
     Generators, `map` and the like are always read; any other iterator only if the argument's type
     `takes_items`.
     """
-    if not is_object(args):
-        return args
     copied: dict[str, Any] = {}
     try:
         for name, value in args.items():

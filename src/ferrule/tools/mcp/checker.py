@@ -46,7 +46,8 @@ class MCPChecker(Checker):
 
         Raises `ToolArgumentsError` with every problem.
         """
-        self._refuse_surplus(args)
+        if is_object(args):
+            self._refuse_surplus(args)
         plain = args
         if args is not None and not isinstance(args, str):
             plain = jsonable(args)
