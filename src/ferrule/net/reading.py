@@ -63,7 +63,7 @@ def send(
         return client.send(request(Trace()), stream=True)
 
 
-def pieces_of(
+def body_pieces(
     response: httpx2.Response,
     deadline: float,
     is_done: Callable[[], bool] = bool,

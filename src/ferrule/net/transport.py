@@ -29,7 +29,7 @@ from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.connections import Clients, Timeouts
 from ferrule.net.errors import add_advice, redact_error, redact_key, status_error
-from ferrule.net.reading import END_S, check_bounds, pieces_of, send
+from ferrule.net.reading import END_S, check_bounds, body_pieces, send
 from ferrule.net.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
 from ferrule.values.display import Concealed
 
@@ -126,7 +126,7 @@ class HTTPTransport:
                 deadline = self._deadline()
                 response = self._open(self.url, body, auth, key, deadline)
                 with closing(response):
-                    return b"".join(pieces_of(response, deadline)), response.headers
+                    return b"".join(body_pieces(response, deadline)), response.headers
 
         with self._slot():
             return self._with_retries(attempt)
@@ -169,7 +169,7 @@ class HTTPTransport:
 
         def pieces() -> Iterator[bytes]:
             with self._translated(key, may_retry=False):
-                yield from pieces_of(response, deadline, is_done)
+                yield from body_pieces(response, deadline, is_done)
 
         with self._slot():
             response, deadline = self._with_retries(attempt)
@@ -269,7 +269,7 @@ class HTTPTransport:
         response = send(client, self._parsed(url), headers, body, deadline)
         try:
             if not response.is_success:
-                raise self._status_error(response, b"".join(pieces_of(response, deadline)), key)
+                raise self._status_error(response, b"".join(body_pieces(response, deadline)), key)
         except BaseException:
             response.close()
             raise
@@ -304,7 +304,7 @@ class HTTPTransport:
         deadline: float,
         is_done: IsDone = bool,
     ) -> AsyncGenerator[bytes]:
-        """`pieces_of` on an event loop."""
+        """`body_pieces` on an event loop."""
         pieces = response.aiter_bytes()
         until, size, was_done = deadline, 0, False
         while True:
