@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from agent_script import fields
+from msgspec import structs
 
 from ferrule import ChatAdapter, JSONAdapter, Limits, Policy, Predict, settings
 from ferrule.concurrency import offload
@@ -303,7 +304,7 @@ def test_no_environment_variable_changes_a_setting():
 def test_frozen_settings_hold_whatever_configure_does_meanwhile():
     """Architecture, station 1: settings are read once into a frozen context."""
     configure(max_workers=3)
-    with entered(Scope(settings.frozen(current()))):
+    with entered(Scope(structs.asdict(current()))):
         configure(max_workers=5)
         assert current().max_workers == 3
     assert current().max_workers == 5

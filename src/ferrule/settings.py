@@ -81,26 +81,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Settings of your own code, by name. Like all settings, they reach tasks and workers."""
 
 
-class Scope:
-    """The settings, frame and tool call in force. Immutable; each tool call gets a new one."""
+class Scope(Struct, frozen=True, eq=False):
+    """The settings, frame and tool call in force. Each tool call gets a new one."""
 
-    __slots__ = ("call", "frame", "is_adapters_work", "overrides")
-
-    def __init__(
-        self,
-        overrides: Mapping[str, Any] = _NO_OVERRIDES,
-        frame: Any = None,
-        call: Any = None,
-        *,
-        is_adapters_work: bool = False,
-    ) -> None:
-        self.overrides = overrides
-        self.frame = frame
-        """The frame of the run whose `forward` is executing here, or None."""
-        self.call = call
-        """The tool call that is executing here (see `runs.observers`), or None."""
-        self.is_adapters_work = is_adapters_work
-        """Whether a run's adapter is at work here: the run itself sends the adapter's events."""
+    overrides: Mapping[str, Any] = _NO_OVERRIDES
+    frame: Any = None
+    """The frame of the run whose `forward` is executing here, or None."""
+    call: Any = None
+    """The tool call that is executing here (see `runs.observers`), or None."""
+    is_adapters_work: bool = False
+    """Whether a run's adapter is at work here: the run itself sends the adapter's events."""
 
     @property
     def tell(self) -> Any:
@@ -167,17 +157,16 @@ def is_observed() -> bool:
     return scope.tell is not None
 
 
-def frozen(settings: Settings) -> Mapping[str, Any]:
-    """Overrides that fix every setting, so that a later `configure` does not change them."""
-    return structs.asdict(settings)
-
-
 # -- scopes
 
 
-def scope() -> Scope:
-    """The scope in force here: settings, frame, tool call."""
-    return _scope.get()
+scope: Callable[[], Scope] = _scope.get
+"""The scope in force here: settings, frame, tool call."""
+enter: Callable[[Scope], Token[Scope]] = _scope.set
+"""Put a scope in force until `leave`.
+
+Where an interrupt could come before the token is stored, use `entered`.
+"""
 
 
 def run_in(scope: Scope, function: Callable[[A], R], argument: A) -> R:
@@ -187,14 +176,6 @@ def run_in(scope: Scope, function: Callable[[A], R], argument: A) -> R:
     """
     _scope.set(scope)
     return function(argument)
-
-
-def enter(scope: Scope) -> Token[Scope]:
-    """Put a scope in force until `leave`.
-
-    Where an interrupt could come before the token is stored, use `entered`.
-    """
-    return _scope.set(scope)
 
 
 def leave(token: Token[Scope]) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ferrule import events
 from ferrule.acts import Suspended
@@ -22,7 +22,7 @@ from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
 from ferrule.runs.resume import lost_answers
-from ferrule.settings import Scope, current, enter, frozen, leave, restore_scope, scope
+from ferrule.settings import Scope, current, enter, leave, restore_scope, scope
 
 if TYPE_CHECKING:
     from ferrule.runs.observers import CallPlace
@@ -221,7 +221,8 @@ def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
     run.prices = here.prices
     if here.limits is not None:
         frame.budget = Budget(here.limits, frame.budget)
-    return Scope(frozen(here), frame)
+    # All settings are fixed: a later `configure` does not change them.
+    return Scope(structs.asdict(here), frame)
 
 
 async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -> None:

@@ -154,7 +154,7 @@ def _has_number(args: dict[str, Any]) -> bool:
         value = waiting.pop()
         if isinstance(value, (bool, float)):
             return True
-        if id(value) in seen:
+        if isinstance(value, (str, int)) or id(value) in seen:
             continue
         if is_object(value):
             seen.add(id(value))
