@@ -37,11 +37,7 @@ _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 
 
 def send(
-    client: httpx2.Client,
-    url: httpx2.URL,
-    headers: Mapping[str, str],
-    body: bytes,
-    deadline: float,
+    client: httpx2.Client, url: httpx2.URL, headers: Mapping[str, str], body: bytes, deadline: float
 ) -> httpx2.Response:
     """Send a request; return the response, of which the body is still unread.
 
@@ -64,9 +60,7 @@ def send(
 
 
 def body_pieces(
-    response: httpx2.Response,
-    deadline: float,
-    is_done: Callable[[], bool] = bool,
+    response: httpx2.Response, deadline: float, is_done: Callable[[], bool] = bool
 ) -> Iterator[bytes]:
     """The body piece by piece: until the deadline, and a moment longer once it is done."""
     pieces = response.iter_bytes()

@@ -96,11 +96,7 @@ def OutputField(  # noqa: N802
 
 
 def _declare_in_class(
-    role: str,
-    default: Any,
-    desc: str | None,
-    description: str | None,
-    more: dict[str, Any],
+    role: str, default: Any, desc: str | None, description: str | None, more: dict[str, Any]
 ) -> Any:
     if desc is not None and description is not None and desc != description:
         raise SignatureError(
@@ -230,10 +226,7 @@ class SignatureField(Struct, frozen=True):
 
 
 def declare(
-    role: Literal["input", "output"],
-    desc: str = "",
-    *,
-    is_untyped: bool = False,
+    role: Literal["input", "output"], desc: str = "", *, is_untyped: bool = False
 ) -> SignatureField:
     """A text field without further settings.
 
@@ -405,8 +398,7 @@ def _validated_input_check(field: SignatureField) -> InputCheck:
 
 
 def quick_field_check(
-    field: SignatureField,
-    make: Callable[[SignatureField], Callable[..., Any]],
+    field: SignatureField, make: Callable[[SignatureField], Callable[..., Any]]
 ) -> Callable[..., Any]:
     """The check made by `make`; for a plain type, made for the first value of another type.
 
@@ -458,10 +450,7 @@ class Absent:
 
 
 def prepare_class_body(
-    signature: str,
-    namespace: dict[str, Any],
-    *,
-    reserved: frozenset[str],
+    signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]
 ) -> None:
     """Check the field names in a class body, and give fields without a type the type text.
 
@@ -488,9 +477,7 @@ def prepare_class_body(
 
 
 def _in_written_order(
-    annotations: Mapping[str, Any],
-    untyped_fields: Mapping[str, Any],
-    declared_names: Iterable[str],
+    annotations: Mapping[str, Any], untyped_fields: Mapping[str, Any], declared_names: Iterable[str]
 ) -> dict[str, Any]:
     """The annotations of a class body, with those of its untyped fields in their order.
 
