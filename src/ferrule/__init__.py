@@ -79,16 +79,7 @@ _HOMES = {
     "ferrule.web.ui": ("ui_app",),
 }  # fmt: skip
 """Which module each public name lives in."""
-_SUBMODULES = (
-    "acts",
-    "errors",
-    "events",
-    "local",
-    "mcp_bridge",
-    "schemas",
-    "settings",
-    "testing",
-)
+_SUBMODULES = ("acts", "errors", "events", "local", "mcp_bridge", "schemas", "settings", "testing")
 """The public submodules: `ferrule.events` needs no import of its own."""
 
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -125,7 +125,9 @@ def shown(value: object, limit: int = 200) -> str:
         text = repr(value)
     except Exception:  # noqa: BLE001
         text = object.__repr__(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}… ({len(text)} characters)"
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 1]}… ({len(text)} characters)"
 
 
 def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | None:
@@ -179,7 +181,7 @@ class FerruleError(Exception):
     def __init_subclass__(cls) -> None:
         if "code" not in vars(cls):
             cls.code = "_".join(
-                re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]+", cls.__name__.removesuffix("Error")),
+                re.findall("[A-Z]+(?![a-z])|[A-Z][a-z]+", cls.__name__.removesuffix("Error"))
             ).lower()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -190,9 +192,7 @@ class FerruleError(Exception):
 
 
 def refuse_async(
-    function: object,
-    what: str,
-    instead: str = "write `def`, not `async def`",
+    function: object, what: str, instead: str = "write `def`, not `async def`"
 ) -> None:
     """Raise `ConfigurationError` for an async function in place of a plain one.
 
@@ -201,10 +201,10 @@ def refuse_async(
     import inspect  # late: asyncio programs have loaded it anyway
 
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None),  # noqa: B004
+        getattr(type(function), "__call__", None)  # noqa: B004
     ):
         raise ConfigurationError(
-            f"{what} is a plain function, found {shown(function)}, which is async: {instead}.",
+            f"{what} is a plain function, found {shown(function)}, which is async: {instead}."
         )
 
 
@@ -213,7 +213,7 @@ def refuse_awaitable(value: Any, what: str) -> Any:
     if hasattr(value, "__await__"):
         getattr(value, "close", bool)()
         raise ConfigurationError(
-            f"{what} is not awaited, and returned {shown(value)}. Use a plain function.",
+            f"{what} is not awaited, and returned {shown(value)}. Use a plain function."
         )
     return value
 
@@ -360,7 +360,10 @@ class ToolArgumentsError(ToolError, ValueError):
 def _lines(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
     room = _MAX_CHARACTERS
     for index, (path, text) in enumerate(problems):
-        line = f"- {path}: {text}" if path else f"- {text}"
+        if path:
+            line = f"- {path}: {text}"
+        else:
+            line = f"- {text}"
         room -= len(line)
         # The first problem is shown however long it is.
         if room < 0 and index > 0:
@@ -380,12 +383,7 @@ class ToolTimeoutError(ToolError, TimeoutError):
     """
 
     def __init__(
-        self,
-        tool: str,
-        timeout_s: float,
-        *,
-        abandoned: bool = False,
-        because: str = "",
+        self, tool: str, timeout_s: float, *, abandoned: bool = False, because: str = ""
     ) -> None:
         self.tool, self.timeout_s = tool, timeout_s
         if abandoned:
@@ -598,7 +596,7 @@ class MaxTurnsReachedError(RunError, RuntimeError):
         self.max_turns, self.pending = max_turns, tuple(pending)
         names = ", ".join(f"`{call.name}`" for call in self.pending) or "none"
         super().__init__(
-            f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`.",
+            f"No answer after {max_turns} turns; calls still wanted: {names}. Raise `max_turns`."
         )
 
 
@@ -632,7 +630,7 @@ class ReplayMismatchError(RunError):
         super().__init__(
             f"Replay differs from the journal at act {at}: recorded {recorded}, now {found}. "
             "The program, its tools or its settings changed, or its choices depend on a clock or "
-            f"on chance. {remedy}",
+            f"on chance. {remedy}"
         )
 
 

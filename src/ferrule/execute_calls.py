@@ -65,7 +65,6 @@ Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
 
 
 # -- finding the function
-# ---------------------------------------------------------------------------------------
 
 
 def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
@@ -74,15 +73,18 @@ def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
         return cast("Mapping[str, Callable[..., Any]]", functions)
     if isinstance(functions, str) or callable(functions) or not isinstance(functions, Iterable):
         raise ToolDefinitionError(
-            f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}.",
+            f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}."
         )
     named: dict[str, Callable[..., Any]] = {}
     for function in cast("Iterable[Any]", functions):
-        name = function.name if _is_tool(function) else getattr(function, "__name__", None)
+        if _is_tool(function):
+            name = function.name
+        else:
+            name = getattr(function, "__name__", None)
         if not callable(function) or not isinstance(name, str):
             raise ToolDefinitionError(
                 "A list of functions holds tools and named functions; "
-                f"found {shown(cast('object', function))}.",
+                f"found {shown(cast('object', function))}."
             )
         # A model calls a tool by its wire name, which may differ from its own.
         for known in (name, getattr(function, "wire_name", name)):
@@ -126,7 +128,7 @@ def _find_function(call: _Call, functions: Functions) -> Callable[..., Any]:
         raise UnknownToolError(call.name, [str(each) for each in known])
     if not callable(function):
         raise ToolDefinitionError(
-            f"`{call.name}` is {shown(cast('object', function))}, which cannot be called.",
+            f"`{call.name}` is {shown(cast('object', function))}, which cannot be called."
         )
     return function
 
@@ -137,7 +139,10 @@ def _is_tool(value: object) -> bool:
 
 
 def _is_of(value: Any, module: dict[str, Any]) -> bool:
-    function = getattr(value, "__func__", value) if inspect.ismethod(value) else value
+    if inspect.ismethod(value):
+        function = getattr(value, "__func__", value)
+    else:
+        function = value
     return (
         isinstance(function, FunctionType)
         and getattr(inspect.unwrap(function), "__globals__", None) is module
@@ -145,7 +150,6 @@ def _is_of(value: Any, module: dict[str, Any]) -> bool:
 
 
 # -- one call
-# -----------------------------------------------------------------------------------------------------
 
 
 def invoke(call: _Call, functions: Functions) -> Any:
@@ -185,11 +189,13 @@ def _call(call: _Call, function: Callable[..., Any]) -> Any:
 
 async def _acall(call: _Call, function: Callable[..., Any]) -> Any:
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(type(function), "__call__", None),  # noqa: B004
+        getattr(type(function), "__call__", None)  # noqa: B004
     ):
         return await function(**call.args)
     value = await _in_thread(call, partial(function, **call.args))
-    return await value if inspect.isawaitable(value) else value
+    if inspect.isawaitable(value):
+        return await value
+    return value
 
 
 async def _in_thread(call: _Call, work: Callable[[], Any]) -> Any:
@@ -221,18 +227,17 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
 
 def _failed(name: str, error: Exception) -> ToolExecutionError:
     return ToolExecutionError(
-        f"Execution error in `{name}`: {type(error).__name__}: {object_text(error)}",
+        f"Execution error in `{name}`: {type(error).__name__}: {object_text(error)}"
     )
 
 
 def _is_async(name: str) -> AsyncToolError:
     return AsyncToolError(
-        f"`{name}` is async: use `await call.aexecute(...)`, or `await calls.aexecute_all(...)`.",
+        f"`{name}` is async: use `await call.aexecute(...)`, or `await calls.aexecute_all(...)`."
     )
 
 
 # -- many calls
-# ---------------------------------------------------------------------------------------------------
 
 
 def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
@@ -270,10 +275,7 @@ def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool
 
 
 async def ainvoke_all(
-    calls: Sequence[_Call],
-    functions: Functions,
-    *,
-    concurrent: bool,
+    calls: Sequence[_Call], functions: Functions, *, concurrent: bool
 ) -> list[Ended]:
     """As `invoke_all`, but in asyncio tasks. If one of them or the caller is cancelled, all are."""
     import asyncio
@@ -333,10 +335,7 @@ def _has_begun(function: Any, error: Exception) -> bool:
 
 
 def _split(
-    calls: Sequence[_Call],
-    known: Mapping[str, Any],
-    *,
-    concurrent: bool,
+    calls: Sequence[_Call], known: Mapping[str, Any], *, concurrent: bool
 ) -> tuple[list[int], list[int]]:
     """The positions of calls that may run side by side, and of those that run one by one."""
     together = {

@@ -7,9 +7,4 @@ from ferrule.models.local.grammar import CallForm
 from ferrule.models.local.processor import ConstraintProcessor
 from ferrule.models.local.vocabulary import Vocabulary
 
-__all__ = [
-    "CallForm",
-    "Constraint",
-    "ConstraintProcessor",
-    "Vocabulary",
-]
+__all__ = ["CallForm", "Constraint", "ConstraintProcessor", "Vocabulary"]

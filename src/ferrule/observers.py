@@ -80,7 +80,10 @@ class Observers:
             # Tools of one turn report from several threads. An observer may call a program, so the
             # lock may be taken again.
             self.lock = threading.RLock()
-            self.numbers = count() if earlier is None else earlier.numbers
+            if earlier is None:
+                self.numbers = count()
+            else:
+                self.numbers = earlier.numbers
             self.prefix = ""
             self.depth = 0
             self.root_id = run_id
@@ -143,7 +146,10 @@ class Observers:
         for observer in self.observers:
             with _skipping_failures("at the start of a run"):
                 open_run = getattr(observer, "open_run", None)
-                needed = None if open_run is None else open_run(event, notes)
+                if open_run is None:
+                    needed = None
+                else:
+                    needed = open_run(event, notes)
                 if needed is not None:
                     wanted.update(needed)
                     continue

@@ -239,7 +239,7 @@ def check_policy(policy: Any) -> None:
     """Raise `ConfigurationError` for anything but a policy or None, such as a list of rules."""
     if policy is not None and (isinstance(policy, type) or not hasattr(policy, "rule_for")):
         raise ConfigurationError(
-            f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}.",
+            f"`policy` takes a `Policy([allow(...), ask(...), deny(...)])`, found {shown(policy)}."
         )
 
 
@@ -262,7 +262,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ConfigurationError(
             f"There is no setting {', '.join(map(repr, unknown))}. "
-            f"Settings are: {', '.join(sorted(_NAMES))}.",
+            f"Settings are: {', '.join(sorted(_NAMES))}."
         )
     if "callbacks" in changes:
         changes["callbacks"] = _checked_callbacks(changes["callbacks"])
@@ -272,7 +272,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
         value = changes.get(name)
         if isinstance(value, type):
             raise ConfigurationError(
-                f"`{name}` takes {kind} class: configure({name}={value.__name__}({arguments})).",
+                f"`{name}` takes {kind} class: configure({name}={value.__name__}({arguments}))."
             )
     check_limits(changes.get("limits"))
     _check_prices(changes.get("prices"))
@@ -296,12 +296,12 @@ def _check_observer(observer: Any) -> None:
     if isinstance(observer, type):
         raise ConfigurationError(
             f"`callbacks` takes observers, not their classes: "
-            f"configure(callbacks=[{observer.__name__}(...)]).",
+            f"configure(callbacks=[{observer.__name__}(...)])."
         )
     if not callable(observer) and not any(name.startswith("on_") for name in dir(observer)):
         raise ConfigurationError(
             f"`callbacks` takes functions of an event, or objects with methods such as "
-            f"`on_tool_end`; found {shown(observer)}.",
+            f"`on_tool_end`; found {shown(observer)}."
         )
     refuse_async(observer, "An observer in `callbacks`")
     observer_class = cast("type[Any]", type(observer))
@@ -316,7 +316,7 @@ def _check_workers(workers: Any) -> None:
         return
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
         raise ConfigurationError(
-            f"`max_workers` is a whole number from 1, or None; found {shown(workers)}.",
+            f"`max_workers` is a whole number from 1, or None; found {shown(workers)}."
         )
 
 
@@ -324,7 +324,7 @@ def _check_mcp_confirm(confirm: Any) -> None:
     if confirm is None or isinstance(confirm, bool) or confirm == "unhinted":
         return
     raise ConfigurationError(
-        f"`mcp_confirm` is True, False, 'unhinted' or None; found {shown(confirm)}.",
+        f"`mcp_confirm` is True, False, 'unhinted' or None; found {shown(confirm)}."
     )
 
 
@@ -345,7 +345,7 @@ def _check_adapter(adapter: Any) -> None:
     if missing:
         raise ConfigurationError(
             f"`adapter` takes an adapter, such as `JSONAdapter()`; found {shown(adapter)}, "
-            f"which has no {', '.join(missing)}.",
+            f"which has no {', '.join(missing)}."
         )
 
 
@@ -364,7 +364,7 @@ class _SettingsModule(ModuleType):
         if name in _NAMES:
             raise AttributeError(
                 f"Settings are set with `configure({name}=...)` or, for a block, "
-                f"`with context({name}=...)`.",
+                f"`with context({name}=...)`."
             )
         super().__setattr__(name, value)
 
@@ -377,5 +377,5 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(current(), name)
     raise AttributeError(
-        f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}.",
+        f"There is no setting `{name}`. Settings are: {', '.join(sorted(_NAMES))}."
     )

@@ -107,13 +107,13 @@ class Adapter:
         if use_native_function_calling not in {None, True, False}:
             raise ConfigurationError(
                 f"`use_native_function_calling` is True, False or None, "
-                f"found {shown(use_native_function_calling)}.",
+                f"found {shown(use_native_function_calling)}."
             )
         if fallback is not None and not isinstance(fallback, Adapter):
             raise ConfigurationError(f"`fallback` is an adapter or None, found {shown(fallback)}.")
         if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
             raise ConfigurationError(
-                f"`repairs` is a whole number of at least 0, found {shown(repairs)}.",
+                f"`repairs` is a whole number of at least 0, found {shown(repairs)}."
             )
         self._refuse_missing_form()
         object.__setattr__(self, "use_native_function_calling", use_native_function_calling)
@@ -130,11 +130,11 @@ class Adapter:
         if kind.render_fields is Adapter.render_fields and not can_write:
             raise TypeError(
                 f"`{kind.__name__}` cannot write fields: define `render_fields`, "
-                f"or `{composing.USER}` and `{composing.ASSISTANT}`.",
+                f"or `{composing.USER}` and `{composing.ASSISTANT}`."
             )
         if kind.raw_fields is Adapter.raw_fields and "parse" not in self.overridden:
             raise TypeError(
-                f"`{kind.__name__}` cannot read answers: define `raw_fields`, or `parse`.",
+                f"`{kind.__name__}` cannot read answers: define `raw_fields`, or `parse`."
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -191,12 +191,7 @@ class Adapter:
         if self.overridden - {"parse"}:
             with _working_for_run():
                 return composing.compose_opening(
-                    self,
-                    signature,
-                    inputs,
-                    demos=demos,
-                    native=native,
-                    whole=whole,
+                    self, signature, inputs, demos=demos, native=native, whole=whole
                 )
         parts = self._prompt_parts(signature, native=native)
         fields = parts.fields
@@ -209,7 +204,10 @@ class Adapter:
             if whole is not None:
                 turn_fields = self._prompt_parts(whole, native=native).fields
             for index, demo in enumerate(demos):
-                demo_fields = fields if has_output(demo, fields) else turn_fields
+                if has_output(demo, fields):
+                    demo_fields = fields
+                else:
+                    demo_fields = turn_fields
                 messages += demo_messages(self, demo_fields, demo, index)
             for name in fields.histories:
                 messages += history_messages(self, turn_fields, inputs.get(name))
@@ -294,14 +292,7 @@ class Adapter:
             parallel = None
         if tool_choice is not None:
             _refuse_unknown(tool_choice, tools)
-        return Request(
-            messages,
-            tools,
-            tool_choice,
-            parallel,
-            settings=settings,
-            form=form,
-        )
+        return Request(messages, tools, tool_choice, parallel, settings=settings, form=form)
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape | None:
         """The response format that the provider enforces, or None."""
@@ -334,12 +325,7 @@ class Adapter:
             return self._read_own_form(signature, response, lenient=lenient, tools=tools)
         with _working_for_run():
             return composing.read_with_override(
-                self,
-                self._read_own_form,
-                signature,
-                response,
-                lenient=lenient,
-                tools=tools,
+                self, self._read_own_form, signature, response, lenient=lenient, tools=tools
             )
 
     def _read_own_form(
@@ -359,7 +345,10 @@ class Adapter:
         spec = output_spec(signature)
         has_calls = spec.calls is not None and bool(response.tool_calls)
         if tools and text and not has_calls and spec.calls is not None and spec.calls not in raw:
-            searched = self.outside(signature, text) if spec.is_complete(raw) else text
+            if spec.is_complete(raw):
+                searched = self.outside(signature, text)
+            else:
+                searched = text
             calls, rest = _find_calls(searched, tools)
             if calls:
                 raw, text, has_calls = {**raw, spec.calls: calls}, rest, True
@@ -435,10 +424,7 @@ class Adapter:
     # -- the pieces, which a subclass may override
 
     def format(
-        self,
-        signature: type[Signature],
-        demos: Iterable[Any],
-        inputs: Mapping[str, Any],
+        self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the messages of a question, in OpenAI's form."""
         if _is_direct_call():
@@ -447,10 +433,7 @@ class Adapter:
         return self._format(signature, demos, inputs)
 
     def _format(
-        self,
-        signature: type[Signature],
-        demos: Iterable[Any],
-        inputs: Mapping[str, Any],
+        self, signature: type[Signature], demos: Iterable[Any], inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         # Not `opening`, which calls `format` if a subclass overrides it.
         if self.overridden:
@@ -525,9 +508,7 @@ class Adapter:
         return join_pieces(self.render_answer(as_read(signature, values)))
 
     def format_demos(
-        self,
-        signature: type[Signature],
-        demos: Iterable[Any],
+        self, signature: type[Signature], demos: Iterable[Any]
     ) -> list[dict[str, Any]]:
         """Return demos as messages in OpenAI's form."""
         from ferrule.adapters.demos import demo_messages, has_output
@@ -536,15 +517,15 @@ class Adapter:
         turn_fields = prompt_fields(whole_of(signature) or signature)
         messages: list[Message] = []
         for index, demo in enumerate(demos):
-            demo_fields = fields if has_output(demo, fields) else turn_fields
+            if has_output(demo, fields):
+                demo_fields = fields
+            else:
+                demo_fields = turn_fields
             messages += demo_messages(self, demo_fields, demo, index)
         return [openai_message(message) for message in messages]
 
     def format_conversation_history(
-        self,
-        signature: type[Signature],
-        history_field_name: str,
-        inputs: Mapping[str, Any],
+        self, signature: type[Signature], history_field_name: str, inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the history in one of the inputs as messages in OpenAI's form."""
         from ferrule.adapters.demos import history_messages
@@ -556,7 +537,10 @@ class Adapter:
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
         """Parse the text of an answer into typed outputs. Raises `AdapterParseError`."""
         # An override of `parse` may call this one, and `read` would call the override again.
-        read = self._read_own_form if "parse" in self.overridden else self.read
+        if "parse" in self.overridden:
+            read = self._read_own_form
+        else:
+            read = self.read
         response = Response(completion)
         if _is_direct_call():
             with self._observed_parse() as pass_on:
@@ -575,7 +559,10 @@ class Adapter:
 
     def _prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         # Adapters of one class write equal prompts, unless they have attributes of their own.
-        writer = self if getattr(self, "__dict__", None) else type(self)
+        if getattr(self, "__dict__", None):
+            writer = self
+        else:
+            writer = type(self)
         cache = compiled(signature).cache
         key = (writer, native)
         if key not in cache:
@@ -601,10 +588,7 @@ class Adapter:
         return self.reminder(list(signature.plan.outputs))
 
     def _question(
-        self,
-        fields: Iterable[str],
-        inputs: Mapping[str, Any],
-        reminder: str,
+        self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str
     ) -> list[Piece]:
         values = {name: inputs[name] for name in fields if name in inputs}
         pieces: list[Piece] = []
@@ -663,8 +647,7 @@ def _working_for_run() -> AbstractContextManager[Any]:
 
 
 def _events_around(
-    begin: Callable[[str], Any],
-    end: Callable[..., Any],
+    begin: Callable[[str], Any], end: Callable[..., Any]
 ) -> AbstractContextManager[Callable[[Any], Any]]:
     from ferrule.observers import events_around  # late: few direct calls are observed
 

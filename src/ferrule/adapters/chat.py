@@ -167,7 +167,7 @@ class Markers:
         longest = max(map(len, (*self.names, end)))
         self.pattern = pattern(rf"\[\[[ \t]*##[ \t]*({known})[ \t]*##[ \t]*\]\]")
         self.partial = pattern(
-            rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z",
+            rf"\[\[[ \t]*(#(#[ \t]*(\w{{1,{longest}}}[ \t]*(#(#[ \t]*\]?)?)?)?)?)?\Z"
         )
         """An incomplete marker at the end of the text."""
 
@@ -205,7 +205,9 @@ class Markers:
         if not markers:
             return text
         first, last = markers[0], markers[-1]
-        behind = text[last.end() :] if last[1] == self.end else ""
+        behind = ""
+        if last[1] == self.end:
+            behind = text[last.end() :]
         return f"{text[: first.start()]}\n{behind}"
 
 

@@ -68,8 +68,7 @@ def overridden_pieces(cls: type[Any], base: type[Any]) -> frozenset[str]:
     for name in names:
         if iscoroutinefunction(getattr(cls, name)):
             raise ConfigurationError(
-                f"`{cls.__name__}.{name}` is async, and adapters do not wait: "
-                f"define it with `def`.",
+                f"`{cls.__name__}.{name}` is async, and adapters do not wait: define it with `def`."
             )
     return frozenset(names)
 
@@ -89,7 +88,10 @@ def compose_opening(
     """`Adapter.opening` for an adapter that overrides pieces."""
     if native:
         signature = native_signature(signature)
-        whole = None if whole is None else native_signature(whole)
+        if whole is None:
+            whole = None
+        else:
+            whole = native_signature(whole)
     if "format" not in adapter.overridden:
         return compose(adapter, signature, demos, inputs, whole)
     remember_whole(signature, whole)
@@ -138,9 +140,7 @@ def compose(
 
     values = {name: inputs[name] for name in asked.plan.inputs if name in inputs}
     question = adapter.format_user_message_content(
-        asked,
-        values,
-        main_request=bool(asked.plan.outputs),
+        asked, values, main_request=bool(asked.plan.outputs)
     )
     content = content_of(_unpack_parts(_checked_text(adapter, USER, question), values))
     if content or not messages or messages[-1].role != "user":
@@ -177,9 +177,7 @@ def compose_fields(adapter: _Adapter, fields: Mapping[str, Any]) -> list[Piece]:
 
 
 def compose_answer(
-    adapter: _Adapter,
-    signature: type[Signature],
-    outputs: Mapping[str, Any],
+    adapter: _Adapter, signature: type[Signature], outputs: Mapping[str, Any]
 ) -> Content:
     """`Adapter.answer_content` for an adapter that overrides the piece for answers."""
     writer = PieceWriter(adapter, signature)
@@ -189,7 +187,7 @@ def compose_answer(
 def _checked_text(adapter: _Adapter, piece: str, text: Any) -> str:
     if not isinstance(text, str):
         raise ConfigurationError(
-            f"`{type(adapter).__name__}.{piece}` returns text, found {shown(text)}.",
+            f"`{type(adapter).__name__}.{piece}` returns text, found {shown(text)}."
         )
     return text
 
@@ -266,9 +264,7 @@ def read_with_override(
 
 
 def _parse_with_override(
-    adapter: _Adapter,
-    signature: type[Signature],
-    response: Response,
+    adapter: _Adapter, signature: type[Signature], response: Response
 ) -> dict[str, Any]:
     name, text = type(adapter).__name__, response.text or ""
     try:
@@ -279,7 +275,7 @@ def _parse_with_override(
         raise AdapterParseError(name, text, [("", str(error))], signature=signature) from error
     if not isinstance(outputs, Mapping):
         raise ConfigurationError(
-            f"`{name}.parse` returns a dict of outputs, found {shown(outputs)}.",
+            f"`{name}.parse` returns a dict of outputs, found {shown(outputs)}."
         )
     outputs = cast("Mapping[str, Any]", outputs)
     return parse_outputs(name, signature, outputs, response, is_value=True)

@@ -46,7 +46,7 @@ _PACKAGES_OF_TEXTS = frozenset(
         "re",
         "uuid",
         "zoneinfo",
-    },
+    }
 )
 """Packages whose types have values that are strings in JSON."""
 NOT_GIVEN = "(not given in this example)"
@@ -71,17 +71,14 @@ class _Turn(Struct, frozen=True):
 
 
 def demo_messages(
-    writer: _FieldWriter,
-    fields: PromptFields,
-    demo: Any,
-    index: int,
+    writer: _FieldWriter, fields: PromptFields, demo: Any, index: int
 ) -> list[Message]:
     """Render a demo as messages. Raises `InputError` for a demo with none of the fields."""
     values = _mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
         raise InputError(
             f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields "
-            f"{_names(fields)}, found {shown(demo)}.",
+            f"{_names(fields)}, found {shown(demo)}."
         )
     messages: list[Message] = []
     for name in fields.histories:
@@ -127,7 +124,7 @@ def history_messages(writer: _FieldWriter, fields: PromptFields, history: Any) -
         if not inputs and not outputs and not calls:
             raise InputError(
                 f"A turn of the history cannot be rendered: it has none of the fields "
-                f"{_names(fields)} and is not a message: {shown(turn)}.",
+                f"{_names(fields)} and is not a message: {shown(turn)}."
             )
         return _turn_messages(writer, fields, _Turn(inputs, outputs, calls, results))
 
@@ -139,9 +136,7 @@ def _names(fields: PromptFields) -> str:
 
 
 def _calls_and_results(
-    fields: PromptFields,
-    values: Mapping[str, Any],
-    prefix: str,
+    fields: PromptFields, values: Mapping[str, Any], prefix: str
 ) -> tuple[tuple[ToolCall, ...], tuple[ToolCallResult | None, ...]]:
     """The calls of a turn, with ids unique in this conversation, and the known results.
 
@@ -161,7 +156,7 @@ def _calls_and_results(
             results = getattr(output, "tool_call_results", None)
     except ValueError as error:
         raise InputError(
-            f"`{name}` of an earlier turn ({prefix}) cannot be rendered: {error}",
+            f"`{name}` of an earlier turn ({prefix}) cannot be rendered: {error}"
         ) from error
     # The index counts invalid calls, too: results without an id belong to a call by its index.
     valid = [(index, call) for index, call in enumerate(calls) if call.fault is None]
@@ -186,7 +181,9 @@ def _turn_messages(writer: _FieldWriter, fields: PromptFields, turn: _Turn) -> l
         written = {
             name: _without_results(value) for name, value in as_read(signature, outputs).items()
         }
-        content = content_of(writer.render_answer(written)) if written else ""
+        content = ""
+        if written:
+            content = content_of(writer.render_answer(written))
         messages.append(Message("assistant", content, turn.calls))
     if turn.calls:
         # Providers reject a call without a result.
@@ -206,8 +203,7 @@ def _result_form(result: ToolCallResult) -> dict[str, Any]:
 
 
 def _as_declared(
-    fields: Mapping[str, SignatureField],
-    values: Mapping[str, Any],
+    fields: Mapping[str, SignatureField], values: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """The values, with strings read as dates and the like where the field says so.
 
@@ -260,11 +256,7 @@ def _result_message(call: ToolCall, result: ToolCallResult | None) -> Message:
     if result is None:
         return Message("tool", NOT_GIVEN, tool_call_id=call.id, name=call.name)
     return Message(
-        "tool",
-        render(result.value),
-        tool_call_id=call.id,
-        name=call.name,
-        is_error=result.is_error,
+        "tool", render(result.value), tool_call_id=call.id, name=call.name, is_error=result.is_error
     )
 
 

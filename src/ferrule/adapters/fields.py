@@ -34,10 +34,7 @@ class PromptFields(Struct, frozen=True):
 
 def prompt_fields(signature: type[Signature], *, native: bool = False) -> PromptFields:
     """The fields that a prompt shows: no histories, and in native mode neither tools nor calls."""
-    return signature.kept(
-        (prompt_fields, native),
-        lambda: _select_fields(signature, native=native),
-    )
+    return signature.kept((prompt_fields, native), lambda: _select_fields(signature, native=native))
 
 
 def _select_fields(signature: type[Signature], *, native: bool) -> PromptFields:
@@ -103,24 +100,19 @@ def native_signature(signature: type[Signature]) -> type[Signature]:
     """The signature without the inputs and the output that native calls replace."""
     fields = prompt_fields(signature, native=True)
     return signature.kept(
-        native_signature,
-        lambda: _reduced(signature, fields, extra=fields.histories),
+        native_signature, lambda: _reduced(signature, fields, extra=fields.histories)
     )
 
 
 def signature_without_histories(signature: type[Signature]) -> type[Signature]:
     """The signature with only the fields that appear in the question and its answer."""
     return signature.kept(
-        signature_without_histories,
-        lambda: _reduced(signature, prompt_fields(signature)),
+        signature_without_histories, lambda: _reduced(signature, prompt_fields(signature))
     )
 
 
 def _reduced(
-    signature: type[Signature],
-    fields: PromptFields,
-    *,
-    extra: Sequence[str] = (),
+    signature: type[Signature], fields: PromptFields, *, extra: Sequence[str] = ()
 ) -> type[Signature]:
     shown = {*fields.inputs, *fields.outputs, *extra}
     hidden = [name for name in signature.plan.fields if name not in shown]

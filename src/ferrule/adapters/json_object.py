@@ -79,7 +79,9 @@ class JSONAdapter(Adapter):
         if not isinstance(value, dict):
             return {}
         fields = cast("dict[str, Any]", value)
-        return {} if fields.keys().isdisjoint(signature.plan.outputs) else fields
+        if fields.keys().isdisjoint(signature.plan.outputs):
+            return {}
+        return fields
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
@@ -147,7 +149,7 @@ _BEGIN = pattern(r'\{\s*"')
 _PLAIN = pattern(r'[^"\\]+')
 _ESCAPE = pattern(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    r'|u[0-9a-fA-F]{4}|["\\/bfnrt])',
+    r'|u[0-9a-fA-F]{4}|["\\/bfnrt])'
 )
 _PART_OF_PAIR = pattern(r"\\u[dD][89abAB][0-9a-fA-F]{2}(\\(u[0-9a-fA-F]{0,3})?)?\Z")
 _PART_OF_ESCAPE = pattern(r"\\(u[0-9a-fA-F]{0,3})?\Z")
@@ -170,14 +172,7 @@ class JSONReader:
         self._text = ""
         self._offset = 0
         self._state: Literal[
-            "before",
-            "key",
-            "colon",
-            "value",
-            "string",
-            "other",
-            "after",
-            "done",
+            "before", "key", "colon", "value", "string", "other", "after", "done"
         ] = "before"
         self._name = ""
         self._depth = 0
@@ -334,7 +329,10 @@ class JSONReader:
         start = self._offset
         has_ended = self._skip_other()
         piece = self._text[start : self._offset]
-        value = piece if self._in_string else piece.rstrip()
+        if self._in_string:
+            value = piece
+        else:
+            value = piece.rstrip()
         if value:
             self._emit(pieces, "".join([*self._blanks, value]))
             self._blanks = []
@@ -352,7 +350,10 @@ class JSONReader:
                 if self._offset >= len(text):
                     # An escape at the end is complete only with its next character.
                     is_cut = self._offset > len(text)
-                    self._offset = len(text) - 1 if is_cut else len(text)
+                    if is_cut:
+                        self._offset = len(text) - 1
+                    else:
+                        self._offset = len(text)
                     return False
                 self._in_string = False
                 self._offset += 1

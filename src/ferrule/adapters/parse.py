@@ -160,13 +160,13 @@ def _problems_of_whole(spec: OutputSpec, response: Response) -> list[tuple[str, 
 def _code(fault: ToolCallError | None, *, is_only_missing: bool) -> str:
     if fault is not None:
         return fault.code
-    return "missing_required_outputs" if is_only_missing else "invalid_outputs"
+    if is_only_missing:
+        return "missing_required_outputs"
+    return "invalid_outputs"
 
 
 def _read_calls_output(
-    kind: type[ToolCalls],
-    raw: Any,
-    response: Response,
+    kind: type[ToolCalls], raw: Any, response: Response
 ) -> tuple[ToolCalls | None, ToolCallError | None]:
     """The calls of an answer, or the error if none of them is valid."""
     try:
@@ -178,7 +178,7 @@ def _read_calls_output(
 
 Calls = TypeVar("Calls", bound="ToolCalls")
 _NO_CALLS = frozenset(
-    {"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"},
+    {"", "none", "null", "nil", "n/a", "na", "nothing", "no calls", "no tool calls", "empty"}
 )
 """Texts that models write when they make no calls."""
 
@@ -195,11 +195,7 @@ def read_calls(value: Any, kind: type[Calls]) -> Calls:
         call, first = faulty[0]
         problems = "; ".join(fault.reason for _, fault in faulty)
         raise ToolCallError(
-            first.code,
-            problems,
-            raw=first.raw,
-            index=first.index,
-            tool=call.name or None,
+            first.code, problems, raw=first.raw, index=first.index, tool=call.name or None
         )
     return kind(tool_calls=calls)
 

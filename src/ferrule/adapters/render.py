@@ -37,7 +37,9 @@ def _value_text(value: Any) -> str:
     """Render a value: text unchanged, anything else as JSON."""
     if isinstance(value, Enum):
         value = value.value  # as in the list of choices
-    return value if isinstance(value, str) else json_text(value)
+    if isinstance(value, str):
+        return value
+    return json_text(value)
 
 
 class RenderedText(str):
@@ -67,7 +69,9 @@ EDGE = "[\\]"
 
 def write_verbatim(text: str, escaped: str) -> str:
     r"""The escaped text, between two `[\]` if it is `Verbatim`."""
-    return f"{EDGE}{escaped}{EDGE}" if isinstance(text, Verbatim) else escaped
+    if isinstance(text, Verbatim):
+        return f"{EDGE}{escaped}{EDGE}"
+    return escaped
 
 
 def read_verbatim(text: str) -> str:
@@ -115,14 +119,18 @@ def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
         return None
     annotation: Any = field.annotation
     if annotation in TEXTS:
-        return text if text != text.strip() or text.startswith(EDGE) else None
+        if text != text.strip() or text.startswith(EDGE):
+            return text
+        return None
     check = signature.output_checks[name]
     meant = (value, text)
     with suppress(ValueError):
         if not text.startswith(EDGE) and check(text.strip()) in meant:
             return None
     with suppress(ValueError):  # not a valid value of this output, such as a note in a demo
-        return text if check(text, is_value=True) in meant else None
+        if check(text, is_value=True) in meant:
+            return text
+        return None
     return None
 
 
@@ -201,7 +209,9 @@ def task_description(signature: type[Signature], fields: PromptFields) -> str:
     task = signature.plan.own_instructions
     if task is None:
         task = default_instructions(fields.inputs, fields.outputs)
-    return f"Your task:\n{task}" if task else ""
+    if task:
+        return f"Your task:\n{task}"
+    return ""
 
 
 def type_name(annotation: Any) -> str:
@@ -273,7 +283,9 @@ def _as_json(field: SignatureField) -> str:
         if "format" in schema:
             notes.append(f"in the format {schema['format']}")
         return ", ".join(notes + _limits(schema))
-    return f"JSON that fits the schema {json_text(schema)}" if schema else ""
+    if schema:
+        return f"JSON that fits the schema {json_text(schema)}"
+    return ""
 
 
 def _limits(schema: Mapping[str, Any]) -> list[str]:
@@ -294,7 +306,7 @@ def _schema(field: SignatureField) -> dict[str, Any]:
     except (PydanticUserError, SchemaError) as error:
         problem = str(error).splitlines()[0]
         raise SignatureError(
-            f"Values of the type {type_name(field.annotation)} cannot be checked: {problem}",
+            f"Values of the type {type_name(field.annotation)} cannot be checked: {problem}"
         ) from error
 
 

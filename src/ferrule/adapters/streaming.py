@@ -128,7 +128,10 @@ class Buffer:
         # One blank replaces all: a line feed if a line starts here, else a vertical tab.
         blank = ""
         if len(bare) < len(before):
-            blank = "\n" if starts_line(before, len(before)) else "\v"
+            if starts_line(before, len(before)):
+                blank = "\n"
+            else:
+                blank = "\v"
         context = bare[-_CONTEXT_CHARS:] + blank
         self.text = context + self.text[self.offset :]
         self.offset = len(context)
@@ -141,10 +144,7 @@ class Unescaped:
     """
 
     def __init__(
-        self,
-        reader: FieldReader,
-        unescape: Callable[[str, str], str],
-        partial: re.Pattern[str],
+        self, reader: FieldReader, unescape: Callable[[str, str], str], partial: re.Pattern[str]
     ) -> None:
         """`partial` matches an escape that is incomplete at the end of a text."""
         self._reader = reader
@@ -184,7 +184,10 @@ class Unescaped:
                 continue
             self._begins = False
             partial = self._partial.search(text)
-            end = partial.start() if partial else len(text)
+            if partial:
+                end = partial.start()
+            else:
+                end = len(text)
             self._tail = text[end:]
             if end:
                 unescaped.append((name, self._unescape(name, text[:end])))

@@ -263,10 +263,7 @@ class Tags:
         return {name: text[start:end].strip() for name, start, end in self.values(text, 0, {})}
 
     def values(
-        self,
-        text: str,
-        offset: int,
-        opened: dict[str, bool],
+        self, text: str, offset: int, opened: dict[str, bool]
     ) -> Iterator[tuple[str, int, int]]:
         """Yield the name, start and end of each value after an offset.
 
@@ -281,7 +278,10 @@ class Tags:
             has_text_before = bool(text[offset : opening.start()].strip(" \t"))
             is_real = is_first_of_line or (follows_end_tag and not has_text_before)
             closing = search.first(self.closing[name], start)
-            restart = None if is_real else search.first(self.next_same[name], start)
+            if is_real:
+                restart = None
+            else:
+                restart = search.first(self.next_same[name], start)
             if closing is not None and restart is not None and restart.start() <= closing.start():
                 closing = None
             follows_end_tag = closing is not None
@@ -418,7 +418,10 @@ class TagReader:
         opening = self._tags.opening.search(buffer.text, buffer.offset)
         if self._ended:
             self._read_on(pieces, opening)
-        end = self._safe_end() if opening is None else opening.start()
+        if opening is None:
+            end = self._safe_end()
+        else:
+            end = opening.start()
         if buffer.text[buffer.offset : end].strip(" \t"):
             self._is_behind_end = False
         if opening is None:
@@ -430,10 +433,7 @@ class TagReader:
         self._name = opening[1]
         self._is_real = is_first_of_line or self._is_behind_end
         self._is_emitted = _begins(
-            self._opened,
-            self._name,
-            is_first_of_line=is_first_of_line,
-            is_real=self._is_real,
+            self._opened, self._name, is_first_of_line=is_first_of_line, is_real=self._is_real
         )
         self._is_behind_end, self._ended = False, ""
         buffer.open(opening.end())
@@ -442,7 +442,10 @@ class TagReader:
     def _read_on(self, pieces: list[tuple[str, str]], opening: re.Match[str] | None) -> None:
         """Parse up to the last end tag before the next opening tag: the value extends that far."""
         buffer = self._buffer
-        stop = len(buffer.text) if opening is None else opening.start()
+        if opening is None:
+            stop = len(buffer.text)
+        else:
+            stop = opening.start()
         for closing in self._tags.closing[self._ended].finditer(buffer.text, buffer.offset, stop):
             start, end = closing.span()
             value = buffer.add("".join([*self._behind, buffer.text[buffer.offset : start]]))

@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 
 def question_about(
-    checked: CheckedCall,
-    *,
-    thought: str = "",
-    expires_s: float | None = None,
-    note: str = "",
+    checked: CheckedCall, *, thought: str = "", expires_s: float | None = None, note: str = ""
 ) -> Question:
     """The question whether a checked call may run.
 
@@ -69,10 +65,7 @@ def loss_note(checked: CheckedCall) -> str:
 
 
 def confirmation_text(
-    name: str,
-    args: Mapping[str, Any],
-    server: str = "",
-    original: str = "",
+    name: str, args: Mapping[str, Any], server: str = "", original: str = ""
 ) -> str:
     """The text of a confirmation, in udspy's words.
 

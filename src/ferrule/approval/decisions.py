@@ -48,12 +48,14 @@ def check_second(first: Decision, second: Decision) -> None:
     """
     if second == first and second.by in {"", first.by}:
         return
-    author = f" by {first.by}" if first.by else ""
+    author = ""
+    if first.by:
+        author = f" by {first.by}"
     when = ""
     if first.at is not None:
         when = f" at {datetime.fromtimestamp(first.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
     raise DecisionError(
-        f"Question {first.question_id!r} is decided already{author}: {DECIDED[first.kind]}{when}.",
+        f"Question {first.question_id!r} is decided already{author}: {DECIDED[first.kind]}{when}."
     )
 
 
@@ -66,12 +68,12 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     digest = question.digest
     if question.expires_at is not None and now > question.expires_at:
         raise DecisionError(
-            f"Question {question.id!r} expired without a decision, so the call counts as denied.",
+            f"Question {question.id!r} expired without a decision, so the call counts as denied."
         )
     if decision.shown not in {"", digest}:
         raise DecisionError(
             f"This decision does not fit what question {question.id!r} shows now. "
-            "Look at the question again.",
+            "Look at the question again."
         )
     # The question's own methods know what it accepts, and raise for what it does not.
     if question.kind == "migration" and decision.kind == "approve":
@@ -83,7 +85,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
         raise DecisionError(
             f"This grant is for another call than that of question {question.id!r}: "
-            "`approve(always=...)` fills it in.",
+            "`approve(always=...)` fills it in."
         )
     return replace(decision, at=now, shown=digest)
 
@@ -97,7 +99,7 @@ def plain_decision(decision: Any) -> Decision:
     _refuse_malformed(decision)
     if any(hasattr(value, "get_secret_value") for value in decision.args.values()):
         raise DecisionError(
-            "An edit is stored with its run, which would mask a secret: pass the value as text.",
+            "An edit is stored with its run, which would mask a secret: pass the value as text."
         )
     return read_decision(jsonable(asdict(decision)))
 
@@ -120,19 +122,19 @@ def _refuse_malformed(decision: Any) -> None:
     if not isinstance(decision, Decision) or not is_stored_as_is:
         raise DecisionError(
             "A decision comes from a question: question.approve(), .deny(), .reply(text); "
-            f"found {shown(decision)}.",
+            f"found {shown(decision)}."
         )
     text: Any = decision.text
     if decision.kind not in _KINDS or not isinstance(text, str) or not _is_named(decision.args):
         raise DecisionError(
             "A decision has one of the four kinds, a text, and arguments by name; "
-            f"found {shown(decision)}.",
+            f"found {shown(decision)}."
         )
     has_args, is_edit = bool(decision.args), decision.kind == "edit"
     if has_args != is_edit or (decision.grant is not None and decision.kind != "approve"):
         raise DecisionError(
             "Only an edit has arguments, and only an approval has a grant; "
-            f"found {shown(decision)}.",
+            f"found {shown(decision)}."
         )
 
 
@@ -147,7 +149,7 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
     if decision.kind in {"approve", "edit"}:
         raise DecisionError(
             f"Question {question.id!r} asks for input: answer it with question.fill({{...}}), "
-            "or deny it.",
+            "or deny it."
         )
     if decision.kind == "deny" or question.form is None:
         return
@@ -155,7 +157,7 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
     if problems:
         raise DecisionError(
             f"This does not fit what the server asks for: {'; '.join(problems)}. "
-            f"It takes {describe_form(question.form)}.",
+            f"It takes {describe_form(question.form)}."
         )
 
 
@@ -196,7 +198,7 @@ def read_response(approved: bool, data: Any, status: str | None) -> PersonRespon
     # The text "no" of a web form would approve.
     if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DecisionError(
-            f"`approved` is True or False, found {shown(cast('object', approved))}.",
+            f"`approved` is True or False, found {shown(cast('object', approved))}."
         )
     is_edit, is_text = isinstance(data, dict), isinstance(data, str)
     if not status:
@@ -221,7 +223,7 @@ def read_response(approved: bool, data: Any, status: str | None) -> PersonRespon
                 "(`approved=False`, with the reason as `data`) or gives feedback "
                 "(`data='...', status='feedback'`); "
                 f"found approved={approved!r}, data={shown(cast('object', data))}, "
-                f"status={status!r}.",
+                f"status={status!r}."
             )
 
 

@@ -154,7 +154,7 @@ def decide_directly(decision: Decision) -> None:
         edit_arguments(asked.checked, decision.args, asked.prepare)
     if decision.grant is not None:
         raise DecisionError(
-            "A grant applies to a run, and this call was made outside any run: approve each call.",
+            "A grant applies to a run, and this call was made outside any run: approve each call."
         )
     with _guard.lock:
         if asked.decision is not None:

@@ -60,7 +60,7 @@ def read_form(form: Form, text: str) -> dict[str, Any]:
     missing = _fields_without_default(form) or list(fields)
     if len(missing) != 1:
         raise DecisionError(
-            f"This form takes a JSON object with {describe_form(form)}; found {shown(text)}.",
+            f"This form takes a JSON object with {describe_form(form)}; found {shown(text)}."
         )
     name = missing[0]
     # A text field takes the words as they were typed, even if they happen to be JSON ("12").

@@ -107,7 +107,7 @@ class Rule(Struct, frozen=True):
         if not isinstance(tool, str):  # users pass tools
             raise ConfigurationError(
                 f"`{self.verdict}` takes a tool's name or a pattern, such as 'pay'; "
-                f"found {shown(tool)}.",
+                f"found {shown(tool)}."
             )
         for name, condition in self.where.items():
             if callable(condition) and not isinstance(condition, Compared):
@@ -204,12 +204,12 @@ class Policy(Struct, frozen=True):
             if not isinstance(rule, Rule) or rule is argument:
                 raise ConfigurationError(
                     "A policy is made of a list of `allow(...)`, `ask(...)` and `deny(...)`, "
-                    f"found {shown(rule)}.",
+                    f"found {shown(rule)}."
                 )
         force_setattr(self, "rules", tuple(rules))  # a generator can be read only once
         if self.otherwise is not None and self.otherwise not in _STRICTNESS:
             raise ConfigurationError(
-                f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}.",
+                f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}."
             )
 
     def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
@@ -250,7 +250,7 @@ def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None
         names = ", ".join(f"`{name}`" for name in known) or "none"
         raise ConfigurationError(
             f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. "
-            f"It has: {names}.",
+            f"It has: {names}."
         )
 
 
@@ -292,26 +292,21 @@ class Grant(Struct, frozen=True):
         if not has_valid_args or not has_valid_calls:
             raise ConfigurationError(
                 "A grant is for the 'same' arguments, 'any', or patterns by name, "
-                f"and for 1 or more calls; found {self!r}.",
+                f"and for 1 or more calls; found {self!r}."
             )
         if self.until is not None and not _is_finite(self.until):
             raise ConfigurationError(
                 "`until` of a grant is a time in seconds since 1970, or None; "
-                f"found {self.until!r}.",
+                f"found {self.until!r}."
             )
         if isinstance(self.args, Mapping) and any(map(callable, self.args.values())):
             raise ConfigurationError(
                 "A grant is stored with its run as JSON: "
-                "its arguments are patterns and values, not functions.",
+                "its arguments are patterns and values, not functions."
             )
 
     def covers(
-        self,
-        tool: str,
-        fingerprint: str,
-        args: Mapping[str, Any],
-        *,
-        inside: str = "",
+        self, tool: str, fingerprint: str, args: Mapping[str, Any], *, inside: str = ""
     ) -> bool:
         """Whether the grant applies to this call, apart from `calls` and `until`."""
         if (tool, fingerprint, inside) != (self.tool, self.fingerprint, self.inside):

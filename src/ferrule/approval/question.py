@@ -133,15 +133,17 @@ class Question(Struct, frozen=True):
             if always is not None:
                 raise DecisionError(
                     "An approval with changed arguments is for this call alone: "
-                    "pass `always=` without changes.",
+                    "pass `always=` without changes."
                 )
             return self.edit(edits)
         if self.kind == "migration":
             raise DecisionError(
                 "This call no longer fits the program, so it cannot run as shown: "
-                "edit it, give its result as a reply, or deny it.",
+                "edit it, give its result as a reply, or deny it."
             )
-        grant = self.bound(always) if always is not None else None
+        grant = None
+        if always is not None:
+            grant = self.bound(always)
         return Decision(self.id, "approve", shown=self.digest, grant=grant)
 
     def bound(self, grant: Grant) -> Grant:
@@ -155,7 +157,7 @@ class Question(Struct, frozen=True):
         if self.kind != "confirm":
             raise DecisionError(
                 "A grant is for calls that ask before they run; "
-                "this question is about one call alone.",
+                "this question is about one call alone."
             )
         return replace(
             given,
@@ -175,7 +177,7 @@ class Question(Struct, frozen=True):
         if not isinstance(given, Mapping):  # users pass what a page has sent
             raise DecisionError(
                 "An edit takes the changed arguments by name, "
-                f"such as `question.edit({{'amount': 3}})`; found {shown(given)}.",
+                f"such as `question.edit({{'amount': 3}})`; found {shown(given)}."
             )
         if self.kind == "input":
             return self.fill(args)
@@ -184,7 +186,7 @@ class Question(Struct, frozen=True):
         if self.kind == "unknown":
             raise DecisionError(
                 "This call may have run already: approve it to run it (again), "
-                "give its result as a reply, or deny it.",
+                "give its result as a reply, or deny it."
             )
         if self.kind == "clarify":
             raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
@@ -199,7 +201,7 @@ class Question(Struct, frozen=True):
         if self.kind != "input":
             raise DecisionError(
                 "Only a question of the kind `input` has a form to fill; "
-                "approve, edit, deny or reply to this one.",
+                "approve, edit, deny or reply to this one."
             )
         return self.reply(json_text(fill_form(self.form, content or {})))
 
@@ -225,14 +227,16 @@ class Question(Struct, frozen=True):
         if isinstance(answer, Decision):
             return answer
         if isinstance(answer, bool):
-            return self.approve() if answer else self.deny()
+            if answer:
+                return self.approve()
+            return self.deny()
         if isinstance(answer, Mapping):
             return self._edit_as_answered(answer)
         given: Any = answer
         if not isinstance(given, str):
             raise DecisionError(
                 'A decision is "yes", "no", a JSON object of changed arguments, '
-                f"or text for the model; found {shown(given)}.",
+                f"or text for the model; found {shown(given)}."
             )
         return self._decide_by_text(given.strip())
 
@@ -265,13 +269,13 @@ class Question(Struct, frozen=True):
         if wrapped.keys() - {"name", "args"} or not isinstance(args, Mapping):
             raise DecisionError(
                 'An edit is {"edit": {"name": ..., "args": {...}}}; '
-                f"found {shown(dict(answer))}.",
+                f"found {shown(dict(answer))}."
             )
         name = wrapped.get("name", self.call.name)
         if name != self.call.name:
             raise DecisionError(
                 "An edit changes arguments, not the tool: the question is about "
-                f"`{self.call.name}`, the edit names {name!r}.",
+                f"`{self.call.name}`, the edit names {name!r}."
             )
         return self.edit(cast("Mapping[str, Any]", args))
 

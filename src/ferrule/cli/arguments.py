@@ -108,13 +108,7 @@ def _servers_at(place: str, *, trusted: bool, is_only_source: bool) -> list[Any]
     if trusted:
         options |= {"trust": True, "confirm": False}
     if _is_servers_file(place):
-        servers = MCPServer.load(
-            place,
-            inputs=_ask_input,
-            on_error="skip",
-            auth="oauth",
-            **options,
-        )
+        servers = MCPServer.load(place, inputs=_ask_input, on_error="skip", auth="oauth", **options)
         return list(servers.values())
     if place.startswith(("http://", "https://")):
         options["auth"] = "oauth"
@@ -180,7 +174,7 @@ def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
             return XMLAdapter(), False
         case _:
             raise ConfigurationError(
-                f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}.",
+                f"There is no adapter {name!r}; there are: {', '.join(ADAPTERS)}."
             )
 
 
@@ -224,7 +218,7 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
     names = list(signature.plan.inputs)
     if not names:
         raise InputError(
-            "The signature has no input for the question. Example: `question -> answer`.",
+            "The signature has no input for the question. Example: `question -> answer`."
         )
     values: dict[str, Any] = {names[0]: text_or_stdin(question)}
     for pair in pairs:
@@ -304,7 +298,7 @@ def _tools_in(module: ModuleType, where: str, named_tool: str = "") -> list[Tool
     if not_loaded:
         say(
             f"{where} has a `@tool`, so a function without it is not loaded: "
-            f"{', '.join(not_loaded)}. Decorate those that are tools.",
+            f"{', '.join(not_loaded)}. Decorate those that are tools."
         )
     return list(tools.values())
 
@@ -316,7 +310,7 @@ def _tools_of_path(place: str) -> list[Tool]:
     tools = Tool.load(place)
     if not tools:
         raise ToolLoadError(
-            f"The folder {place} has no tools: a tool is a function in a file of the same name.",
+            f"The folder {place} has no tools: a tool is a function in a file of the same name."
         )
     return tools
 
@@ -394,7 +388,7 @@ def make_deps(place: str | None) -> Any:
     if isawaitable(deps):
         discard(deps)
         raise ConfigurationError(
-            f"`--deps {place}` is async: name a function that returns the value itself.",
+            f"`--deps {place}` is async: name a function that returns the value itself."
         )
     return deps
 
@@ -404,7 +398,7 @@ def find_attribute(place: str, what: str) -> Any:
     where, _, name = place.rpartition(":")
     if not where or not name:
         raise ConfigurationError(
-            f"Name the {what} as module:attribute or file.py:attribute; found {place!r}.",
+            f"Name the {what} as module:attribute or file.py:attribute; found {place!r}."
         )
     if where.endswith(".py"):
         module = _module_of_file(where, may_be_loaded=what == "deps")

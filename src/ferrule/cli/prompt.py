@@ -50,9 +50,7 @@ _TITLES = {
 
 
 def ask_at_terminal(
-    question: Question,
-    console: Console,
-    read_line: Callable[[], str] = input,
+    question: Question, console: Console, read_line: Callable[[], str] = input
 ) -> Decision | None:
     """The person's decision, or None at the end of input."""
     console.print(_panel(question))
@@ -106,7 +104,7 @@ def _words(text: str) -> list[str]:
         return split_words(text)
     except ValueError as error:
         raise DecisionError(
-            f"This edit cannot be read ({error}). Write: edit name=value other='two words'.",
+            f"This edit cannot be read ({error}). Write: edit name=value other='two words'."
         ) from error
 
 
@@ -120,7 +118,7 @@ def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:
         name, sign, value = word.partition("=")
         if not sign or not name:
             raise DecisionError(
-                f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'.",
+                f"This edit cannot be read at {word!r}. Write: edit name=value other='two words'."
             )
         edits[name] = value if _is_text(question, name) else json_or_text(value)
     return edits

@@ -84,7 +84,7 @@ def _value(node: ast.expr, written: str) -> Fraction:
 
 def _not_arithmetic(found: str) -> ToolRetry:
     return ToolRetry(
-        f"{shown(found)} is not arithmetic. Use numbers, + - * / // % ** and parentheses only.",
+        f"{shown(found)} is not arithmetic. Use numbers, + - * / // % ** and parentheses only."
     )
 
 
@@ -228,8 +228,8 @@ _FEW_WORDS = frozenset(
     _WORD.findall(
         "a about an and are as at be by can could do does documentation documents ferrule for "
         "from how i if in is it me of on or say search tell "
-        "that the this to what when where which who why with you",
-    ),
+        "that the this to what when where which who why with you"
+    )
 )
 """Words that say nothing about the subject of a question."""
 _FEWEST_WORDS = 5

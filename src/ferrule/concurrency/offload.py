@@ -158,11 +158,7 @@ def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
 
 
 def run_with_timeout(
-    function: Callable[[], R],
-    timeout_s: float,
-    name: str,
-    *,
-    left_s: float | None = None,
+    function: Callable[[], R], timeout_s: float, name: str, *, left_s: float | None = None
 ) -> R:
     """Run a function in the pool and wait at most `timeout_s` seconds from its start.
 
@@ -286,9 +282,7 @@ async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
 
 
 def put(
-    pool: ThreadPool,
-    function: Callable[[], R],
-    future: asyncio.Future[R],
+    pool: ThreadPool, function: Callable[[], R], future: asyncio.Future[R]
 ) -> asyncio.Future[R]:
     """Run a function in a pool; the future gets its result, and is returned.
 
@@ -315,8 +309,7 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
         if error is None:
             waiter.set_result(value)
         elif isinstance(
-            error,
-            (StopIteration, GeneratorExit),
+            error, (StopIteration, GeneratorExit)
         ):  # a future refuses the first; the second would close its awaiter
             refused = RuntimeError(f"the function raised {error!r}")
             refused.__cause__ = error
@@ -367,10 +360,7 @@ def _warn_of_blocker(errand: Errand[Any]) -> None:
 
 
 def run_async_within(
-    make: Callable[[], Awaitable[R]],
-    left_s: float,
-    timeout_s: float,
-    name: str,
+    make: Callable[[], Awaitable[R]], left_s: float, timeout_s: float, name: str
 ) -> R:
     """`run_async` with a time limit.
 

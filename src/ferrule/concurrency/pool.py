@@ -119,9 +119,7 @@ class ThreadPool:
         while self._idle < 0 and self._threads < self._limit:
             try:
                 threading.Thread(
-                    target=self._work,
-                    name=f"ferrule-worker-{self._threads + 1}",
-                    daemon=True,
+                    target=self._work, name=f"ferrule-worker-{self._threads + 1}", daemon=True
                 ).start()
             except RuntimeError:  # the system starts no more threads: use the existing ones
                 if self._threads == 0:
@@ -179,10 +177,7 @@ class Timed(Generic[R]):
     __slots__ = ("_function", "_tell", "ends", "limit_s")
 
     def __init__(
-        self,
-        function: Callable[[], R],
-        limit_s: float,
-        tell: Callable[[], object],
+        self, function: Callable[[], R], limit_s: float, tell: Callable[[], object]
     ) -> None:
         self._function, self._tell = function, tell
         self.limit_s, self.ends = limit_s, 0.0
@@ -217,7 +212,9 @@ class Errand(Generic[R]):
         self.future: Future[R] = Future()
         self._make = make
         self._task: asyncio.Task[None] | None = None
-        self._name = f"{TOOL_TASK}{name}" if name else None
+        self._name = None
+        if name:
+            self._name = f"{TOOL_TASK}{name}"
         self._loop = loop or _new_loop()
         context = copy_context()
         if loop is not None:
@@ -225,10 +222,7 @@ class Errand(Generic[R]):
             return
         try:
             threading.Thread(
-                target=context.run,
-                args=(self._alone,),
-                name="ferrule-loop-once",
-                daemon=True,
+                target=context.run, args=(self._alone,), name="ferrule-loop-once", daemon=True
             ).start()
         except RuntimeError:  # the system starts no more threads
             self._loop.close()

@@ -111,7 +111,10 @@ def has_json_form(value: object) -> bool:
 
 def is_masked(value: object) -> bool:
     """Whether the JSON of a value contains the stars that pydantic writes for a `SecretStr`."""
-    text = value if isinstance(value, str) else json_text(value)
+    if isinstance(value, str):
+        text = value
+    else:
+        text = json_text(value)
     return _STARS in text
 
 
@@ -156,7 +159,9 @@ def inside_of(value: Any) -> Iterable[Any]:
     if isinstance(value, (list, tuple, deque, set, frozenset)):
         return value
     if _is_model(type(value)):
-        return vars(value).values() if hasattr(value, "__dict__") else ()
+        if hasattr(value, "__dict__"):
+            return vars(value).values()
+        return ()
     return _fields(value).values()
 
 
@@ -169,7 +174,9 @@ def object_text(value: object) -> str:
     if text is None:
         text = _ADDRESS.sub("", object.__repr__(value))
     # Text in other forms may name a module on purpose.
-    return without_modules(text) if text.startswith("<") else text
+    if text.startswith("<"):
+        return without_modules(text)
+    return text
 
 
 def printed(value: object) -> str | None:
@@ -303,7 +310,9 @@ def _plain_scalar(value: Any) -> Any:
         return str(number).replace("inf", "Infinity").replace("nan", "NaN")
     if isinstance(value, int) and not isinstance(value, bool):
         number = int.__int__(value)
-        return number if -_LARGEST < number < _LARGEST else hex(number)
+        if -_LARGEST < number < _LARGEST:
+            return number
+        return hex(number)
     return value
 
 
@@ -376,7 +385,7 @@ def _one_field(model: Any, kind: Any, name: str) -> dict[str, Any]:
         if _is_written_alike(field_value):
             only = {name}
             return from_json(
-                to_json(model, include=only, inf_nan_mode="strings", fallback=_fallback),
+                to_json(model, include=only, inf_nan_mode="strings", fallback=_fallback)
             )
         serializer = kind.__pydantic_serializer__
         return serializer.to_python(model, include={name}, by_alias=True, warnings=False)

@@ -57,12 +57,17 @@ def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
     """Parse a value. Returns it with the names of the repairs. Raises `ValueError` unless there is exactly one value."""
     reader = LooseReader(text)
     value, rest = reader.whole()
-    closer = "}" if isinstance(value, dict) else "]" if isinstance(value, list) else ""
+    if isinstance(value, dict):
+        closer = "}"
+    else:
+        closer = ""
+        if isinstance(value, list):
+            closer = "]"
     if rest and closer and not rest.replace(closer, "").strip():
         return cast("Any", value), (*reader.repairs, "extra_closing_brace")
     if rest:
         raise ValueError(
-            f"after a complete value there is more, at character {len(text) - len(rest)}: {shown(rest, 60)}",
+            f"after a complete value there is more, at character {len(text) - len(rest)}: {shown(rest, 60)}"
         )
     return cast("Any", value), tuple(reader.repairs)
 
@@ -86,7 +91,10 @@ class LooseReader:
             self.repairs.append(repair)
 
     def _fail(self, what: str, at: int) -> ValueError:
-        found = shown(self.text[at : at + 30], 60) if at < len(self.text) else "the end of the text"
+        if at < len(self.text):
+            found = shown(self.text[at : at + 30], 60)
+        else:
+            found = "the end of the text"
         return ValueError(f"expected {what} at character {at}, found {found}")
 
     def _blank(self, at: int) -> int:
@@ -172,7 +180,10 @@ class LooseReader:
         number = _NUMBER.match(self.text, at)
         if number:
             return json.loads(number[0]), number.end()
-        sign = -1 if self.text.startswith("-Infinity", at) else 1
+        if self.text.startswith("-Infinity", at):
+            sign = -1
+        else:
+            sign = 1
         word = _WORD.match(self.text, at + (sign < 0))
         if word and word[0] in _JSON_WORDS:
             value = _JSON_WORDS[word[0]]
@@ -237,6 +248,6 @@ class LooseReader:
             second = _HEX.match(self.text, end + 2)
             if second and _LOW <= int(second[0], 16) < _AFTER_LOW:
                 return chr(
-                    0x10000 + ((code - _HIGH) << 10) + int(second[0], 16) - _LOW,
+                    0x10000 + ((code - _HIGH) << 10) + int(second[0], 16) - _LOW
                 ), second.end()
         return chr(code), end

@@ -32,7 +32,7 @@ def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
         if not layers:
             raise
         if text.startswith(
-            "\ufeff",
+            "\ufeff"
         ):  # a byte order mark is not part of the JSON (RFC 8259, section 8.1)
             return read_json(text[1:], layers=layers - 1)
         from ferrule.encoding.loose import read_loosely, unfenced
@@ -66,7 +66,10 @@ def read_arguments(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[
     """
     if not text.strip():
         return {}, ()
-    of = f"the arguments of `{tool}`" if tool else "the arguments"
+    if tool:
+        of = f"the arguments of `{tool}`"
+    else:
+        of = "the arguments"
     try:
         value, repairs = read_json(text)
         if isinstance(value, str) and value.strip():
@@ -75,10 +78,7 @@ def read_arguments(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[
     except ValueError as error:
         msg = f"{of} are not valid JSON: {error}"
         raise ToolCallError(
-            "invalid_tool_call_arguments",
-            msg,
-            raw=text,
-            tool=tool or None,
+            "invalid_tool_call_arguments", msg, raw=text, tool=tool or None
         ) from None
     if value is None or value == "":
         return {}, repairs
@@ -121,7 +121,9 @@ def kind_of(value: object) -> str:
         return "a number"
     if isinstance(value, str):
         return "a string"
-    return "an array" if isinstance(value, (list, tuple)) else "an object"
+    if isinstance(value, (list, tuple)):
+        return "an array"
+    return "an object"
 
 
 def _escaped_once_more(text: str, error: ValueError, layers: int) -> tuple[Any, tuple[str, ...]]:

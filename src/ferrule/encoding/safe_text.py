@@ -14,12 +14,12 @@ _ESCAPES = pattern(
     r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # operating system commands: titles, links, the clipboard
     r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"  # device control and private strings
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, cursor, screen
-    r"|\x1b[ -/]*[0-~]?",  # two-character escapes
+    r"|\x1b[ -/]*[0-~]?"  # two-character escapes
 )
 _STRIPPED = pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
     "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # changes of the writing direction, which make text read as something else
-    "\ufeff\u2028\u2029]",
+    "\ufeff\u2028\u2029]"
 )
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _SURROGATES = pattern("[\ud800-\udfff]")
@@ -53,11 +53,10 @@ def conceal(text: str, original: str) -> str:
     An escape that the original has as plain text stays. If the original has no invisible
     characters, returns a `TypedText`.
     """
-    hidden = (
-        set[str]()
-        if original.isprintable()
-        else {each for each in original if each not in "\n\t" and category(each) in _INVISIBLE}
-    )
+    if original.isprintable():
+        hidden = set[str]()
+    else:
+        hidden = {each for each in original if each not in "\n\t" and category(each) in _INVISIBLE}
     if not hidden:
         return TypedText(text)
     for each in hidden:
@@ -72,10 +71,14 @@ def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
     text = printable(text).strip("\n")
     kept = "\n".join(text[:characters].split("\n")[:lines])
     missing = len(text) - len(kept)
-    return text if missing == 0 else f"{kept}\n… ({missing} more characters)"
+    if missing == 0:
+        return text
+    return f"{kept}\n… ({missing} more characters)"
 
 
 def one_line(text: str, characters: int = 400) -> str:
     """Printable text on one line, truncated to `characters`."""
     text = " ".join(printable(text).split())
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+    if len(text) <= characters:
+        return text
+    return f"{text[: characters - 1]}…"

@@ -32,8 +32,7 @@ _LITERAL = pattern(r"Literal\[([^\]]*)\]")
 
 @contextmanager
 def reading(
-    what: str | Callable[[], str],
-    raises: type[FerruleError] = StoreError,
+    what: str | Callable[[], str], raises: type[FerruleError] = StoreError
 ) -> Generator[None]:
     """A context manager or decorator for code that reads `what` from stored data: an error that damage causes is raised as `raises`.
 
@@ -48,18 +47,15 @@ def reading(
 
 
 def damaged(
-    what: str,
-    error: BaseException,
-    raises: type[FerruleError] = StoreError,
+    what: str, error: BaseException, raises: type[FerruleError] = StoreError
 ) -> FerruleError:
     """The error for stored data, described by `what`, that raised one of `DAMAGE` when it was read."""
-    found = (
-        f"{type(error).__name__}: {error}"
-        if not isinstance(error, RecursionError)
-        else "it is nested too deeply"
-    )
+    if not isinstance(error, RecursionError):
+        found = f"{type(error).__name__}: {error}"
+    else:
+        found = "it is nested too deeply"
     return raises(
-        f"{what} cannot be read: damaged or changed by hand ({found}). Restore it from a backup, or do without it.",
+        f"{what} cannot be read: damaged or changed by hand ({found}). Restore it from a backup, or do without it."
     )
 
 

@@ -164,10 +164,7 @@ class _Events(Page):
         self._thread_id = self._thread_id or self.run_id
         self._request_id = self._request_id or self.run_id
         self.say(
-            "RUN_STARTED",
-            threadId=self._thread_id,
-            runId=self._request_id,
-            protocolVersion=VERSION,
+            "RUN_STARTED", threadId=self._thread_id, runId=self._request_id, protocolVersion=VERSION
         )
 
     def answered(self, event: events.ModelAnswered) -> None:
@@ -189,11 +186,7 @@ class _Events(Page):
         self.say("SUBAGENT_STARTED", name=agent.rpartition("/")[2].partition(":")[0], **ids)
 
     def leave(
-        self,
-        agent: str,
-        status: str,
-        prediction: Any,
-        questions: Iterable[Question],
+        self, agent: str, status: str, prediction: Any, questions: Iterable[Question]
     ) -> None:
         agent_id = self._agent(agent)
         if status == "waiting":
@@ -237,11 +230,7 @@ class _Events(Page):
         self._keep(text.id, {"role": role, "metadata": metadata}, text.agent, text.pieces)
 
     def _keep(
-        self,
-        key: str,
-        message: dict[str, Any],
-        agent: str,
-        pieces: list[str] | None = None,
+        self, key: str, message: dict[str, Any], agent: str, pieces: list[str] | None = None
     ) -> None:
         fields = {"id": key, **message, "subagentRunId": self._agent(agent)}
         self._messages[key] = (_present(fields), pieces)
@@ -285,10 +274,7 @@ class _Events(Page):
         if pieces is not None:
             pieces.append(piece)
         self.say(
-            "TOOL_CALL_ARGS",
-            toolCallId=call.id,
-            delta=piece,
-            subagentRunId=self._agent(call.agent),
+            "TOOL_CALL_ARGS", toolCallId=call.id, delta=piece, subagentRunId=self._agent(call.agent)
         )
 
     def end_arguments(self, call: ShownCall) -> None:

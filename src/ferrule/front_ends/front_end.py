@@ -82,10 +82,7 @@ class FrontEnd:
         decisions: list[Decision] = []
         for question in run.pending:
             program = question.path.strip("/")
-            keys = (
-                question_id(run.id, question),
-                tool_call_id(run.id, program, question.call.id),
-            )
+            keys = (question_id(run.id, question), tool_call_id(run.id, program, question.call.id))
             answers = [self._answers[key] for key in keys if key in self._answers]
             if answers:
                 decision = self._answer(question, answers[0])
@@ -105,7 +102,7 @@ class FrontEnd:
     def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
         if self._answers.setdefault(key, answer) != answer:
             raise InputError(
-                f"A request answers each question once; found two answers to {shown(key)}.",
+                f"A request answers each question once; found two answers to {shown(key)}."
             )
 
     # -- what a protocol implements
@@ -131,10 +128,7 @@ class Chunks:
     """
 
     def __init__(
-        self,
-        events: AsyncIterable[Event] | Iterable[Event],
-        narrator: Narrator,
-        last: str,
+        self, events: AsyncIterable[Event] | Iterable[Event], narrator: Narrator, last: str
     ) -> None:
         self._events = events
         self._narrator = narrator
@@ -212,10 +206,7 @@ def read_text(body: Mapping[str, Any], name: str) -> str:
 
 
 def read_list(
-    body: Mapping[str, Any],
-    name: str,
-    *,
-    is_required: bool = False,
+    body: Mapping[str, Any], name: str, *, is_required: bool = False
 ) -> list[dict[str, Any]]:
     """A field of a request that must be a list of objects. Raises `InputError` otherwise."""
     value: Any = body.get(name)

@@ -95,7 +95,10 @@ def _ui_call(part: MessageForm) -> tuple[MessageForm, MessageForm] | None:
     match part.get("state"):
         case "output-available":
             output = part.get("output")
-            content = output if isinstance(output, str) else json_text(output)
+            if isinstance(output, str):
+                content = output
+            else:
+                content = json_text(output)
         case "output-error":
             content = str(part.get("errorText"))
         case "output-denied":
@@ -188,7 +191,7 @@ def _content(value: Any, read: Callable[[MessageForm], MessageForm | None]) -> A
         return value or ""
     if not isinstance(value, list):
         raise InputError(
-            f"The content of a message is a text or a list of parts; found {shown(value)}.",
+            f"The content of a message is a text or a list of parts; found {shown(value)}."
         )
     parts = [part for part in map(read, objects(cast("object", value))) if part is not None]
     if all(part["type"] == "text" for part in parts):

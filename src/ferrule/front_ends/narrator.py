@@ -43,10 +43,7 @@ class Narrator:
     """Passes one stream of events to a page. `take` and `end` return the page's messages."""
 
     def __init__(
-        self,
-        page: Page,
-        known_calls: Iterable[str],
-        error_text: Callable[[BaseException], str],
+        self, page: Page, known_calls: Iterable[str], error_text: Callable[[BaseException], str]
     ) -> None:
         self.raised: tuple[type[BaseException], ...] = (FerruleError,)
         """Errors that the events may raise because the run failed: the page shows them."""

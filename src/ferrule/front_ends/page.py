@@ -125,11 +125,7 @@ class Page:
         """A tool call started a program."""
 
     def leave(
-        self,
-        agent: str,
-        status: str,
-        prediction: Any,
-        questions: Iterable[Question],
+        self, agent: str, status: str, prediction: Any, questions: Iterable[Question]
     ) -> None:
         """A program that a tool call started has ended, or waits for these decisions."""
 

@@ -82,7 +82,7 @@ class VercelAI(FrontEnd):
                 return question.decide(output)
             case _:
                 raise DecisionError(
-                    f"The call of `{question.call.name}` waits for an approval, not for an output.",
+                    f"The call of `{question.call.name}` waits for an approval, not for an output."
                 )
 
     def _page(self) -> Page:

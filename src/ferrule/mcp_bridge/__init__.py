@@ -46,16 +46,9 @@ _HOMES = {
     "ferrule.mcp_bridge.login.oauth": ("OAuth",),
     "ferrule.mcp_bridge.sampling_requests": ("sampling",),
     "ferrule.mcp_bridge.server.app": ("MCPApp",),
-    "ferrule.mcp_bridge.server.context": (
-        "MCPCall",
-        "current_mcp_call",
-    ),
+    "ferrule.mcp_bridge.server.context": ("MCPCall", "current_mcp_call"),
     "ferrule.tools.mcp.result": ("MCPResult",),
-    "ferrule.tools.mcp.safety": (
-        "MCPFinding",
-        "fence_untrusted",
-        "scan_mcp_definition",
-    ),
+    "ferrule.tools.mcp.safety": ("MCPFinding", "fence_untrusted", "scan_mcp_definition"),
     "ferrule.tools.mcp_definition": ("MCPDefinition",),
     "ferrule.tools.server_tools": (
         "connect_mcp_tools",

@@ -108,9 +108,7 @@ def silent_error(attempt: Attempt, seconds: float) -> MCPTimeoutError:
 
 
 def connection_error(
-    attempt: Attempt,
-    why: str,
-    cause: BaseException | None = None,
+    attempt: Attempt, why: str, cause: BaseException | None = None
 ) -> MCPConnectionError:
     """The error for a connection that is lost or cannot be made."""
     text = f"{attempt.subject}: {why}."
@@ -131,12 +129,7 @@ def login_error(attempt: Attempt, why: str) -> MCPConnectionError:
 
 
 def error_answer(
-    attempt: Attempt,
-    code: int,
-    message: str,
-    data: object = None,
-    *,
-    status: int | None = None,
+    attempt: Attempt, code: int, message: str, data: object = None, *, status: int | None = None
 ) -> MCPProtocolError:
     """The error for a JSON-RPC error that the server sent."""
     facts = attempt.facts(ran=code not in _SURELY_NOT_RUN)
@@ -184,10 +177,7 @@ def _refused_error(attempt: Attempt, note: Note, status: int) -> MCPConnectionEr
 
 
 def opening_error(
-    attempt: Attempt,
-    cause: BaseException | None,
-    note: Note | None,
-    exit_reason: str | None,
+    attempt: Attempt, cause: BaseException | None, note: Note | None, exit_reason: str | None
 ) -> FerruleError:
     """Why a server could not be connected; `exit_reason` is a child process's."""
     if isinstance(cause, FerruleError):

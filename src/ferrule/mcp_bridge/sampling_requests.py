@@ -27,11 +27,7 @@ _STOPS = {"length": "maxTokens", "max_tokens": "maxTokens", "stop_sequence": "st
 
 
 def sampling(
-    lm: Model,
-    *,
-    max_calls: int = 10,
-    max_tokens: int = 1000,
-    approve: Approve | None = None,
+    lm: Model, *, max_calls: int = 10, max_tokens: int = 1000, approve: Approve | None = None
 ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:
     """A hook for `sample=`.
 
@@ -108,7 +104,5 @@ def _part(block: Any) -> Part:
 
 def _refused(why: str) -> MCPToolError:
     return MCPToolError(
-        f"The server's request for a model was refused: {why}.",
-        phase="sampling",
-        may_have_run=None,
+        f"The server's request for a model was refused: {why}.", phase="sampling", may_have_run=None
     )

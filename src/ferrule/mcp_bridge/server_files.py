@@ -67,7 +67,7 @@ class ServerFile:
         if servers is None:
             raise ConfigurationError(
                 'An MCP server file is {"mcpServers": {name: {...}}}; '
-                f"found the keys {shown(list(content))}.",
+                f"found the keys {shown(list(content))}."
             )
         if workspace is not None:
             folder = Path(workspace)
@@ -260,12 +260,12 @@ def _read_json(path: Path) -> dict[str, Any]:
             content = json.loads(_without_comments(text))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(
-            f"The MCP server file {str(path)!r} cannot be read: {error}.",
+            f"The MCP server file {str(path)!r} cannot be read: {error}."
         ) from error
     if isinstance(content, dict):
         return cast("dict[str, Any]", content)
     raise ConfigurationError(
-        f"The MCP server file {str(path)!r} must hold an object, found {type(content).__name__}.",
+        f"The MCP server file {str(path)!r} must hold an object, found {type(content).__name__}."
     )
 
 

@@ -70,9 +70,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         return f"{self.name} ({text})"
 
     def expanded(
-        self,
-        environ: Mapping[str, str] | None = None,
-        inputs: Mapping[str, str] | None = None,
+        self, environ: Mapping[str, str] | None = None, inputs: Mapping[str, str] | None = None
     ) -> ServerSpec:
         """The spec with its variables read.
 
@@ -109,7 +107,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         if self.transport == "memory":
             raise ConfigurationError(
                 f"MCP server `{self.name}` lives in this process and cannot be saved. "
-                "Save a server with a command or an address.",
+                "Save a server with a command or an address."
             )
         state: dict[str, Any] = {"type": self.transport, "name": self.name}
         # The order matters: of two equal names of variables, the second gets a number.
@@ -117,9 +115,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
         if self.transport == "stdio":
             env = {name: to.as_variable(value, name) for name, value in self.env.items()}
             state["command"], *state["args"] = hidden_words(
-                (self.command, *self.args),
-                to.hide,
-                to.keep,
+                (self.command, *self.args), to.hide, to.keep
             )
             if env:
                 state["env"] = env
@@ -142,11 +138,7 @@ class ServerSpec(Struct, frozen=True, kw_only=True):
 
 
 def remote_spec(
-    kind: TransportKind,
-    url: str,
-    headers: Mapping[str, str] | None,
-    auth: Any,
-    name: str | None,
+    kind: TransportKind, url: str, headers: Mapping[str, str] | None, auth: Any, name: str | None
 ) -> tuple[ServerSpec, Any]:
     """The spec of a server at an address; and its `auth`, if that is an `httpx2.Auth`."""
     oauth, other_auth = split_auth(auth)
@@ -192,7 +184,7 @@ def spec_from_state(state: Mapping[str, Any], name: str = "") -> ServerSpec:
         )
     raise ConfigurationError(
         f"MCP server `{name or '?'}` needs a `command` or a `url`, and a `type` of stdio, http or "
-        f"sse; found the keys {shown(sorted(map(str, state)))}.",
+        f"sse; found the keys {shown(sorted(map(str, state)))}."
     )
 
 
@@ -212,7 +204,7 @@ def _texts(server: str, key: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, list | tuple):
         return tuple(str(text) for text in cast("Iterable[Any]", value))
     raise ConfigurationError(
-        f"`{key}` of MCP server `{server}` must be a list of texts, found {type(value).__name__}.",
+        f"`{key}` of MCP server `{server}` must be a list of texts, found {type(value).__name__}."
     )
 
 
@@ -222,7 +214,7 @@ def _pairs(server: str, key: str, value: Any) -> dict[str, str]:
     if isinstance(value, dict):
         return {str(name): str(text) for name, text in cast("dict[Any, Any]", value).items()}
     raise ConfigurationError(
-        f"`{key}` of MCP server `{server}` must map names to texts, found {type(value).__name__}.",
+        f"`{key}` of MCP server `{server}` must map names to texts, found {type(value).__name__}."
     )
 
 
@@ -230,9 +222,7 @@ def _pairs(server: str, key: str, value: Any) -> dict[str, str]:
 
 
 def _reader(
-    environ: Mapping[str, str],
-    inputs: Mapping[str, str],
-    missing: list[str],
+    environ: Mapping[str, str], inputs: Mapping[str, str], missing: list[str]
 ) -> Callable[[str], str]:
     """A function that expands a text. References without a value are added to `missing`."""
 
@@ -247,9 +237,7 @@ def _reader(
 
 
 def _value_of(
-    reference: re.Match[str],
-    environ: Mapping[str, str],
-    inputs: Mapping[str, str],
+    reference: re.Match[str], environ: Mapping[str, str], inputs: Mapping[str, str]
 ) -> str | None:
     name: str | None = reference["name"]
     if name is None:
@@ -288,17 +276,17 @@ def _missing(server: str, references: list[str]) -> str:
     if variables:
         sentences.append(
             f"needs the environment variable {_listed(variables)}. "
-            "Set it, or write a default: ${NAME:-...}.",
+            "Set it, or write a default: ${NAME:-...}."
         )
     if inputs:
         sentences.append(
             f"needs the input {_listed(inputs)}. "
-            f"Pass it: `MCPServer.load(..., inputs={{{inputs[0]!r}: ...}})`.",
+            f"Pass it: `MCPServer.load(..., inputs={{{inputs[0]!r}: ...}})`."
         )
     if others:
         sentences.append(
             f"has {_listed(others)}, which ferrule does not know. "
-            "Write the value, or `$${` for a plain `${`.",
+            "Write the value, or `$${` for a plain `${`."
         )
     return " ".join(f"MCP server `{server}` {sentence}" for sentence in sentences)
 
@@ -319,7 +307,7 @@ def _read_env_file(server: str, path: str) -> dict[str, str]:
         lines = Path(path).expanduser().read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"The `envFile` of MCP server `{server}` cannot be read: {error}.",
+            f"The `envFile` of MCP server `{server}` cannot be read: {error}."
         ) from error
     variables: dict[str, str] = {}
     for line in lines:

@@ -73,7 +73,7 @@ class ClientLM(TurnsLM):
         if not isinstance(model, str) or not model:
             raise ConfigurationError(
                 'Which model? Name it as the client does: LM.from_client(client, model="..."), '
-                f"found {shown(model)}.",
+                f"found {shown(model)}."
             )
         interface = _interface_of(client, wire_name)
         self._client, self._interface = client, interface
@@ -176,11 +176,7 @@ class ClientLM(TurnsLM):
             check_settings(settings)
 
     def _arguments(
-        self,
-        request: Request,
-        create: Callable[..., Any],
-        *,
-        stream: bool = False,
+        self, request: Request, create: Callable[..., Any], *, stream: bool = False
     ) -> dict[str, Any]:
         """The request's body as keyword arguments of the client.
 
@@ -194,7 +190,7 @@ class ClientLM(TurnsLM):
                 settings=self.settings,
                 stream=stream,
                 dialect=self._dialect,
-            ),
+            )
         )
         declared = inspect.signature(create).parameters
         if "extra_body" not in declared:
@@ -265,7 +261,7 @@ class _BoundLoop:
                 "An async client serves one event loop, that of its first request, and this is "
                 "another: two calls of `asyncio.run`, or sync code before async code. Make a "
                 "client for each loop, use the SDK's sync client, which serves all loops, or use "
-                '`LM("provider/model")`.',
+                '`LM("provider/model")`.'
             )
 
 
@@ -282,15 +278,13 @@ def _interface_of(client: Any, wire_name: str | None) -> _Interface:
         raise ConfigurationError(
             "A client is an `openai.OpenAI`, an `anthropic.Anthropic`, one of their async "
             f"variants, or an object with the same `create`; found {shown(client)}. "
-            "For anything else, subclass `BaseLM`.",
+            "For anything else, subclass `BaseLM`."
         )
     for interface in interfaces:
         if wire_name is None or interface.wire == wire_name:
             return interface
     wires = ", ".join(interface.wire for interface in interfaces)
-    raise ConfigurationError(
-        f"`wire` of this client is one of {wires}, found {shown(wire_name)}.",
-    )
+    raise ConfigurationError(f"`wire` of this client is one of {wires}, found {shown(wire_name)}.")
 
 
 def _packages(client: Any) -> set[str]:

@@ -48,7 +48,7 @@ class FallbackLM(BaseLM):
         for kind in self.on:
             if not isinstance(kind, type) or not issubclass(kind, LMError):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise ConfigurationError(
-                    f"`on` is one or several classes of `LMError`, found {shown(on)}.",
+                    f"`on` is one or several classes of `LMError`, found {shown(on)}."
                 )
         self.name = " or ".join(lm.name for lm in self.models)
         self.capabilities = _shared([lm.capabilities for lm in self.models])
@@ -89,7 +89,7 @@ class FallbackLM(BaseLM):
             item = None
             try:
                 async with aclosing(
-                    cast("AsyncGenerator[Delta | Response]", lm.astream(request)),
+                    cast("AsyncGenerator[Delta | Response]", lm.astream(request))
                 ) as items:
                     async for item in items:
                         yield _named(lm, item)
@@ -143,11 +143,7 @@ def _named(lm: Model, item: Any) -> Any:
     """An item of a stream; a response gets the name of the model that answered."""
     if not isinstance(item, Response):
         return item
-    return replace(
-        item,
-        model=item.model or lm.name,
-        answered_by=item.answered_by or lm.name,
-    )
+    return replace(item, model=item.model or lm.name, answered_by=item.answered_by or lm.name)
 
 
 def _shared(capabilities: list[Capabilities]) -> Capabilities:

@@ -133,10 +133,7 @@ class GuidedLM(BaseLM):
         tools = chosen_tools(request)
         # Raises for a bad schema before anything is sent.
         constraint = Constraint.of_calls(
-            BYTES,
-            tools,
-            form=self._form(request, guide),
-            partial=self._partial,
+            BYTES, tools, form=self._form(request, guide), partial=self._partial
         )
         messages = [Message("system", tools_as_text(tools)), *map(_as_text, request.messages)]
         fields = _fields_of(guide, constraint.lark, constraint.grammar.schema)
@@ -170,7 +167,7 @@ class GuidedLM(BaseLM):
         tried = "\n".join(refusals)
         raise ConstraintError(
             f"The server of `{self.name}` ignores constraints, so its calls cannot be valid by "
-            f"construction. Tried:\n{tried}",
+            f"construction. Tried:\n{tried}"
         )
 
     def _read(self, constraint: Constraint, guide: str, response: Response) -> Response:
@@ -180,7 +177,7 @@ class GuidedLM(BaseLM):
             answer = constraint.read(response.text or "")
         except ToolCallError as error:
             raise ConstraintError(
-                f"The server of `{self.name}` did not follow its {guide}: {error}",
+                f"The server of `{self.name}` did not follow its {guide}: {error}"
             ) from error
         if not answer.calls:
             return response
@@ -193,10 +190,7 @@ class GuidedLM(BaseLM):
 
 
 def _guided(
-    request: Request,
-    messages: list[Message],
-    fields: Mapping[str, Any],
-    **settings: Any,
+    request: Request, messages: list[Message], fields: Mapping[str, Any], **settings: Any
 ) -> Request:
     """The request with the fields of a constraint, and without tools.
 

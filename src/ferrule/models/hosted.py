@@ -94,7 +94,10 @@ class LM(TurnsLM):
             model, model_at_url = model_at_url, None
         self._provider, self._model = choose(model, base_url, model_at_url, wire)
         check_spelling(settings)
-        self._key = Concealed(api_key) if isinstance(api_key, str) else api_key
+        if isinstance(api_key, str):
+            self._key = Concealed(api_key)
+        else:
+            self._key = api_key
         self._needs_key = base_url is None
         self.name = f"{self._provider.name}/{self._model}"
         self.capabilities = capabilities or capabilities_of(self._provider, self._model)
@@ -158,10 +161,7 @@ class LM(TurnsLM):
 
     @staticmethod
     def from_litellm(
-        model: str,
-        *,
-        capabilities: Capabilities | None = None,
-        **settings: Any,
+        model: str, *, capabilities: Capabilities | None = None, **settings: Any
     ) -> ClientLM:
         """A model that litellm calls, by its litellm name.
 
@@ -173,7 +173,7 @@ class LM(TurnsLM):
             import litellm  # pyright: ignore[reportMissingImports]  an extra
         except ImportError as error:
             raise ConfigurationError(
-                "This model needs litellm: pip install 'ferrule[litellm]'.",
+                "This model needs litellm: pip install 'ferrule[litellm]'."
             ) from error
         return ClientLM(litellm, model, None, capabilities, settings)
 
@@ -192,12 +192,10 @@ class LM(TurnsLM):
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         sent = self._prepare(request, stream=True)
         with (
-            self._transport.stream(
-                sent.body,
-                sent.auth,
-                sent.key,
-                lambda: reader.is_done,
-            ) as (headers, pieces),
+            self._transport.stream(sent.body, sent.auth, sent.key, lambda: reader.is_done) as (
+                headers,
+                pieces,
+            ),
             self._naming_provider(headers, sent.key),
         ):
             reader = self._reader(request, headers)
@@ -210,10 +208,7 @@ class LM(TurnsLM):
     async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         sent = self._prepare(request, stream=True)
         async with self._transport.astream(
-            sent.body,
-            sent.auth,
-            sent.key,
-            lambda: reader.is_done,
+            sent.body, sent.auth, sent.key, lambda: reader.is_done
         ) as (headers, pieces):
             with self._naming_provider(headers, sent.key):
                 reader = self._reader(request, headers)
@@ -251,11 +246,7 @@ class LM(TurnsLM):
     # -- answers
 
     def _read(
-        self,
-        request: Request,
-        body: bytes,
-        headers: Mapping[str, str],
-        key: str | None,
+        self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None
     ) -> Response:
         with self._naming_provider(headers, key):
             response = self._read_body(body)
@@ -273,10 +264,7 @@ class LM(TurnsLM):
         return read_stream(self._provider.wire, body)
 
     def _finished(
-        self,
-        request: Request,
-        response: Response,
-        headers: Mapping[str, str],
+        self, request: Request, response: Response, headers: Mapping[str, str]
     ) -> Response:
         """The answer with the cost from a gateway's header.
 
@@ -435,18 +423,18 @@ def key_for(provider: Provider, key: str | None, *, needed: bool) -> str | None:
             if needed and provider.key_variable:
                 raise MissingKeyError(
                     f"No key for `{provider.name}`: set the environment variable "
-                    f"{provider.key_variable}, or give `api_key=...`.",
+                    f"{provider.key_variable}, or give `api_key=...`."
                 )
             return None
         source, key = f"The environment variable {variable}", os.environ[variable]
     if not isinstance(key, str):
         raise ConfigurationError(
-            f"`api_key` is text, found a value of type `{type(key).__name__}`.",
+            f"`api_key` is text, found a value of type `{type(key).__name__}`."
         )
     key = key.strip()  # a key read from a file ends with a newline
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ConfigurationError(
-            f"{source} holds characters that no key has (spaces, line ends, or other than ASCII).",
+            f"{source} holds characters that no key has (spaces, line ends, or other than ASCII)."
         )
     return key or None
 

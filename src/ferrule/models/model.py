@@ -84,7 +84,7 @@ class BaseLM:
     def complete(self, request: Request) -> Response:
         """One answer. Subclasses implement this method."""
         raise NotImplementedError(
-            f"`{type(self).__name__}` must define `complete(self, request) -> Response`.",
+            f"`{type(self).__name__}` must define `complete(self, request) -> Response`."
         )
 
     async def acomplete(self, request: Request) -> Response:
@@ -174,7 +174,7 @@ class BaseLM:
         if prompt is not None:
             raise ConfigurationError(
                 f"A question is text, found {shown(prompt)}. "
-                "Use `messages=[...]` for a conversation, `complete` for a `Request`.",
+                "Use `messages=[...]` for a conversation, `complete` for a `Request`."
             )
         # Late: programs write their conversations as `Messages`.
         from ferrule.models.wires.openai_chat.read_request import read_messages
@@ -205,8 +205,7 @@ def _recorded(lm: BaseLM, request: Request) -> Generator[Callable[[Response], Re
 
 
 def _observed(
-    lm: BaseLM,
-    request: Request,
+    lm: BaseLM, request: Request
 ) -> AbstractContextManager[Callable[[Response], Response]]:
     if not is_observed():
         return nullcontext(lambda response: response)
@@ -214,10 +213,7 @@ def _observed(
     from ferrule.observers import events_around
 
     return events_around(
-        scope(),
-        current().callbacks,
-        lambda slot: ModelCalled(slot, request, lm),
-        ModelAnswered,
+        scope(), current().callbacks, lambda slot: ModelCalled(slot, request, lm), ModelAnswered
     )
 
 
@@ -231,7 +227,10 @@ def _shown_settings(settings: Mapping[str, Any]) -> str:
     # Only numbers: text settings may hold keys or headers.
     shown_settings: list[str] = []
     for name, value in settings.items():
-        shown_value = value if isinstance(value, (int, float)) else "…"
+        if isinstance(value, (int, float)):
+            shown_value = value
+        else:
+            shown_value = "…"
         shown_settings.append(f", {name}={shown_value}")
     return "".join(shown_settings)
 
@@ -255,13 +254,13 @@ def answer_of(lm: Any, answer: Any, request: Request | None = None) -> Response:
         _refuse_coroutine(answer, name)
         raise ConfigurationError(
             f"`{name}` answered with {shown(answer)}, which is not a `Response`: "
-            "return a `Response`, such as `Response(text=...)`.",
+            "return a `Response`, such as `Response(text=...)`."
         )
     text: Any = answer.text
     if text is not None and not isinstance(text, str):
         raise ConfigurationError(
             f"`{_class_of(lm)}` answered with a `Response` whose text is {shown(text)}: "
-            "return a `Response` whose `text` is a `str` or None.",
+            "return a `Response` whose `text` is a `str` or None."
         )
     if not text:
         return answer
@@ -279,7 +278,7 @@ def _refuse_coroutine(answer: Any, name: str) -> None:
     if callable(getattr(answer, "close", None)) and hasattr(answer, "__await__"):
         answer.close()  # otherwise Python would warn later, elsewhere, that it was never awaited
         raise ConfigurationError(
-            f"`{name}.complete` is async. Name it `acomplete`, and write a sync `complete` too.",
+            f"`{name}.complete` is async. Name it `acomplete`, and write a sync `complete` too."
         )
 
 
@@ -295,14 +294,14 @@ def as_model(lm: Any) -> Model:
         return cast("Model", lm)
     if isinstance(lm, type):
         raise ConfigurationError(
-            f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`.",
+            f"A model is an object, found the class `{lm.__name__}`: write `{lm.__name__}(...)`."
         )
     if isinstance(lm, str):
         raise ConfigurationError(f"A model is an object, found its name: write `LM({lm!r})`.")
     if not callable(getattr(lm, "complete", None)):
         raise ConfigurationError(
             f"A model has a method `complete(request) -> Response`, found {shown(lm)}. "
-            "Subclass `BaseLM`, or use `LM('provider/model')`.",
+            "Subclass `BaseLM`, or use `LM('provider/model')`."
         )
     if isinstance(lm, Model):
         return lm

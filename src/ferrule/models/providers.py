@@ -73,11 +73,7 @@ _VERTEX = (
 
 _PROVIDERS = (
     Provider(
-        "openai",
-        "https://api.openai.com/v1",
-        "OPENAI_API_KEY",
-        dialect=_OPENAI,
-        capabilities=_SEES,
+        "openai", "https://api.openai.com/v1", "OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES
     ),
     # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK
     # compatibility", November 2026).
@@ -98,10 +94,7 @@ _PROVIDERS = (
         elsewhere={"openai_chat": f"{_GOOGLE}/openai"},
     ),
     Provider(
-        "openrouter",
-        "https://openrouter.ai/api/v1",
-        "OPENROUTER_API_KEY",
-        capabilities=_READS,
+        "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", capabilities=_READS
     ),
     Provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     # `stream_options` was answered with 422 (avante.nvim issue 2347, June 2025).
@@ -223,10 +216,7 @@ _LONGEST_LABEL = 63  # RFC 1035, section 2.3.4
 
 
 def choose(
-    model: object,
-    base_url: str | None,
-    model_at_url: object,
-    wire: str | None = None,
+    model: object, base_url: str | None, model_at_url: object, wire: str | None = None
 ) -> tuple[Provider, str]:
     """The provider, and the model's name there.
 
@@ -247,7 +237,7 @@ def choose(
 def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[Provider, str]:
     if not isinstance(model, str) or not model.strip():
         raise ConfigurationError(
-            f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.',
+            f'The name of a model is a string such as "openai/gpt-5-mini", found {shown(model)}.'
         )
     if "://" in model:
         if base_url is not None:
@@ -259,7 +249,7 @@ def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[
     if model_at_url is not None:
         raise ConfigurationError(
             f"Two models: {model!r} and `model={shown(model_at_url)}`. "
-            "Only an address takes `model=`.",
+            "Only an address takes `model=`."
         )
     provider_name, slash, name = model.partition("/")
     provider = PROVIDERS.get(provider_name)
@@ -271,14 +261,14 @@ def _chosen(model: object, base_url: str | None, model_at_url: object) -> tuple[
         return _own_server(base_url), model
     if provider is not None:
         raise ConfigurationError(
-            f'Which model of {provider_name}? Name it: LM("{provider_name}/...").',
+            f'Which model of {provider_name}? Name it: LM("{provider_name}/...").'
         )
     problem = f'no provider named in "{model}"'
     if slash:
         problem = f"no provider `{provider_name}`"
     raise ConfigurationError(
         f'There is {problem}. Write "provider/model" with one of: {", ".join(PROVIDERS)}; '
-        'or LM("http://host:port/v1", model="...") for any other server.',
+        'or LM("http://host:port/v1", model="...") for any other server.'
     )
 
 
@@ -303,7 +293,7 @@ def _filled(provider: Provider) -> str:
         raise ConfigurationError(
             f"`{provider.name}` has an address of your own, {provider.base_url}: set the "
             f"environment variable {variable} (such as {example}), or give the whole address as "
-            "`base_url=`.",
+            "`base_url=`."
         )
 
     filled = re.sub(r"\{(\w+)\}", value, provider.base_url)
@@ -333,17 +323,16 @@ def _parts_of_address(base_url: str) -> SplitResult:
         if "@" in base_url:
             # The error would quote a part of a password: `pa` of `user:pa/ss@host`.
             raise ConfigurationError(
-                f"{public(base_url)} is not an address: leave the user and the password out.",
+                f"{public(base_url)} is not an address: leave the user and the password out."
             ) from None
         raise ConfigurationError(f"{public(base_url)} is not an address: {error}.") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ConfigurationError(
-            f'A base URL looks like "https://host/v1", found {public(base_url)}.',
+            f'A base URL looks like "https://host/v1", found {public(base_url)}.'
         )
     if "@" in parts.netloc:
         raise ConfigurationError(
-            f"A base URL holds no user or password ({public(base_url)}): "
-            "give the key as `api_key`.",
+            f"A base URL holds no user or password ({public(base_url)}): give the key as `api_key`."
         )
     return parts
 
@@ -367,9 +356,7 @@ def public(base_url: object) -> str:
 
 
 def thought_settings(
-    wire: str,
-    provider: str,
-    settings: Mapping[str, Any],
+    wire: str, provider: str, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Settings to add so that a model returns its thoughts.
 
@@ -386,7 +373,10 @@ def thought_settings(
         case "openai_responses":
             return _with_keys(settings, "reasoning", {"summary": "auto"})
         case "gemini":
-            name = "thinking_config" if "thinking_config" in settings else "thinkingConfig"
+            if "thinking_config" in settings:
+                name = "thinking_config"
+            else:
+                name = "thinkingConfig"
             return _with_keys(settings, name, {"includeThoughts": True})
         case "anthropic" if _is_adaptive(settings.get("thinking")):
             # Omitted by default from Claude Opus 4.7 on.

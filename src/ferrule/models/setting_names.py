@@ -29,7 +29,7 @@ _ARGUMENTS = frozenset(
         "strict_tools",
         "max_concurrency",
         "requests_per_minute",
-    },
+    }
 )
 """The arguments of `LM` that are not settings of requests."""
 _COMMON = frozenset(
@@ -63,7 +63,7 @@ _COMMON = frozenset(
         "typical_p",
         "user",
         "verbosity",
-    },
+    }
 )
 """Settings that many providers accept."""
 _SECRET = frozenset({"api_key", "apikey", "key", "token", "headers"})
@@ -142,7 +142,7 @@ def check_settings(settings: Iterable[str]) -> None:
         if name in _ARGUMENTS:
             raise ConfigurationError(
                 f"`{name}` is not a setting of a request. Make a model with it and pass that: "
-                f"`lm=LM(..., {name}=...)`, or give it to your own client.",
+                f"`lm=LM(..., {name}=...)`, or give it to your own client."
             )
         raise ConfigurationError(f"`{name}` is not a setting of a model. {_REMEDY_OF_NAME[name]}")
 
@@ -155,10 +155,12 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
     check_settings(settings)
     for name in settings:
         if name in options:
-            remedy = f": set it with `context({name}=...)`" if name in {"limits", "policy"} else ""
+            remedy = ""
+            if name in {"limits", "policy"}:
+                remedy = f": set it with `context({name}=...)`"
             raise ConfigurationError(
                 f"`{name}` is not a setting of a model, "
-                f"and this program has no such option{remedy}.",
+                f"and this program has no such option{remedy}."
             )
         if name in _COMMON:
             continue
@@ -166,7 +168,7 @@ def check_spelling(settings: Iterable[str], options: Iterable[str] = ()) -> None
         if close:
             raise ConfigurationError(
                 f"`{name}` is not a known setting. Did you mean `{close}`? A setting of your "
-                f"provider with this very name goes into `extra={{{name!r}: ...}}`.",
+                f"provider with this very name goes into `extra={{{name!r}: ...}}`."
             )
 
 

@@ -51,9 +51,7 @@ class SeveralLM(BaseLM):
         return await self._answer(request, self._in_tasks)
 
     async def _answer(
-        self,
-        request: Request,
-        ask: Callable[[list[Request]], Awaitable[list[Response]]],
+        self, request: Request, ask: Callable[[list[Request]], Awaitable[list[Response]]]
     ) -> Response:
         responses: list[Response] = []
         if self._wire in _CHOICES:

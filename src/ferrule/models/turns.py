@@ -182,6 +182,12 @@ def _joined(first: Content, second: Content) -> Content:
         return f"{first}\n\n{second}"
     from ferrule.values.content.parts import Text  # it loads pydantic
 
-    first = (Text(text=first),) if isinstance(first, str) else first
-    second = (Text(text=second),) if isinstance(second, str) else second
+    if isinstance(first, str):
+        first = (Text(text=first),)
+    else:
+        first = first
+    if isinstance(second, str):
+        second = (Text(text=second),)
+    else:
+        second = second
     return (*first, *second)

@@ -65,7 +65,7 @@ class Timeouts(Struct, frozen=True):
             if not is_number or not limit_s > 0:  # `not >`: so that NaN is refused
                 raise ConfigurationError(
                     f"A timeout is a number of seconds above 0, or None to wait forever; "
-                    f"found {shown(limit_s)}.",
+                    f"found {shown(limit_s)}."
                 )
 
     @property
@@ -140,7 +140,7 @@ class _LoopConnections:
                 limits=httpx2.Limits(max_connections=1, max_keepalive_connections=1),
                 verify=certificates,
                 mounts=past_proxies(),
-            ),
+            )
         )
 
     async def _close_longest_idle(self) -> None:
@@ -178,8 +178,7 @@ class Clients:
     def _reset(self) -> None:
         self._client: httpx2.Client | None = None
         self._loops: dict[
-            asyncio.AbstractEventLoop,
-            tuple[_LoopConnections, AsyncGenerator[None]],
+            asyncio.AbstractEventLoop, tuple[_LoopConnections, AsyncGenerator[None]]
         ] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -200,8 +199,7 @@ class Clients:
 
         certificates = trusted_certificates()
         limits = httpx2.Limits(
-            max_connections=_MAX_CONNECTIONS,
-            max_keepalive_connections=_MAX_CONNECTIONS,
+            max_connections=_MAX_CONNECTIONS, max_keepalive_connections=_MAX_CONNECTIONS
         )
         return with_proxies(
             lambda: httpx2.Client(
@@ -209,7 +207,7 @@ class Clients:
                 limits=limits,
                 verify=certificates,
                 mounts=past_proxies(),
-            ),
+            )
         )
 
     @asynccontextmanager

@@ -47,7 +47,7 @@ _OVERFLOW_CODES = frozenset(
         "exceed_context_size_error",
         "model_context_window_exceeded",
         "string_above_max_length",
-    },
+    }
 )
 _OVERFLOW = re.compile(
     r"context[ _](?:length|window|size|limit)|maximum (?:context|prompt|input)"
@@ -73,7 +73,7 @@ _REFUSAL_CODES = frozenset(
         "image_content_policy_violation",
         "data_inspection_failed",
         "datainspectionfailed",
-    },
+    }
 )
 _REFUSAL = re.compile(
     r"content (?:management )?policy|content filter|flagged (?:by|as|for)|requires moderation"
@@ -82,8 +82,7 @@ _REFUSAL = re.compile(
 )
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "budget_exceeded"})
 _QUOTA = re.compile(
-    r"insufficient_quota|exceeded your current quota, please check your plan",
-    re.IGNORECASE,
+    r"insufficient_quota|exceeded your current quota, please check your plan", re.IGNORECASE
 )
 """Gateways keep the words, but not always the code.
 

@@ -94,8 +94,7 @@ class DirectConnection:
         socket = await open_socket(host, url.port or default_port)
         try:
             transport, wire = await loop.create_connection(
-                lambda: _Wire(url, self._timeouts),
-                sock=socket,
+                lambda: _Wire(url, self._timeouts), sock=socket
             )
             if is_encrypted:
                 # Not `create_connection(ssl=...)`: it keeps the socket if it is cancelled just as
@@ -338,7 +337,10 @@ def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
             # Some servers send `deflate` without the zlib header, whose first byte names the method
             # in 4 of its 8 bits.
             is_bare = encoding == "deflate" and piece[0] & 15 != zlib.DEFLATED
-            wbits = -zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32
+            if is_bare:
+                wbits = -zlib.MAX_WBITS
+            else:
+                wbits = zlib.MAX_WBITS | 32
             decompressor = zlib.decompressobj(wbits=wbits)
         try:
             return decompressor.decompress(piece)
@@ -355,10 +357,7 @@ class ClientConnection:
         self._client = client
 
     async def send(
-        self,
-        url: httpx2.URL,
-        headers: Mapping[str, str],
-        body: bytes,
+        self, url: httpx2.URL, headers: Mapping[str, str], body: bytes
     ) -> httpx2.Response:
         """See `DirectConnection.send`."""
         staleness = Staleness()
@@ -367,11 +366,7 @@ class ClientConnection:
             staleness.note(event)
 
         request = httpx2.Request(
-            "POST",
-            url,
-            headers=headers,
-            content=body,
-            extensions={"trace": trace},
+            "POST", url, headers=headers, content=body, extensions={"trace": trace}
         )
         try:
             return await self._client.send(request, stream=True)

@@ -94,9 +94,7 @@ class Pace:
     """The limits of one model and its copies."""
 
     def __init__(
-        self,
-        max_concurrency: int | None = None,
-        requests_per_minute: float | None = None,
+        self, max_concurrency: int | None = None, requests_per_minute: float | None = None
     ) -> None:
         _check_limit("max_concurrency", max_concurrency, int)
         _check_limit("requests_per_minute", requests_per_minute, (int, float))
@@ -156,6 +154,5 @@ def _check_limit(name: str, limit: object, kinds: type | tuple[type, ...]) -> No
     is_number = isinstance(limit, kinds) and not isinstance(limit, bool)
     if not is_number or not 1 <= limit < float("inf"):  # pyright: ignore[reportOperatorIssue]
         raise ConfigurationError(
-            f"`{name}` is a whole number of at least 1, or None for no limit; "
-            f"found {shown(limit)}.",
+            f"`{name}` is a whole number of at least 1, or None for no limit; found {shown(limit)}."
         )

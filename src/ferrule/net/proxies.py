@@ -31,7 +31,7 @@ def trusted_certificates() -> ssl.SSLContext:
         raise ConfigurationError(
             f"The certificates that `SSL_CERT_FILE` names cannot be read: {shown(file)}: "
             f"{error.strerror or error}. Name a file of certificates in PEM form, or remove "
-            f"`SSL_CERT_FILE` from the environment.",
+            f"`SSL_CERT_FILE` from the environment."
         ) from error
 
 
@@ -96,13 +96,13 @@ def _proxy_error() -> ConfigurationError | None:
                 return ConfigurationError(
                     f"The proxy that {source} names speaks SOCKS, which needs another package: "
                     f"{_public_address(address)}. Install it with pip install 'httpx2[socks]', or "
-                    f"{remedy}.",
+                    f"{remedy}."
                 )
             case "no address":
                 return ConfigurationError(
                     f"The proxy that {source} names has an invalid address: "
                     f"{_public_address(address)}. Write it as `http://host:port`, "
-                    f"`https://host:port` or `socks5://host:port`, or {remedy}.",
+                    f"`https://host:port` or `socks5://host:port`, or {remedy}."
                 )
             case _:
                 continue
@@ -115,8 +115,7 @@ def _proxy_fault(address: str) -> str | None:
 
     try:
         httpx2.HTTPTransport(
-            proxy=address if "://" in address else f"http://{address}",
-            verify=False,
+            proxy=address if "://" in address else f"http://{address}", verify=False
         ).close()
     except ImportError:
         return "no package"

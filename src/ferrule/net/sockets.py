@@ -42,9 +42,7 @@ async def open_socket(host: str, port: int) -> socket.socket:
             elif not tries:
                 raise errors[0]
             done, tries = await wait(
-                tries,
-                timeout=_HEAD_START_S if addresses else None,
-                return_when=FIRST_COMPLETED,
+                tries, timeout=_HEAD_START_S if addresses else None, return_when=FIRST_COMPLETED
             )
             for task in done:
                 error = task.exception()
@@ -69,21 +67,26 @@ def listening_socket(host: str, port: int) -> socket.socket:
     bare_host = host.strip("[]")
     if not 0 <= port <= _LAST_PORT:  # `create_server` would leave its socket open
         raise ConfigurationError(
-            f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}.",
+            f"Cannot listen on `{host}`, port {port}: ports go from 0 to {_LAST_PORT}."
         )
-    family = socket.AF_INET6 if ":" in bare_host else socket.AF_INET
+    if ":" in bare_host:
+        family = socket.AF_INET6
+    else:
+        family = socket.AF_INET
     try:
         return socket.create_server((bare_host, port), family=family)
     except OSError as error:
         raise ConfigurationError(
-            f"Cannot listen on `{host}`, port {port}: {error.strerror or error}.",
+            f"Cannot listen on `{host}`, port {port}: {error.strerror or error}."
         ) from error
 
 
 def url_host(host: str) -> str:
     """The host as it is written in a URL: IPv6 in brackets."""
     bare_host = host.strip("[]")
-    return f"[{bare_host}]" if ":" in bare_host else bare_host
+    if ":" in bare_host:
+        return f"[{bare_host}]"
+    return bare_host
 
 
 async def _resolve(host: str, port: int) -> list[tuple[int, Any]]:
@@ -91,10 +94,7 @@ async def _resolve(host: str, port: int) -> list[tuple[int, Any]]:
     try:
         # A host written as numbers needs no name server, and so no thread.
         entries: Sequence[Any] = socket.getaddrinfo(
-            host,
-            port,
-            type=socket.SOCK_STREAM,
-            flags=socket.AI_NUMERICHOST,
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )
     except OSError:
         entries = await get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

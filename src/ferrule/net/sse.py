@@ -116,8 +116,7 @@ class EventAssembly:
             if begun:
                 moment = "after a part of the answer"
             raise UnavailableError(
-                f"the stream ended {moment}: the connection broke or the server gave up. "
-                "Ask again.",
+                f"the stream ended {moment}: the connection broke or the server gave up. Ask again."
             )
 
 

@@ -15,13 +15,7 @@ event loop) and in how a deadline ends it (each read knows it, and `asyncio.time
 from __future__ import annotations
 
 import time
-from contextlib import (
-    AsyncExitStack,
-    aclosing,
-    asynccontextmanager,
-    closing,
-    contextmanager,
-)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from ferrule.concurrency.deadline import NEVER, left_until
@@ -97,7 +91,7 @@ class HTTPTransport:
     ) -> None:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise ConfigurationError(
-                f"`max_retries` is a whole number from 0, found {shown(max_retries)}.",
+                f"`max_retries` is a whole number from 0, found {shown(max_retries)}."
             )
         self.url = url
         self.stream_url = stream_url or url
@@ -150,11 +144,7 @@ class HTTPTransport:
 
     @contextmanager
     def stream(
-        self,
-        body: bytes,
-        auth: Headers,
-        key: str | None,
-        is_done: IsDone = bool,
+        self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool
     ) -> Generator[tuple[Headers, Iterator[bytes]]]:
         """The headers of an answer, and its body piece by piece, until `is_done()`.
 
@@ -178,11 +168,7 @@ class HTTPTransport:
 
     @asynccontextmanager
     async def astream(
-        self,
-        body: bytes,
-        auth: Headers,
-        key: str | None,
-        is_done: IsDone = bool,
+        self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool
     ) -> AsyncGenerator[tuple[Headers, AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
         async with self._pace.aslot(), AsyncExitStack() as stack:
@@ -196,12 +182,7 @@ class HTTPTransport:
                     deadline = self._deadline()
                     async with _ends_by(deadline):
                         response = await self._aopen(
-                            connection,
-                            self.stream_url,
-                            body,
-                            auth,
-                            key,
-                            deadline,
+                            connection, self.stream_url, body, auth, key, deadline
                         )
                     return response, deadline
 
@@ -223,9 +204,7 @@ class HTTPTransport:
 
         try:
             response = self._clients.of_threads().get(
-                url,
-                headers={**auth, **self._headers},
-                timeout=_SIDE_TIMEOUT_S,
+                url, headers={**auth, **self._headers}, timeout=_SIDE_TIMEOUT_S
             )
             if not response.is_success:
                 return None
@@ -241,7 +220,10 @@ class HTTPTransport:
 
     def asked(self, key: str | None) -> str:
         """A sentence for error messages: the model and address of a request, without secrets."""
-        model = f"`{self.model}` at " if self.model else ""
+        if self.model:
+            model = f"`{self.model}` at "
+        else:
+            model = ""
         address = self.url.partition("?")[0]
         return redact_key(f"Asked {model}{address}.", key)
 
@@ -256,12 +238,7 @@ class HTTPTransport:
     # -- one attempt of sync code
 
     def _open(
-        self,
-        url: str,
-        body: bytes,
-        auth: Headers,
-        key: str | None,
-        deadline: float,
+        self, url: str, body: bytes, auth: Headers, key: str | None, deadline: float
     ) -> httpx2.Response:
         """Send a request; return a response with success, of which the body is still unread."""
         with reading_until(deadline):
@@ -299,10 +276,7 @@ class HTTPTransport:
         return client.send(request(Trace()), stream=True)
 
     def _pieces(
-        self,
-        response: httpx2.Response,
-        deadline: float,
-        is_done: IsDone = bool,
+        self, response: httpx2.Response, deadline: float, is_done: IsDone = bool
     ) -> Iterator[bytes]:
         """The body piece by piece: until the deadline, and a moment longer once it is done."""
         pieces = response.iter_bytes()
@@ -344,10 +318,7 @@ class HTTPTransport:
         return b"".join(pieces)
 
     async def _apieces(
-        self,
-        response: HTTPAnswer | httpx2.Response,
-        deadline: float,
-        is_done: IsDone = bool,
+        self, response: HTTPAnswer | httpx2.Response, deadline: float, is_done: IsDone = bool
     ) -> AsyncGenerator[bytes]:
         """`_pieces` on an event loop."""
         pieces = response.aiter_bytes()
@@ -379,18 +350,11 @@ class HTTPTransport:
         return time.monotonic() + self.timeouts.total_s
 
     def _status_error(
-        self,
-        response: HTTPAnswer | httpx2.Response,
-        body: bytes,
-        key: str | None,
+        self, response: HTTPAnswer | httpx2.Response, body: bytes, key: str | None
     ) -> Exception:
         """The error for an answer with an error status."""
         error, may_pass = status_error(
-            response.status_code,
-            response.headers,
-            body,
-            provider=self.provider,
-            secret=key,
+            response.status_code, response.headers, body, provider=self.provider, secret=key
         )
         add_advice(error, self.asked(key))
         if may_pass and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S:
@@ -431,10 +395,7 @@ class HTTPTransport:
             raise add_advice(error, _NO_HTTP, self.asked(key)) from odd
 
     def _connection_error(
-        self,
-        broken: httpx2.RequestError,
-        key: str | None,
-        advice: str,
+        self, broken: httpx2.RequestError, key: str | None, advice: str
     ) -> UnavailableError:
         import httpx2
 
@@ -477,12 +438,12 @@ def _checked_headers(headers: Headers) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             kinds = f"{type(name).__name__} and {type(value).__name__}"
             raise ConfigurationError(
-                f"`headers` holds names and values as text, found {kinds} ({name!r}).",
+                f"`headers` holds names and values as text, found {kinds} ({name!r})."
             )
         if name.lower() in _FRAMING_HEADERS:
             raise ConfigurationError(
                 f"`headers` cannot contain {name!r}: ferrule sets it for each request. "
-                f"Leave it out.",
+                f"Leave it out."
             )
         fields = {"host": "-", name.lower(): value}
         try:
@@ -490,6 +451,6 @@ def _checked_headers(headers: Headers) -> dict[str, str]:
         except (h11.LocalProtocolError, UnicodeError):
             raise ConfigurationError(
                 f"The header {name!r} contains characters that headers do not allow (line ends, "
-                f"spaces around the value, or other than ASCII).",
+                f"spaces around the value, or other than ASCII)."
             ) from None  # h11's error shows the value, which may be secret
     return {name.lower(): Concealed(value) for name, value in headers.items()}

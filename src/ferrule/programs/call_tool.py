@@ -109,10 +109,7 @@ class _OneCall(Module):
     """One call of a tool, as a program."""
 
     def __init__(
-        self,
-        tool: Tool,
-        arguments: dict[str, Any],
-        read: Callable[[Content], Any],
+        self, tool: Tool, arguments: dict[str, Any], read: Callable[[Content], Any]
     ) -> None:
         self._tool, self._arguments, self._read = tool, arguments, read
         vars(self)["name"] = tool.wire_name  # it is part of the slots in the journal
@@ -146,8 +143,7 @@ class _OneCall(Module):
                     )
                 case RuleCalls() if answer[0] is not None and answer[0].verdict == "deny":
                     raise ConfirmationRejected(
-                        answer[0].reason or "A policy forbids this call.",
-                        tool_call=shown_call,
+                        answer[0].reason or "A policy forbids this call.", tool_call=shown_call
                     )
                 case _:
                     pass
@@ -181,7 +177,7 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
                 problems.append(str(error))
         raise ToolError(
             f"The result of `{tool.name}` is not of the type that it returns, {shown(kind)}: "
-            f"{problems[0]}. It is: {shown(content)}",
+            f"{problems[0]}. It is: {shown(content)}"
         )
 
     return read
@@ -203,7 +199,7 @@ def _type_of_result(tool: Tool) -> Any:
 def _check_of(kind: Any, cannot: str) -> OutputCheck:
     if isinstance(kind, str):
         raise ToolDefinitionError(
-            f"{cannot}: the type {shown(kind)} is not known in the module of the function.",
+            f"{cannot}: the type {shown(kind)} is not known in the module of the function."
         )
     try:
         signature = Signature({"result": (kind, OutputField())})
@@ -214,13 +210,13 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
             schema = adapter.json_schema(schema_generator=Generator)
     except INEXPRESSIBLE as error:
         raise ToolDefinitionError(
-            f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]}).",
+            f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]})."
         ) from error
     except SignatureError as error:
         raise ToolDefinitionError(f"{cannot}: {error}") from error
     if _SHOWN_AS_STARS in json_text(schema):
         raise ToolDefinitionError(
-            f"{cannot}: {shown(kind)} holds a secret, which a run records as stars.",
+            f"{cannot}: {shown(kind)} holds a secret, which a run records as stars."
         )
     members = list(members_of(kind))
     like_text = [member for member in members if _is_like_text(member)]
@@ -228,7 +224,7 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
         raise ToolDefinitionError(
             f"{cannot}: {shown(kind)} is recorded as text, which does not tell "
             f"{shown(like_text[0])} from a `str`. "
-            "Return one type, or an object that holds the value.",
+            "Return one type, or an object that holds the value."
         )
     return check
 

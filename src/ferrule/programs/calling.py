@@ -49,11 +49,7 @@ if TYPE_CHECKING:
         def __call__(self: Call[R_co, object, P], /, *, lm: Any, **inputs: Any) -> R_co: ...
         @overload
         def __call__(
-            self: Call[R_co, object, P],
-            /,
-            *,
-            config: Mapping[str, Any],
-            **inputs: Any,
+            self: Call[R_co, object, P], /, *, config: Mapping[str, Any], **inputs: Any
         ) -> R_co: ...
         @overload
         def __call__(self: Call[R_co, object, P], /, *, demos: Any, **inputs: Any) -> R_co: ...
@@ -65,11 +61,7 @@ if TYPE_CHECKING:
         def __call__(self: Call[R_co, object, P], /, *, limits: Any, **inputs: Any) -> R_co: ...
         @overload
         def __call__(
-            self: Call[R_co, object, P],
-            /,
-            *,
-            resume_state: Any,
-            **inputs: Any,
+            self: Call[R_co, object, P], /, *, resume_state: Any, **inputs: Any
         ) -> R_co: ...
 
     class typed_call(Typed[R]):  # noqa: N801  a decorator
@@ -85,10 +77,7 @@ else:
 
 
 def run_program(
-    program: Any,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any = None,
+    program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
 ) -> Any:
     """Run a program to its end, inside the run that executes here, or in a new one."""
     from ferrule.runs.run import call_program
@@ -97,10 +86,7 @@ def run_program(
 
 
 def arun_program(
-    program: Any,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any = None,
+    program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
 ) -> Coroutine[Any, Any, Any]:
     """`run_program` on an event loop."""
     from ferrule.runs.run import acall_program
@@ -135,12 +121,7 @@ class Bound(Typed[S, D]):
             return await arun_program(self.program, self.args, self.inputs, deps)
 
     def start(
-        self,
-        /,
-        *,
-        store: Store | None = None,
-        run_id: str | None = None,
-        deps: D | None = None,
+        self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> Run[S]:
         """See `Module.start`."""
         from ferrule.runs.driver.execution import execute
@@ -151,12 +132,7 @@ class Bound(Typed[S, D]):
         return run
 
     async def astart(
-        self,
-        /,
-        *,
-        store: Store | None = None,
-        run_id: str | None = None,
-        deps: D | None = None,
+        self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> Run[S]:
         """See `Module.astart`."""
         from ferrule.runs.driver.execution import aexecute
@@ -193,12 +169,7 @@ class Bound(Typed[S, D]):
         return await run_or_cancel(partial(self.submit, store=store, **options))
 
     def stream(
-        self,
-        /,
-        *,
-        store: Store | None = None,
-        run_id: str | None = None,
-        deps: D | None = None,
+        self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> EventStream[S]:
         """See `Module.stream`."""
         from ferrule.runs.stream import EventStream
@@ -224,8 +195,7 @@ def give_name(program: object, name: str | None) -> None:
     is_text = isinstance(cast("Any", name), str)  # users pass anything
     if not is_text or not name.replace("-", "_").isidentifier():
         raise ConfigurationError(
-            f"The name of a program is a word of letters, digits, `_` and `-`; "
-            f"found {shown(name)}.",
+            f"The name of a program is a word of letters, digits, `_` and `-`; found {shown(name)}."
         )
     vars(program)["name"] = name
 

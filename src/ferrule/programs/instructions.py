@@ -88,7 +88,7 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
     if native:
         lines.append(
             "Say briefly what you think before each call. "
-            "Call `finish` with the outputs as soon as you know them.",
+            "Call `finish` with the outputs as soon as you know them."
         )
         return "\n".join(lines)
     step = (

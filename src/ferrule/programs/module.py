@@ -112,7 +112,7 @@ class Module(Batches[S, D, P]):
     def _as_flow(self) -> Any:
         if type(self).flow is Module.flow:
             raise NotImplementedError(
-                f"`{self.name}` has neither `forward` nor `flow`: write one of them.",
+                f"`{self.name}` has neither `forward` nor `flow`: write one of them."
             )
         return _FlowOnly(self)
 
@@ -240,11 +240,7 @@ class Module(Batches[S, D, P]):
         """
         with callers_frames:
             return Bound[S, D](self, (), inputs).submit(
-                store=store,
-                run_id=run_id,
-                priority=priority,
-                delay_s=delay_s,
-                queue_key=queue_key,
+                store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key
             )
 
     async def asubmit(
@@ -261,11 +257,7 @@ class Module(Batches[S, D, P]):
         """`submit` on an event loop."""
         bound = Bound[S, D](self, (), inputs)
         return await bound.asubmit(
-            store=store,
-            run_id=run_id,
-            priority=priority,
-            delay_s=delay_s,
-            queue_key=queue_key,
+            store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key
         )
 
     def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
@@ -299,10 +291,7 @@ class Module(Batches[S, D, P]):
     """The same stream, for `async for`."""
 
     def as_tool(
-        self,
-        name: str | None = None,
-        description: str | None = None,
-        **keywords: Any,
+        self, name: str | None = None, description: str | None = None, **keywords: Any
     ) -> Tool:
         """The program as a tool: its arguments are the inputs, its result is the outputs.
 
@@ -354,7 +343,7 @@ class Module(Batches[S, D, P]):
         if len(models) != 1:
             raise ConfigurationError(
                 f"`{self.name}` has {len(models)} different models: "
-                "read the `lm` of each of its predictors.",
+                "read the `lm` of each of its predictors."
             )
         return next(iter(models.values()))
 
@@ -472,7 +461,10 @@ def _walk(root: Module) -> Iterator[tuple[str, Module]]:
                 stack += _only_holders(elements)[::-1]
                 continue
             yield path, holder
-            prefix = "" if holder is root else f"{path}."
+            if holder is root:
+                prefix = ""
+            else:
+                prefix = f"{path}."
             # Copies: another thread may be filling a cache.
             attributes = tuple(vars(holder).items())
             public = [(prefix + key, value) for key, value in attributes if key[:1] != "_"]

@@ -177,9 +177,7 @@ class Predict(Module[S, D, P]):
         return outputs
 
     def judged(
-        self,
-        inputs: Mapping[str, Any],
-        answers: Sequence[Mapping[str, Any]],
+        self, inputs: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]
     ) -> Generator[Act, Any, Sequence[str | None]]:
         """For each answer, the objection of the validators whose verdict is recorded, or None."""
         validators = [validator for validator in self.output_validators if validator.is_recorded]
@@ -215,10 +213,7 @@ class Predict(Module[S, D, P]):
     def flow_for(self, module: Any, inputs: Mapping[str, Any]) -> Flow:
         """The flow of this predictor on behalf of a program, which a `@module_callback` sees."""
         options, values, toolbox = yield from split_inputs(
-            self.signature,
-            inputs,
-            _OPTIONS_OF_CALL,
-            self.toolbox,
+            self.signature, inputs, _OPTIONS_OF_CALL, self.toolbox
         )
         has_tools = bool(len(toolbox))
         # Without tools of its own, the program cannot know what calls of an input's tools are for.
@@ -257,12 +252,7 @@ class Predict(Module[S, D, P]):
             return (yield from answering)
         return (yield from self._ask_without_tools(asker, values, demos))
 
-    def _ask_without_tools(
-        self,
-        asker: Asker,
-        values: Mapping[str, Any],
-        demos: list[Any],
-    ) -> Flow:
+    def _ask_without_tools(self, asker: Asker, values: Mapping[str, Any], demos: list[Any]) -> Flow:
         signature, asker, native_outputs = adapt_to_model(self.signature, asker)
 
         def render(adapter: Adapter) -> Messages:
@@ -321,7 +311,7 @@ def _check_config(config: Mapping[str, Any]) -> None:
     if not isinstance(config.get("store"), bool | None):
         raise ConfigurationError(
             "`store` is a provider's setting here, True or False. A store of runs belongs to a "
-            "call: `program.start(store=...)`.",
+            "call: `program.start(store=...)`."
         )
 
 
@@ -365,12 +355,11 @@ class ChainOfThought(Module[S, D, P]):
         if "reasoning" in signature.plan.inputs:
             raise SignatureError(
                 f"`ChainOfThought` adds an output `reasoning`, and `{signature.__name__}` has an "
-                "input of that name: give the input another name, or use `Predict`.",
+                "input of that name: give the input another name, or use `Predict`."
             )
         field = declare("output", description)
         return signature.kept(
-            (ChainOfThought, description),
-            lambda: signature.prepend("reasoning", field, str),
+            (ChainOfThought, description), lambda: signature.prepend("reasoning", field, str)
         )
 
     @property

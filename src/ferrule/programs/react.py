@@ -111,14 +111,17 @@ class ReAct(Module[S, D, P]):
         if of_predict:
             raise ConfigurationError(
                 f"`ReAct` has no option `{min(of_predict)}`: "
-                "it runs the calls, and `max_iters` limits its steps.",
+                "it runs the calls, and `max_iters` limits its steps."
             )
         give_name(self, name)
         self.max_iters = check_positive("max_iters", max_iters)
         self.calls: Calls | None = check_calls(calls, config)
         self.intention = intention
         check_limits(limits)
-        self.limits = Limits() if limits is None else limits
+        if limits is None:
+            self.limits = Limits()
+        else:
+            self.limits = limits
         self.enable_user_clarification = enable_user_clarification
         check_policy(policy)
         self.policy = policy
@@ -132,11 +135,7 @@ class ReAct(Module[S, D, P]):
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in
         # one place.
         self.react = Predict(
-            signature,
-            tools=check_tools(tools, intention=intention),
-            demos=demos,
-            lm=lm,
-            **config,
+            signature, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config
         )
         check_stops(self.stop_at_tools, self.react)
         self.extract = make_extractor(self.react)

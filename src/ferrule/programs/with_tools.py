@@ -114,9 +114,7 @@ def ask_in_turns(
 
 
 def _native_or_text(
-    asker: Asker,
-    wanted: bool | None,
-    make: Callable[..., _WithTools],
+    asker: Asker, wanted: bool | None, make: Callable[..., _WithTools]
 ) -> Predicting:
     """Use native calls, or calls in text.
 
@@ -163,23 +161,23 @@ class _WithTools:
         self.native = False
 
     def render(self, adapter: Adapter) -> Messages:
-        opening = adapter.opening(
-            self.signature,
-            self.values,
-            demos=self.demos,
-            native=self.native,
-        )
+        opening = adapter.opening(self.signature, self.values, demos=self.demos, native=self.native)
         return opening.then(*self.tail)
 
     def request(self, messages: Messages | None = None) -> Request:
         if messages is None:
             messages = self.render(self.asker.adapter)
-        tools = self.toolbox.declarations if self.native else NO_TOOLS
+        if self.native:
+            tools = self.toolbox.declarations
+        else:
+            tools = NO_TOOLS
         return self.asker.request(self.signature, messages, tools=tools)
 
     def ask(self, request: Request) -> Answering:
         """Ask the model; returns the fields of its answer, and the response."""
-        check = self.check_answer if self.predict.is_validated else None
+        check = None
+        if self.predict.is_validated:
+            check = self.check_answer
         return ask_model(
             self.asker,
             self.signature,
@@ -199,10 +197,7 @@ class _WithTools:
         return validated(partial(self.predict.validate, self.values), adapter, response, outputs)
 
     def check_answer(
-        self,
-        adapter: Adapter,
-        fields: dict[str, Any],
-        response: Response,
+        self, adapter: Adapter, fields: dict[str, Any], response: Response
     ) -> Generator[Act, Any, None]:
         """Let validators whose verdict is recorded check an answer without calls."""
         if not fields.get(self.calls_in):
@@ -220,18 +215,10 @@ class _WithTools:
         raise NotImplementedError
 
     def outputs(
-        self,
-        fields: dict[str, Any],
-        response: Response,
-        *,
-        with_calls: bool,
+        self, fields: dict[str, Any], response: Response, *, with_calls: bool
     ) -> dict[str, Any]:
         return add_native_outputs(
-            self.predict.signature,
-            fields,
-            self.native_outputs,
-            response,
-            is_partial=with_calls,
+            self.predict.signature, fields, self.native_outputs, response, is_partial=with_calls
         )
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
@@ -263,10 +250,7 @@ class _OneAnswer(_WithTools):
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         return adapter.read(
-            self.signature,
-            response,
-            lenient=self.native,
-            tools=self.toolbox.declarations,
+            self.signature, response, lenient=self.native, tools=self.toolbox.declarations
         )
 
 
@@ -334,11 +318,7 @@ class _Turns(_WithTools):
 
             thought = response.text or ""
             results: list[ToolResult] = yield from use_tools(
-                self.toolbox,
-                calls,
-                self.host,
-                self.asker.conditions,
-                thought=thought,
+                self.toolbox, calls, self.host, self.asker.conditions, thought=thought
             )
             news = ""
             if has_changes(results):
@@ -367,17 +347,10 @@ class _Turns(_WithTools):
             self.signature = self.signature.with_instructions(f"{instructions}\n\n{note}")
 
     def _prediction(
-        self,
-        request: Request,
-        answer: Message,
-        outputs: dict[str, Any],
-        **more: Any,
+        self, request: Request, answer: Message, outputs: dict[str, Any], **more: Any
     ) -> Prediction:
         return self.predict.make_prediction(
-            outputs,
-            trajectory=self.trajectory,
-            messages=request.messages.then(answer),
-            **more,
+            outputs, trajectory=self.trajectory, messages=request.messages.then(answer), **more
         )
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -419,11 +392,7 @@ class _Turns(_WithTools):
             return error.parsed
 
     def _messages(
-        self,
-        response: Response,
-        results: Sequence[ToolResult],
-        turn: int,
-        news: str,
+        self, response: Response, results: Sequence[ToolResult], turn: int, news: str
     ) -> list[Message]:
         """The messages that show a turn in the next request."""
         if self.native:

@@ -77,7 +77,7 @@ def respond_to_confirmation(
         raise DecisionError(
             f"No question {confirmation_id!r} is known in this process. If its run is in a store, "
             "pass `store=`. Otherwise keep the run, or its `ConfirmationRequired`, until the "
-            "question is decided: nothing else holds it.",
+            "question is decided: nothing else holds it."
         )
     question = _pending_question(run, confirmation_id)
     if question is None:
@@ -130,7 +130,7 @@ def put_decision(run: RunState, decision: Decision) -> None:
         if question is None:
             waiting = ", ".join(question.id for question in run.pending)
             raise DecisionError(
-                f"No question {question_id!r} waits in this run; waiting are: {waiting or 'none'}.",
+                f"No question {question_id!r} waits in this run; waiting are: {waiting or 'none'}."
             )
         if run.persistence is not None:
             accepted = run.persistence.store.decide(run.id, decision)  # which checks it, too
@@ -211,8 +211,7 @@ def revoke_grant(run: RunState, grant_id: str, *, by: str = "") -> None:
     grants: Mapping[str, Grant] = open_grants(run)
     if grant_id not in grants:
         raise DecisionError(
-            f"There is no grant {grant_id!r} in this run; "
-            f"there are: {', '.join(grants) or 'none'}.",
+            f"There is no grant {grant_id!r} in this run; there are: {', '.join(grants) or 'none'}."
         )
     revocation = Decision(f"revoke:{grant_id}", "revoke", by=by, via="api", at=time())
     run.decisions.append(revocation)

@@ -88,7 +88,7 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
     frame = _frame_that_waits()
     if not frame.blocks:
         raise RunError(
-            "`ask_person` was called in an `aforward`: write `await ferrule.aask_person(...)`.",
+            "`ask_person` was called in an `aforward`: write `await ferrule.aask_person(...)`."
         )
     return offload.run_blocking(_ask(frame, question, expires_s))
 
@@ -105,10 +105,10 @@ def _frame_that_waits() -> Frame:
     if here.call is not None:
         raise RunError(
             "`ask_person` was called in a tool, which cannot wait in its middle: give the agent a "
-            "program that asks, `program.as_tool()`.",
+            "program that asks, `program.as_tool()`."
         )
     raise RunError(
-        "`ask_person` was called where no run executes: call the program, not its `forward`.",
+        "`ask_person` was called where no run executes: call the program, not its `forward`."
     )
 
 
@@ -126,13 +126,10 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
     frame.check()
     await keep_caught(frame, blocks=frame.blocks)
     call = ToolCall.unchecked(
-        "ask_person",
-        {"question": question},
-        f"ask_person_{frame.path}{frame.acts}",
+        "ask_person", {"question": question}, f"ask_person_{frame.path}{frame.acts}"
     )
     [decision] = await answer_questions(
-        frame,
-        AskPerson((Question("clarify", question, call, expires_s=expires_s),)),
+        frame, AskPerson((Question("clarify", question, call, expires_s=expires_s),))
     )
     if decision.kind == "deny":
         raise ConfirmationRejected(
@@ -149,18 +146,11 @@ async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
 async def gather(one: Awaitable[T], two: Awaitable[T2], /) -> tuple[T, T2]: ...
 @overload
 async def gather(
-    one: Awaitable[T],
-    two: Awaitable[T2],
-    three: Awaitable[T3],
-    /,
+    one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], /
 ) -> tuple[T, T2, T3]: ...
 @overload
 async def gather(
-    one: Awaitable[T],
-    two: Awaitable[T2],
-    three: Awaitable[T3],
-    four: Awaitable[T4],
-    /,
+    one: Awaitable[T], two: Awaitable[T2], three: Awaitable[T3], four: Awaitable[T4], /
 ) -> tuple[T, T2, T3, T4]: ...
 @overload
 async def gather(*branches: Awaitable[T]) -> list[T]: ...

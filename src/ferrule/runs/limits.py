@@ -144,7 +144,9 @@ class Budget:
         self.cost = 0.0
         self.unpriced = ""
         """The first model with an answer of unknown cost."""
-        self._began = clock() if limits.wall_s is not None else 0.0
+        self._began = 0.0
+        if limits.wall_s is not None:
+            self._began = clock()
         self._timed: dict[int, tuple[Any, Any]] = {}
 
     def _chain(self) -> Iterator[Budget]:
@@ -189,7 +191,7 @@ class Budget:
                 f"`{budget.unpriced}` is unknown, because its provider reports none. Set "
                 "`configure(prices=Prices())` or, in US dollars a million tokens, input and "
                 f"output, `Prices(extra={{{model!r}: (0.5, 2.0)}})`. For a model that reports no "
-                "tokens, or is free, limit `steps` instead.",
+                "tokens, or is free, limit `steps` instead."
             )
 
     def spent(self) -> dict[str, Any]:

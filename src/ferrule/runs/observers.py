@@ -41,14 +41,13 @@ def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> e
     return events.RunStarted(program, inputs)
 
 
-def _named_inputs(
-    program: Any,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-) -> dict[str, Any]:
+def _named_inputs(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
     from ferrule.tools.definition.deps import bind_arguments  # late: flows take inputs by name
 
-    function = program.aforward if program.is_only_async else program.forward
+    if program.is_only_async:
+        function = program.aforward
+    else:
+        function = program.forward
     bound = bind_arguments(function, args, inputs)
     named: dict[str, Any] = {}
     for name, value in bound.arguments.items():
@@ -87,7 +86,10 @@ class EventLog:
 
     def end(self, task: asyncio.Task[None]) -> None:
         """Close the log when the task of the run has ended."""
-        self.error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            self.error = None
+        else:
+            self.error = task.exception()
         self.is_over = True
         self._change()
 
@@ -178,12 +180,16 @@ class CallPlace(Struct):
     @property
     def outer(self) -> Any:
         """The execution or program call that made this call."""
-        return self.frame.life if self.frame is not None else None
+        if self.frame is not None:
+            return self.frame.life
+        return None
 
     @property
     def caller(self) -> Any:
         """The calling program; None for a direct call."""
-        return self.frame.run.program if self.frame is not None else None
+        if self.frame is not None:
+            return self.frame.run.program
+        return None
 
     def cancellable(self, value: Awaitable[R]) -> Awaitable[R]:
         """See `cancellable`."""
@@ -306,6 +312,5 @@ def _print_response(response: Response, out: TextIO) -> None:
     for call in response.tool_calls:
         print(f"  call {call.id}: {call.name} {json_text(call.args)}", file=out)
     print(
-        f"--- {response.usage.input_tokens} tokens in, {response.usage.output_tokens} out",
-        file=out,
+        f"--- {response.usage.input_tokens} tokens in, {response.usage.output_tokens} out", file=out
     )

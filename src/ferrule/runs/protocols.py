@@ -121,12 +121,7 @@ class Store(Protocol):
         ...
 
     def append(
-        self,
-        lease: Lease,
-        entry: str,
-        *,
-        starts: bool = False,
-        consumes: str | None = None,
+        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
     ) -> bool:
         """Write one entry, durable on return.
 
@@ -137,12 +132,7 @@ class Store(Protocol):
         ...
 
     async def aappend(
-        self,
-        lease: Lease,
-        entry: str,
-        *,
-        starts: bool = False,
-        consumes: str | None = None,
+        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
     ) -> bool:
         """`append` without blocking the event loop.
 
@@ -232,10 +222,7 @@ class Store(Protocol):
         ...
 
     def prune(
-        self,
-        *,
-        older_than_s: float,
-        statuses: Iterable[str] = ("done", "failed", "cancelled"),
+        self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")
     ) -> int:
         """Delete runs with these statuses that have not changed for `older_than_s`.
 
@@ -266,7 +253,7 @@ def check_run_id(run_id: Any) -> str:
         pass
     raise InputError(
         f"`run_id` is a text that is not empty and is valid UTF-8; found {shown(run_id)}. "
-        "Leave it out, and the run gets an id.",
+        "Leave it out, and the run gets an id."
     )
 
 
@@ -277,7 +264,7 @@ def check_status(status: str | None, name: str = "status") -> str | None:
     """
     if status is not None and status not in get_args(RunStatus):
         raise ConfigurationError(
-            f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}.",
+            f"`{name}` is one of {', '.join(get_args(RunStatus))}; found {shown(status)}."
         )
     return status
 
@@ -289,7 +276,7 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
     """
     if limit is not None and not (type(limit) is int and 0 <= limit < 1 << 63):
         raise ConfigurationError(
-            f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}.",
+            f"`limit` is a whole number, 0 or more, or None for all runs; found {shown(limit)}."
         )
     match before:
         case None:
@@ -299,7 +286,7 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
         case _:
             raise ConfigurationError(
                 "`before` is the time and the id of a line, `(line.updated_at, line.id)`; "
-                f"found {shown(before)}.",
+                f"found {shown(before)}."
             )
 
 
@@ -317,7 +304,7 @@ def check_pruning(older_than_s: Any, statuses: Any) -> set[str]:
     # NaN is the only value that differs from itself. It would compare with no run's age.
     if older_than_s != older_than_s:
         raise ConfigurationError(
-            f"`older_than_s` is a number of seconds; found {shown(older_than_s)}.",
+            f"`older_than_s` is a number of seconds; found {shown(older_than_s)}."
         )
     return wanted
 

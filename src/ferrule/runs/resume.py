@@ -29,12 +29,7 @@ from ferrule.approval.asking import misfit_text
 from ferrule.approval.question import Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
-from ferrule.errors import (
-    ReplayMismatchError,
-    StoreError,
-    ToolArgumentsError,
-    UnknownOutcomeError,
-)
+from ferrule.errors import ReplayMismatchError, StoreError, ToolArgumentsError, UnknownOutcomeError
 from ferrule.runs.decisions import register
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.matching import equal_arguments, names_call
@@ -110,8 +105,7 @@ def as_begun(checked: CheckedCall, start: Entry) -> CheckedCall:
         return checked
     try:
         recorded = parse_object(
-            start.digest.removeprefix(f"{tool.name} "),
-            "the arguments of a call",
+            start.digest.removeprefix(f"{tool.name} "), "the arguments of a call"
         )
         differing = {
             name: value for name, value in recorded.items() if arguments.shown.get(name) != value
@@ -169,9 +163,7 @@ class _Reconciling(Struct, frozen=True):
 
 
 async def settle(
-    frame: Frame,
-    interrupted: InterruptedCall,
-    reconciled: ToolResult | None,
+    frame: Frame, interrupted: InterruptedCall, reconciled: ToolResult | None
 ) -> ToolResult | Question | None:
     """Decide on an interrupted call: its result; the question to a person; or None to run it.
 
@@ -199,7 +191,7 @@ async def settle(
                 f"It is not known whether `{call.name}` ran with {shown} "
                 f"(call {interrupted.slot} of the run {frame.run.id}): it began, no result was "
                 "recorded, and the tool says `unknown='fail'`. Find out, then resume the run with "
-                "`unknown='ask'` on the tool: it asks, and a reply is the result.",
+                "`unknown='ask'` on the tool: it asks, and a reply is the result."
             )
         case _:
             return await _ask(frame, interrupted, decision)
@@ -230,9 +222,7 @@ def _take_decisions(frame: Frame, interrupted: InterruptedCall) -> Entry | None:
 
 
 async def _ask(
-    frame: Frame,
-    interrupted: InterruptedCall,
-    entry: Entry | None,
+    frame: Frame, interrupted: InterruptedCall, entry: Entry | None
 ) -> ToolResult | Question | None:
     """The outcome of a person's decision, or the question if undecided.
 
@@ -269,7 +259,10 @@ def _outcome(interrupted: InterruptedCall, decision: Any) -> ToolResult | None:
     if decision.kind == "reply":
         return ToolResult(call.name, decision.text, call.id)
     # A denial; also an edit made by hand, because the call that may have run is the one shown.
-    text = _OUTCOME_UNKNOWN if interrupted.starts else _NOT_RUN
+    if interrupted.starts:
+        text = _OUTCOME_UNKNOWN
+    else:
+        text = _NOT_RUN
     if decision.text:
         text += f" A person says: {decision.text}"
     return ToolResult(call.name, text, call.id, is_error=True)
@@ -378,8 +371,7 @@ class _Turn:
     def match(self, entries: dict[str, Entry]) -> None:
         """Match entries, by slot, to the calls of the turn."""
         in_order = sorted(
-            ((Slot(slot).order, entry) for slot, entry in entries.items()),
-            key=lambda pair: pair[0],
+            ((Slot(slot).order, entry) for slot, entry in entries.items()), key=lambda pair: pair[0]
         )
         for _, batch in groupby(in_order, key=lambda pair: pair[0][0]):
             places = [
@@ -406,11 +398,7 @@ class _Turn:
                 if number in similarity and number not in unfinished[:place]:
                     rest = later[number + 1]
                     match = _Match(
-                        rest.count + 1,
-                        rest.similarity + similarity[number],
-                        number,
-                        entries,
-                        rest,
+                        rest.count + 1, rest.similarity + similarity[number], number, entries, rest
                     )
                     options.insert(0, match)
                 # Of equal options the first, which takes the earliest call.

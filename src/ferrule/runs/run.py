@@ -325,7 +325,7 @@ class Run(Displayed, RunState, Typed[S]):
             raise InputError(f"`migrate` is True or False; found {shown(migrate)}.")
         if isinstance(program, type) or not hasattr(program, "is_flow"):
             raise ConfigurationError(
-                f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}.",
+                f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}."
             )
         changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
@@ -396,7 +396,7 @@ class Run(Displayed, RunState, Typed[S]):
     def __getstate__(self) -> Never:
         raise TypeError(
             "cannot pickle a `Run`: it holds its program. Use `run.to_json()` and "
-            "`Run.from_json(text, program)`.",
+            "`Run.from_json(text, program)`."
         )
 
     def __repr__(self) -> str:
@@ -404,10 +404,7 @@ class Run(Displayed, RunState, Typed[S]):
 
 
 def call_program(
-    program: Program,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any = None,
+    program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
 ) -> Any:
     """Execute a program and return its result.
 
@@ -423,10 +420,7 @@ def call_program(
 
 
 async def acall_program(
-    program: Program,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any = None,
+    program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
 ) -> Any:
     """`call_program` on this event loop."""
     frame = _running_frame()
@@ -440,11 +434,7 @@ async def acall_program(
 
 @contextmanager
 def _child(
-    frame: Frame,
-    program: Program,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
-    deps: Any,
+    frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any
 ) -> Generator[Frame]:
     child = frame.child(program, args, inputs)
     try:

@@ -89,7 +89,7 @@ class Frame(Struct):
         around = cancelled_around(life)
         if around is not None:
             raise RunCancelledError(
-                f"The run {around.run_id} was cancelled, in which a tool calls this program.",
+                f"The run {around.run_id} was cancelled, in which a tool calls this program."
             )
 
     def check_alive(self) -> None:
@@ -100,7 +100,7 @@ class Frame(Struct):
                 return
         raise RunCancelledError(
             f"This belongs to an execution of the run {self.run.id}, or to a call in it, that has "
-            "ended.",
+            "ended."
         )
 
     def tell_at(self, slot: str) -> Observers | None:
@@ -135,7 +135,7 @@ class Frame(Struct):
             raise RunError(
                 f"Two calls of `{program.name}` with equal inputs run at once inside one program, "
                 "so a replay could not tell them apart. Give each branch its own place with "
-                "`ferrule.gather(...)`.",
+                "`ferrule.gather(...)`."
             )
         self.active[key] = path = f"{self.numbered(key)}/"
         return self.inner(path, depth=1)
@@ -203,7 +203,7 @@ def snapshot(value: Any) -> Any:
         return _copied(value)
     except RecursionError:
         raise InputError(
-            "An input contains itself, or is nested too deeply to be stored for a replay.",
+            "An input contains itself, or is nested too deeply to be stored for a replay."
         ) from None
 
 
@@ -389,7 +389,7 @@ class RunState:
                 self.status, self.pending = "cancelled", ()
                 self.forget_untaken()
                 self.error = RunCancelledError(
-                    f"The run {self.id} was cancelled while it waited for a person.",
+                    f"The run {self.id} was cancelled while it waited for a person."
                 )
         if self.persistence is None or self.persistence.is_new:
             return

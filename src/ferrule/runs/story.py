@@ -187,11 +187,7 @@ class Story:
         name, args = self._named(entry.digest)
         result: ToolResult = entry.value
         beat, call = self._calls.get(entry.slot) or self._match(
-            entry,
-            path,
-            (name, args),
-            at,
-            result.call_id,
+            entry, path, (name, args), at, result.call_id
         )
         if result.call_id is not None and call.call_id != result.call_id:
             _swap(beat, call, result.call_id)
@@ -206,10 +202,7 @@ class Story:
             call_digest = rest
         name, args = self._named(call_digest)
         beat, call = self._calls.get(Slot(entry.slot).call) or self._match(
-            entry,
-            path,
-            (name, args),
-            at,
+            entry, path, (name, args), at
         )
         call.decisions.append(entry.value)
         if call.args is None:
@@ -290,11 +283,7 @@ def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple
 
 
 def _best_match(
-    free: list[CallBeat],
-    args: Mapping[str, Any],
-    call_id: str | None,
-    *,
-    is_decision: bool,
+    free: list[CallBeat], args: Mapping[str, Any], call_id: str | None, *, is_decision: bool
 ) -> CallBeat:
     """Of equally named calls, the one that an entry is about: by its id, else by its arguments."""
     for call in free:

@@ -155,12 +155,12 @@ class EventStream(Typed[S]):
     def _claim(self) -> None:
         if self._started:
             raise RunError(
-                "A stream can be iterated once; start another with `program.stream(...)`.",
+                "A stream can be iterated once; start another with `program.stream(...)`."
             )
         # A run that begins raises its own cancellation error.
         if self._closed and self.run.status != "running":
             raise RunCancelledError(
-                "This stream was closed before it was iterated: the run did not continue.",
+                "This stream was closed before it was iterated: the run did not continue."
             )
         self._started = True
 
@@ -181,10 +181,7 @@ class EventStream(Typed[S]):
                 queue.put(None)
 
         self._thread = thread = threading.Thread(
-            target=copy_context().run,
-            args=(work,),
-            name="ferrule-stream",
-            daemon=True,
+            target=copy_context().run, args=(work,), name="ferrule-stream", daemon=True
         )
         thread.start()
         try:
@@ -208,7 +205,7 @@ class EventStream(Typed[S]):
         self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
         task = asyncio.create_task(
-            aexecute(self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True),
+            aexecute(self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True)
         )
         task.add_done_callback(lambda _: queue.put_nowait(None))
         self._task = task
@@ -242,7 +239,7 @@ class EventStream(Typed[S]):
             self._claim()
             self._log = log = EventLog(self._outputs.take, self._earlier_events())
             self._task = asyncio.create_task(
-                aexecute(self.run, observers=(log,), wants_deltas=True),
+                aexecute(self.run, observers=(log,), wants_deltas=True)
             )
             self._task.add_done_callback(log.end)
         log = self._log
@@ -257,7 +254,7 @@ class EventStream(Typed[S]):
             if self._task is not None and self._task.get_loop() is not asyncio.get_running_loop():
                 raise RunError(
                     "A running stream is followed on the event loop of its first reader; "
-                    "this is another loop.",
+                    "this is another loop."
                 )
             await changed.wait()
         if log.error is not None:  # the run could not begin, or was interrupted
@@ -349,8 +346,7 @@ class _PartialOutputs:
         if name not in self._adapters:
             self._adapters[name] = adapter_of(field)
         return self._adapters[name].validate_json(
-            text,
-            experimental_allow_partial="trailing-strings",
+            text, experimental_allow_partial="trailing-strings"
         )
 
 

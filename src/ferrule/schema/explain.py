@@ -90,9 +90,7 @@ def explain_failures(failures: Iterable[Failure], schema: Schema) -> list[Proble
 
 
 def unknown_arguments(
-    names: Sequence[object],
-    known: Iterable[str],
-    path: Path = (),
+    names: Sequence[object], known: Iterable[str], path: Path = ()
 ) -> list[Problem]:
     """The problems of arguments that no parameter takes; of many, only the first are named."""
     candidates = list(known)

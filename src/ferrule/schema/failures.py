@@ -316,7 +316,7 @@ def _blamed(schema: Any) -> str:
 
 _UNIONS = frozenset({"anyOf", "oneOf", "not"})
 _OTHER_SCHEMAS = frozenset(
-    {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "if", "dependentSchemas", "dependencies"},
+    {"$ref", "$dynamicRef", "$recursiveRef", "allOf", "if", "dependentSchemas", "dependencies"}
 )
 _OF_OBJECTS = frozenset(
     {
@@ -326,7 +326,7 @@ _OF_OBJECTS = frozenset(
         "patternProperties",
         "additionalProperties",
         "propertyNames",
-    },
+    }
 )
 _OF_LISTS = frozenset({"items", "prefixItems", "additionalItems", "contains"})
 _ALONE = frozenset(
@@ -347,7 +347,7 @@ _ALONE = frozenset(
         "maximum",
         "exclusiveMinimum",
         "exclusiveMaximum",
-    },
+    }
 )
 """Keywords that do not depend on others."""
 _REGEX_FAILURES = frozenset({"BacktrackLimitExceeded", "RegexEngineFailure"})
@@ -356,6 +356,6 @@ _LIMITS = frozenset({"minimum", "maximum"})
 _EXCLUSIVE = ("exclusiveMinimum", "exclusiveMaximum")
 """Bounds of numbers. In draft 4, the exclusive ones are booleans that change the others."""
 _BY_THE_REST = frozenset(
-    {"unevaluatedProperties", "unevaluatedItems", "dependencies", "$dynamicRef", "$recursiveRef"},
+    {"unevaluatedProperties", "unevaluatedItems", "dependencies", "$dynamicRef", "$recursiveRef"}
 )
 """Keywords that depend on other keywords, or on where the check began."""

@@ -212,9 +212,7 @@ def _located(error: ValidationError, path: _Path) -> ValidationError:
     details: list[InitErrorDetails] = []
     for problem in error.errors(include_url=False):
         kind = PydanticCustomError(
-            cast("Any", problem["type"]),
-            cast("Any", problem["msg"]),
-            problem.get("ctx"),
+            cast("Any", problem["type"]), cast("Any", problem["msg"]), problem.get("ctx")
         )
         location = problem["loc"]
         if location[: len(path)] != path:

@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _SINGLE = frozenset(
     {"items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames"}
-    | {"unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema"},
+    | {"unevaluatedItems", "unevaluatedProperties", "additionalItems", "contentSchema"}
 )
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
 _MOST_COMPARED = 100
@@ -346,7 +346,9 @@ def declared_types(schema: Schema) -> list[str]:
     kind: Any = schema.get("type")
     if isinstance(kind, str):
         return [kind]
-    return list(kind) if is_list(kind) else []
+    if is_list(kind):
+        return list(kind)
+    return []
 
 
 def fits_type(value: Any, types: Iterable[str]) -> bool:

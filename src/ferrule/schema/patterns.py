@@ -30,7 +30,9 @@ def escape_bare_brackets(pattern: str) -> str:
     """
 
     def escape(match: re.Match[str]) -> str:
-        return f"\\{match[0]}" if match[0] in {"]", "}"} else match[0]
+        if match[0] in {"]", "}"}:
+            return f"\\{match[0]}"
+        return match[0]
 
     escaped = re.sub(_BARE, escape, pattern)
     return escaped if is_pattern(escaped) else pattern
@@ -99,9 +101,7 @@ def _engine(pattern: str) -> str | None:
     ):
         try:
             jsonschema_rs.Draft202012Validator(
-                {"pattern": plain},
-                offline=True,
-                pattern_options=options,
+                {"pattern": plain}, offline=True, pattern_options=options
             )
         except ValueError:
             continue

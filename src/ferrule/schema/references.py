@@ -41,7 +41,7 @@ _LARGEST = 2_000_000
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 """The keywords that refer to other schemas."""
 _IN_PLACE = frozenset(
-    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"},
+    {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
 _DEFINITIONS = frozenset({"$defs", "definitions"})
 _OWN = frozenset({"properties", "required"})
@@ -244,7 +244,7 @@ def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -
     too_many = count.most_in_place > _MOST_IN_PLACE or count.circles > _MOST_CIRCLES
     if too_many or (cost.most > _MOST and not count.is_recursive):
         raise TooMuchWorkError(
-            f"a value would take more than {_MOST_IN_PLACE:,} checks, as its references multiply",
+            f"a value would take more than {_MOST_IN_PLACE:,} checks, as its references multiply"
         )
     if count.is_recursive:
         return math.inf
@@ -286,8 +286,7 @@ class _Count:
         if cost.in_place > _DEEPEST_IN_PLACE or cost.depth > _DEEPEST:
             raise TooMuchWorkError("it is nested too deeply")
         self.most_in_place = max(
-            self.most_in_place,
-            cost.own - (_PATTERN - _PATTERN_IN_PLACE) * cost.patterns,
+            self.most_in_place, cost.own - (_PATTERN - _PATTERN_IN_PLACE) * cost.patterns
         )
         self._unfinished.discard(id(node))
         self._known[id(node)] = cost

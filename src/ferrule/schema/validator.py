@@ -118,7 +118,7 @@ class Validator:
         fits: bool = self._part(pointer).is_valid(plain)
         if self._steps is not None and self._steps.left < 0:
             raise UncheckableError(
-                "it takes too many checks, as the definitions of its schema refer to each other",
+                "it takes too many checks, as the definitions of its schema refer to each other"
             )
         return fits
 
@@ -146,8 +146,7 @@ class Validator:
                 draft = getattr(jsonschema_rs, self.kind.removesuffix("Validator"))
                 self._registry = jsonschema_rs.Registry([(base, self.schema)], draft=draft)
             self._parts[pointer] = self.compile(
-                {"$ref": f"{base}#{quote(pointer, safe='/~')}"},
-                registry=self._registry,
+                {"$ref": f"{base}#{quote(pointer, safe='/~')}"}, registry=self._registry
             )
         return self._parts[pointer]
 
@@ -249,7 +248,9 @@ def _base(schema: Any) -> str:
 def draft_of(schema: Any) -> str:
     """The draft that a schema names."""
     named: Any = schema.get("$schema") if is_object(schema) else None
-    return named.removesuffix("#") if isinstance(named, str) else _LATEST
+    if isinstance(named, str):
+        return named.removesuffix("#")
+    return _LATEST
 
 
 def schema_problem(schema: Any) -> str:
@@ -295,7 +296,7 @@ def _unfolded(schema: Any) -> int:
                 most = max(most, unfolded_size(pattern))
     if most > _MOST_PARTS:
         raise TooMuchWorkError(
-            f"a pattern repeats so much that it unfolds to more than {_MOST_PARTS:,} parts",
+            f"a pattern repeats so much that it unfolds to more than {_MOST_PARTS:,} parts"
         )
     return most
 

@@ -45,7 +45,7 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
             number = logging.getLevelNamesMapping().get(level.upper())
         if not isinstance(number, int) or isinstance(number, bool):
             raise ConfigurationError(
-                f"`level` is a level of Python's logging, such as 'INFO'; found {shown(level)}.",
+                f"`level` is a level of Python's logging, such as 'INFO'; found {shown(level)}."
             )
         self._level = number
         self._runs = logging.getLogger(f"{name}.runs")

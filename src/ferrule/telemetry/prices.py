@@ -40,10 +40,7 @@ class Prices:
 
     @checks_keywords
     def __init__(
-        self,
-        *,
-        update: bool | str = False,
-        extra: Mapping[str, tuple[float, float]] | None = None,
+        self, *, update: bool | str = False, extra: Mapping[str, tuple[float, float]] | None = None
     ) -> None:
         self._extra = _checked(extra or {})
         self._update = update
@@ -145,7 +142,7 @@ class Prices:
 def _checked(extra: Any) -> dict[str, tuple[float, float]]:
     if not isinstance(extra, Mapping):
         raise ConfigurationError(
-            f"`extra` takes prices by the name of the model, found {shown(extra)}.",
+            f"`extra` takes prices by the name of the model, found {shown(extra)}."
         )
     checked: dict[str, tuple[float, float]] = {}
     for name, prices in cast("Mapping[str, Any]", extra).items():

@@ -97,5 +97,5 @@ def _check(host: Any) -> None:
     if address is None or not (address.is_loopback or address.is_unspecified):
         raise NetworkBlockedError(
             f"The network is blocked in this test, and it tried to reach {name!r}. "
-            "Use a model of `ferrule.testing`, or `serve`.",
+            "Use a model of `ferrule.testing`, or `serve`."
         )

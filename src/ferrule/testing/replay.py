@@ -43,15 +43,11 @@ class RecordLM(BaseLM):
     """
 
     def __init__(
-        self,
-        lm: Any,
-        path: str | Path,
-        *,
-        mode: Literal["once", "new", "append"] = "append",
+        self, lm: Any, path: str | Path, *, mode: Literal["once", "new", "append"] = "append"
     ) -> None:
         if mode not in {"once", "new", "append"}:
             raise ConfigurationError(
-                f"`mode` of `RecordLM` is 'once', 'new' or 'append', found {shown(mode)}.",
+                f"`mode` of `RecordLM` is 'once', 'new' or 'append', found {shown(mode)}."
             )
         self._file: _File | None = None
         if mode == "once" and Path(path).exists():
@@ -138,7 +134,7 @@ class ReplayLM(LocalLM):
             return answers[-1]
         raise ScriptError(
             f"{self._path} holds {len(answers)} answers to this request, and it was asked "
-            f"{position + 1} times. Record it again, or use `repeat=True`.",
+            f"{position + 1} times. Record it again, or use `repeat=True`."
         )
 
     def _missed(self, request: Request) -> str:
@@ -264,7 +260,7 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
     except OSError as error:
         raise ConfigurationError(
             f"The recording {path} cannot be read: {error.strerror or error}. "
-            f"Make one with `RecordLM(lm, {str(path)!r})`.",
+            f"Make one with `RecordLM(lm, {str(path)!r})`."
         ) from error
     lines = content.split(b"\n")
     head: Json = {}
@@ -283,7 +279,7 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
                         "key": str.__str__(entry["key"]),
                         "asked": asked,
                         "answer": _response(entry["answer"]),
-                    },
+                    }
                 )
         except (
             ValueError,
@@ -296,6 +292,6 @@ def _read(path: Path) -> tuple[Json, list[Json]]:
             if number == len(lines):
                 break  # the recorder was killed in the middle of its last line
             raise ConfigurationError(
-                f"Line {number} of {path} is not a recording: {shown(line)}.",
+                f"Line {number} of {path} is not a recording: {shown(line)}."
             ) from error
     return head, entries

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _ONE = Usage(calls=1)
 _ANSWER_KEYS = frozenset(
-    {"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"},
+    {"text", "outputs", "tool_calls", "reasoning", "refusal", "finish_reason", "model", "usage"}
 )
 _KINDS = (
     "text, a call ({'name': ..., 'args': {...}} or `ToolCall`), a list of calls, "
@@ -92,16 +92,15 @@ class ScriptedLM(LocalLM):
 
         super().__init__(capabilities=capabilities)
         if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(
-            answers,
-            "__iter__",
+            answers, "__iter__"
         ):
             raise ConfigurationError(
-                f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}.",
+                f"`ScriptedLM` takes a list of answers, found {shown(cast('object', answers))}."
             )
         items: list[Any] = list(answers)
         if by is not None and (items or not callable(by)):
             raise ConfigurationError(
-                "`ScriptedLM` takes a list of answers or `by=function`, not both.",
+                "`ScriptedLM` takes a list of answers or `by=function`, not both."
             )
         add_id = _numbering("call_")
         self._script = [
@@ -142,7 +141,7 @@ class ScriptedLM(LocalLM):
             left = self._script[asked]
             raise ScriptError(
                 f"`ScriptedLM` was asked {asked} times and has {len(self._script)} answers; "
-                f"the next was {shown(left)}.",
+                f"the next was {shown(left)}."
             )
 
     def __enter__(self) -> Self:
@@ -235,7 +234,7 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
                 raise ConfigurationError(msg)
     except (ToolCallError, TypeError) as error:
         raise ConfigurationError(
-            f"{where} is not an answer: {error} An answer is {_KINDS}.",
+            f"{where} is not an answer: {error} An answer is {_KINDS}."
         ) from error
 
 
@@ -254,12 +253,12 @@ def _answer(fields: dict[str, Any], add_id: _Numbering) -> Any:
         outputs = fields.pop("outputs")
         if not isinstance(outputs, Mapping) or "text" in fields:
             raise TypeError(
-                "`outputs` is a mapping of output fields to values, and takes the place of `text`.",
+                "`outputs` is a mapping of output fields to values, and takes the place of `text`."
             )
         return partial(_write, _answer(fields, add_id), outputs)
     entries = fields.get("tool_calls") or ()
     calls = tuple(
-        [add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)],
+        [add_id(ToolCall.read(entry)) for entry in getattr(entries, "tool_calls", entries)]
     )
     known: dict[str, Any] = {
         "finish_reason": "tool_calls" if calls else "stop",
@@ -275,14 +274,14 @@ def _write(response: Response, outputs: Mapping[str, Any], request: Request) -> 
     if form is None:
         raise ConfigurationError(
             "`ScriptedLM` cannot write `outputs`: the request does not come from a program of "
-            "this process. Write the answer's text instead.",
+            "this process. Write the answer's text instead."
         )
     known = form.schema.get("properties", {})
     unknown = [name for name in outputs if name not in known]
     if unknown:
         raise ConfigurationError(
             f"`ScriptedLM` cannot write {shown(unknown)}: "
-            f"the outputs of this request are {', '.join(known)}.",
+            f"the outputs of this request are {', '.join(known)}."
         )
     return replace(response, text=form.write(outputs))
 
@@ -296,9 +295,7 @@ def _respond(answer: Any, request: Request) -> Response:
         ):
             raise answer
         answer = _prepare(
-            answer(request),
-            "what a function of the script returned",
-            _numbering_of(request),
+            answer(request), "what a function of the script returned", _numbering_of(request)
         )
     raise ConfigurationError(f"a function of the script keeps returning functions: {shown(answer)}")
 

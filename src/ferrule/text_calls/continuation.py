@@ -33,10 +33,10 @@ _ROLE = re.compile(
 )
 _ROLE_TOKEN = re.compile(r"(?:user|human|inst|ipython)(?:token)?|toolresults")
 _RESULT_TAG = re.compile(
-    rf"(?:begin|start)?(?:(?:tool|function|fn)s?(?:call)?{_RESULTS}(?:begin)?|observations?|results?)",
+    rf"(?:begin|start)?(?:(?:tool|function|fn)s?(?:call)?{_RESULTS}(?:begin)?|observations?|results?)"
 )
 _MARKUP = re.compile(
-    rf"(?:{TAG.pattern})(?:\s*(?:assistant|model|commentary|analysis|final|json)\b)?",
+    rf"(?:{TAG.pattern})(?:\s*(?:assistant|model|commentary|analysis|final|json)\b)?"
 )
 """Tags, and the words that belong to them."""
 _CODE = re.compile(
@@ -120,17 +120,12 @@ class Continuation:
         return self.is_over or (self._code == behind and TAG.match(self._text, start) is None)
 
     def without_repeats(
-        self,
-        behind: int,
-        start: int,
-        now: list[Draft],
-        before: list[Draft],
+        self, behind: int, start: int, now: list[Draft], before: list[Draft]
     ) -> list[Draft]:
         """The calls of `now` without those that repeat calls of `before`."""
         text = self._text
         said = _FENCE.sub(
-            "",
-            _MARKUP.sub("", text[max(behind, self._behind, start - _NEAR) : start]),
+            "", _MARKUP.sub("", text[max(behind, self._behind, start - _NEAR) : start])
         ).strip(_BETWEEN)
         lead, self._lead = self._lead, _last_line(said)
         form, self._form = self._form, _form(text, start)

@@ -33,7 +33,7 @@ _KNOWN = frozenset(
         "bytes",
         "complex",
         "object",
-    },
+    }
 )
 _METHODS = frozenset(
     {
@@ -47,7 +47,7 @@ _METHODS = frozenset(
         "fromordinal",
         "isoformat",
         "strftime",
-    },
+    }
 )
 _MADE: dict[str, Callable[..., Any]] = {
     "datetime": dt.datetime,
@@ -98,8 +98,7 @@ def is_constructor(node: ast.Call) -> bool:
     """Whether a call constructs a value: its name looks like a class, or is a type that Python users write in arguments."""
     match node.func:
         case ast.Attribute(
-            value=ast.Call() as inner,
-            attr="isoformat" | "strftime" | "date" | "time",
+            value=ast.Call() as inner, attr="isoformat" | "strftime" | "date" | "time"
         ):
             return is_constructor(inner)
         case ast.Attribute(value=ast.Name(id=made) | ast.Attribute(attr=made), attr=name) if (
@@ -117,7 +116,7 @@ def read_constructor(node: ast.Call, source: str, schema: Any) -> tuple[str, str
     kinds, formats = kinds_of(schema), _formats(schema)
     if kinds and "string" not in kinds:
         raise UnreadableError(
-            f"{shown(source)} is Python code, and the parameter takes {' or '.join(sorted(kinds))}: write the value itself",
+            f"{shown(source)} is Python code, and the parameter takes {' or '.join(sorted(kinds))}: write the value itself"
         )
     if not formats and not (kinds & {"number", "integer"} and _name(node.func) == "Decimal"):
         return source, "unquoted_strings"
@@ -138,7 +137,7 @@ def read_constructor(node: ast.Call, source: str, schema: Any) -> tuple[str, str
     ):
         return str(inside), "dates" if formats & _DATES else "unquoted_strings"
     raise UnreadableError(
-        f"{shown(source)} is Python code, and no {' or '.join(sorted(formats or kinds))}: write the value itself",
+        f"{shown(source)} is Python code, and no {' or '.join(sorted(formats or kinds))}: write the value itself"
     )
 
 
@@ -206,8 +205,7 @@ def _value(node: ast.expr) -> Any:
             return dt.UTC
         case ast.Call(
             func=ast.Attribute(
-                value=ast.Call() as inner,
-                attr="isoformat" | "date" | "time" as method,
+                value=ast.Call() as inner, attr="isoformat" | "date" | "time" as method
             ),
             args=[],
             keywords=[],
@@ -223,8 +221,7 @@ def _value(node: ast.expr) -> Any:
             if make is None or any(each.arg is None for each in keywords):
                 raise ValueError(ast.unparse(callee))
             return make(
-                *map(_value, args),
-                **{str(each.arg): _value(each.value) for each in keywords},
+                *map(_value, args), **{str(each.arg): _value(each.value) for each in keywords}
             )
         case _:
             raise ValueError(type(node).__name__)

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 FENCE = re.compile(r"`{3,}[ \t]*(?:([\w+.-]*)[ \t]*\r?\n|(json|python|tool_code|tool_call)?\s*)")
 PYTHON_LIST = re.compile(r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""")
 _JOIN = re.compile(
-    r"[\s,;]*(?:(?:#[^\n]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}(?:return\s+(?=[\[(\w]))?",
+    r"[\s,;]*(?:(?:#[^\n]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}(?:return\s+(?=[\[(\w]))?"
 )
 """The text between calls. Bounded: a comment may be searched again from another position."""
 _NAME_AND_JSON = re.compile(
     r"(?P<name>[^\W\d](?:[\w.:/-]|\\_){0,120})(?P<between>[ \t]*(?:\r?\n)?[ \t]*(?=\{)"
-    r"|\s*(?:(?:<[^<>\n]{1,60}>|\[[A-Z_]+\])\s*(?:[\w.:-]{1,64}\s*(?=[<\[]))?){0,3}\s*[:=]?\s*(?:```\w*\s*)?(?=\{))",
+    r"|\s*(?:(?:<[^<>\n]{1,60}>|\[[A-Z_]+\])\s*(?:[\w.:-]{1,64}\s*(?=[<\[]))?){0,3}\s*[:=]?\s*(?:```\w*\s*)?(?=\{))"
 )
 _TYPE_AND_NAME = re.compile(r"function\s*<[^<>\n]{1,40}sep[^<>\n]{0,3}>\s*")
 _NAME_ALONE = re.compile(r"([^\W\d][\w.:/-]{0,120})\s*(?=<)")
@@ -77,7 +77,7 @@ class Forms:
             extra = _EXTRA.match(self._text, at)
             if extra is not None:
                 drafts[-1] = drafts[-1]._replace(
-                    repairs=(*drafts[-1].repairs, "extra_closing_brace"),
+                    repairs=(*drafts[-1].repairs, "extra_closing_brace")
                 )
                 at = end = extra.end()
 
@@ -175,11 +175,7 @@ class Forms:
         return ([Draft(offer, {})], alone.end()) if ended and not offer.required else None
 
     def _with_args(
-        self,
-        offer: Offer,
-        at: int,
-        *,
-        is_marked: bool,
+        self, offer: Offer, at: int, *, is_marked: bool
     ) -> tuple[list[Draft], int] | None:
         found = read_value(self._text, at, self._effort)
         if found is None:

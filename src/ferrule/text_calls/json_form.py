@@ -64,11 +64,11 @@ _TYPES = frozenset(
         "bool",
         "list",
         "dict",
-    },
+    }
 )
 _PLACEHOLDER = re.compile(r"\s*(?:\.{3}|…|<[\w .-][\w ./-]*>|\{[\w ./-]+\}|\[[a-z][\w ./-]+\])\s*")
 _HEAD = re.compile(
-    r"""[\s{\["']*(?:name|tool_name|function|recipient_name)\\?["']?\s*:\s*\\?["'](?P<name>[^"'\\\n]{1,120})""",
+    r"""[\s{\["']*(?:name|tool_name|function|recipient_name)\\?["']?\s*:\s*\\?["'](?P<name>[^"'\\\n]{1,120})"""
 )
 _CALL = (
     r"""\{\s*(?:["']next_thought["']\s*:\s*(?:"(?:[^"\\]|\\.){0,4000}"|'(?:[^'\\]|\\.){0,4000}')\s*,\s*)?"""
@@ -147,9 +147,7 @@ def drafts_of(value: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] 
             and (key not in {"functions", "tools"} or len(entry) == 1)
         ):
             drafts = drafts_of(
-                inner,
-                offers,
-                marked=marked or key in {"tool_calls", "function_call", "tool_uses"},
+                inner, offers, marked=marked or key in {"tool_calls", "function_call", "tool_uses"}
             )
             if drafts is not None:
                 return drafts
@@ -177,10 +175,7 @@ def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None
 
 
 def broken_call(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
     """A call with a fault for an unannounced object that has a tool's name and arguments but cannot be parsed, and the object's end."""
     head = _CALL_HEAD.match(text, at)

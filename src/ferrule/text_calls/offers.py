@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ferrule.text_calls.shapes import CallFault
 
 _PREFIX = re.compile(
-    r"(?:functions?|api|default_api|tools?|tool_use|tool_code|tool_api|multi_tool_use)[./:]",
+    r"(?:functions?|api|default_api|tools?|tool_use|tool_code|tool_api|multi_tool_use)[./:]"
 )
 _ESCAPED = re.compile(r"_(?:dot|x[0-9a-f]{2,6})_")
 _ODD = re.compile(r"[\W_]+")
@@ -152,10 +152,7 @@ def _offer(tool: Any) -> tuple[str, Offer]:
     )
     known = dict(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else {}
     return declared, Offer(
-        name,
-        known,
-        frozenset(names),
-        closed=not parameters.get("additionalProperties"),
+        name, known, frozenset(names), closed=not parameters.get("additionalProperties")
     )
 
 

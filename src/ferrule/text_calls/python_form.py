@@ -25,10 +25,10 @@ from ferrule.text_calls.shapes import CallFault
 _CALLEE = re.compile(r"(?P<name>[^\W\d](?:[\w.:/-]|\\_)*(?: [\w.:/-]+){0,6})[*`]{0,3}[ \t]?\(")
 _KEYWORD = re.compile(r"((?:\w|\\_)+)\s*=(?!=)\s*")
 _BLANK = re.compile(
-    r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}",
+    r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}"
 )  # with comments and continued lines
 _PLAIN = re.compile(
-    r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)|(True|False|None))(?=\s*[,)])""",
+    r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)|(True|False|None))(?=\s*[,)])"""
 )
 _TOKEN = re.compile(
     r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\[\](){},]|[^'"\[\](){},]+|.""",
@@ -43,7 +43,7 @@ _PARAMETER = r"\*{0,2}[^\W\d]\w*\b(?:\s{0,9}:[^,'\"()]{1,60})?(?:\s{0,9}=\s{0,9}
 _SIGNATURE = re.compile(rf"\s*+(?:{_PARAMETER}(?:\s*,\s*{_PARAMETER}){{0,40}})?\s*")
 _PLACEHOLDER = re.compile(r"\.{3}|\u2026|[=(,]\s*<[\w ./-]{1,60}>")
 _NATIVE = frozenset(
-    {"single_quotes", "python_literals", "numbers", "trailing_comma"},
+    {"single_quotes", "python_literals", "numbers", "trailing_comma"}
 )  # not mistakes in Python
 _CONSTANTS = {
     "True": True,
@@ -68,7 +68,7 @@ _TYPE_NAMES = frozenset(
         "array",
         "object",
         "any",
-    },
+    }
 )
 _LONGEST_EXPRESSION = 5_000
 
@@ -78,10 +78,7 @@ class NoCallError(ValueError):
 
 
 def read_python_call(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
     """The call at a position, and its end."""
     callee = _CALLEE.match(text, at)
@@ -100,18 +97,13 @@ def read_python_call(
     if reader.problem:
         reason = f"the call of `{offer.name}` has no value for {reader.problem}"
         return Draft(
-            offer,
-            {},
-            fault=CallFault("invalid_tool_call_arguments", reason, text[at:end]),
+            offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[at:end])
         ), end
     return Draft(offer, reader.args, tuple(reader.repairs)), end
 
 
 def read_unreadable(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
     """A call with a fault, if its arguments cannot be read; None for a signature, or if there is no call."""
     callee = _CALLEE.match(text, at)
@@ -128,9 +120,7 @@ def read_unreadable(
         return None
     reason = f"the arguments of `{offer.name}` cannot be read: write them as JSON, or as name=value with plain values"
     return Draft(
-        offer,
-        {},
-        fault=CallFault("invalid_tool_call_arguments", reason, text[at:end]),
+        offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[at:end])
     ), end
 
 
@@ -150,10 +140,7 @@ def _closing(text: str, at: int) -> int | None:
 
 
 def read_python_calls(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int]:
     """Consecutive calls from a position on, separated by blanks, commas or semicolons, and the end of the last."""
     drafts: list[Draft] = []
@@ -167,12 +154,7 @@ def read_python_calls(
 
 
 def read_python_list(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
-    *,
-    is_marked: bool = False,
+    text: str, at: int, offers: OfferedTools, effort: Effort, *, is_marked: bool = False
 ) -> tuple[list[Draft], int] | None:
     """`[f(a=1), g()]` or a tuple, also with quotes around the calls. The bracket may be missing at the end of the text.
 
@@ -211,10 +193,7 @@ def read_python_list(
 
 
 def _quoted(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int] | None:
     """The calls inside a string with escapes."""
     try:
@@ -365,8 +344,7 @@ class _Arguments:
         if not key or source.lower() in _TYPE_NAMES:
             raise NoCallError(source)
         if not _BARE.fullmatch(source) and not re.fullmatch(
-            r"\w+(?:\.\w+|\[[\w'\".:-]*\])+",
-            source,
+            r"\w+(?:\.\w+|\[[\w'\".:-]*\])+", source
         ):
             raise NoCallError(source)
         self.note("unquoted_strings")
@@ -384,8 +362,7 @@ class _Arguments:
                 value = number(self._literal(operand, ""))
                 return -value if isinstance(sign, ast.USub) else value
             case ast.BinOp(left=left, op=ast.Add(), right=right) if isinstance(
-                first := self._literal(left, ""),
-                str,
+                first := self._literal(left, ""), str
             ):
                 return first + str(self._literal(right, ""))
             case ast.BinOp(left=left, op=operator, right=right):
@@ -422,9 +399,7 @@ class _Arguments:
             ):
                 return {
                     str(each.arg): self._literal(
-                        each.value,
-                        key,
-                        _inside(schema, "properties", str(each.arg)),
+                        each.value, key, _inside(schema, "properties", str(each.arg))
                     )
                     for each in named
                 }

@@ -37,15 +37,15 @@ _BEHIND_STRONG = (
         "Action",
         re.compile(
             r"(?:\A|\n)\W{0,4}Action\W{0,4}:\W{0,4}(?P<name>[\w.:/ \\-]+?)\W{0,4}\n+\W{0,4}"
-            r"(?:Action[ _]?Input|Input|Arguments|Args|Parameters)\W{0,4}:\s*(?:```\w*\s*)?\Z",
+            r"(?:Action[ _]?Input|Input|Arguments|Args|Parameters)\W{0,4}:\s*(?:```\w*\s*)?\Z"
         ),
     ),
 )
 _BEHIND_WEAK = re.compile(
-    r"(?:\A|\n)[ \t]*[`*]*(?P<name>[^\W\d](?:[\w.:/-]|\\_)*)[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:```\w*\s*)?\Z",
+    r"(?:\A|\n)[ \t]*[`*]*(?P<name>[^\W\d](?:[\w.:/-]|\\_)*)[`*]*[ \t]*(?:\r?\n)?[ \t]*(?:```\w*\s*)?\Z"
 )
 _THOUGHT_END = re.compile(
-    r"(?:</think(?:ing)?>|\[/THINK\]|<\|end_of_thought\|>)(?=\s*\n|\s*\Z|\s*<)",
+    r"(?:</think(?:ing)?>|\[/THINK\]|<\|end_of_thought\|>)(?=\s*\n|\s*\Z|\s*<)"
 )  # otherwise it is in an argument
 _THOUGHT_START = re.compile(r"<think(?:ing)?>|\[THINK\]|<\|begin_of_thought\|>")
 _CHANNEL_END = re.compile(r"<\|(?:end|start|channel|call|return)\|>")
@@ -324,9 +324,7 @@ class Scan:
             draft = self._argued(named, value)
             if named is not None and draft is not None:
                 return self._keep(
-                    [add_repairs(draft, repairs)],
-                    at - len(before) + named.start(),
-                    end,
+                    [add_repairs(draft, repairs)], at - len(before) + named.start(), end
                 )
         if not before.rstrip(" \t\r\n`*")[-1:].isalnum() and "```" not in before:
             return end

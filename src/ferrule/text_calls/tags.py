@@ -21,52 +21,52 @@ _Kind = Literal["call", "close", "aside", "stop", "tagged", "other"]
 """`call` announces calls, `close` ends them, `aside` opens thoughts, results or declarations, `stop` ends the text."""
 
 TAG = re.compile(
-    r"<<?/?[|\uff5c]?/?[A-Za-z][^<>\n]{0,160}>>?|\[/?[A-Z][A-Z_]{2,30}\]|</[|\uff5c]DSML[^<>\n]{0,80}>",
+    r"<<?/?[|\uff5c]?/?[A-Za-z][^<>\n]{0,160}>>?|\[/?[A-Z][A-Z_]{2,30}\]|</[|\uff5c]DSML[^<>\n]{0,80}>"
 )
 
 _SPACE = r"(?:[|\uff5c]?\s?\w+\s?[|\uff5c:])?"  # a namespace, as in `minimax:`
 _QUOTED = r"""["']?(?P<{}>[^"'<>\n]{{1,120}}?)["']?"""
 _INVOKE = re.compile(
     rf"<{_SPACE}\s?(?:function|invoke|tool|tool_call|call)(?:\s*=\s*|\s+(?:name|tool)\s*=\s*){_QUOTED.format('name')}(?:\s[^<>\n]*)?>"
-    r"""|<\|open\|>call\s[^<>\n]*?tool="(?P<opened>[^"<>\n]{1,120})"[^<>\n]*<\|sep\|>""",
+    r"""|<\|open\|>call\s[^<>\n]*?tool="(?P<opened>[^"<>\n]{1,120})"[^<>\n]*<\|sep\|>"""
 )
 _PARAMETER = re.compile(
     rf"\s*(?:<{_SPACE}\s?(?:parameter|param|arg|argument)(?:\s*=\s*|\s+(?:name|key)\s*=\s*){_QUOTED.format('key')}(?P<more>\s[^<>\n]*)?>"
-    r"""|<\|open\|>argument\s+key="(?P<opened>[^"<>\n]{1,120})"(?P<typed>[^<>\n]*)<\|sep\|>)""",
+    r"""|<\|open\|>argument\s+key="(?P<opened>[^"<>\n]{1,120})"(?P<typed>[^<>\n]*)<\|sep\|>)"""
 )
 _PARAMETER_END = re.compile(
     rf"(?P<close></{_SPACE}\s?(?:parameter|param|arg|argument)\s*>|<\|close\|>argument<\|sep\|>)"
-    rf"|<{_SPACE}\s?(?:parameter|param|arg|argument)\s*=|</{_SPACE}\s?(?:function|invoke|tool_call|tool|call)s?\s*>",
+    rf"|<{_SPACE}\s?(?:parameter|param|arg|argument)\s*=|</{_SPACE}\s?(?:function|invoke|tool_call|tool|call)s?\s*>"
 )
 _INVOKE_END = re.compile(
-    rf"\s*(?:</{_SPACE}\s?(?:function|invoke|tool|tool_call|call)\s*>|<\|close\|>call<\|sep\|>)",
+    rf"\s*(?:</{_SPACE}\s?(?:function|invoke|tool|tool_call|call)\s*>|<\|close\|>call<\|sep\|>)"
 )
 _NAME_TAG = re.compile(
     r"\s*(?:<invoke>\s*)?<(?:tool_|function_)?name>\s*(?P<name>[^<>\n]{1,120}?)\s*</(?:tool_|function_)?name>\s*"
-    r"(?:<(?P<wrap>parameters|arguments|args|input|tool_input|params)>)?\s*",
+    r"(?:<(?P<wrap>parameters|arguments|args|input|tool_input|params)>)?\s*"
 )
 _NAMED_TAG = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,80})>")
 _CHILD = re.compile(r"\s*<(?P<key>[A-Za-z_][\w.-]{0,80})>")
 _ARG_KEY = re.compile(
-    r"\s*<(?:\w+_)?arg_key>\s*([^<>\n]{1,120}?)\s*</(?:\w+_)?arg_key>\s*<(?:\w+_)?arg_value>",
+    r"\s*<(?:\w+_)?arg_key>\s*([^<>\n]{1,120}?)\s*</(?:\w+_)?arg_key>\s*<(?:\w+_)?arg_value>"
 )
 _ARG_END = re.compile(
-    r"(?P<close></(?:\w+_)?arg_value>)|<(?:\w+_)?arg_key>|</(?:\w+_)?tool_call>|<(?:\w+_)?tool_call>",
+    r"(?P<close></(?:\w+_)?arg_value>)|<(?:\w+_)?arg_key>|</(?:\w+_)?tool_call>|<(?:\w+_)?tool_call>"
 )
 _CALLS = re.compile(
     r"(?:start|begin|content|multiple|longcat)*"
     r"(?:(?:tool|function)s?(?:call|use|invoke|invocation|request)(?:s|ing)?|invoketool(?:json|text)?)"
     r"(?:section|block|json|tag)?(?:start|begin)?"
-    r"|pythontag|pythonstart|startaction|actionstart|actions?|plugin|toolsprefix|toolcode|startfunctioncall",
+    r"|pythontag|pythonstart|startaction|actionstart|actions?|plugin|toolsprefix|toolcode|startfunctioncall"
 )
 _ASIDES = re.compile(
     r"(?:begin|start|content)?(?:think(?:ing)?|thoughts?|reasoning|reflection|scratchpad|contentthinking"
     r"|(?:tool|function|fn)s?(?:call)?(?:response|result|output)s?(?:begin|start)?|observations?|results?"
-    r"|tools|functions|(?:available|system)(?:tool|function)s|functiondeclaration|examples?|(?:block)?quote|quoted|quotation|ignored?)",
+    r"|tools|functions|(?:available|system)(?:tool|function)s|functiondeclaration|examples?|(?:block)?quote|quoted|quotation|ignored?)"
 )
 _QUOTATIONS = re.compile(r"(?:block)?quote|quoted|quotation|ignored?")
 _THOUGHTS = re.compile(
-    r"(?:begin|start|content)?(?:think|thought|reason|reflect|scratch|contentthink)",
+    r"(?:begin|start|content)?(?:think|thought|reason|reflect|scratch|contentthink)"
 )
 _STOPS = frozenset(
     {
@@ -84,7 +84,7 @@ _STOPS = frozenset(
         "return",
         "eot",
         "botend",
-    },
+    }
 )
 _OF_CALLS = frozenset(
     {
@@ -99,7 +99,7 @@ _OF_CALLS = frozenset(
         "parameters",
         "argument",
         "arguments",
-    },
+    }
 )
 _BLANK = re.compile(r"\s*")
 _TYPES: dict[str, str] = {"any": "", "str": "string"}
@@ -168,10 +168,7 @@ def ends_calls(tag: Tag) -> bool:
 
 
 def read_tagged(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int] | None:
     """The call in tags at a position."""
     invoke = _INVOKE.match(text, at)
@@ -191,10 +188,7 @@ def read_tagged(
 
 
 def _read_named_tag(
-    text: str,
-    at: int,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int] | None:
     """`<search><query>cats</query></search>`. The arguments must fit, because other markup may have the same tags."""
     named = _NAMED_TAG.match(text, at)
@@ -232,11 +226,7 @@ def read_arg_keys(text: str, at: int, offer: Offer, effort: Effort) -> tuple[Dra
 
 
 def _body(
-    text: str,
-    at: int,
-    offer: Offer,
-    offers: OfferedTools,
-    effort: Effort,
+    text: str, at: int, offer: Offer, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int] | None:
     """The arguments of a call whose tag names the tool: JSON, parameters, or one tag for each argument."""
     args: dict[str, Any] = {}
@@ -254,9 +244,7 @@ def _body(
                 else None
             )
         return [draft._replace(repairs=(*found[2], *draft.repairs))], skip(
-            _INVOKE_END,
-            text,
-            found[1],
+            _INVOKE_END, text, found[1]
         )
     parameter = _PARAMETER.match(text, at)
     if parameter is None:
@@ -283,11 +271,7 @@ def _body(
 
 
 def _children(
-    text: str,
-    at: int,
-    offer: Offer,
-    effort: Effort,
-    repairs: list[str],
+    text: str, at: int, offer: Offer, effort: Effort, repairs: list[str]
 ) -> tuple[dict[str, Any], int]:
     """`<city>Paris</city>`: one tag for each argument."""
     args: dict[str, Any] = {}
@@ -347,10 +331,7 @@ def _argument(
             return found[0], end
     end = ending.search(text, at)
     return _decode(
-        text[at : end.start() if end is not None else len(text)],
-        schema,
-        said,
-        repairs,
+        text[at : end.start() if end is not None else len(text)], schema, said, repairs
     ), end
 
 

@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
         @overload
         async def acall(
-            self: FunctionTool[P, Coroutine[Any, Any, T]],
-            /,
-            *args: P.args,
-            **kwargs: P.kwargs,
+            self: FunctionTool[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
         ) -> T: ...
         @overload
         async def acall(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
@@ -48,14 +45,10 @@ if TYPE_CHECKING:
 def tool(name: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
-    name: str | None = None,
-    description: str | None = None,
-    **options: Unpack[DecoratorOptions],
+    name: str | None = None, description: str | None = None, **options: Unpack[DecoratorOptions]
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
-    name: Any = None,
-    description: str | None = None,
-    **options: Unpack[DecoratorOptions],
+    name: Any = None, description: str | None = None, **options: Unpack[DecoratorOptions]
 ) -> Any:
     """Turn a function into a `Tool`, which can still be called like the function.
 

@@ -68,7 +68,10 @@ def load_folder(
     A missing folder or name raises `ToolLoadError`. A broken file is skipped with a warning, unless
     it was asked for by name or `strict`.
     """
-    folder = Path(path) if path is not None else Path(DEFAULT_FOLDER)
+    if path is not None:
+        folder = Path(path)
+    else:
+        folder = Path(DEFAULT_FOLDER)
     loaded: list[T | None] = []
     if not folder.is_dir():
         if names is not None:
@@ -125,7 +128,7 @@ def _single_file(path: Path) -> Path:
         file = path.with_name(f"{path.name}.py")
     if not file.is_file():
         raise ToolLoadError(
-            f"There is neither a folder `{path}` nor a file `{file}` to load tools from.",
+            f"There is neither a folder `{path}` nor a file `{file}` to load tools from."
         )
     return file
 
@@ -140,19 +143,19 @@ def _named_files(folder: Path, names: Sequence[Any]) -> list[Path]:
         if not isinstance(name, str) or not _is_bare(name):
             raise ToolLoadError(
                 f"{shown(name)} is not a name of a tool's file: give the bare name, "
-                "without a folder.",
+                "without a folder."
             )
         files.append(folder / f"{name.removesuffix('.py')}.py")
     missing = [file.stem for file in files if not file.is_file()]
     if missing:
         available = ", ".join(file.stem for file in _files_in(folder)) or "none"
         raise ToolLoadError(
-            f"There is no tool {_quoted(missing)} in `{folder}`. There are: {available}.",
+            f"There is no tool {_quoted(missing)} in `{folder}`. There are: {available}."
         )
     outside = [file.stem for file in files if not _is_inside(file, folder)]
     if outside:
         raise ToolLoadError(
-            f"{_quoted(outside)} in `{folder}` is a link to a place outside; load it from there.",
+            f"{_quoted(outside)} in `{folder}` is a link to a place outside; load it from there."
         )
     return files
 

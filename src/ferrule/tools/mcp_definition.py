@@ -76,7 +76,7 @@ def read_definition(entry: Any) -> MCPDefinition:
     name = _field(entry, "name")
     if not isinstance(name, str) or not name.strip():
         raise ToolDefinitionError(
-            f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}.",
+            f"An MCP tool has a name and an `inputSchema`, found {shown(entry)}."
         )
     tool = f"The MCP tool {shown(name)} cannot be used:"
     annotations = _mapping(tool, "annotations", _field(entry, "annotations"))
@@ -85,7 +85,7 @@ def read_definition(entry: Any) -> MCPDefinition:
         value = known.get(hint)
         if value not in (None, True, False):
             raise ToolDefinitionError(
-                f"{tool} its annotation `{hint}` must be true or false, found {shown(value)}.",
+                f"{tool} its annotation `{hint}` must be true or false, found {shown(value)}."
             )
     title = _text(tool, "title", _field(entry, "title"))
     if title is None and isinstance(known.get("title"), str):
@@ -157,7 +157,7 @@ def _input_schema(tool: str, schema: Any) -> Schema:
     if not is_object(schema) or schema.get("type") != "object":
         raise ToolDefinitionError(
             f'{tool} its `inputSchema` must be a JSON schema with `"type": "object"`, '
-            f"found {shown(schema)}.",
+            f"found {shown(schema)}."
         )
     problem = _problem(schema)
     if problem:

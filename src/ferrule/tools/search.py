@@ -41,9 +41,7 @@ _DESCRIPTION_OF_CALL = (
 
 
 def defer_tools(
-    tools: Iterable[Tool],
-    *,
-    on_load: Callable[[Tool], object] | None = None,
+    tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None
 ) -> list[Tool]:
     """Replace many tools by two or three that find, load and call them.
 
@@ -71,7 +69,7 @@ def defer_tools(
                 "name": tool.name,
                 "description": tool.desc,
                 "parameters": tool.declaration["function"]["parameters"],
-            },
+            }
         )
 
     def call_tool(name: str, arguments: dict[str, Any]) -> ToolResult:
@@ -88,13 +86,13 @@ def defer_tools(
     ]
     if on_load is None:
         replacements.append(
-            Tool(call_tool, description=_DESCRIPTION_OF_CALL, require_confirmation=asks),
+            Tool(call_tool, description=_DESCRIPTION_OF_CALL, require_confirmation=asks)
         )
     for replacement in replacements:
         if replacement.name in toolbox:
             raise ToolDefinitionError(
                 f"`{replacement.name}` is the name of a deferred tool and of its replacement. "
-                "Give the tool another name.",
+                "Give the tool another name."
             )
     return replacements
 

@@ -49,10 +49,7 @@ def make_tools(
     `prefix` puts `server__` before each name.
     """
     definitions = list(definitions)
-    names = unique_names(
-        [(server, definition.name) for definition in definitions],
-        prefix=prefix,
-    )
+    names = unique_names([(server, definition.name) for definition in definitions], prefix=prefix)
     tools: list[Tool] = []
     for definition in definitions:
         options = mcp_tool_options(
@@ -67,9 +64,7 @@ def make_tools(
 
 
 def connect_mcp_tools(
-    tools: Iterable[Tool],
-    callers: Mapping[str, Caller],
-    **options: Any,
+    tools: Iterable[Tool], callers: Mapping[str, Caller], **options: Any
 ) -> list[Tool]:
     """Give tools without a function the caller of their server. Others stay unchanged.
 
@@ -84,12 +79,7 @@ def connect_mcp_tools(
             continue
         _, is_chosen = confirmation_of(tool.mcp, rules)
         function = make_remote_call(
-            tool.mcp,
-            caller,
-            tool.name,
-            tool.mcp_server,
-            rules,
-            asks_directly=is_chosen,
+            tool.mcp, caller, tool.name, tool.mcp_server, rules, asks_directly=is_chosen
         )
         connected.append(tool.model_copy(update={"func": function}))
     return connected

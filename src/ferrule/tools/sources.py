@@ -42,7 +42,7 @@ def tool_options(thing: Any) -> dict[str, Any]:
         )
     raise ToolDefinitionError(
         "A tool is a function, a `Tool`, or a declaration with `name`, `description` and "
-        f"`parameters`; found {shown(thing)}.{hint}",
+        f"`parameters`; found {shown(thing)}.{hint}"
     )
 
 
@@ -71,7 +71,7 @@ def langchain_options(tool: Any) -> dict[str, Any]:
     """
     if not is_langchain_tool(tool):
         raise ToolDefinitionError(
-            f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}.",
+            f"`Tool.from_langchain` takes a LangChain `BaseTool`, found {shown(tool)}."
         )
     model = tool.tool_call_schema
     fields: dict[str, Any] = getattr(tool.args_schema, "model_fields", {})
@@ -85,7 +85,7 @@ def langchain_options(tool: Any) -> dict[str, Any]:
         raise ToolDefinitionError(
             f"`{tool.name}` needs {', '.join(injected)}, which LangGraph or your own code passes "
             "to LangChain's tools, and ferrule does not. Write a function that calls it; it can "
-            "take `ctx: Context`, with the values in `ctx.deps`.",
+            "take `ctx: Context`, with the values in `ctx.deps`."
         )
     return {
         "func": _make_runner(tool),

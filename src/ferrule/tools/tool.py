@@ -206,11 +206,7 @@ class Tool(ToolAttributes, Type):
         from ferrule.tools.files import load_folder
 
         return load_folder(
-            filepath,
-            file_name,
-            cls._from_file,
-            lambda tool: tool.name,
-            strict=strict,
+            filepath, file_name, cls._from_file, lambda tool: tool.name, strict=strict
         )
 
     @classmethod
@@ -344,10 +340,7 @@ class Tool(ToolAttributes, Type):
         return await arun_directly(self, checked)
 
     def with_context(
-        self,
-        arguments: CheckedArguments,
-        context: Context[Any],
-        caller: Any,
+        self, arguments: CheckedArguments, context: Context[Any], caller: Any
     ) -> CheckedArguments:
         """Put the `Context` and the caller into checked arguments, unless they are there."""
         if self._function_spec.context and not context.has_deps:

@@ -123,12 +123,12 @@ class Toolbox:
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise ToolDefinitionError(
                 "`keep_turns` is a whole number greater than zero, or None; "
-                f"found {shown(keep_turns)}.",
+                f"found {shown(keep_turns)}."
             )
         if keep and search is None:
             raise ToolDefinitionError(
                 "`keep` needs a search, which puts the other tools on the shelf: "
-                'Toolbox(tools, search="bm25", keep=[...]).',
+                'Toolbox(tools, search="bm25", keep=[...]).'
             )
         offered = _unique_names(_read_tools(tools))
         shelved = _read_tools(shelf)
@@ -165,8 +165,7 @@ class Toolbox:
 
     @classmethod
     def of(
-        cls,
-        tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox,
+        cls, tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox
     ) -> Toolbox:
         """A toolbox unchanged; anything else as a toolbox."""
         if isinstance(tools, Toolbox):
@@ -185,13 +184,13 @@ class Toolbox:
             if namesake is not None and namesake.name == tool.name:
                 raise DuplicateToolError(
                     f"There are two tools named `{tool.name}`. "
-                    "Give one of them another name: Tool(function, name=...).",
+                    "Give one of them another name: Tool(function, name=...)."
                 )
             namesake = namesake or self._by_name.get(tool.wire_name)
             if namesake is not None:
                 raise DuplicateToolError(
                     f"The tools `{namesake.name}` and `{tool.name}` have one wire name, "
-                    f"`{namesake.wire_name}`. Give one of them another name.",
+                    f"`{namesake.wire_name}`. Give one of them another name."
                 )
             self._by_name[tool.name] = tool
             self._by_name[tool.wire_name] = tool
@@ -355,10 +354,7 @@ class LiveToolbox(Toolbox):
             if finding not in self._warned:
                 self._warned.add(finding)
                 _log.warning(
-                    "MCP server `%s`: `%s` %s.",
-                    finding.server,
-                    finding.tool,
-                    finding.what,
+                    "MCP server `%s`: `%s` %s.", finding.server, finding.tool, finding.what
                 )
 
     def fill(self, toolbox: Toolbox) -> Self:
@@ -409,7 +405,7 @@ def _read_tools(tools: Any) -> tuple[Tool, ...]:
     """
     if isinstance(tools, (str, Mapping, Tool)) or not isinstance(tools, Iterable):
         raise ToolDefinitionError(
-            f"Tools come as a list of tools or functions, found {shown(cast('object', tools))}.",
+            f"Tools come as a list of tools or functions, found {shown(cast('object', tools))}."
         )
     made = [Tool.of(tool) for tool in cast("Iterable[Any]", tools)]
     return tuple({id(tool): tool for tool in made}.values())
@@ -425,9 +421,7 @@ def _unique_names(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
 
 
 def _split_for_search(
-    tools: tuple[Tool, ...],
-    search: str,
-    keep: Iterable[str],
+    tools: tuple[Tool, ...], search: str, keep: Iterable[str]
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """The tools that stay offered, and those put on the shelf."""
     if search != "bm25":

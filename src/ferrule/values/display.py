@@ -45,7 +45,10 @@ def _cell(value: Any) -> str:
 def _text(text: str) -> str:
     from html import escape  # late: its table of entities takes longer to import than this module
 
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
+    if len(text) <= _LONGEST:
+        cut = text
+    else:
+        cut = f"{text[:_LONGEST]}… ({len(text)} characters)"
     return escape(cut.encode(errors="replace").decode())  # a page cannot hold a lone surrogate
 
 

@@ -141,7 +141,9 @@ class Trajectory(Displayed, Mapping[str, Any]):
     def _position(self, key: object) -> tuple[str, int] | None:
         """The entry and the index of the step that a key names; None if it names none."""
         # Callers may pass any object to `in`.
-        match = _KEY.fullmatch(key) if isinstance(key, str) else None
+        match = None
+        if isinstance(key, str):
+            match = _KEY.fullmatch(key)
         if match is None:
             return None
         index = int(match[2])
@@ -175,7 +177,10 @@ class Trajectory(Displayed, Mapping[str, Any]):
 
     def __repr__(self) -> str:
         names = ["+".join(call.name for call in step.calls) or "no call" for step in self.steps]
-        count = "1 step" if len(names) == 1 else f"{len(names)} steps"
+        if len(names) == 1:
+            count = "1 step"
+        else:
+            count = f"{len(names)} steps"
         if not names:
             return f"<Trajectory of {count}>"
         return f"<Trajectory of {count}: {', '.join(names)}>"
@@ -315,7 +320,10 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         The driver calls it at a program's end. Returns a copy if the prediction has a usage
         already, from an inner program or another run: the original keeps that usage.
         """
-        prediction = self if self._usage is _NO_USAGE else self._shallow_copy()
+        if self._usage is _NO_USAGE:
+            prediction = self
+        else:
+            prediction = self._shallow_copy()
         prediction._usage = usage  # noqa: SLF001  of this class
         return prediction
 

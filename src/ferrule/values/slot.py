@@ -90,7 +90,9 @@ class Slot(str):
 
     def inside(self, program: str = "") -> str:
         """The path of the frame below this place: of a program called as a tool, or of a value's function."""
-        return f"{self}/{program}/" if program else f"{self}/"
+        if program:
+            return f"{self}/{program}/"
+        return f"{self}/"
 
     # -- reading
 
@@ -120,7 +122,9 @@ class Slot(str):
     def paused_call(self) -> Slot | None:
         """The call that stopped here to ask a person, or that is a server's task; None for any other place."""
         call, mark, number = self.rpartition("?")
-        return Slot(call) if mark and _PAUSE.fullmatch(mark + number) else None
+        if mark and _PAUSE.fullmatch(mark + number):
+            return Slot(call)
+        return None
 
     @property
     def order(self) -> tuple[int, ...]:

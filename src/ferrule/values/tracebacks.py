@@ -37,10 +37,7 @@ class _CallersFrames:
         pass
 
     def __exit__(
-        self,
-        kind: object,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Python raises the error again with the traceback set here, and does not add the frame of
         # the `with` statement.
@@ -63,9 +60,7 @@ def trim(error: BaseException) -> None:
 
 
 def with_causes(
-    error: BaseException,
-    *,
-    without: BaseException | None = None,
+    error: BaseException, *, without: BaseException | None = None
 ) -> Iterator[BaseException]:
     """The error, its causes and contexts, and the errors in groups, each once.
 

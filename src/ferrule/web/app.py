@@ -61,7 +61,7 @@ class UIApp(PageGuard):
     ) -> None:
         if not people or len(set(people)) != len(people):
             raise ConfigurationError(
-                f"`people` are the names of those who decide, each once; found {list(people)!r}.",
+                f"`people` are the names of those who decide, each once; found {list(people)!r}."
             )
         self.sessions = Sessions(people)
         self.work: Work | None = None
@@ -74,11 +74,7 @@ class UIApp(PageGuard):
         self.watch = Watch(store, self.work)
         title = getattr(store, "path", type(store).__name__)
         self.pages = Pages(
-            store,
-            self.watch,
-            title=str(title),
-            work=self.work,
-            is_read_only=read_only,
+            store, self.watch, title=str(title), work=self.work, is_read_only=read_only
         )
         super().__init__(
             _routes(self.pages),
@@ -98,11 +94,7 @@ class UIApp(PageGuard):
 
 
 def serve_page(
-    app: UIApp,
-    *,
-    host: str,
-    port: int,
-    on_listening: Callable[[dict[str, str]], Any],
+    app: UIApp, *, host: str, port: int, on_listening: Callable[[dict[str, str]], Any]
 ) -> None:
     """Serve until Ctrl-C. `on_listening` gets the link of each person."""
     # Imported here: it is half of what the page imports, and not needed under another server.

@@ -70,8 +70,7 @@ class Deciding:
             if decision is None:
                 return self._misfit(request, asked, form, sent, "")
             self._store.decide(
-                run_id,
-                decision.signed(request.scope["ferrule.session"].person, "web"),
+                run_id, decision.signed(request.scope["ferrule.session"].person, "web")
             )
             self._made[run_id, question_id] = mark
             while len(self._made) > _MOST_KEPT:
@@ -98,8 +97,7 @@ class Deciding:
             work.resume(run_id)
         except FerruleError as error:
             raise Refused(
-                409,
-                f"The decision was recorded, but the run does not continue: {error}",
+                409, f"The decision was recorded, but the run does not continue: {error}"
             ) from error
 
     def cancel(self, request: Request) -> Response:
@@ -168,12 +166,7 @@ class Deciding:
         """The question again, with what was typed and what does not fit."""
         typed = {name: TypedText(text) for name, text in sent.items()}
         shown = self._pages.question(
-            request,
-            asked,
-            form=form,
-            sent=typed,
-            problem=problem,
-            back=sent.get("back", "run"),
+            request, asked, form=form, sent=typed, problem=problem, back=sent.get("back", "run")
         )
         return self._pages.html(request, "question_page.html", status=422, each=shown)
 
@@ -227,10 +220,7 @@ class Chat:
             return self._page(request, form, part, problem="Write a message first.")
         if values is None:
             return self._page(
-                request,
-                form,
-                part,
-                problem="A value in the form is not valid. Nothing was sent.",
+                request, form, part, problem="A value in the form is not valid. Nothing was sent."
             )
         try:
             run_id = self._next(reading.id_from_path(part), self._work.typed(values))
@@ -248,13 +238,13 @@ class Chat:
             if run.status in {"queued", "running", "waiting"}:
                 raise DecisionError(
                     "The previous turn has not ended: "
-                    "wait for its answer, decide its question, or stop it.",
+                    "wait for its answer, decide its question, or stop it."
                 )
             inputs[work.history] = work.turns(run)
             if _is_there(self._store, run_id):
                 raise DecisionError(
                     "This conversation continued elsewhere. "
-                    "Open its latest turn in the list of runs.",
+                    "Open its latest turn in the list of runs."
                 )
         work.start(inputs, run_id)
         return run_id
@@ -348,9 +338,7 @@ def _is_there(store: Store, run_id: str) -> bool:
 
 
 def _decision(
-    asked: reading.AskedQuestion,
-    form: HTMLForm | None,
-    sent: Mapping[str, str],
+    asked: reading.AskedQuestion, form: HTMLForm | None, sent: Mapping[str, str]
 ) -> Decision | None:
     """The decision that was sent; None if the form does not fit.
 

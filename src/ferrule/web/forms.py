@@ -88,7 +88,7 @@ class Field(Struct, kw_only=True):
             + "/".join(
                 each.replace("~", "~0").replace("/", "~1").replace("\\", "\\\\")
                 for each in self.path
-            ),
+            )
         )
 
     @property
@@ -226,14 +226,12 @@ class HTMLForm:
         from ferrule.schema.explain import SchemaCheck  # late: only a form that is sent needs it
 
         leaves = sorted(
-            (each for top in self.all for each in top.leaves()),
-            key=lambda each: -len(each.path),
+            (each for top in self.all for each in top.leaves()), key=lambda each: -len(each.path)
         )
         for problem in SchemaCheck(self._schema)(values):
             path, _, text = problem.partition(": ")
             at = next(
-                (each for each in leaves if f"{path}.".startswith(".".join(each.path) + ".")),
-                None,
+                (each for each in leaves if f"{path}.".startswith(".".join(each.path) + ".")), None
             )
             if at is not None and not at.problem:
                 at.problem = text or problem
@@ -242,11 +240,7 @@ class HTMLForm:
 
 
 def _object(
-    node: Schema,
-    value: Any,
-    root: Schema,
-    path: tuple[str, ...],
-    depth: int,
+    node: Schema, value: Any, root: Schema, path: tuple[str, ...], depth: int
 ) -> Field | None:
     properties: Any = node.get("properties")
     if not isinstance(properties, dict) or not properties or depth > _DEEPEST:
@@ -272,13 +266,7 @@ def _object(
 
 
 def _field(
-    schema: Any,
-    value: Any,
-    root: Schema,
-    path: tuple[str, ...],
-    depth: int,
-    *,
-    required: bool,
+    schema: Any, value: Any, root: Schema, path: tuple[str, ...], depth: int, *, required: bool
 ) -> Field:
     node, nullable = _node(schema, root)
     shown = node.get("default", _MISSING) if value is _MISSING else value
@@ -479,9 +467,7 @@ def _parsed(text: str, problem: str) -> Any:
 
 def _json(value: Any) -> str:
     return json.dumps(
-        value,
-        ensure_ascii=False,
-        indent=2 if value.__class__ in {dict, list} else None,
+        value, ensure_ascii=False, indent=2 if value.__class__ in {dict, list} else None
     )
 
 
@@ -495,7 +481,7 @@ def _few_words(value: Any) -> str:
     text = " ".join(
         (
             value if isinstance(value, str) else json.dumps(whole_number(value), ensure_ascii=False)
-        ).split(),
+        ).split()
     )
     if not text:
         return "empty text"
@@ -520,8 +506,7 @@ def means(text: Any, value: Any) -> bool:
         return _same(text, value)
     try:
         return _same(
-            parse_json(text.strip().lower() if isinstance(value, bool) else text.strip()),
-            value,
+            parse_json(text.strip().lower() if isinstance(value, bool) else text.strip()), value
         )
     except (ValueError, RecursionError):
         return False
@@ -530,6 +515,5 @@ def means(text: Any, value: Any) -> bool:
 def _same(one: Any, other: Any) -> bool:
     """Whether two values are equal as JSON: `1` is not `true`."""
     return json.dumps(whole_number(one), sort_keys=True) == json.dumps(
-        whole_number(other),
-        sort_keys=True,
+        whole_number(other), sort_keys=True
     )

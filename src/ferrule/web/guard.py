@@ -244,10 +244,7 @@ class PageGuard:
             location += "?" + urlencode(rest)
         set_cookie = f"{cookie}={key}; HttpOnly; SameSite=Strict; Path=/"
         raise Refused(
-            303,
-            "",
-            (b"location", location.encode()),
-            (b"set-cookie", set_cookie.encode()),
+            303, "", (b"location", location.encode()), (b"set-cookie", set_cookie.encode())
         )
 
 

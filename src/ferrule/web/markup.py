@@ -64,7 +64,7 @@ def state_html(run: Summary) -> Markup:
 def _status(status: str, shown: str = "") -> Markup:
     before = f'<span class="unseen">{_safe(status)}, </span>' if shown else ""
     return _marked(
-        f'<span class="status s-{_safe(shown or status)}">{before}{_safe(shown or status)}</span>',
+        f'<span class="status s-{_safe(shown or status)}">{before}{_safe(shown or status)}</span>'
     )
 
 
@@ -180,9 +180,7 @@ def _beat(beat: Beat, base: str, most: int) -> str:
         said.append(_long(beat.text, f"{href}/text", "div", most))
     if beat.error:
         error = _long(beat.error, f"{href}/error", "div", most)
-        said.append(
-            f'<div class="result bad"><b>The model gave no answer</b> {error}</div>',
-        )
+        said.append(f'<div class="result bad"><b>The model gave no answer</b> {error}</div>')
     if beat.limit:
         said.append(f'<div class="result bad">{_safe(beat.limit)}</div>')
     if beat.changed is not None:
@@ -236,10 +234,7 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         else ""
     )
     args = _arguments(
-        call.args if call.args is not None else call.written,
-        call.changes,
-        f"{href}.args",
-        most,
+        call.args if call.args is not None else call.written, call.changes, f"{href}.args", most
     )
     parts = [
         f"<details><summary>Arguments</summary>{args}</details>" if state == "asked" else args,
@@ -253,7 +248,7 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         inside = "".join([_beat(each, base, most) for each in call.inside])
         parts.append(
             '<details class="inside"><summary>What happened inside</summary>'
-            f'<div id="in-{_safe(call.key)}" data-noun="step">{inside}</div></details>',
+            f'<div id="in-{_safe(call.key)}" data-noun="step">{inside}</div></details>'
         )
     if call.result is not None:
         parts.append(_result(call.result, beat, number, base, most))
@@ -337,10 +332,7 @@ def _long(text: str, href: str, tag: str, most: int) -> str:
 
 
 def _arguments(
-    args: Mapping[str, Any] | None,
-    changes: Mapping[str, tuple[Any, Any]],
-    href: str,
-    most: int,
+    args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, Any]], href: str, most: int
 ) -> str:
     if not args:
         return '<p class="faint">no arguments</p>'

@@ -64,13 +64,7 @@ class Pages:
         self._readings = reading.Readings(store)
 
     def html(
-        self,
-        request: Request,
-        name: str,
-        *,
-        status: int = 200,
-        stream: str = "",
-        **values: Any,
+        self, request: Request, name: str, *, status: int = 200, stream: str = "", **values: Any
     ) -> HTMLResponse:
         """A whole page."""
         page = {
@@ -80,8 +74,7 @@ class Pages:
             "waiting": reading.count_waiting(self.store),
         }
         return HTMLResponse(
-            self.part(request, name, now=time(), **page, **values),
-            status_code=status,
+            self.part(request, name, now=time(), **page, **values), status_code=status
         )
 
     def part(self, request: Request, name: str, **values: Any) -> str:
@@ -136,7 +129,7 @@ class Pages:
                 [
                     (line.id, line.updated_at, line.status, line.leased, line.decided)
                     for line in runs.lines
-                ],
+                ]
             )
             if version != sent:
                 sent = version
@@ -180,12 +173,7 @@ class Pages:
             **self.standing(request, summary, run.head),
         }
 
-    def standing(
-        self,
-        request: Request,
-        run: Summary,
-        head: Mapping[str, Any],
-    ) -> dict[str, Any]:
+    def standing(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any]:
         """What stands below the beats of a run: its questions, what can be done, its outputs."""
         return {
             "asked": [
@@ -227,10 +215,7 @@ class Pages:
         }
 
     def _answer(
-        self,
-        request: Request,
-        run: Summary,
-        head: Mapping[str, Any],
+        self, request: Request, run: Summary, head: Mapping[str, Any]
     ) -> dict[str, Any] | None:
         """The outputs of a run, for the chat."""
         if self.work is None or not _in_chat(request) or run.status != "done":
@@ -397,8 +382,7 @@ class _RunNews:
             run.more()
             if self._entries > run.story.entries or run.head.get("key") != self._key:
                 raise Refused(
-                    404,
-                    "The run that this page shows was deleted or redacted. Reload the page.",
+                    404, "The run that this page shows was deleted or redacted. Reload the page."
                 )
             yield from self._news(run)
 
@@ -451,9 +435,7 @@ class _InboxNews:
             self._let_go(question_id)
         self._known.update({asked.question.id: asked for asked in waiting})
         version = version_of(
-            sorted(self._gone),
-            [(asked.question.id, asked.decision) for asked in waiting],
-            damaged,
+            sorted(self._gone), [(asked.question.id, asked.decision) for asked in waiting], damaged
         )
         if version == self._version:
             return
@@ -479,9 +461,7 @@ class _InboxNews:
         # After the store was read: if it fails, the question is looked up again.
         del self._known[question_id]
         self._gone[question_id] = reading.AskedQuestion(
-            run=asked.run,
-            question=asked.question,
-            decision=decision,
+            run=asked.run, question=asked.question, decision=decision
         )
 
 
@@ -588,7 +568,6 @@ def existing_run(read: Callable[[], R]) -> R:
     except StoreError as error:
         if reading.is_missing(error):
             raise Refused(
-                404,
-                "This store has no such run: it was deleted, or is in another store.",
+                404, "This store has no such run: it was deleted, or is in another store."
             ) from error
         raise

@@ -83,7 +83,7 @@ def _check_installed() -> None:
     missing = [name for name in _PACKAGES if not _is_installed(name)]
     if missing:
         raise ConfigurationError(
-            f"The page needs an extra (found no {missing[0]}): pip install 'ferrule[ui]'",
+            f"The page needs an extra (found no {missing[0]}): pip install 'ferrule[ui]'"
         )
 
 

@@ -284,7 +284,7 @@ class Work:
                 [
                     (name, "validation", adapter_of(input_field))
                     for name, input_field in fields.items()
-                ],
+                ]
             )
         except PydanticUserError:  # such as a tool
             return None
@@ -299,17 +299,12 @@ class Work:
                 )
             properties[name] = schema
         required = [name for name, input_field in fields.items() if input_field.is_required]
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            **definitions,
-        }
+        return {"type": "object", "properties": properties, "required": required, **definitions}
 
 
 def check_program(program: Any) -> None:
     """Raise `ConfigurationError` if it is not a program."""
     if not all(hasattr(program, name) for name in ("is_flow", "flow", "forward", "name")):
         raise ConfigurationError(
-            f"The page takes a program, such as `ReAct(...)`; found {program!r}.",
+            f"The page takes a program, such as `ReAct(...)`; found {program!r}."
         )

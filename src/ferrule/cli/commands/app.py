@@ -54,10 +54,7 @@ def _options(
     _: Annotated[
         bool,
         typer.Option(
-            "--version",
-            help="Show the version and exit.",
-            callback=_show_version,
-            is_eager=True,
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
         ),
     ] = False,
 ) -> None:

@@ -41,7 +41,7 @@ def ask_question(
     question: Annotated[
         str,
         typer.Argument(
-            help="The question: the first input of the signature. `-` reads standard input.",
+            help="The question: the first input of the signature. `-` reads standard input."
         ),
     ],
     tools: Annotated[
@@ -62,36 +62,30 @@ def ask_question(
         typer.Option(help="The model, as provider/model. Default: OfflineLM, which needs no key."),
     ] = None,
     base_url: Annotated[
-        str | None,
-        typer.Option(help="The address of the model's server. Default: its provider's."),
+        str | None, typer.Option(help="The address of the model's server. Default: its provider's.")
     ] = None,
     adapter: Annotated[
         str | None,
         typer.Option(
-            help="chat, json, xml (calls in the text), or native. "
-            "Default: what the model supports.",
+            help="chat, json, xml (calls in the text), or native. Default: what the model supports."
         ),
     ] = None,
     max_iters: Annotated[int, typer.Option(min=1, help="The maximum number of steps.")] = 20,
     as_json: JSON = False,
     mcp: MCP = None,
     yes: Annotated[
-        bool,
-        typer.Option("--yes", help="Run tools of --mcp servers without confirmation."),
+        bool, typer.Option("--yes", help="Run tools of --mcp servers without confirmation.")
     ] = False,
     store: Annotated[
         str | None,
         typer.Option(
-            "--store",
-            help="Keep the run in this SQLite file, for `ferrule show` and others.",
+            "--store", help="Keep the run in this SQLite file, for `ferrule show` and others."
         ),
     ] = None,
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume",
-            metavar="RUN",
-            help="Continue this run of --store with these tools.",
+            "--resume", metavar="RUN", help="Continue this run of --store with these tools."
         ),
     ] = None,
     deps: DEPS = None,
@@ -133,11 +127,7 @@ def _refuse_reserved(outputs: Iterable[str]) -> None:
 
 @contextmanager
 def open_kept(
-    agent: ReAct,
-    values: dict[str, Any],
-    store: str | None,
-    run_id: str | None,
-    deps: Any,
+    agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None, deps: Any
 ) -> Generator[EventStream]:
     """The stream of a new run, or of the run with this id in the file `store`.
 
@@ -146,7 +136,7 @@ def open_kept(
     if store is None:
         if run_id is not None:
             raise ConfigurationError(
-                "`--resume` needs the file that holds the run: add `--store FILE`.",
+                "`--resume` needs the file that holds the run: add `--store FILE`."
             )
         yield agent.bind(**values).stream(deps=deps)
         return

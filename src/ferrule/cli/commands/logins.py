@@ -26,9 +26,7 @@ PLACE = Annotated[
 ]
 
 mcp_app = typer.Typer(
-    help="Log in to MCP servers, or log out.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Log in to MCP servers, or log out.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -42,25 +40,20 @@ def log_in(
     port: Annotated[
         int,
         typer.Option(
-            min=0,
-            max=65_535,
-            help="The port for the browser's answer. 0: any free port.",
+            min=0, max=65_535, help="The port for the browser's answer. 0: any free port."
         ),
     ] = 0,
     device: Annotated[
         bool,
         typer.Option(
-            "--device",
-            help="Log in with a code on another device, if the server offers it.",
+            "--device", help="Log in with a code on another device, if the server offers it."
         ),
     ] = False,
     no_browser: Annotated[
-        bool,
-        typer.Option("--no-browser", help="Show the address instead of opening a browser."),
+        bool, typer.Option("--no-browser", help="Show the address instead of opening a browser.")
     ] = False,
     timeout: Annotated[
-        float,
-        typer.Option(help="How many seconds to wait for the log-in."),
+        float, typer.Option(help="How many seconds to wait for the log-in.")
     ] = 300.0,
 ) -> int:
     """Log in to an MCP server.
@@ -117,7 +110,7 @@ def find_server(place: str, client_id: str, port: int, options: dict[str, Any]) 
     if name not in servers or servers[name].spec.oauth is None:
         names = [key for key, server in servers.items() if server.spec.oauth is not None]
         raise ConfigurationError(
-            f"{path!r} has no server {name!r} to log in to; it has {shown(names)}.",
+            f"{path!r} has no server {name!r} to log in to; it has {shown(names)}."
         )
     return servers[name]
 

@@ -39,8 +39,7 @@ _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or 
 _QuestionId = Annotated[
     str | None,
     typer.Argument(
-        metavar="QUESTION",
-        help="The id of the question, or its beginning, if several wait.",
+        metavar="QUESTION", help="The id of the question, or its beginning, if several wait."
     ),
 ]
 
@@ -59,14 +58,13 @@ def list_runs(
     status: Annotated[
         str | None,
         typer.Option(
-            help="Only runs that are queued, running, waiting, done, failed or cancelled.",
+            help="Only runs that are queued, running, waiting, done, failed or cancelled."
         ),
     ] = None,
     stuck: Annotated[
         bool,
         typer.Option(
-            "--stuck",
-            help="Only runs with work that no worker can take, with the reason.",
+            "--stuck", help="Only runs with work that no worker can take, with the reason."
         ),
     ] = False,
     store: StorePlace = DEFAULT_STORE,
@@ -93,8 +91,7 @@ def show_run(
     store: StorePlace = DEFAULT_STORE,
     as_json: JSON = False,
     as_html: Annotated[
-        bool,
-        typer.Option("--html", help="Print the run as one HTML file."),
+        bool, typer.Option("--html", help="Print the run as one HTML file.")
     ] = False,
 ) -> int:
     """Show a run: inputs, journal and questions."""
@@ -158,12 +155,11 @@ def reply_to_question(
     text: Annotated[
         str,
         typer.Argument(
-            help="The answer for the model; the call does not run. `-` reads standard input.",
+            help="The answer for the model; the call does not run. `-` reads standard input."
         ),
     ],
     question: Annotated[
-        str | None,
-        typer.Option("--question", help="The id of the question, if several wait."),
+        str | None, typer.Option("--question", help="The id of the question, if several wait.")
     ] = None,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
@@ -187,14 +183,13 @@ def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
 def resume_run(
     run: _Run,
     program: Annotated[
-        str,
-        typer.Option(help="The program of the run: module:attribute, or file.py:attribute."),
+        str, typer.Option(help="The program of the run: module:attribute, or file.py:attribute.")
     ],
     store: StorePlace = DEFAULT_STORE,
     lm: Annotated[
         str | None,
         typer.Option(
-            help="The model, as provider/model. Default: the model that the program sets.",
+            help="The model, as provider/model. Default: the model that the program sets."
         ),
     ] = None,
     deps: DEPS = None,
@@ -217,12 +212,7 @@ def resume_run(
         if max_recoveries is not None:
             opened.max_recoveries = max_recoveries
         run_id = _find_run(opened, run).id
-        loaded = Run.load(
-            opened,
-            run_id,
-            find_program(program),
-            deps=make_deps(deps),
-        )
+        loaded = Run.load(opened, run_id, find_program(program), deps=make_deps(deps))
         with settings.context(**model_setting(lm)):
             loaded.resume()
         # A run that could not begin, such as one without a model, keeps its status in the store.
@@ -327,10 +317,7 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
 
 
 def _decide(
-    path: str,
-    run: str,
-    question: str | None,
-    decide: Callable[[Question], Decision],
+    path: str, run: str, question: str | None, decide: Callable[[Question], Decision]
 ) -> int:
     with open_store(path) as store:
         summary = _find_run(store, run)

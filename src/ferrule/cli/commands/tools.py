@@ -88,8 +88,7 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
         console.print(Text(indent(printable(str(tool.desc or "")), "  ")), soft_wrap=True)
         asks = describe_confirmation(tool.require_confirmation)
         console.print(
-            Text(f"  effect: {tool.effect}; asks a person: {asks}", "dim"),
-            soft_wrap=True,
+            Text(f"  effect: {tool.effect}; asks a person: {asks}", "dim"), soft_wrap=True
         )
         schema = printable(json.dumps(tool.parameters, indent=2, ensure_ascii=False))
         console.print(Text(indent(schema, "  "), "dim"), soft_wrap=True)
@@ -99,8 +98,7 @@ def list_tools(places: PLACES = None, as_json: JSON = False, mcp: MCP = None) ->
 def lint_tools(
     places: PLACES = None,
     target: Annotated[
-        list[str] | None,
-        typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all."),
+        list[str] | None, typer.Option(help=f"{', '.join(TARGETS)}. May be repeated. Default: all.")
     ] = None,
     as_json: JSON = False,
 ) -> int:
@@ -112,7 +110,7 @@ def lint_tools(
     losses = find_losses(places or (), targets)
     if as_json:
         print_json(
-            [{"target": target, "tool": tool, **asdict(loss)} for target, tool, loss in losses],
+            [{"target": target, "tool": tool, **asdict(loss)} for target, tool, loss in losses]
         )
     else:
         _print_losses(console_on(sys.stdout), losses, targets)
@@ -127,7 +125,7 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
     unknown = [name for name in names if name not in TARGETS]
     if unknown:
         raise ConfigurationError(
-            f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}.",
+            f"There is no target {unknown[0]!r}; there are: {', '.join(TARGETS)}."
         )
     return tuple(target for target in TARGETS if target in names or not names)
 
@@ -162,41 +160,37 @@ def serve_tools(
         list[str] | None,
         typer.Argument(
             help=".py files, folders, module[:name], or file.py:program. "
-            "Default: four sample tools.",
+            "Default: four sample tools."
         ),
     ] = None,
     http: Annotated[
-        bool,
-        typer.Option("--http", help="Serve over HTTP instead of standard input and output."),
+        bool, typer.Option("--http", help="Serve over HTTP instead of standard input and output.")
     ] = False,
     host: Annotated[str, typer.Option(help="The address to listen on with --http.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on with --http.")] = 8000,
     allowed_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A host name that requests may use. May be repeated."),
+        list[str] | None, typer.Option(help="A host name that requests may use. May be repeated.")
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
             help="The bearer token of clients. Other users can see it: "
-            f"{_TOKEN_VARIABLE} or --token-file hides it.",
+            f"{_TOKEN_VARIABLE} or --token-file hides it."
         ),
     ] = None,
     token_file: Annotated[str | None, typer.Option(help="A file that holds the token.")] = None,
     no_token: Annotated[
-        bool,
-        typer.Option("--no-token", help="Answer other machines without a token."),
+        bool, typer.Option("--no-token", help="Answer other machines without a token.")
     ] = False,
     name: Annotated[str, typer.Option(help="The server's name.")] = "ferrule",
     mask_errors: Annotated[
-        bool,
-        typer.Option("--mask-errors", help="Hide from clients why a tool failed."),
+        bool, typer.Option("--mask-errors", help="Hide from clients why a tool failed.")
     ] = False,
     store: Annotated[
         str | None,
         typer.Option(
             help="A SQLite file for the runs of programs, so that clients' tasks continue "
-            "after a restart.",
+            "after a restart."
         ),
     ] = None,
 ) -> int:
@@ -222,7 +216,7 @@ def serve_tools(
     except DuplicateToolError as error:
         problem = str(error).partition(". ")[0]
         raise DuplicateToolError(
-            f"{problem}: name each place once, and tools of several files as `module:name`.",
+            f"{problem}: name each place once, and tools of several files as `module:name`."
         ) from error
     if not http:
         app.run()
@@ -233,7 +227,7 @@ def serve_tools(
         if token is not None:
             say(
                 "Note: other users of this machine can see a token on the command line. "
-                f"{_TOKEN_VARIABLE} or --token-file hides it.",
+                f"{_TOKEN_VARIABLE} or --token-file hides it."
             )
 
     app.run(
@@ -248,11 +242,7 @@ def serve_tools(
 
 
 def _token_check(
-    host: str,
-    token: str | None,
-    token_file: str | None,
-    *,
-    no_token: bool,
+    host: str, token: str | None, token_file: str | None, *, no_token: bool
 ) -> Callable[[str], bool] | None:
     """The check of a client's token; None if every client is served.
 
@@ -288,7 +278,7 @@ def _read_token(token: str | None, token_file: str | None) -> str | None:
             token = Path(token_file).read_text(encoding="utf-8").strip()
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"The token file {token_file!r} cannot be read: {error}",
+                f"The token file {token_file!r} cannot be read: {error}"
             ) from error
     else:
         source = _TOKEN_VARIABLE

@@ -25,7 +25,7 @@ def show_page(
         str | None,
         typer.Argument(
             help="A program to chat with, and to resume its runs: "
-            "module:attribute, or file.py:attribute.",
+            "module:attribute, or file.py:attribute."
         ),
     ] = None,
     store: StorePlace = DEFAULT_STORE,
@@ -38,22 +38,20 @@ def show_page(
     person: Annotated[
         list[str] | None,
         typer.Option(
-            "--person",
-            help="Who decides; each gets a link. Default: you. May be repeated.",
+            "--person", help="Who decides; each gets a link. Default: you. May be repeated."
         ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
     read_only: Annotated[
         bool,
         typer.Option(
-            "--read-only",
-            help="Refuse every decision, and open a SQLite file for reading only.",
+            "--read-only", help="Refuse every decision, and open a SQLite file for reading only."
         ),
     ] = False,
     lm: Annotated[
         str | None,
         typer.Option(
-            help="The model, as provider/model. Default: the model that the program sets.",
+            help="The model, as provider/model. Default: the model that the program sets."
         ),
     ] = None,
     deps: DEPS = None,
@@ -73,7 +71,7 @@ def show_page(
         raise ConfigurationError(msg)
     if program is None and (lm is not None or deps is not None):
         raise ConfigurationError(
-            "`--lm` and `--deps` are for a program: name it first, as file.py:attribute.",
+            "`--lm` and `--deps` are for a program: name it first, as file.py:attribute."
         )
     is_postgres = is_dsn(store)
     opened: Any = postgres_store(store) if is_postgres else SQLiteStore(store, read_only=read_only)
@@ -111,7 +109,7 @@ def show_page(
         if app.work is not None and app.work.at_work:
             say(
                 f"Interrupted: {', '.join(app.work.at_work)}. "
-                "Each resumes from its journal with `ferrule resume` or this page.",
+                "Each resumes from its journal with `ferrule resume` or this page."
             )
         opened.close()
     return ExitCode.DONE

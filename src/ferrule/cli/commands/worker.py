@@ -41,41 +41,33 @@ def run_worker(
     programs: Annotated[
         list[str],
         typer.Argument(
-            metavar="PROGRAM",
-            help="The programs: module:attribute, or file.py:attribute.",
+            metavar="PROGRAM", help="The programs: module:attribute, or file.py:attribute."
         ),
     ],
     store: StorePlace = DEFAULT_STORE,
     concurrency: Annotated[
-        int,
-        typer.Option(min=1, help="How many runs this worker executes at once."),
+        int, typer.Option(min=1, help="How many runs this worker executes at once.")
     ] = 4,
     total: Annotated[
         int | None,
         typer.Option("--total", min=1, help="How many all workers together execute at once."),
     ] = None,
     per_key: Annotated[
-        int | None,
-        typer.Option("--per-key", min=1, help="How many of one `queue_key` at once."),
+        int | None, typer.Option("--per-key", min=1, help="How many of one `queue_key` at once.")
     ] = None,
     per_minute: Annotated[
         int | None,
         typer.Option(
-            "--per-minute",
-            min=1,
-            help="How many all workers together begin in a minute.",
+            "--per-minute", min=1, help="How many all workers together begin in a minute."
         ),
     ] = None,
     poll_s: Annotated[
-        float,
-        typer.Option("--poll-s", min=0.01, help="How often to look for work."),
+        float, typer.Option("--poll-s", min=0.01, help="How often to look for work.")
     ] = 0.1,
     drain_s: Annotated[
         float,
         typer.Option(
-            "--drain-s",
-            min=0,
-            help="After SIGTERM or Ctrl-C: how many seconds runs may continue.",
+            "--drain-s", min=0, help="After SIGTERM or Ctrl-C: how many seconds runs may continue."
         ),
     ] = 30,
     queue: QueueName = DEFAULT_QUEUE,
@@ -98,7 +90,7 @@ def run_worker(
     lm: Annotated[
         str | None,
         typer.Option(
-            help="The model, as provider/model. Default: the model that each program sets.",
+            help="The model, as provider/model. Default: the model that each program sets."
         ),
     ] = None,
     deps: DEPS = None,
@@ -132,12 +124,7 @@ def run_worker(
     async def advance(run_id: str) -> str:
         with settings.context(**lm_setting):
             status = await advance_in_thread(
-                threads,
-                opened,
-                run_id,
-                loaded_programs,
-                any_version=any_version,
-                deps=loaded_deps,
+                threads, opened, run_id, loaded_programs, any_version=any_version, deps=loaded_deps
             )
         _log.info("The run %s is %s", run_id, status, extra={"run_id": run_id, "status": status})
         return status
@@ -167,10 +154,7 @@ def _stop_at_signals() -> threading.Event:
 
 @contextmanager
 def _joined(
-    store: Any,
-    place: str,
-    advance: Callable[[str], Awaitable[str]],
-    drain_s: float,
+    store: Any, place: str, advance: Callable[[str], Awaitable[str]], drain_s: float
 ) -> Generator[Any]:
     """Register as a worker of the store for the block.
 

@@ -87,7 +87,7 @@ def run_tour() -> int:
     console.print(
         "This demo needs no API key: instead of a language model, OfflineLM answers by fixed "
         "rules, behind a real HTTP server on this machine that speaks OpenAI's protocol. "
-        "The agent (ReAct) and the tools work as in any real program.\n",
+        "The agent (ReAct) and the tools work as in any real program.\n"
     )
     names = ", ".join(function.__name__ for function in TOOLS)
     console.print(f"The tools are four Python functions: {names}.\n")
@@ -102,7 +102,7 @@ def run_tour() -> int:
         _leave_question(_open_store())
         console.print(
             f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    "
-            "(these runs, and a refund that waits for your approval)",
+            "(these runs, and a refund that waits for your approval)"
         )
     is_right = all(answer.is_right for answer in answers)
     return ExitCode.DONE if is_right else ExitCode.FAILED
@@ -150,8 +150,7 @@ def _leave_question(store: SQLiteStore) -> None:
     text = "One of two kettles came broken, so its price is paid back."
     with settings.context(lm=ScriptedLM([{"text": text, "tool_calls": [call]}])):
         ReAct("message -> answer", [refund]).start(
-            message="One of my two kettles came broken.",
-            store=store,
+            message="One of my two kettles came broken.", store=store
         )
 
 
@@ -241,7 +240,7 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     right = sum(answer.is_right for answer in answers)
     console.print(
         f"\n{right} of {len(answers)} answers are right: "
-        "the agent chose a tool, called it, and used the result.",
+        "the agent chose a tool, called it, and used the result."
     )
     if _is_checkout():
         command = f".venv/{_SCRIPTS}/ferrule"
@@ -250,9 +249,9 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     question = "How many days are there between 2026-01-01 and 2026-12-24?"
     console.print(f'\nTry it yourself:  {command} ask "{question}"')
     console.print(
-        "With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)",
+        "With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)"
     )
     if _is_checkout():
         console.print(
-            "Read on:          docs/tutorial/seven-steps.md, and the programs in examples/",
+            "Read on:          docs/tutorial/seven-steps.md, and the programs in examples/"
         )

@@ -67,7 +67,7 @@ class Adapter(ferrule.Adapter):
         for name in [*options, *(["callbacks"] if args else [])]:
             if name in REFUSED_OPTIONS:
                 raise ferrule.errors.ConfigurationError(
-                    f"`{type(self).__name__}` takes no `{name}`: {REFUSED_OPTIONS[name]}.",
+                    f"`{type(self).__name__}` takes no `{name}`: {REFUSED_OPTIONS[name]}."
                 )
         super().__init__(**options)
 
@@ -76,7 +76,7 @@ class Adapter(ferrule.Adapter):
         for name, instead in REFUSED_METHODS.items():
             if _definition(cls, name) is not _definition(ferrule.Adapter, name):
                 raise ferrule.errors.ConfigurationError(
-                    f"`{cls.__name__}.{name}` would not be called: {instead}.",
+                    f"`{cls.__name__}.{name}` would not be called: {instead}."
                 )
 
 

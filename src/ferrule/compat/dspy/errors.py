@@ -51,11 +51,7 @@ class AdapterParseError(ferrule.AdapterParseError):
 
 class ContextWindowExceededError(ferrule.errors.ContextOverflowError):
     def __init__(
-        self,
-        *,
-        model: str | None = None,
-        message: str = "Context window exceeded",
-        **details: Any,
+        self, *, model: str | None = None, message: str = "Context window exceeded", **details: Any
     ) -> None:
         if model:
             message = f"[{model}] {message}"

@@ -119,13 +119,7 @@ class BaseLM(_DSPyModel):
     capabilities = ferrule.Capabilities(native_tools=False)
 
     def __init__(
-        self,
-        model,
-        model_type="chat",
-        temperature=None,
-        max_tokens=None,
-        cache=None,
-        **more,
+        self, model, model_type="chat", temperature=None, max_tokens=None, cache=None, **more
     ):
         self.name, self.model_type = model, model_type
         settings = {"temperature": temperature, "max_tokens": max_tokens, **more}
@@ -164,7 +158,9 @@ class DummyLM(_DSPyModel, ferrule.testing.ScriptedLM):
 
     def _written(self, fields: dict[str, Any], form: Any) -> str:
         """Fields as the text of an answer: in the form that the request asks for, if they fit."""
-        names = form.schema.get("properties", {}) if form is not None else {}
+        names = {}
+        if form is not None:
+            names = form.schema.get("properties", {})
         if self.adapter is None and form is not None and fields.keys() <= names.keys():
             return form.write(fields)
         signature = ferrule.Signature(dict.fromkeys(fields, ferrule.OutputField()))

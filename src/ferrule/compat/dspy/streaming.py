@@ -95,7 +95,9 @@ class _Chunks:
                 self.programs[event.path] = event.program
             case ferrule.events.ModelCalled(request=request):
                 form = request.form
-                names = form.schema.get("properties", {}) if form is not None else {}
+                names = {}
+                if form is not None:
+                    names = form.schema.get("properties", {})
                 self.extracts = "reasoning" in names
             case ferrule.events.ModelAnswered():
                 items += self._release(is_last=True)
@@ -155,11 +157,7 @@ def _predictor_of(listener: Any, program: Any) -> tuple[str, Any, str]:
 
 
 def streamify(
-    program,
-    status_message_provider=None,
-    stream_listeners=(),
-    async_streaming=True,
-    **options,
+    program, status_message_provider=None, stream_listeners=(), async_streaming=True, **options
 ):
     """A function that returns a generator.
 

@@ -241,7 +241,7 @@ class ChatAdapter(ferrule.JSONAdapter):
         for name, instead in _NEVER_CALLED.items():
             if getattr(cls, name, None) is not getattr(ChatAdapter, name, None):
                 raise ferrule.errors.ConfigurationError(
-                    f"`{cls.__name__}.{name}` would not be called: {instead}.",
+                    f"`{cls.__name__}.{name}` would not be called: {instead}."
                 )
 
     def __init__(self, **options):
@@ -259,10 +259,7 @@ class ChatAdapter(ferrule.JSONAdapter):
         return super().user_message_output_requirements(signature)
 
     def format_user_request(self, signature, inputs):
-        parts = [
-            self.format_inputs(signature, inputs),
-            self.format_output_instructions(signature),
-        ]
+        parts = [self.format_inputs(signature, inputs), self.format_output_instructions(signature)]
         return "\n\n".join(part for part in parts if part)
 
     def format_tool_schemas(self, tools):
@@ -277,12 +274,7 @@ class ChatAdapter(ferrule.JSONAdapter):
         return self.format_instructions(signature)
 
     def format_user_message_content(
-        self,
-        signature,
-        inputs,
-        prefix="",
-        suffix="",
-        main_request=False,
+        self, signature, inputs, prefix="", suffix="", main_request=False
     ):
         if main_request:
             body = self.format_user_request(signature, inputs)

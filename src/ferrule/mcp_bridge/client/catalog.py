@@ -148,9 +148,7 @@ class Catalog:
         if handshake.capabilities.get(kind) is None:
             return []
         entries, _ = await all_pages(
-            lambda params: self.request(method, params, phase="list"),
-            key,
-            self._server,
+            lambda params: self.request(method, params, phase="list"), key, self._server
         )
         return [cast("dict[str, Any]", entry) for entry in entries if isinstance(entry, dict)]
 

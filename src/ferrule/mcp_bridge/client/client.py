@@ -224,10 +224,7 @@ class Client:
                 call.task.cancel()
 
     async def _ask_and_repeat(
-        self,
-        call: _Call,
-        answers: Mapping[str, Any] | None,
-        state: str | None,
+        self, call: _Call, answers: Mapping[str, Any] | None, state: str | None
     ) -> dict[str, Any]:
         """Make the call, again with answers while it comes back with questions."""
         inputs = call.inputs
@@ -262,15 +259,11 @@ class Client:
             answers, state = found, result.get("requestState")
         attempt = self._attempt_of(call)
         raise MCPProtocolError(
-            f"{attempt.subject} came back with questions {_MOST_ROUNDS} times.",
-            **attempt.facts(),
+            f"{attempt.subject} came back with questions {_MOST_ROUNDS} times.", **attempt.facts()
         )
 
     async def _attempt(
-        self,
-        call: _Call,
-        answers: Mapping[str, Any] | None,
-        state: str | None,
+        self, call: _Call, answers: Mapping[str, Any] | None, state: str | None
     ) -> dict[str, Any]:
         """The result of one request, or of the task that the server made of it."""
         handshake = (await self.link.connected_for("call", call.name)).handshake
@@ -295,10 +288,7 @@ class Client:
         return await call.task.outcome(answers, handshake)
 
     async def _request(
-        self,
-        call: _Call,
-        body: dict[str, Any],
-        handshake: Handshake,
+        self, call: _Call, body: dict[str, Any], handshake: Handshake
     ) -> dict[str, Any]:
         """Send `tools/call`.
 
@@ -334,10 +324,7 @@ class Client:
             self._tools_in_use.remove(name)
 
     def _headers(
-        self,
-        definition: MCPDefinition | None,
-        arguments: dict[str, Any],
-        handshake: Handshake,
+        self, definition: MCPDefinition | None, arguments: dict[str, Any], handshake: Handshake
     ) -> dict[str, str]:
         """The arguments that a tool's schema wants in HTTP headers, too (`x-mcp-header`)."""
         if definition is None or not handshake.is_modern:
@@ -499,10 +486,7 @@ class Questions:
         return self._inputs.pushed(params, self._options.input_expires_s)
 
     def meta(
-        self,
-        inputs: Any,
-        handshake: Handshake | None,
-        meta: Mapping[str, Any] | None,
+        self, inputs: Any, handshake: Handshake | None, meta: Mapping[str, Any] | None
     ) -> Mapping[str, Any] | None:
         """The `_meta` of a call, with the questions that may be asked: in a run, elicitation.
 

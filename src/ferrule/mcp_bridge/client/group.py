@@ -60,9 +60,7 @@ class Connected(Struct, frozen=True):
 # servers of an editor's file are what a person set up for other programs, and some may not run
 # here, so `MCPServer.load` skips by default.
 async def aconnect_all(
-    servers: Iterable[MCPServer],
-    *,
-    on_error: Literal["raise", "skip"] = "raise",
+    servers: Iterable[MCPServer], *, on_error: Literal["raise", "skip"] = "raise"
 ) -> Connected:
     """Connect servers and list their tools, all at the same time.
 
@@ -71,8 +69,7 @@ async def aconnect_all(
     """
     servers = tuple(servers)
     outcomes = await asyncio.gather(
-        *(_connect_and_list(server) for server in servers),
-        return_exceptions=True,
+        *(_connect_and_list(server) for server in servers), return_exceptions=True
     )
     skipped: list[Skipped] = []
     connected: list[MCPServer] = []
@@ -89,9 +86,7 @@ async def aconnect_all(
 
 
 def connect_all(
-    servers: Iterable[MCPServer],
-    *,
-    on_error: Literal["raise", "skip"] = "raise",
+    servers: Iterable[MCPServer], *, on_error: Literal["raise", "skip"] = "raise"
 ) -> Connected:
     """`aconnect_all` for sync code."""
     return run_async(aconnect_all(servers, on_error=on_error))

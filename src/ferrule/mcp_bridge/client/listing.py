@@ -57,9 +57,7 @@ class Listing(Struct, frozen=True):
 
 
 async def all_pages(
-    ask: Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]],
-    key: str,
-    server: str,
+    ask: Callable[[dict[str, Any] | None], Awaitable[dict[str, Any]]], key: str, server: str
 ) -> tuple[list[Any], float | None]:
     """The entries of all pages, and the shortest `ttlMs` of a page, in seconds.
 

@@ -124,10 +124,7 @@ class MCPServer:
     """
 
     def __init__(
-        self,
-        spec: ServerSpec,
-        options: ServerOptions,
-        live: Mapping[str, Any] | None = None,
+        self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any] | None = None
     ) -> None:
         self.spec = spec
         self.options = options
@@ -185,7 +182,7 @@ class MCPServer:
         if http_client is not None and (headers or auth is not None):
             raise ConfigurationError(
                 "An `http_client` brings its own headers and auth. "
-                "Pass them to the client, not to `MCPServer.http`.",
+                "Pass them to the client, not to `MCPServer.http`."
             )
         spec, other_auth = remote_spec("http", url, headers, auth, name)
         return cls(spec, options_from(options), {"auth": other_auth, "http_client": http_client})
@@ -264,16 +261,12 @@ class MCPServer:
 
     @classmethod
     def _from_state(
-        cls,
-        state: Mapping[str, Any],
-        name: str,
-        inputs: dict[str, str],
-        options: Mapping[str, Any],
+        cls, state: Mapping[str, Any], name: str, inputs: dict[str, str], options: Mapping[str, Any]
     ) -> Self:
         if not hasattr(state, "get"):
             raise ConfigurationError(
                 "An MCP server is a mapping with a `command` or a `url`, "
-                f"found {type(state).__name__}.",
+                f"found {type(state).__name__}."
             )
         spec = spec_from_state(state, name)
         server_options = options_from({**(state.get("options") or {}), **options})
@@ -458,20 +451,12 @@ class MCPServer:
             check_option("timeout_s", timeout_s)
         return await self._on_loop(
             lambda client: client.call(
-                name,
-                arguments,
-                timeout_s=timeout_s,
-                meta=meta,
-                answers=answers,
-                state=state,
-            ),
+                name, arguments, timeout_s=timeout_s, meta=meta, answers=answers, state=state
+            )
         )
 
     def call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        **options: Any,
+        self, name: str, arguments: Mapping[str, Any] | None = None, **options: Any
     ) -> dict[str, Any]:
         """`acall` for sync code, also in a thread with a running loop."""
         return run_async(self.acall(name, arguments, **options))
@@ -644,9 +629,7 @@ class MCPServer:
         return run_async(self.aprompts())
 
     async def aget_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
+        self, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """One prompt, with its arguments filled in: `description` and `messages`."""
         params: dict[str, Any] = {"name": name}
@@ -663,7 +646,7 @@ class MCPServer:
 
     async def _read(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         return await self._on_loop(
-            lambda client: client.catalog.request(method, params, phase="read"),
+            lambda client: client.catalog.request(method, params, phase="read")
         )
 
     # -- the background loop
@@ -752,7 +735,7 @@ def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
     if not text:
         raise ConfigurationError(
             "`mcp(...)` takes a command line or an address. "
-            "For words, use `MCPServer.stdio(words[0], words[1:])`.",
+            "For words, use `MCPServer.stdio(words[0], words[1:])`."
         )
     words = [*split_words(text), *args]
     return MCPServer.stdio(words[0], words[1:], **options)

@@ -186,7 +186,7 @@ def options_from(values: Mapping[str, Any]) -> ServerOptions:
     if unknown:
         has = sorted({*own_names, *rule_names} - {"rules"})
         raise ConfigurationError(
-            f"An MCP server has no option {_listed(unknown)}. It has: {_listed(has)}.",
+            f"An MCP server has no option {_listed(unknown)}. It has: {_listed(has)}."
         )
     for name, value in values.items():
         if name in _CHECKS:
@@ -208,7 +208,7 @@ def check_option(name: str, value: Any) -> None:
         else:
             wanted = check.wanted
         raise ConfigurationError(
-            f"`{name}` of an MCP server must be {wanted}, found {shown(value)}.",
+            f"`{name}` of an MCP server must be {wanted}, found {shown(value)}."
         )
 
 
@@ -299,22 +299,16 @@ _CHECKS = {
     "total_timeout_s": _SECONDS_OR_NONE,
     "poll_s": _SECONDS_OR_NONE,
     "input_expires_s": _Check(
-        _is_finite_seconds,
-        "a number of seconds greater than zero",
-        may_be_none=True,
+        _is_finite_seconds, "a number of seconds greater than zero", may_be_none=True
     ),
     "tool_timeouts_s": _Check(
-        _are_seconds_by_tool,
-        "a mapping of names to seconds greater than zero",
+        _are_seconds_by_tool, "a mapping of names to seconds greater than zero"
     ),
     "prefix": _Check(_is_prefix, "'auto', True or False"),
     "allow": _NAMES,
     "deny": _NAMES,
     "max_concurrency": _Check(_is_count, "a whole number greater than zero", may_be_none=True),
-    "inherit": _Check(
-        _are_inheritable,
-        f"a list of {', '.join(GROUPS)} and names of variables",
-    ),
+    "inherit": _Check(_are_inheritable, f"a list of {', '.join(GROUPS)} and names of variables"),
     "open_browser": _Check(_is_opener, "a function or False", may_be_none=True),
     "on_error": _one_of("raise", "skip"),
     "mode": _one_of(*PROTOCOL_MODES),

@@ -221,10 +221,7 @@ class Guard:
                 return _without(listing, changed)
 
     def _notes(
-        self,
-        listing: Listing,
-        identity: Drift | None,
-        changed: dict[str, str],
+        self, listing: Listing, identity: Drift | None, changed: dict[str, str]
     ) -> dict[str, str]:
         differences: dict[str, str] = {}
         if identity is not None:  # then each of its tools is another one
@@ -292,7 +289,7 @@ def read_pins(path: str | os.PathLike[str], server: str) -> Pins | None:
     if wrong:
         raise ConfigurationError(
             f"In {Path(path).name} the hash of `{wrong[0]}` of the MCP server `{server}` does not "
-            "match its definition. Pin it again.",
+            "match its definition. Pin it again."
         )
     return Pins(identity, tools)
 
@@ -343,5 +340,5 @@ def _read(path: Path) -> dict[str, Any]:
 def _no_lock(path: str | os.PathLike[str], content: str) -> ConfigurationError:
     return ConfigurationError(
         f"{Path(path).name} is not a lock file of version {_VERSION}: found {content}. "
-        "Remove it, and pin again.",
+        "Remove it, and pin again."
     )

@@ -43,10 +43,7 @@ class RecordingLink:
         return getattr(self._link, name)
 
     async def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        **options: Any,
+        self, method: str, params: dict[str, Any] | None, **options: Any
     ) -> dict[str, Any]:
         """Send one request, and record its result or error."""
         try:
@@ -103,10 +100,7 @@ class ReplayLink:
         return self
 
     async def request(
-        self,
-        method: str,
-        params: dict[str, Any] | None,
-        **options: Any,
+        self, method: str, params: dict[str, Any] | None, **options: Any
     ) -> dict[str, Any]:
         """Returns the recorded result, or raises the recorded error.
 
@@ -176,6 +170,6 @@ def _read_lines(path: str | PathLike[str]) -> list[dict[str, Any]]:
     if not are_objects or lines[0].get("ferrule_mcp") != _VERSION:
         raise ConfigurationError(
             f"{name} is not a recording of an MCP server of version {_VERSION}: "
-            f"found {shown(lines[:1])}.",
+            f"found {shown(lines[:1])}."
         )
     return lines

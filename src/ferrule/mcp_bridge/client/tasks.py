@@ -122,9 +122,7 @@ class TaskCall:
         self._last_message: str | None = None
 
     async def outcome(
-        self,
-        answers: Mapping[str, Any] | None,
-        handshake: Handshake,
+        self, answers: Mapping[str, Any] | None, handshake: Handshake
     ) -> dict[str, Any]:
         """The result of the call; or its questions, in the form of a call's result.
 
@@ -285,12 +283,7 @@ class TaskCall:
     # -- requests
 
     async def _request(
-        self,
-        method: str,
-        *,
-        phase: str = "task",
-        timeout_s: float | None = None,
-        **more: Any,
+        self, method: str, *, phase: str = "task", timeout_s: float | None = None, **more: Any
     ) -> dict[str, Any]:
         if timeout_s is None:
             left_s = self._ends - time.monotonic()

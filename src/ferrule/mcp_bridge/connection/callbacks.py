@@ -151,9 +151,7 @@ async def _answer(name: str, answer: Awaitable[dict[str, Any]], kind: Any, other
 
 
 async def listen_for_changes(
-    session: Any,
-    handshake: Handshake,
-    changed: Callable[[str], None],
+    session: Any, handshake: Handshake, changed: Callable[[str], None]
 ) -> None:
     """Read the stream on which a modern server notifies of changed lists, until cancelled.
 

@@ -84,11 +84,7 @@ class Channel:
                 streams = stdio_streams(self.child, note)
             case "http":
                 streams = http_streams(
-                    spec.url,
-                    spec.headers,
-                    endpoint.auth,
-                    endpoint.http_client,
-                    keep,
+                    spec.url, spec.headers, endpoint.auth, endpoint.http_client, keep
                 )
             case "sse":
                 streams = sse_streams(spec.url, spec.headers, endpoint.auth, keep)

@@ -226,7 +226,7 @@ async def _set_log_level(session: Any, level: str) -> None:
     import mcp_types as types
 
     request = types.SetLevelRequest.model_validate(
-        {"method": "logging/setLevel", "params": {"level": level}},
+        {"method": "logging/setLevel", "params": {"level": level}}
     )
     await session.send_request(request, types.EmptyResult)
 

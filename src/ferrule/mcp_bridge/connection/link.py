@@ -136,9 +136,7 @@ class Link:
                     raise
                 has_logged_in = await self._logged_in(connection.login, fault)
                 if not has_logged_in and not await self._should_retry(
-                    fault,
-                    connection,
-                    may_repeat=may_repeat,
+                    fault, connection, may_repeat=may_repeat
                 ):
                     raise
             self._refuse_after_closing(closings, phase, tool)
@@ -172,22 +170,13 @@ class Link:
                 self._silence = Silence(connection, start)
             raise
 
-    async def _refuse_silent(
-        self,
-        silence: Silence,
-        connection: Session,
-        tool: str | None,
-    ) -> None:
+    async def _refuse_silent(self, silence: Silence, connection: Session, tool: str | None) -> None:
         if silence.connection is connection and not await silence.is_over():
             raise silent_error(self._unsent("call", tool), silence.seconds)
         self._silence = None
 
     async def _should_retry(
-        self,
-        fault: MCPError,
-        connection: Session,
-        *,
-        may_repeat: bool,
+        self, fault: MCPError, connection: Session, *, may_repeat: bool
     ) -> bool:
         if fault.code == UNSUPPORTED_VERSION and connection.is_remote:
             # A server of other versions took its place, and refused before anything ran.

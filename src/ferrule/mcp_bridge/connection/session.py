@@ -93,9 +93,7 @@ class Session:
         within_s = self._endpoint.connect_timeout_s
         try:
             await asyncio.wait(
-                (self._ready, self._owner),
-                timeout=within_s,
-                return_when=asyncio.FIRST_COMPLETED,
+                (self._ready, self._owner), timeout=within_s, return_when=asyncio.FIRST_COMPLETED
             )
         except asyncio.CancelledError:
             await self._abandon()
@@ -152,7 +150,7 @@ class Session:
                 self._ready.set_result(None)
             if self.handshake.listens:
                 self._listening = asyncio.get_running_loop().create_task(
-                    listen_for_changes(session, self.handshake, self._hooks.changed),
+                    listen_for_changes(session, self.handshake, self._hooks.changed)
                 )
                 stack.callback(self._listening.cancel)
             await self._over.wait()
@@ -297,11 +295,7 @@ class Session:
             self._notes.pop(request_id, None)
 
     async def _send(
-        self,
-        request_id: int,
-        method: str,
-        body: dict[str, Any] | None,
-        options: dict[str, Any],
+        self, request_id: int, method: str, body: dict[str, Any] | None, options: dict[str, Any]
     ) -> dict[str, Any]:
         if self._endpoint.spec.transport != "sse":
             return await self._dispatcher.send_raw_request(method, body, options)
@@ -365,11 +359,7 @@ class Clocks:
 
     @asynccontextmanager
     async def request(
-        self,
-        timeout_s: float,
-        end: float | None,
-        *,
-        is_call: bool,
+        self, timeout_s: float, end: float | None, *, is_call: bool
     ) -> AsyncGenerator[Callable[[], None]]:
         """Time one request; `TimeoutError` ends it.
 

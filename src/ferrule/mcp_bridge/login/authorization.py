@@ -80,10 +80,7 @@ class Authorization:
     """One flow of the SDK: a refresh, or a log-in."""
 
     def __init__(
-        self,
-        target: LoginTarget,
-        credentials: Credentials,
-        person: Person | None = None,
+        self, target: LoginTarget, credentials: Credentials, person: Person | None = None
     ) -> None:
         self._target = target
         self._before = credentials
@@ -106,8 +103,7 @@ class Authorization:
                 status = response.status_code
                 if status >= _SERVER_ERROR or status == _TOO_MANY:
                     raise LoginError(
-                        f"the log-in was not renewed: {_host(response)} answered with "
-                        f"HTTP {status}",
+                        f"the log-in was not renewed: {_host(response)} answered with HTTP {status}"
                     )
                 if status >= _CLIENT_ERROR:
                     return Credentials()
@@ -218,7 +214,7 @@ class Authorization:
                 "grant_types": ["authorization_code", "refresh_token"],
                 "response_types": ["code"],
                 "scope": " ".join(oauth.scopes) or None,
-            },
+            }
         )
         provider = OAuthClientProvider(
             self._target.url,
@@ -266,9 +262,7 @@ class Authorization:
         assert self._person is not None  # noqa: S101  the same
         answer = await self._person.answer()
         return AuthorizationCodeResult(
-            code=answer["code"],
-            state=answer.get("state"),
-            iss=answer.get("iss"),
+            code=answer["code"], state=answer.get("state"), iss=answer.get("iss")
         )
 
     async def _send(self, client: Any, request: Any) -> Any:
@@ -283,7 +277,7 @@ class Authorization:
         if here.scheme == "http" and is_loopback(there.hostname or ""):
             return
         raise LoginError(
-            f"the log-in would go over plain http to {there.hostname}, where others can read it",
+            f"the log-in would go over plain http to {there.hostname}, where others can read it"
         )
 
     def _credentials(self, provider: Any) -> Credentials:
@@ -311,7 +305,7 @@ class Authorization:
         if self._device_endpoint is None:
             raise LoginError(
                 "no browser can be opened here, and the server offers no device codes for a "
-                "log-in with another device",
+                "log-in with another device"
             )
         scope = self._scope(context.client_metadata.scope)
         tokens = await _tokens_by_device_code(

@@ -48,12 +48,7 @@ class Login:
     """The log-in to one server: its tokens, and how a person renews them."""
 
     def __init__(
-        self,
-        target: LoginTarget,
-        *,
-        timeout_s: float,
-        open_browser: Any,
-        enter_code: Any,
+        self, target: LoginTarget, *, timeout_s: float, open_browser: Any, enter_code: Any
     ) -> None:
         self._target = target
         self._timeout_s = timeout_s
@@ -209,7 +204,7 @@ class Login:
         command = f"`ferrule mcp login {public_url(self._target.url)}`"
         raise LoginError(
             "it requires a log-in, and no browser can be opened here. "
-            f"Log in once with {command}, or pass `open_browser=`",
+            f"Log in once with {command}, or pass `open_browser=`"
         )
 
 
@@ -251,8 +246,7 @@ def _bearer(login: Login) -> Any:
 
     class Bearer(httpx2.Auth):
         async def async_auth_flow(
-            self,
-            request: httpx2.Request,
+            self, request: httpx2.Request
         ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             used = await login.token()
             if used is not None:
@@ -311,17 +305,13 @@ class Callback:
                 wanted = callback.port or port
                 try:
                     server = await asyncio.start_server(
-                        callback._serve,
-                        address,
-                        wanted,
-                        family=family,
-                        limit=_LONGEST_LINE,
+                        callback._serve, address, wanted, family=family, limit=_LONGEST_LINE
                     )
                 except OSError as error:
                     if error.errno in {errno.EADDRINUSE, errno.EACCES}:
                         raise LoginError(
                             f"port {wanted}, for the browser's answer, is in use or not allowed; "
-                            "free it, or choose another: auth=OAuth(callback_port=...)",
+                            "free it, or choose another: auth=OAuth(callback_port=...)"
                         ) from None
                     if not servers and family != socket.AF_INET:
                         raise

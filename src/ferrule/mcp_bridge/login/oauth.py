@@ -78,7 +78,7 @@ def oauth_from_state(server: str, state: Mapping[str, Any]) -> OAuth | None:
         return OAuth()
     if not isinstance(entry, Mapping):
         raise ConfigurationError(
-            f"`oauth` of MCP server `{server}` must be an object, found {type(entry).__name__}.",
+            f"`oauth` of MCP server `{server}` must be an object, found {type(entry).__name__}."
         )
     settings = cast("Mapping[str, Any]", entry)
     if settings.get("enabled") is False:
@@ -89,7 +89,7 @@ def oauth_from_state(server: str, state: Mapping[str, Any]) -> OAuth | None:
     port = _first(settings, "callbackPort", "callback_port") or 0
     if type(port) is not int or not 0 <= port <= _HIGHEST_PORT:
         raise ConfigurationError(
-            f"`callbackPort` of MCP server `{server}` must be a port, found {port!r}.",
+            f"`callbackPort` of MCP server `{server}` must be a port, found {port!r}."
         )
     client_id = _first(settings, "clientId", "client_id", "CLIENT_ID")
     client_secret = _first(settings, "clientSecret", "client_secret", "CLIENT_SECRET")
@@ -116,6 +116,6 @@ def split_auth(auth: Any) -> tuple[OAuth | None, Any]:
     if isinstance(auth, str | Mapping):
         raise ConfigurationError(
             '`auth` of an MCP server is "oauth", an `OAuth(...)` or an `httpx2.Auth`. '
-            'A token goes into `headers`: {"Authorization": "Bearer ..."}.',
+            'A token goes into `headers`: {"Authorization": "Bearer ..."}.'
         )
     return None, auth

@@ -144,7 +144,7 @@ class MCPApp:
                 if options:
                     names = ", ".join(f"`{name}`" for name in options)
                     raise ConfigurationError(
-                        f"Over stdio there is no {names}: it is an option of HTTP.",
+                        f"Over stdio there is no {names}: it is an option of HTTP."
                     )
                 await self._over_stdio()
             case "http":
@@ -152,7 +152,7 @@ class MCPApp:
             case _:
                 if isinstance(transport, str):
                     raise ConfigurationError(
-                        f"`transport` is 'stdio' or 'http', found {shown(transport)}.",
+                        f"`transport` is 'stdio' or 'http', found {shown(transport)}."
                     )
                 assert_never(transport)
 
@@ -164,7 +164,7 @@ class MCPApp:
             pass  # none is running, as it should be
         else:
             raise ConfigurationError(
-                "An event loop is running in this thread: `await app.arun(...)` serves on it.",
+                "An event loop is running in this thread: `await app.arun(...)` serves on it."
             )
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(self.arun(transport, **options))
@@ -226,10 +226,7 @@ def serve(
 
 
 def _build_server(
-    offered: Mapping[str, ServedTool],
-    tasks: Tasks,
-    changes: ChangeNotifier,
-    **about: Any,
+    offered: Mapping[str, ServedTool], tasks: Tasks, changes: ChangeNotifier, **about: Any
 ) -> Any:
     """An `mcp.server.Server` for all revisions. `offered` may change while it serves."""
     server_class = _changing_server()
@@ -277,9 +274,7 @@ def _build_server(
     )
     server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, set_level)
     server.add_notification_handler(
-        "notifications/initialized",
-        types.NotificationParams,
-        initialized,
+        "notifications/initialized", types.NotificationParams, initialized
     )
     tasks.install(server)
     return server
@@ -294,7 +289,7 @@ def _sealing_of_states(keys: Sequence[str | bytes] | None, ttl_s: float, *, audi
 
     if not 0 < ttl_s < math.inf:
         raise ConfigurationError(
-            f"`state_ttl_s` is a number of seconds above 0; found {shown(ttl_s)}.",
+            f"`state_ttl_s` is a number of seconds above 0; found {shown(ttl_s)}."
         )
     if keys is None:
         security = RequestStateSecurity.ephemeral(ttl=ttl_s)
@@ -315,17 +310,12 @@ def _changing_server() -> Any:
 
     class ChangingServer(Server[Any]):
         def create_initialization_options(
-            self,
-            notification_options: Any = None,
-            *args: Any,
-            **more: Any,
+            self, notification_options: Any = None, *args: Any, **more: Any
         ) -> Any:
             # Transports pass no options, and the default declares that lists never change.
             if not notification_options:
                 notification_options = NotificationOptions(
-                    prompts_changed=True,
-                    resources_changed=True,
-                    tools_changed=True,
+                    prompts_changed=True, resources_changed=True, tools_changed=True
                 )
             return super().create_initialization_options(notification_options, *args, **more)
 

@@ -161,13 +161,7 @@ class CallRunner:
             return None
         return state.removeprefix(_RUN).rpartition(":")[0]
 
-    async def _guard(
-        self,
-        served: ServedTool,
-        mcp_call: MCPCall,
-        call: ToolCall,
-        run: Any,
-    ) -> Any:
+    async def _guard(self, served: ServedTool, mcp_call: MCPCall, call: ToolCall, run: Any) -> Any:
         """The result of a call.
 
         An exception of the tool that would end the task, the thread or the process ends only the
@@ -262,9 +256,7 @@ class CallRunner:
         return await ask_client(mcp_call, query.text, query.state, query.wants, query.form)
 
     async def _ask_host(
-        self,
-        confirm: Callable[[str, dict[str, Any]], Any],
-        query: _Query,
+        self, confirm: Callable[[str, dict[str, Any]], Any], query: _Query
     ) -> PersonAnswer:
         # The host's own code, run like a tool: an exception counts as a no.
         schema = {"type": "object", "additionalProperties": True}
@@ -293,19 +285,13 @@ class CallRunner:
             return await self._resume(served, mcp_call, checked.call, wanted.run)
         return self._answer(served, checked.call, result)
 
-    async def _resume(
-        self,
-        served: ServedTool,
-        mcp_call: MCPCall,
-        call: ToolCall,
-        run: Any,
-    ) -> Any:
+    async def _resume(self, served: ServedTool, mcp_call: MCPCall, call: ToolCall, run: Any) -> Any:
         """Ask the questions of a waiting program and resume it, until it has finished."""
         if run is None:
             # Starting again would repeat what ran before the question.
             return error_result(
                 f"`{served.name}` is not waiting for an answer here: it was answered already, "
-                "or runs in another process.",
+                "or runs in another process."
             )
         while True:
             for question in run.pending:
@@ -320,8 +306,7 @@ class CallRunner:
             resumed = _resume_tool(served.tool, run)
             try:
                 result = await self._within_limits(
-                    CheckedCall(call, resumed, CheckedArguments((), {}, {})),
-                    mcp_call,
+                    CheckedCall(call, resumed, CheckedArguments((), {}, {})), mcp_call
                 )
             except ConfirmationRequired as wanted:
                 run = wanted.run

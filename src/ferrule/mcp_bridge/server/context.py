@@ -65,10 +65,7 @@ class MCPCall:
         return self.over
 
     def progress(
-        self,
-        message: str = "",
-        done: float | None = None,
-        total: float | None = None,
+        self, message: str = "", done: float | None = None, total: float | None = None
     ) -> None:
         """Report progress to the client, if it asked for progress."""
         self.tell(events.CallProgress(self.call_id, message, done, total))
@@ -77,10 +74,7 @@ class MCPCall:
         """The `Context` for a tool that takes one."""
         key = key_of(self._key, "", tool.name, arguments.shown)
         return Context(
-            call_id=self.call_id,
-            key=key,
-            tell=self.progress,
-            stopped=lambda: self.cancelled,
+            call_id=self.call_id, key=key, tell=self.progress, stopped=lambda: self.cancelled
         )
 
 
@@ -97,10 +91,7 @@ class EventSender:
     """Sends events from any thread to the client, in order."""
 
     def __init__(
-        self,
-        request: Any,
-        task: ServedTask | None = None,
-        callbacks: tuple[Any, ...] = (),
+        self, request: Any, task: ServedTask | None = None, callbacks: tuple[Any, ...] = ()
     ) -> None:
         self.task = task
         """The task that the call may have become.
@@ -205,14 +196,11 @@ class EventSender:
         if event.payload is not None:
             data = replace_surrogates(jsonable(event.payload))
         params = types.LoggingMessageNotificationParams(
-            level=level,
-            logger=None if level == name else name,
-            data=data,
+            level=level, logger=None if level == name else name, data=data
         )
         # Not `send_log_message`, which warns that logging is deprecated: all revisions have it.
         await request.session.send_notification(
-            types.LoggingMessageNotification(params=params),
-            related_request_id=request.request_id,
+            types.LoggingMessageNotification(params=params), related_request_id=request.request_id
         )
 
 

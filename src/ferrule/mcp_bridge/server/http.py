@@ -52,9 +52,7 @@ async def serve_http(
             listening_port = taken.getsockname()[1]
             on_listening(f"http://{url_host(host)}:{listening_port}{options.get('path', '/mcp')}")
         config = uvicorn.Config(
-            _ended_cleanly(app),
-            log_level="warning",
-            timeout_graceful_shutdown=2 * _GRACE_S,
+            _ended_cleanly(app), log_level="warning", timeout_graceful_shutdown=2 * _GRACE_S
         )
         await Server(config).serve(sockets=[taken])
 
@@ -118,12 +116,12 @@ def http_app(
         raise ConfigurationError(
             f"A server on `{host}` can be reached from outside. Say under which names, "
             "`allowed_hosts=['mcp.example.org']`, and who may call, `verify_token=...`; "
-            "or leave `host` at 127.0.0.1.",
+            "or leave `host` at 127.0.0.1."
         )
     if not idle_timeout_s > 0:
         raise ConfigurationError(
             "`idle_timeout_s` is a number of seconds above 0, or `math.inf` for no limit; "
-            f"found {shown(idle_timeout_s)}.",
+            f"found {shown(idle_timeout_s)}."
         )
     security = TransportSecuritySettings(
         allowed_hosts=with_ports([*HOSTS, *(allowed_hosts or ())]),

@@ -84,11 +84,7 @@ class ChangeNotifier:
 
 
 def _event_of(what: ListKind) -> Any:
-    from mcp.server.subscriptions import (
-        PromptsListChanged,
-        ResourcesListChanged,
-        ToolsListChanged,
-    )
+    from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 
     match what:
         case "tools":

@@ -70,9 +70,7 @@ async def ask_client(
 
     try:
         answer = await call.request.session.elicit_form(
-            question,
-            dict(form),
-            related_request_id=call.request.request_id,
+            question, dict(form), related_request_id=call.request.request_id
         )
     except (NoBackChannelError, MCPError):
         return PersonAnswer("cannot")
@@ -106,11 +104,7 @@ def returned_state(call: MCPCall) -> str | None:
 
 
 def _ask_by_retry(
-    call: MCPCall,
-    question: str,
-    state: str,
-    wants: str,
-    form: dict[str, Any],
+    call: MCPCall, question: str, state: str, wants: str, form: dict[str, Any]
 ) -> PersonAnswer | Any:
     """The answer that came with this call, if it belongs to the question; else the question."""
     import mcp_types as types
@@ -119,7 +113,7 @@ def _ask_by_retry(
     if wants in answers and call.params.request_state == state:
         return _read_answer(answers[wants], wants)
     request = types.ElicitRequest(
-        params=types.ElicitRequestFormParams(message=question, requested_schema=form),
+        params=types.ElicitRequestFormParams(message=question, requested_schema=form)
     )
     return types.InputRequiredResult(input_requests={wants: request}, request_state=state)
 

@@ -32,10 +32,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def wire_result(
-    result: ToolResult,
-    output_schema: dict[str, Any] | None = None,
-    *,
-    wraps: bool = False,
+    result: ToolResult, output_schema: dict[str, Any] | None = None, *, wraps: bool = False
 ) -> Any:
     """The result for the wire: a model of the SDK, or a mapping under the protocol's names.
 
@@ -58,7 +55,7 @@ def wire_result(
         if problems:
             return error_result(
                 f"`{result.name}` returned a value that does not fit its output schema: "
-                f"{'; '.join(problems)}",
+                f"{'; '.join(problems)}"
             )
     if structured is not None:
         wire["structuredContent"] = structured

@@ -33,12 +33,7 @@ class ServedTask:
     """One task: a call, its questions and answers, and its outcome."""
 
     def __init__(
-        self,
-        task_id: str,
-        served: ServedTool,
-        request: Any,
-        params: Any,
-        ttl_s: float,
+        self, task_id: str, served: ServedTool, request: Any, params: Any, ttl_s: float
     ) -> None:
         self.id = task_id
         self.served = served
@@ -166,7 +161,7 @@ class ServedTask:
         if self._questions:
             await self._is_answered.wait()
         self.params = self.params.model_copy(
-            update={"input_responses": self._answers, "request_state": self._state},
+            update={"input_responses": self._answers, "request_state": self._state}
         )
 
     def answer(self, answers: Mapping[str, Any]) -> None:
@@ -182,7 +177,7 @@ class ServedTask:
         responses = {self._questions[key][0]: answers[key] for key in answered}
         try:
             params = CallToolRequestParams.model_validate(
-                {"name": self.served.name, "inputResponses": responses},
+                {"name": self.served.name, "inputResponses": responses}
             )
         except ValidationError as error:
             raise MCPError(

@@ -52,11 +52,11 @@ class Tasks:
             if value not in get_args(TaskSupport):
                 words = ", ".join(map(repr, get_args(TaskSupport)))
                 raise ConfigurationError(
-                    f"`tasks` says {words} for each name; found {shown(value)} for {name!r}.",
+                    f"`tasks` says {words} for each name; found {shown(value)} for {name!r}."
                 )
         if not ttl_s > 0:
             raise ConfigurationError(
-                f"`task_ttl_s` is a number of seconds above 0; found {shown(ttl_s)}.",
+                f"`task_ttl_s` is a number of seconds above 0; found {shown(ttl_s)}."
             )
         self._calls = calls
         self._offered = offered
@@ -277,8 +277,7 @@ def _check_header(request: Any, task_id: str) -> None:
     header = request.request.headers.get(MCP_NAME_HEADER)
     if header is not None and decode_header_value(header) != task_id:
         raise MCPError(
-            HEADER_MISMATCH,
-            f"The header {MCP_NAME_HEADER} does not name the task in `taskId`.",
+            HEADER_MISMATCH, f"The header {MCP_NAME_HEADER} does not name the task in `taskId`."
         )
 
 

@@ -75,7 +75,7 @@ def served_tools(things: Any) -> dict[str, ServedTool]:
     else:
         raise ToolDefinitionError(
             "A server takes a list of tools and programs, or a mapping of names to them; "
-            f"found {shown(things)}.",
+            f"found {shown(things)}."
         )
     by_name: dict[str, ServedTool] = {}
     for name, thing in named:
@@ -83,7 +83,7 @@ def served_tools(things: Any) -> dict[str, ServedTool]:
         if served.name in by_name:
             raise DuplicateToolError(
                 f"Two tools would be served as `{served.name}`. "
-                "Give one of them another name: serve({'name': tool, ...}).",
+                "Give one of them another name: serve({'name': tool, ...})."
             )
         by_name[served.name] = served
     return by_name
@@ -125,7 +125,7 @@ def _wire_name(tool: Tool, name: str | None) -> str:
     if name is not None or not _WIRE_NAME.fullmatch(tool.wire_name):
         raise ToolDefinitionError(
             "The name of an MCP tool has 1 to 128 letters, digits, `_`, `-` and `.`; "
-            f"found {shown(wanted)}.",
+            f"found {shown(wanted)}."
         )
     return tool.wire_name
 
@@ -168,11 +168,7 @@ def _program_name(program: Any, signature: Any, name: str | None) -> str:
 
 
 def program_runner(
-    program: Any,
-    like: Any,
-    *,
-    store: Any = None,
-    run_id: str | None = None,
+    program: Any, like: Any, *, store: Any = None, run_id: str | None = None
 ) -> Callable[..., Any]:
     """A function that runs the program, with this signature or that of this function.
 

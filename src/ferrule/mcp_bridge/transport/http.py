@@ -121,12 +121,7 @@ class GuardedClient:
         return _with_content(response, b"")
 
     def _note_status(
-        self,
-        request_id: Any,
-        response: Any,
-        text: str,
-        *,
-        has_error: bool = False,
+        self, request_id: Any, response: Any, text: str, *, has_error: bool = False
     ) -> None:
         from ferrule.net.errors import retry_after_s  # late: most requests are answered
 
@@ -252,10 +247,7 @@ def _with_content(response: Any, content: bytes) -> Any:
     if session_id is not None:
         headers["mcp-session-id"] = session_id
     return httpx2.Response(
-        response.status_code,
-        headers=headers,
-        content=content,
-        request=response.request,
+        response.status_code, headers=headers, content=content, request=response.request
     )
 
 
@@ -291,11 +283,7 @@ def watch_events(response: Any, client: GuardedClient, request_id: Any) -> Any:
     )
 
 
-async def _events(
-    response: Any,
-    client: GuardedClient,
-    request_id: Any,
-) -> AsyncGenerator[bytes]:
+async def _events(response: Any, client: GuardedClient, request_id: Any) -> AsyncGenerator[bytes]:
     import httpx2
 
     waits = request_id is not None
@@ -369,7 +357,7 @@ def _refuse_other_origin(url: str, endpoint: str) -> None:
     if (here.scheme, here.netloc) != (there.scheme, there.netloc):
         raise httpx2.SSEError(
             "the server wants messages to be sent to another origin, "
-            f"{there.scheme}://{there.hostname}",
+            f"{there.scheme}://{there.hostname}"
         )
 
 
@@ -385,7 +373,7 @@ def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
         raise ConfigurationError(
             f"MCP server `{name}` uses plain http at {parts.hostname}: everything sent, tokens "
             "too, can be read on the way. Use https, or pass `allow_http=True` if you trust the "
-            "network.",
+            "network."
         )
 
 
@@ -420,19 +408,14 @@ async def http_streams(
         guard = GuardedClient(client)
         guarded(guard)
         streams = streamable_http_client(
-            url,
-            http_client=cast("Any", guard),
-            max_sse_event_size=LARGEST,
+            url, http_client=cast("Any", guard), max_sse_event_size=LARGEST
         )
         yield await stack.enter_async_context(streams)
 
 
 @contextlib.asynccontextmanager
 async def sse_streams(
-    url: str,
-    headers: Mapping[str, str],
-    auth: Any,
-    guarded: Callable[[GuardedClient], None],
+    url: str, headers: Mapping[str, str], auth: Any, guarded: Callable[[GuardedClient], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The older HTTP+SSE of revision 2024-11-05."""
     from mcp.client.sse import sse_client

@@ -67,8 +67,7 @@ They are names, not patterns, which could match a secret.
 
 
 def child_environment(
-    extra: Mapping[str, str] | None,
-    inherit: Sequence[str] = (),
+    extra: Mapping[str, str] | None, inherit: Sequence[str] = ()
 ) -> dict[str, str]:
     """A child's environment: a few harmless variables, those of `inherit`, and `extra`.
 
@@ -133,12 +132,7 @@ class Child:
 
     @classmethod
     async def start(
-        cls,
-        name: str,
-        command: str,
-        args: Sequence[str],
-        env: Mapping[str, str],
-        cwd: str | None,
+        cls, name: str, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None
     ) -> Child:
         """Start a child in a process group of its own.
 
@@ -289,8 +283,7 @@ def end_tree(pid: int) -> None:
 
 @contextlib.asynccontextmanager
 async def stdio_streams(
-    child: Child,
-    note: Callable[[Any, Note], None],
+    child: Child, note: Callable[[Any, Note], None]
 ) -> AsyncGenerator[tuple[Any, Any]]:
     """The two streams that the SDK's dispatcher reads and writes.
 

@@ -78,7 +78,9 @@ class Constraint:
             schema = call_union(lowered, intention=form.intention)
         else:
             schema = lowered[""].schema
-        opener_id = vocabulary.special_id(form.opener) if form.prose_chars else None
+        opener_id = None
+        if form.prose_chars:
+            opener_id = vocabulary.special_id(form.opener)
         self.grammar = grammar_of(schema, form, opener_id)
         self.longest_bytes: int | None = None
         """The bytes of the longest possible answer; None without `bounds`."""
@@ -120,15 +122,10 @@ class Constraint:
             schemas[function["name"]] = {"type": "object", **parameters}
         if not schemas:
             raise ConstraintError(
-                "There is no tool to call: a constraint of calls needs at least one declaration.",
+                "There is no tool to call: a constraint of calls needs at least one declaration."
             )
         return cls._cached(
-            vocabulary,
-            schemas,
-            form or CallForm(),
-            partial=partial,
-            bounds=bounds,
-            calls=True,
+            vocabulary, schemas, form or CallForm(), partial=partial, bounds=bounds, calls=True
         )
 
     @classmethod
@@ -143,21 +140,12 @@ class Constraint:
     ) -> Constraint:
         """The constraint of one value of this schema, which may be of any type. See `of_calls`."""
         return cls._cached(
-            vocabulary,
-            {"": schema},
-            form or _VALUE,
-            partial=partial,
-            bounds=bounds,
-            calls=False,
+            vocabulary, {"": schema}, form or _VALUE, partial=partial, bounds=bounds, calls=False
         )
 
     @classmethod
     def _cached(
-        cls,
-        vocabulary: Vocabulary,
-        schemas: Mapping[str, Schema],
-        form: CallForm,
-        **options: Any,
+        cls, vocabulary: Vocabulary, schemas: Mapping[str, Schema], form: CallForm, **options: Any
     ) -> Constraint:
         key = (vocabulary, json_text(schemas), form, *options.items())
         return CONSTRAINTS.get(key, lambda: cls(vocabulary, schemas, form, **options))
@@ -251,12 +239,12 @@ class Constraint:
             if problem:
                 subject = _subject(name)
                 raise ConstraintError(
-                    f"The engine has no grammar for the schema of {subject}: {problem}",
+                    f"The engine has no grammar for the schema of {subject}: {problem}"
                 )
         problem = grammar_problem(tokenizer, self.lark)
         if problem:
             raise ConstraintError(
-                f"The engine has no grammar for these {len(lowered)} schemas together: {problem}",
+                f"The engine has no grammar for these {len(lowered)} schemas together: {problem}"
             )
 
 
@@ -273,13 +261,15 @@ def _check_enforced(lowered: Mapping[str, LoweredSchema]) -> None:
         raise ConstraintError(
             f"A grammar cannot enforce everything that these schemas say:\n{losses}\n"
             "Change the schemas, or pass `partial=True`: then the answers are validated after "
-            "they are written.",
+            "they are written."
         )
 
 
 def _subject(name: str) -> str:
     """What a schema belongs to, in messages: a tool, or the one value."""
-    return f"`{name}`" if name else "the value"
+    if name:
+        return f"`{name}`"
+    return "the value"
 
 
 def _refuse_constant(name: str) -> NoReturn:

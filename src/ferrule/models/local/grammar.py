@@ -113,7 +113,7 @@ def call_union(lowered: Mapping[str, LoweredSchema], *, intention: bool) -> Sche
                 "properties": properties,
                 "required": list(properties),
                 "additionalProperties": False,
-            },
+            }
         )
     return {"anyOf": calls, "$defs": definitions}
 
@@ -152,18 +152,16 @@ def grammar_of(schema: Schema, form: CallForm, opener_id: int | None = None) -> 
     """The grammar of an answer, from the schema of a call or of a value."""
     body, definitions = numbered(schema)
     body = {**body, "$defs": definitions, "x-guidance": _COMPACT}
-    lines = [
-        "%llguidance {}",
-        *_start_rules(form, opener_id),
-        f"call: %json {json_text(body)}",
-        "",
-    ]
+    lines = ["%llguidance {}", *_start_rules(form, opener_id), f"call: %json {json_text(body)}", ""]
     return Grammar("\n".join(lines), schema, form, opener_id)
 
 
 def _start_rules(form: CallForm, opener_id: int | None) -> list[str]:
     """The rules of the call's surroundings: thought or free text, opener, closer."""
-    closer = f" {json_text(form.closer)}" if form.closer else ""
+    if form.closer:
+        closer = f" {json_text(form.closer)}"
+    else:
+        closer = ""
     if not form.prose_chars:
         return [f"start: call{closer}"]
     prose = f"/(?s:.{{0,{form.prose_chars}}})/"

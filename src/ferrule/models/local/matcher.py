@@ -24,11 +24,7 @@ class Matcher:
     """
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        grammar: Grammar,
-        start: Any,
-        read: Callable[[str], Answer],
+        self, vocabulary: Vocabulary, grammar: Grammar, start: Any, read: Callable[[str], Answer]
     ) -> None:
         self.tokens: list[int] = []
         """The accepted tokens, without the end token."""
@@ -123,7 +119,9 @@ class Matcher:
             self._fail(f"token {token} came after the end")
         if token >= len(self._vocabulary.tokens) or not self._engine.consume_token(token):
             error = self._engine_error()
-            why = f": {error}" if error else ""
+            why = ""
+            if error:
+                why = f": {error}"
             self._fail(f"token {token} may not come after {self.text[-60:]!r}{why}")
         self._check_engine()
         self.tokens.append(token)

@@ -37,7 +37,7 @@ _FROM_A_SERVER = frozenset(
         "max_concurrency",
         "requests_per_minute",
         "strict_tools",
-    },
+    }
 )
 """Arguments of `LM` that only apply to a model behind an address."""
 _OPTIONS = Options()
@@ -102,9 +102,7 @@ class InProcessLM(TurnsLM):
             stopped.set()
 
     def _pieces(
-        self,
-        request: Request,
-        is_stopped: Callable[[], bool],
+        self, request: Request, is_stopped: Callable[[], bool]
     ) -> Iterator[Delta | Response]:
         """The answer piece by piece, and the whole `Response` last."""
         backend = self._backend
@@ -131,7 +129,7 @@ class InProcessLM(TurnsLM):
             # Not the reason "length": a shorter conversation helps, more `max_tokens` do not.
             raise ContextOverflowError(
                 f"the prompt leaves {room} tokens of the context window, and the answer did not "
-                "end within them",
+                "end within them"
             )
         yield from answer.end()
         yield replace(
@@ -148,8 +146,7 @@ class InProcessLM(TurnsLM):
         return task_of(request, self._backend.vocabulary, self._options)
 
     def _conversation(
-        self,
-        request: Request,
+        self, request: Request
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
         """The messages and tool declarations for the chat template.
 
@@ -173,7 +170,7 @@ class InProcessLM(TurnsLM):
         if len(prompt) >= window:
             raise ContextOverflowError(
                 f"the prompt has {len(prompt)} tokens, and the context window of `{self.name}` "
-                f"holds {window}",
+                f"holds {window}"
             )
         return window - len(prompt)
 
@@ -196,12 +193,12 @@ def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
     if refused:
         raise ConfigurationError(
             f"`{name}` runs in this process and takes no `{refused[0]}`: "
-            "only a model behind an address does.",
+            "only a model behind an address does."
         )
     if not source:
         raise ConfigurationError(
             "Which model? Name a folder or a model of the Hugging Face Hub: "
-            f'LM("{kind}:PATH_OR_ID").',
+            f'LM("{kind}:PATH_OR_ID").'
         )
     options = Options(**_taken_from(settings, "thought_chars", "partial"))
     # Each backend imports a package that few users have.

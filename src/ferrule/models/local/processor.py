@@ -66,7 +66,7 @@ class ConstraintProcessor:
         if not self._continues(rows):
             raise ConstraintError(
                 "The processor follows one `generate` without beam search. "
-                "Make another one for the next, and set `num_beams=1`.",
+                "Make another one for the next, and set `num_beams=1`."
             )
         for matcher, row, earlier in zip(self._matchers, rows, self._rows, strict=True):
             _accept(matcher, row[len(earlier) :])

@@ -88,12 +88,15 @@ class Vocabulary:
         self._named_special = frozenset(special) | frozenset(self.eos)
         if not self.eos:
             raise ConfigurationError(
-                "A vocabulary needs the id of at least one token that ends a text: `eos=[...]`.",
+                "A vocabulary needs the id of at least one token that ends a text: `eos=[...]`."
             )
         content = repr((self._tokens, json, self.eos, sorted(self._named_special)))
         self.digest = sha256(content.encode()).hexdigest()
         """A hash of the content; vocabularies with the same digest share the engine's tokenizer."""
-        number_of_tokens = len(self._tokens) if json is None else self.tokenizer.vocab_size
+        if json is None:
+            number_of_tokens = len(self._tokens)
+        else:
+            number_of_tokens = self.tokenizer.vocab_size
         self.size = max(size or 0, number_of_tokens)
 
     @classmethod
@@ -130,7 +133,7 @@ class Vocabulary:
             return self._named_special
         tokenizer = self.tokenizer
         return self._named_special.union(
-            filter(tokenizer.is_special_token, range(tokenizer.vocab_size)),
+            filter(tokenizer.is_special_token, range(tokenizer.vocab_size))
         )
 
     def special_id(self, text: str) -> int | None:
@@ -175,7 +178,10 @@ class ByteTokens:
 
     def __call__(self, text: bytes | str) -> list[int]:
         """Split a text into tokens, longest match first. A byte that no token has is skipped."""
-        rest = text.encode() if isinstance(text, str) else text
+        if isinstance(text, str):
+            rest = text.encode()
+        else:
+            rest = text
         ids: list[int] = []
         start = 0
         while start < len(rest):
@@ -204,7 +210,7 @@ def engine() -> Any:
     except ImportError as error:
         raise ConfigurationError(
             "Constrained answers need llguidance, which is not installed. "
-            "Install it: pip install 'ferrule[local]'",
+            "Install it: pip install 'ferrule[local]'"
         ) from error
     return llguidance
 

@@ -71,7 +71,7 @@ def decode_event(data: bytes) -> Json:
         return decode(data)
     except BadRequestError as error:
         raise UnavailableError(
-            f"the stream broke: one of its events cannot be read: {error}",
+            f"the stream broke: one of its events cannot be read: {error}"
         ) from error
 
 
@@ -83,14 +83,14 @@ def _decode_leniently(body: bytes) -> Any:
     if text.startswith("<"):
         raise BadRequestError(
             f"expected JSON, got a page of HTML or XML: {shown(text)}. "
-            "Is the base URL right? Most end in `/v1`.",
+            "Is the base URL right? Most end in `/v1`."
         )
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadRequestError(
             f"the answer is not JSON ({error}): {shown(text)}. "
-            f"If it was cut off, ask again. {_OTHER_PROTOCOL}",
+            f"If it was cut off, ask again. {_OTHER_PROTOCOL}"
         ) from error
 
 
@@ -162,7 +162,7 @@ def refuse_settings(names: Iterable[str]) -> NoReturn:
     refused = ", ".join(f"`{name}`" for name in sorted(names))
     raise ConfigurationError(
         f"{refused}: the program sets this, so it cannot be a setting. "
-        "To force a field of the body, use `extra={...}`.",
+        "To force a field of the body, use `extra={...}`."
     )
 
 
@@ -186,9 +186,6 @@ def placeholder(part: Part, wire: str, place: str) -> str:
     if (wire, kind, place) not in _logged:
         _logged.add((wire, kind, place))
         _log.warning(
-            "%s: %s carry no %s; the model reads a note that one was left out",
-            wire,
-            place,
-            kind,
+            "%s: %s carry no %s; the model reads a note that one was left out", wire, place, kind
         )
     return f"[{part!r} was left out: it cannot be sent here]"

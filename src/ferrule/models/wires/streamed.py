@@ -180,7 +180,7 @@ class _Halves:
         return replace(
             response,
             tool_calls=tuple(
-                [call.changed(args=jsonable(call.args)) for call in response.tool_calls],
+                [call.changed(args=jsonable(call.args)) for call in response.tool_calls]
             ),
             text=jsonable(response.text),
             reasoning=jsonable(response.reasoning),

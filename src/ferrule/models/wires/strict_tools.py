@@ -46,9 +46,7 @@ def strictly(request: Request, wire: str) -> Request:
 
 
 def restored_calls(
-    calls: Iterable[ToolCall],
-    tools: Declarations,
-    wire: str,
+    calls: Iterable[ToolCall], tools: Declarations, wire: str
 ) -> tuple[ToolCall, ...]:
     """The calls with arguments converted to the tools' own schemas, or with a fault.
 

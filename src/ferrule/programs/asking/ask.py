@@ -76,10 +76,7 @@ def ask_model(
                 break
             adapter = adapter.fallback
             request = asker.request(
-                signature,
-                render(adapter),
-                tools=request.tools,
-                adapter=adapter,
+                signature, render(adapter), tools=request.tools, adapter=adapter
             )
         if is_observed:
             yield Tell(_formatted(request, adapter, attempt))
@@ -112,10 +109,7 @@ def ask_model(
             first, latest = first or error, error
             yield Tell(events.AttemptFailed(str(error), attempt))
             repair = adapter.repair_messages(
-                signature,
-                response,
-                error,
-                native=len(request.tools) > 0,
+                signature, response, error, native=len(request.tools) > 0
             )
             request = request.following(request.messages.then(*repair))
         else:
@@ -134,11 +128,7 @@ def _reader_of(signature: type[Signature]) -> Callable[[Adapter], FieldReader]:
 
 def _formatted(request: Request, adapter: Adapter, attempt: int) -> events.Formatted:
     return events.Formatted(
-        request.digest,
-        attempt,
-        type(adapter).__name__,
-        len(request.messages),
-        len(request.tools),
+        request.digest, attempt, type(adapter).__name__, len(request.messages), len(request.tools)
     )
 
 
@@ -159,7 +149,10 @@ def _call_model(
             "the server could not parse it: "
             "it does not have the form in which this model writes calls"
         )
-        code = "invalid_tool_calls" if request.tools else "invalid_outputs"
+        if request.tools:
+            code = "invalid_tool_calls"
+        else:
+            code = "invalid_outputs"
         name = type(adapter).__name__
         raise AdapterParseError(name, "", [("", problem)], code=code) from error
 
@@ -185,11 +178,7 @@ def _observed(
 
 
 def _parse(
-    adapter: Adapter,
-    response: Response,
-    *,
-    signature: type[Signature],
-    read: ReadAnswer | None,
+    adapter: Adapter, response: Response, *, signature: type[Signature], read: ReadAnswer | None
 ) -> dict[str, Any]:
     if response.refusal and not response.text and not response.tool_calls:
         raise RefusalError(f"the model declined: {response.refusal}")
@@ -197,7 +186,7 @@ def _parse(
     if is_filtered and not response.tool_calls and not response.others:
         # A part of the answer would pass as the whole.
         raise RefusalError(
-            f"the provider's content filter cut the answer off: {shown(response.text)}",
+            f"the provider's content filter cut the answer off: {shown(response.text)}"
         )
     if read is None:
         return adapter.read(signature, response)
@@ -272,9 +261,7 @@ def ask_several(
         return readable[0][0]
 
     def check_all(
-        adapter: Adapter,
-        _fields: dict[str, Any],
-        first: Response,
+        adapter: Adapter, _fields: dict[str, Any], first: Response
     ) -> Generator[Act, Any, None]:
         objections = yield from judge([outputs for outputs, _ in readable])
         judged = list(zip(readable, objections, strict=True))

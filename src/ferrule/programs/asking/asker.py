@@ -133,7 +133,7 @@ def make_asker(
             f"`{model.name}` cannot constrain its calls. Models in this process can, and servers "
             "that take a grammar, as `LM(...).constrained()`: docs/how-to/models/local-models.md. "
             "For the strict mode of a provider, use `LM(..., strict_tools=True)` with "
-            '`calls="native"`.',
+            '`calls="native"`.'
         )
     if calls is None:
         model = reminded(model)
@@ -159,7 +159,7 @@ def _choose_model(*candidates: Any) -> Model:
             return as_model(candidate)
     raise ConfigurationError(
         "No language model is set. Call `ferrule.configure(lm=LM('provider/model'))`, "
-        "or give the program one: `program(lm=..., ...)`.",
+        "or give the program one: `program(lm=..., ...)`."
     )
 
 
@@ -171,7 +171,7 @@ def _number_of_answers(n: Any, *, may_ask_several: bool) -> int:
         raise ConfigurationError(
             f"`n={n}` asks for several answers to one question. A program with tools continues "
             "from one answer: leave `n` out, and run the program several times, for example with "
-            "`batch`.",
+            "`batch`."
         )
     return n
 
@@ -191,13 +191,13 @@ def check_calls(calls: Any, config: dict[str, Any]) -> Calls | None:
     native = config.pop("native", None)
     if calls not in {None, *_DECLARES_TOOLS}:
         raise ConfigurationError(
-            f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.',
+            f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.'
         )
     if calls is None:
         return calls_of_native(native)
     if native not in {None, _DECLARES_TOOLS[calls]}:
         raise ConfigurationError(
-            f"`calls={calls!r}` and `native={native}` contradict each other. Give `calls` alone.",
+            f"`calls={calls!r}` and `native={native}` contradict each other. Give `calls` alone."
         )
     return calls
 
@@ -275,7 +275,9 @@ def list_demos(demos: Any, error: type[FerruleError]) -> list[Any]:
         return []
     is_single = hasattr(demos, "keys")  # a mapping, or one of DSPy's examples
     if is_single or isinstance(demos, (str, bytes)) or not isinstance(demos, Iterable):
-        hint = " Write `[...]` around a single one." if is_single else ""
+        hint = ""
+        if is_single:
+            hint = " Write `[...]` around a single one."
         raise error(f"`demos` takes a list of mappings of fields, found {shown(demos)}.{hint}")
     return list(cast("Iterable[Any]", demos))
 
@@ -287,6 +289,6 @@ def config_of_call(config: Any) -> Mapping[str, Any]:
     if not isinstance(config, Mapping):
         raise InputError(
             "`config` takes a mapping of settings by name, such as `{'temperature': 0}`; "
-            f"found {shown(config)}.",
+            f"found {shown(config)}."
         )
     return cast("Mapping[str, Any]", config)

@@ -29,8 +29,7 @@ NativeOutputs = tuple[tuple[str, Any], ...]
 
 
 def adapt_to_model(
-    signature: type[Signature],
-    asker: Asker,
+    signature: type[Signature], asker: Asker
 ) -> tuple[type[Signature], Asker, NativeOutputs]:
     """Let the types of the outputs adapt signature and settings to the model.
 

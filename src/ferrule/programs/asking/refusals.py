@@ -108,15 +108,13 @@ class _RefusingTools(BaseLM):
     def _for(self, request: Request) -> Any:
         if request.tools:
             raise BadRequestError(
-                f"`{self.name}` does not support tools: it said so before, and was not asked again",
+                f"`{self.name}` does not support tools: it said so before, and was not asked again"
             )
         return self._lm
 
 
 def calls_in_text(
-    lm: Any,
-    text: str | None,
-    tools: Iterable[Any],
+    lm: Any, text: str | None, tools: Iterable[Any]
 ) -> tuple[tuple[ToolCall, ...], str]:
     """The calls of offered tools that a model wrote as text, and the remaining text.
 

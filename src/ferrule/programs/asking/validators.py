@@ -71,7 +71,7 @@ class OutputValidator(Struct, frozen=True):
         if has_changes or (returned is not None and returned is not answer):
             raise ConfigurationError(
                 "An output validator only checks: it raises `ToolRetry`, or returns None. "
-                "Pydantic's validators may change outputs.",
+                "Pydantic's validators may change outputs."
             )
         return None
 
@@ -85,7 +85,7 @@ def as_validator(function: Callable[..., Any]) -> OutputValidator:
     except TypeError:
         raise ConfigurationError(
             "An output validator takes one argument, which has the inputs and outputs as "
-            f"attributes, and a `Context` if it needs one; found {shown(function)}.",
+            f"attributes, and a `Context` if it needs one; found {shown(function)}."
         ) from None
     call: Any = getattr(type(function), "__call__", None)  # noqa: B004  of an object
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
@@ -103,10 +103,7 @@ def judge_answers(
     async def judge_all(call: Callable[..., Any]) -> list[str | None]:
         return [await first_objection(outputs, call) for outputs in answers]
 
-    async def first_objection(
-        outputs: Mapping[str, Any],
-        call: Callable[..., Any],
-    ) -> str | None:
+    async def first_objection(outputs: Mapping[str, Any], call: Callable[..., Any]) -> str | None:
         for validator in validators:
             objection = await validator.judge(signature, inputs, outputs, call)
             if objection is not None:

@@ -183,11 +183,7 @@ async def _aresume(store: Store, run: Run) -> Advanced:
 
 
 def _ready(
-    store: Store,
-    run_id: str,
-    programs: Program | Iterable[Program],
-    any_version: bool,
-    deps: Any,
+    store: Store, run_id: str, programs: Program | Iterable[Program], any_version: bool, deps: Any
 ) -> tuple[Run | None, Advanced]:
     """The run, loaded with its program, and its status.
 
@@ -218,10 +214,7 @@ def _ready(
 
 
 def _choose(
-    head: dict[str, Any],
-    candidates: Program | Iterable[Program],
-    *,
-    any_version: bool,
+    head: dict[str, Any], candidates: Program | Iterable[Program], *, any_version: bool
 ) -> tuple[Program | None, str]:
     """The program of a run; or None, and the reason why none fits."""
     if not isinstance(head.get("program"), str):

@@ -33,7 +33,7 @@ def as_tool(program: Program, name: str | None, description: str | None, **keywo
     if not (isinstance(signature, type) and issubclass(signature, Signature)):
         raise ToolDefinitionError(
             f"`{program.name}` cannot become a tool: it has no signature. "
-            "Give it one: `self.signature = Signature('question -> answer')`.",
+            "Give it one: `self.signature = Signature('question -> answer')`."
         )
     if description is None:
         description = signature.instructions
@@ -63,7 +63,7 @@ def _name(program: Program, signature: type[Signature]) -> str:
         if type(program).__module__.startswith(_FERRULE):
             raise ToolDefinitionError(
                 f"A tool needs a name, and a `{program.name}` with a signature written as text has "
-                f"none: as_tool('research'), or `{program.name}(..., name='research')`.",
+                f"none: as_tool('research'), or `{program.name}(..., name='research')`."
             )
         name = type(program).__name__
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

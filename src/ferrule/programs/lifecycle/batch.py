@@ -47,10 +47,7 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
     """
 
     def __init__(
-        self,
-        results: Iterable[Any],
-        batch_id: str,
-        runs: Sequence[Run[S] | None],
+        self, results: Iterable[Any], batch_id: str, runs: Sequence[Run[S] | None]
     ) -> None:
         super().__init__(results)
         self.batch_id = batch_id
@@ -97,8 +94,7 @@ def run_batch(
         with batch.noting_errors(index):  # before this thread takes the next item
             if batch.is_nested:
                 return batch.finished(
-                    index,
-                    program.bind(**batch.inputs_of(index))(deps=batch.deps),
+                    index, program.bind(**batch.inputs_of(index))(deps=batch.deps)
                 )
             found = batch.open(index)
             if found.status != "done":
@@ -156,8 +152,7 @@ async def arun_batch(
             with batch.noting_errors(index):  # before the slot is free for the next item
                 if batch.is_nested:
                     return batch.finished(
-                        index,
-                        await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps),
+                        index, await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps)
                     )
                 found = batch.open(index)
                 if found.status != "done":
@@ -211,7 +206,7 @@ class _Batch:
             raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ConfigurationError(
-                f"`timeout` is a number of seconds above 0, or None; found {shown(timeout)}.",
+                f"`timeout` is a number of seconds above 0, or None; found {shown(timeout)}."
             )
         if store is not None:
             check_store(store)
@@ -230,7 +225,7 @@ class _Batch:
         if self.is_nested and timeout is not None:
             raise ConfigurationError(
                 "A batch inside a run takes no `timeout`: a resumed run could not repeat what was "
-                "late. Give tools a `timeout_s`.",
+                "late. Give tools a `timeout_s`."
             )
         self._returns_failed = return_failed_examples
         self._store = store
@@ -317,10 +312,7 @@ class _Batch:
                 ended.set_exception(error)
 
         threading.Thread(
-            target=copy_context().run,
-            args=(work,),
-            name="ferrule-batch-item",
-            daemon=True,
+            target=copy_context().run, args=(work,), name="ferrule-batch-item", daemon=True
         ).start()
         with offload.Aside():
             if not wait((ended,), self.timeout).done:
@@ -333,7 +325,7 @@ class _Batch:
     def is_late(self, index: int) -> TimeoutError:
         return TimeoutError(
             f"Item {index} of the batch did not finish within {self.timeout:g} s. "
-            "Its run was cancelled.",
+            "Its run was cancelled."
         )
 
     def results(self, results: Sequence[Any]) -> Any:
@@ -371,7 +363,7 @@ class _Batch:
             if self._is_shown:
                 filled = 30 * self._done // len(self.items)
                 sys.stderr.write(
-                    f"\r[{'#' * filled}{'.' * (30 - filled)}] {self._done}/{len(self.items)}",
+                    f"\r[{'#' * filled}{'.' * (30 - filled)}] {self._done}/{len(self.items)}"
                 )
                 sys.stderr.flush()
 
@@ -416,7 +408,7 @@ def _item(index: int, value: Any) -> _Item:
         if all(isinstance(name, str) for name in inputs):
             return inputs
     return InputError(
-        f"Item {index} of the batch must be a mapping of inputs by name, found {shown(value)}.",
+        f"Item {index} of the batch must be a mapping of inputs by name, found {shown(value)}."
     )
 
 
@@ -429,7 +421,10 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
     ids: list[str] = []
     for item in items:
         # A faulty item has an id too, so that the ids stay in step with the items.
-        content = str(item) if isinstance(item, InputError) else item
+        if isinstance(item, InputError):
+            content = str(item)
+        else:
+            content = item
         digest = digest_of(content, 24)
         ids.append(f"{batch_id}.{digest}.{seen[digest]}")
         seen[digest] += 1
@@ -438,8 +433,7 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
 
 def _failed(result: Any) -> bool:
     return isinstance(result, BaseException) or not isinstance(
-        getattr(result, "usage", None),
-        Usage,
+        getattr(result, "usage", None), Usage
     )
 
 

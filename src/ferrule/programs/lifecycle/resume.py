@@ -54,7 +54,7 @@ class ResumeState:
             raise DecisionError(f"There is no run to resume: found {_what_has_no_run(exception)}.")
         if response is not None and user_response is not None:
             raise InputError(
-                "A state takes one response: `user_response` is another name of `response`.",
+                "A state takes one response: `user_response` is another name of `response`."
             )
         if response is None:
             response = user_response
@@ -72,7 +72,9 @@ class ResumeState:
         """The exception with the question that the response answers; None if nothing is asked."""
         if self._raised is not None:
             return self._raised
-        return self.run.confirmation() if self.run.pending else None
+        if self.run.pending:
+            return self.run.confirmation()
+        return None
 
     @property
     def confirmation_id(self) -> str:
@@ -187,7 +189,7 @@ def _decided_run(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any)
         if program_fingerprint(program) != program_fingerprint(run.program):
             raise RunError(
                 f"The run {run.id} belongs to another program than this `{program.name}`: "
-                "the signature or the tools differ.",
+                "the signature or the tools differ."
             )
         run.program = program
     for name, value in inputs.items():
@@ -196,7 +198,7 @@ def _decided_run(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any)
         if not is_equal:
             raise InputError(
                 f"A run resumes with the inputs it was started with; `{name}` is {shown(value)} "
-                "now. Leave inputs out when resuming.",
+                "now. Leave inputs out when resuming."
             )
     state.decide()
     run.goes_on(resumed=True, deps=deps)
@@ -222,7 +224,9 @@ def run_until_done(
     confirmations = 0
     while run.status == "waiting":
         for question in run.pending:
-            response = decide(question) if confirmations < max_confirmations else None
+            response = None
+            if confirmations < max_confirmations:
+                response = decide(question)
             if response is None:
                 raise _undecided(run, question, confirmations, max_confirmations)
             confirmations += 1
@@ -260,7 +264,7 @@ def _by_name(inputs: Any) -> dict[str, Any]:
         return dict(inputs or {})
     raise InputError(
         "`run_until_done` takes the inputs by name, as in {'question': 'x'}; "
-        f"found {shown(inputs)}.",
+        f"found {shown(inputs)}."
     )
 
 

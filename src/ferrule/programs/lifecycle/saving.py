@@ -63,10 +63,7 @@ def dump_state(program: _HasPredictors) -> dict[str, Any]:
 
 
 def load_state(
-    program: _HasPredictors,
-    state: Mapping[str, Any],
-    *,
-    tools: Iterable[Any] = (),
+    program: _HasPredictors, state: Mapping[str, Any], *, tools: Iterable[Any] = ()
 ) -> None:
     """Load a dumped state: completely, or not at all if it raises."""
     saved = _check(state)["predictors"]
@@ -74,7 +71,7 @@ def load_state(
     if predictors.keys() != saved.keys():
         raise ConfigurationError(
             f"The state belongs to another program: it has predictors {sorted(saved)}, "
-            f"this program has {sorted(predictors)}.",
+            f"this program has {sorted(predictors)}."
         )
     passed = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading("The state of a program", ConfigurationError):
@@ -137,12 +134,12 @@ def _check(state: Any) -> _State:
             for problem in error.errors()[:3]
         ]
         raise ConfigurationError(
-            f"This is not the state of a program ({'; '.join(problems)}): found {shown(state)}.",
+            f"This is not the state of a program ({'; '.join(problems)}): found {shown(state)}."
         ) from error
     if checked["ferrule"] != _VERSION:
         raise ConfigurationError(
             f"This state has version {checked['ferrule']!r}; this ferrule reads version "
-            f"{_VERSION}. Save the program again.",
+            f"{_VERSION}. Save the program again."
         )
     return checked
 
@@ -173,10 +170,7 @@ def _dump_servers(toolbox: Toolbox) -> list[dict[str, Any]]:
 
 
 def _load_tools(
-    path: str,
-    saved: _Saved,
-    predictor: Predictor,
-    passed: Mapping[str, Tool],
+    path: str, saved: _Saved, predictor: Predictor, passed: Mapping[str, Tool]
 ) -> Toolbox:
     """The toolbox of a predictor: the saved tools, found by name among the tools at hand."""
     servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
@@ -210,16 +204,13 @@ def _load_tools(
     if missing:
         raise ToolDefinitionError(
             f"`{path}` was saved with tools that are missing now. "
-            f"{' '.join(_what_is_missing(missing))}",
+            f"{' '.join(_what_is_missing(missing))}"
         )
     if servers:
         return _live_toolbox(tools, servers, predictor.toolbox)
     before = predictor.toolbox
     return Toolbox(
-        tools,
-        shelf=before.shelf or (),
-        keep_turns=before.keep_turns,
-        concurrent=before.concurrent,
+        tools, shelf=before.shelf or (), keep_turns=before.keep_turns, concurrent=before.concurrent
     )
 
 
@@ -283,11 +274,7 @@ def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -
         server, _ = servers[state["mcp_server"]]
         name = state["name"]
         options = mcp_tool_options(
-            state["mcp"],
-            caller=server,
-            server=server.name,
-            name=name,
-            rules=server.options.rules,
+            state["mcp"], caller=server, server=server.name, name=name, rules=server.options.rules
         )
         tools[name] = Tool(**options)
     return tools

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
 _TRAJECTORY = declare(
-    "input",
-    "The steps taken: thoughts, calls, and what came of them.",
-    is_untyped=True,
+    "input", "The steps taken: thoughts, calls, and what came of them.", is_untyped=True
 )
 """Untyped, so that a `RenderedText` is not converted."""
 
@@ -75,12 +73,12 @@ def check_signature(signature: Any) -> type[Signature]:
             why = "the name is for a conversation, of the type `History`"
         if why:
             raise SignatureError(
-                f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name.",
+                f"An input of a ReAct agent cannot be called `{name}`: {why}. Choose another name."
             )
     if "trajectory" in signature.plan.outputs:
         raise SignatureError(
             "An output of a ReAct agent cannot be called `trajectory`: its prediction has the "
-            "steps under that name. Choose another name, or read `prediction.trajectory`.",
+            "steps under that name. Choose another name, or read `prediction.trajectory`."
         )
     return signature
 
@@ -106,11 +104,7 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
 
 
 def with_builtin(
-    signature: type[Signature],
-    own: Toolbox,
-    *,
-    clarification: bool,
-    native: bool,
+    signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool
 ) -> Toolbox:
     """The agent's tools and the built-in ones.
 
@@ -142,7 +136,10 @@ def make_extractor(react: Predict) -> ChainOfThought:
     It reasons first, if no input is called `reasoning`.
     """
     signature = react.signature
-    kind = _WithoutReasoning if "reasoning" in signature.plan.inputs else ChainOfThought
+    if "reasoning" in signature.plan.inputs:
+        kind = _WithoutReasoning
+    else:
+        kind = ChainOfThought
     extractor = kind(extracting(signature), **react.config)
     # The same list, so that it gets validators added later.
     extractor.predict.output_validators = react.output_validators
@@ -159,7 +156,7 @@ def extracting(signature: type[Signature]) -> type[Signature]:
 
 def _extracting(signature: type[Signature]) -> type[Signature]:
     return signature.append("trajectory", _TRAJECTORY).with_instructions(
-        extract_instructions(signature),
+        extract_instructions(signature)
     )
 
 
@@ -193,7 +190,7 @@ def tool_names(tools: Any) -> frozenset[str]:
     """The names of these tools, each given as a tool, a function or a name."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise ConfigurationError(
-            f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}.",
+            f"`stop_at_tools` takes a list of tools or of their names, found {shown(tools)}."
         )
     return frozenset(
         tool if isinstance(tool, str) else Tool.of(tool).name
@@ -213,14 +210,12 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
     if missing:
         raise ConfigurationError(
             f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, "
-            "and the agent has no such tool.",
+            "and the agent has no such tool."
         )
 
 
 def note_results(
-    acts: UsingTools,
-    names: frozenset[str],
-    returned: dict[str | None, ToolResult],
+    acts: UsingTools, names: frozenset[str], returned: dict[str | None, ToolResult]
 ) -> UsingTools:
     """Pass on the acts of a turn, and note the results of the tools with these names.
 
@@ -274,7 +269,7 @@ def check_names(tools: Sequence[Tool] | Toolbox, *, intention: bool) -> None:
         if tool.name in RESERVED:
             raise DuplicateToolError(
                 f"A tool cannot be called `{tool.name}`: `ReAct` has a built-in one of that name. "
-                "Give yours another: Tool(function, name=...).",
+                "Give yours another: Tool(function, name=...)."
             )
     if intention:
         check_no_intention_argument(tools)

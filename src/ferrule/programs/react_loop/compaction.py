@@ -94,8 +94,7 @@ def truncate(loop: Loop, rounds: int) -> bool:
     if not loop.shown or rounds > _TRUNCATIONS + 1:
         return False
     longest = max(
-        (len(result.content) for step in loop.shown for result in step.results),
-        default=0,
+        (len(result.content) for step in loop.shown for result in step.results), default=0
     )
     if rounds == 1 and longest > _HUGE:
         show(loop, loop.shown, shortened=len(loop.shown), limit=longest // 4)
@@ -126,7 +125,9 @@ def show(
     Results of the first `shortened` steps are cut to `limit` characters. In native mode the
     model's answers stay the same messages: they hold data that the provider needs back.
     """
-    known = _messages_by_step(loop) if loop.native else {}
+    known = {}
+    if loop.native:
+        known = _messages_by_step(loop)
     if inputs is not None:
         loop.inputs, loop.mode = inputs, replace(cast("Any", loop.mode), values=inputs)
     now = list(steps)
@@ -186,8 +187,7 @@ class Compaction:
         self._policy = policy
         self._is_recorded = "compaction" in loop.asker.conditions.due
         self._history = next(
-            (name for name, value in loop.inputs.items() if isinstance(value, History)),
-            None,
+            (name for name, value in loop.inputs.items() if isinstance(value, History)), None
         )
         self._most = self._find_most()
         self._tokens: int | None = None
@@ -229,19 +229,14 @@ class Compaction:
         if self._tokens is None:
             request = self._loop.request
             self._tokens = estimate_messages(request.messages) + estimate_content(
-                request.tools.json.decode(),
+                request.tools.json.decode()
             )
         return self._tokens
 
     def check(self) -> Generator[Act, Any, None]:
         """Before a turn: compact if the request would be too long."""
         if self._is_recorded or self._most is None or self._size() > max(self._most, self._least):
-            plan = yield Once(
-                self._due,
-                "compaction",
-                only_if_true=True,
-                waits=self._most is None,
-            )
+            plan = yield Once(self._due, "compaction", only_if_true=True, waits=self._most is None)
             if plan:
                 yield from self._compact(plan)
 
@@ -306,7 +301,10 @@ class Compaction:
             return None
         of_history = [sum(map(len, groups[:count])) for count in (cut.dropped, cut.shortened)]
         of_steps = [max(count - len(groups), 0) for count in (cut.dropped, cut.shortened)]
-        strategy = policy.strategy if isinstance(policy.strategy, str) else "summarize"
+        if isinstance(policy.strategy, str):
+            strategy = policy.strategy
+        else:
+            strategy = "summarize"
         after = max(before - round(cut.saved * scale), 0)
         return {
             "strategy": strategy,
@@ -347,7 +345,7 @@ class Compaction:
         show(loop, remaining, shortened=max(short_steps - steps, 0), inputs=inputs)
         self._tokens = after
         yield Tell(
-            Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem),
+            Compacted(plan["strategy"], plan["before"], after, steps, messages, summary, problem)
         )
 
     def _note(self, note: str) -> Message:
@@ -357,9 +355,7 @@ class Compaction:
         return self._loop.asker.adapter.step_message({"earlier": note})
 
     def _summarize(
-        self,
-        entries: Sequence[Any],
-        steps: Sequence[Step],
+        self, entries: Sequence[Any], steps: Sequence[Step]
     ) -> Generator[Act, Any, tuple[str, str]]:
         """The summary, or why there is none.
 
@@ -378,8 +374,7 @@ class Compaction:
         if result.is_error or not text:
             problem = text or "the summary was empty"
             _log.warning(
-                "A conversation could not be summarized, so its oldest part is dropped: %s",
-                problem,
+                "A conversation could not be summarized, so its oldest part is dropped: %s", problem
             )
             return "", problem
         return text, ""
@@ -415,12 +410,7 @@ def _summary_tool(program: Any, conversation: str, lm: Any) -> Tool:
         users = program.tool_users()
     if users and users[0].lm is None and "lm" not in fields:
         inputs["lm"] = lm  # a program without a model uses the agent's
-    return Tool(
-        _Summarize(program, inputs),
-        _NAME,
-        "Summarize what is left out.",
-        effect="read",
-    )
+    return Tool(_Summarize(program, inputs), _NAME, "Summarize what is left out.", effect="read")
 
 
 class _Summarize(AgentTool):

@@ -73,19 +73,12 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """Run an agent once."""
     signature = agent.react.signature
     options, values, tools = yield from split_inputs(
-        signature,
-        inputs,
-        (*OWN_KEYWORDS, "limits", "demos"),
-        agent.react.toolbox,
+        signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox
     )
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
     asker = yield from make_asker(
-        agent.react.lm,
-        agent.react.config,
-        options,
-        calls=agent.calls,
-        must_call=True,
+        agent.react.lm, agent.react.config, options, calls=agent.calls, must_call=True
     )
     native = calls_natively(asker, declares_tools(agent.calls))
     max_iters = check_positive("max_iters", options.get("max_iters", agent.max_iters))
@@ -115,10 +108,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
 
 
 def _extract(
-    agent: Agent,
-    asker: Asker,
-    loop: _Loop,
-    config: dict[str, Any],
+    agent: Agent, asker: Asker, loop: _Loop, config: dict[str, Any]
 ) -> Generator[Act, Any, dict[str, Any]]:
     """Let the extractor read the outputs from the trajectory, with the settings of the call."""
     options: dict[str, Any] = {}
@@ -186,9 +176,7 @@ class _Loop:
         """Text added to the signature's instructions."""
         self._choose_mode(native=native)
         self.host = Host(
-            self,
-            asker.conditions,
-            concurrent=agent.parallel and agent.react.toolbox.concurrent,
+            self, asker.conditions, concurrent=agent.parallel and agent.react.toolbox.concurrent
         )
         self.live: LiveTools | LoadedTools | None = None
         toolbox = agent.react.toolbox
@@ -219,10 +207,7 @@ class _Loop:
         self.native = native
         clarification = self.agent.enable_user_clarification
         self.toolbox = with_builtin(
-            self.agent.react.signature,
-            self.tools,
-            clarification=clarification,
-            native=native,
+            self.agent.react.signature, self.tools, clarification=clarification, native=native
         )
         self.mode = self._make_mode()
 
@@ -295,8 +280,7 @@ class _Loop:
         return None, "max_iters"
 
     def _validated_answer(
-        self,
-        outputs: Mapping[str, Any],
+        self, outputs: Mapping[str, Any]
     ) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
         if not outputs:
             return None, []  # text that is not the outputs: they must be extracted
@@ -394,10 +378,7 @@ class _Loop:
             return (yield from self._step_without_finish(turn))
         return (yield from self._step_with_finish(turn, finish))
 
-    def _step_without_finish(
-        self,
-        turn: Turn,
-    ) -> Generator[Act, Any, tuple[Step, _End | None]]:
+    def _step_without_finish(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
         results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
         if has_changes(results):
             results, self.news = self.host.apply(results)
@@ -405,9 +386,7 @@ class _Loop:
         return Step(turn.thought, turn.calls, tuple(results)), end
 
     def _step_with_finish(
-        self,
-        turn: Turn,
-        finish: ToolCall,
+        self, turn: Turn, finish: ToolCall
     ) -> Generator[Act, Any, tuple[Step, _End | None]]:
         others = tuple([call for call in turn.calls if call is not finish])
         calls = (*others, finish)
@@ -490,8 +469,7 @@ class _Loop:
         return None, problems if self.native else []
 
     def _validated(
-        self,
-        outputs: dict[str, Any],
+        self, outputs: dict[str, Any]
     ) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
         """The outputs after validation; or None and the validators' objections."""
         try:

@@ -86,11 +86,7 @@ class Mode(Protocol):
         ...
 
     def render(
-        self,
-        step: Step,
-        index: int,
-        turn: Turn | None,
-        news: str = "",
+        self, step: Step, index: int, turn: Turn | None, news: str = ""
     ) -> tuple[Message, ...]:
         """A step as messages.
 
@@ -134,12 +130,15 @@ class _TextMode(Struct):
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos, whole=self.outputs)
         return opening.then(
-            *[self._step_message(adapter, step, index) for index, step in enumerate(steps)],
+            *[self._step_message(adapter, step, index) for index, step in enumerate(steps)]
         )
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
         thought = fields.get("next_thought")
-        thought = "" if thought is None else str(thought)
+        if thought is None:
+            thought = ""
+        else:
+            thought = str(thought)
         if _CALLS in fields:
             return Turn(thought, _with_ids(fields[_CALLS], index), response=response)
         calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
@@ -165,11 +164,7 @@ class _TextMode(Struct):
             return {"next_thought": rest or error.parsed.get("next_thought"), _CALLS: calls}
 
     def render(
-        self,
-        step: Step,
-        index: int,
-        turn: Turn | None,
-        news: str = "",
+        self, step: Step, index: int, turn: Turn | None, news: str = ""
     ) -> tuple[Message, ...]:
         del turn
         return (self._step_message(self.asker.adapter, step, index, news),)
@@ -216,10 +211,7 @@ class _NativeMode(Struct):
 
     def reader(self, adapter: Adapter) -> FieldReader:
         return NativeReader(
-            partial(self.read, adapter),
-            None,
-            tuple(self.outputs.plan.outputs),
-            last_call="finish",
+            partial(self.read, adapter), None, tuple(self.outputs.plan.outputs), last_call="finish"
         )
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -231,11 +223,7 @@ class _NativeMode(Struct):
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         del adapter  # native calls look the same with any adapter
         opening = self.asker.adapter.opening(
-            self.signature,
-            self.values,
-            demos=self.demos,
-            native=True,
-            whole=self.outputs,
+            self.signature, self.values, demos=self.demos, native=True, whole=self.outputs
         )
         messages: list[Message] = []
         for index, step in enumerate(steps):
@@ -256,7 +244,9 @@ class _NativeMode(Struct):
                 calls = _with_reason_of_cut(calls)
             return Turn(thought, calls, response=response)
         if not thought.strip():
-            why = f"; {CUT_OFF}" if is_cut else ""
+            why = ""
+            if is_cut:
+                why = f"; {CUT_OFF}"
             problem = f"The answer was empty{why}. Call a tool, or call `finish`."
             return Turn(problem=problem, response=response)
         return Turn(thought, outputs=fields, response=response)
@@ -275,11 +265,7 @@ class _NativeMode(Struct):
             return {}  # plain text ends the loop, too; the extractor reads the outputs from it
 
     def render(
-        self,
-        step: Step,
-        index: int,
-        turn: Turn | None,
-        news: str = "",
+        self, step: Step, index: int, turn: Turn | None, news: str = ""
     ) -> tuple[Message, ...]:
         del index, news  # the next request's declarations show the changes
         if turn is not None and turn.response is not None:
@@ -328,16 +314,12 @@ def make_mode(
     if not native:
         signature = _text_signature(base, toolbox, intention=intention)
         return _TextMode(asker, signature, base, values, demos, toolbox, most_chars)
-    declarations = _with_intention(toolbox) if intention else toolbox.declarations
+    if intention:
+        declarations = _with_intention(toolbox)
+    else:
+        declarations = toolbox.declarations
     return _NativeMode(
-        asker,
-        _native_signature(base),
-        base,
-        values,
-        demos,
-        declarations,
-        intention,
-        most_chars,
+        asker, _native_signature(base), base, values, demos, declarations, intention, most_chars
     )
 
 
@@ -349,10 +331,7 @@ def _with_intention(toolbox: Toolbox) -> Declarations:
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
     def make() -> type[Signature]:
         return _step_signature(
-            base,
-            loop_instructions(base, toolbox, native=False),
-            toolbox.names,
-            intention=intention,
+            base, loop_instructions(base, toolbox, native=False), toolbox.names, intention=intention
         )
 
     return toolbox.kept((_text_signature, base, intention), make)
@@ -360,11 +339,7 @@ def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool)
 
 @lru_cache(maxsize=256)
 def _step_signature(
-    base: type[Signature],
-    instructions: str,
-    tools: tuple[str, ...],
-    *,
-    intention: bool,
+    base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool
 ) -> type[Signature]:
     names: Any = Literal[tools]  # pyright: ignore[reportInvalidTypeForm]  built at runtime
     signature = _without_outputs(base).with_instructions(instructions)
@@ -375,19 +350,13 @@ def _step_signature(
     )
     if intention:
         signature = signature.append(
-            "next_intention",
-            declare("output", INTENTION_DESCRIPTION),
-            str,
+            "next_intention", declare("output", INTENTION_DESCRIPTION), str
         )
     signature = signature.append(
-        "next_tool_name",
-        declare("output", "The tool to call next."),
-        names,
+        "next_tool_name", declare("output", "The tool to call next."), names
     )
     return signature.append(
-        "next_tool_args",
-        declare("output", "The tool's arguments."),
-        dict[str, Any],
+        "next_tool_args", declare("output", "The tool's arguments."), dict[str, Any]
     )
 
 
@@ -412,13 +381,12 @@ def _step() -> type[Signature]:
     """
     return Signature(
         "situation -> next_thought: Any, next_intention: Any = None, "
-        "next_tool_name: Any, next_tool_args: Any",
+        "next_tool_name: Any, next_tool_args: Any"
     )
 
 
 def _without_other_fields(
-    error: AdapterParseError,
-    signature: type[Signature],
+    error: AdapterParseError, signature: type[Signature]
 ) -> AdapterParseError:
     """The error without the problems of fields that only `_step` has.
 
@@ -444,7 +412,9 @@ def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
         args = _step().check_output("next_tool_args", args)
     if isinstance(name, list):
         names = cast("list[Any]", name)
-        several_args = cast("list[Any]", args) if isinstance(args, list) else []
+        several_args = []
+        if isinstance(args, list):
+            several_args = cast("list[Any]", args)
         if len(names) == len(several_args):
             return tuple(
                 _call(names[number], several_args[number], f"call_{index}_{number}")
@@ -459,7 +429,7 @@ def _with_ids(calls: Sequence[ToolCall], index: int) -> tuple[ToolCall, ...]:
         [
             call if call.id else call.with_id(f"call_{index}_{number}")
             for number, call in enumerate(calls)
-        ],
+        ]
     )
 
 
@@ -469,7 +439,7 @@ def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolC
     if isinstance(intention, list) and len(cast("list[Any]", intention)) == len(calls):
         intentions = cast("list[Any]", intention)
     return tuple(
-        [call.changed(intention=str(why)) for call, why in zip(calls, intentions, strict=True)],
+        [call.changed(intention=str(why)) for call, why in zip(calls, intentions, strict=True)]
     )
 
 
@@ -479,7 +449,10 @@ def _call(name: Any, args: Any, call_id: str) -> ToolCall:
         return ToolCall.unchecked(name, dict(args), call_id)  # pyright: ignore[reportUnknownArgumentType]
     if args is None or (isinstance(args, str) and not args.strip()):
         return ToolCall.unchecked(name, {}, call_id)
-    raw = args if isinstance(args, str) else json.dumps(args, default=str)
+    if isinstance(args, str):
+        raw = args
+    else:
+        raw = json.dumps(args, default=str)
     reason = (
         "its arguments must be a JSON object of argument names and values, "
         f"found {type(args).__name__}"

@@ -142,7 +142,9 @@ class ModuleView:
         matching: dict[str, Tool] = {}
         unknown: list[str] = []
         for name in names:
-            tools = shelf.matching(name) if shelf is not None else []
+            tools = []
+            if shelf is not None:
+                tools = shelf.matching(name)
             if not tools:
                 unknown.append(f"No tool on the shelf is called {name!r}.")
             matching.update((tool.name, tool) for tool in tools)
@@ -207,7 +209,7 @@ class Host:
         if owner is None:
             raise RunCancelledError(
                 "The program that these tools belong to has ended; "
-                "its tools can no longer be changed.",
+                "its tools can no longer be changed."
             )
         return owner
 
@@ -296,7 +298,7 @@ class Host:
             why = "it replaced a tool with an equal declaration, and only that tool is there"
         raise RunError(
             f"The run had loaded the tool {shown(name)}, which is not found now: {why}. "
-            f"Pass it: Run.load(..., tools=[{name}]).",
+            f"Pass it: Run.load(..., tools=[{name}])."
         )
 
 

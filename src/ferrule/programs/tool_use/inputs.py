@@ -30,9 +30,7 @@ _NOT_IN_SCHEMA = frozenset({"name", "required", "optional"})
 
 
 def declare_tools(
-    signature: type[Signature],
-    inputs: Mapping[str, Any],
-    toolbox: Toolbox,
+    signature: type[Signature], inputs: Mapping[str, Any], toolbox: Toolbox
 ) -> tuple[Mapping[str, Any], Toolbox]:
     """The inputs with every declaration made into a `Tool`, and the tools of one call.
 
@@ -77,15 +75,12 @@ def _specs(field: str, value: Any, *, is_list: bool) -> list[Any]:
 
 
 def _invalid(
-    field: str,
-    index: int | None,
-    reason: str,
-    problem: str,
-    raw: Any,
-    *,
-    tool: str | None = None,
+    field: str, index: int | None, reason: str, problem: str, raw: Any, *, tool: str | None = None
 ) -> ToolCallError:
-    path = f"`{field}`" if index is None else f"`{field}[{index}]`"
+    if index is None:
+        path = f"`{field}`"
+    else:
+        path = f"`{field}[{index}]`"
     return ToolCallError(
         "invalid_tool_spec",
         f"{path} declares no tool: {problem}.",
@@ -162,7 +157,7 @@ class _Spec:
         if isinstance(parameters, Sequence) and not isinstance(parameters, (str, bytes)):
             listed = cast("Sequence[Any]", parameters)
             return self._schema_of_arguments(
-                [(_attributes(argument).get("name"), argument) for argument in listed],
+                [(_attributes(argument).get("name"), argument) for argument in listed]
             )
         problem = (
             f"parameters are a JSON schema, or a list of arguments, found {kind_of(parameters)}"
@@ -219,8 +214,7 @@ def _is_schema(parameters: Mapping[str, Any]) -> bool:
 
 def _has_type(value: Any) -> bool:
     return isinstance(value, Mapping) and isinstance(
-        cast("Mapping[str, Any]", value).get("type"),
-        str,
+        cast("Mapping[str, Any]", value).get("type"), str
     )
 
 

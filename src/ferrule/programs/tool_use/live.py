@@ -43,9 +43,7 @@ The name in the program may differ: tools can be renamed when they are given to 
 
 
 def after_turns(
-    toolbox: Toolbox,
-    host: Host,
-    conditions: Conditions,
+    toolbox: Toolbox, host: Host, conditions: Conditions
 ) -> LiveTools | LoadedTools | None:
     """The object that changes a run's tools after its turns; None if the tools never change.
 
@@ -95,7 +93,7 @@ class LoadedTools:
             names = ", ".join(f"`{name}`" for name in idle)
             notes.append(
                 f"Put back, as not called for {self._turns} turns: {names}. "
-                "Load them again to call them.",
+                "Load them again to call them."
             )
         return "\n".join(notes)
 
@@ -143,12 +141,7 @@ class LiveTools:
         return cls(toolbox, host, tuple(servers.values()), is_resumed=conditions.is_resumed)
 
     def __init__(
-        self,
-        toolbox: Toolbox,
-        host: Host,
-        servers: tuple[Any, ...],
-        *,
-        is_resumed: bool,
+        self, toolbox: Toolbox, host: Host, servers: tuple[Any, ...], *, is_resumed: bool
     ) -> None:
         self._toolbox = toolbox
         self._host = host

@@ -22,16 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ferrule.acts import (
-    Act,
-    AskPerson,
-    CallTools,
-    Conditions,
-    Once,
-    RecallCalls,
-    RuleCalls,
-    Tell,
-)
+from ferrule.acts import Act, AskPerson, CallTools, Conditions, Once, RecallCalls, RuleCalls, Tell
 from ferrule.approval.asking import loss_note, question_about
 from ferrule.approval.decisions import allowed_call, call_as_decided
 from ferrule.approval.question import Question
@@ -85,10 +76,7 @@ class _PendingCall(Struct, frozen=True):
             text = str(arguments.get("question", ""))
             return Question("clarify", text, call, thought=self.thought)
         return question_about(
-            self.checked,
-            thought=self.thought,
-            expires_s=self.expires_s,
-            note=self.note,
+            self.checked, thought=self.thought, expires_s=self.expires_s, note=self.note
         )
 
 
@@ -166,7 +154,7 @@ class _Turn:
             # For calls of a recorded answer, the journal decides: whether a call fits the tools may
             # have changed since.
             fitting = tuple(
-                [checked if isinstance(checked, CheckedCall) else None for checked in found],
+                [checked if isinstance(checked, CheckedCall) else None for checked in found]
             )
             self.recalled = (yield RecallCalls(tuple(self.calls), fitting)) or ()
         ready: list[_ReadyCall] = []
@@ -185,8 +173,7 @@ class _Turn:
     # -- rule
 
     def _rule(
-        self,
-        calls: list[_ReadyCall],
+        self, calls: list[_ReadyCall]
     ) -> Generator[Act, Any, tuple[list[_ReadyCall], list[_PendingCall]]]:
         """The calls that may run, and those that need a decision. Denied ones get their results."""
         # A resumed run keeps the rulings that it recorded.
@@ -235,9 +222,7 @@ class _Turn:
         recalled = self.recalled
         host = self.host
         in_order = yield Once(
-            lambda: not host.concurrent and True not in recalled,
-            _IN_ORDER,
-            only_if_true=True,
+            lambda: not host.concurrent and True not in recalled, _IN_ORDER, only_if_true=True
         )
         return bool(in_order)
 
@@ -251,7 +236,10 @@ class _Turn:
         if self.policies:
             for index, reason in enumerate(denial_reasons(checked, self.policies)):
                 if reason is not None:
-                    why = _EDIT_RULED_OUT if ready[index].is_edited else _RULED_OUT
+                    if ready[index].is_edited:
+                        why = _EDIT_RULED_OUT
+                    else:
+                        why = _RULED_OUT
                     refused = _denial_text(why, reason)
                     checked[index] = replace(checked[index], refused=refused)
         results: list[ToolResult] = yield CallTools(tuple(checked))
@@ -380,7 +368,10 @@ def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult 
     if decision.kind == "deny":
         if decision.via == "expiry":
             return _denial(checked, _EXPIRED, "")
-        why = _RULED_OUT if decision.via == "policy" else _DENIED
+        if decision.via == "policy":
+            why = _RULED_OUT
+        else:
+            why = _DENIED
         return _denial(checked, why, decision.text)
     if decision.kind == "reply":
         return ToolResult(checked.call.name, decision.text, checked.call.id)
@@ -390,10 +381,7 @@ def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult 
 
 
 def _approved(
-    call: _PendingCall,
-    question: Question,
-    decision: Decision,
-    has_run: bool | None,
+    call: _PendingCall, question: Question, decision: Decision, has_run: bool | None
 ) -> _ReadyCall:
     """The call as a person allowed it. Raises `ToolArgumentsError` if an edit does not fit."""
     checked = call.checked
@@ -408,8 +396,7 @@ def _approved(
 
 
 def _recall_allowed(
-    pending: list[_PendingCall],
-    decisions: Sequence[Decision],
+    pending: list[_PendingCall], decisions: Sequence[Decision]
 ) -> Generator[Act, Any, dict[int, bool | None]]:
     """For each call that a person allowed, by index, whether it ran in an earlier execution.
 

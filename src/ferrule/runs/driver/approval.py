@@ -154,10 +154,7 @@ async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:
 
 
 async def _answer(
-    frame: Frame,
-    slot: Slot,
-    bare: Question,
-    denial: str | None,
+    frame: Frame, slot: Slot, bare: Question, denial: str | None
 ) -> Decision | Question:
     """The decision on a question, or the question with its id if it waits."""
     run = frame.run
@@ -227,11 +224,7 @@ def _written(question: Question) -> tuple[Any, ...]:
 
 
 async def _decide(
-    frame: Frame,
-    question: Question,
-    slot: Slot,
-    digest: str,
-    denial: str | None,
+    frame: Frame, question: Question, slot: Slot, digest: str, denial: str | None
 ) -> Decision | None:
     """Use and journal the decision on a question; None if there is none.
 

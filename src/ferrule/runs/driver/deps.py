@@ -36,20 +36,14 @@ def with_context(
     Raises `ConfigurationError` if the function's `deps` are missing or of another type.
     """
     context: Context[Any] = Context(
-        run_id=frame.run.id,
-        deps=frame.deps,
-        stopped=lambda: frame.run.cancelled,
+        run_id=frame.run.id, deps=frame.deps, stopped=lambda: frame.run.cancelled
     )
     parameter.check(what, context, frame.deps)
     return parameter.fill(args, inputs, context)
 
 
 def for_forward(
-    frame: Frame,
-    program: Any,
-    method: str,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
+    frame: Frame, program: Any, method: str, args: tuple[Any, ...], inputs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """The arguments of `forward` or `aforward`, with the `Context` that it may take."""
     parameter = _context_of(program, method)

@@ -149,7 +149,10 @@ async def _perform_program(
     if outer is not None:
         await keep_caught(outer, blocks=blocks)
     # In a replay, the entries of this program may be anywhere in the journal.
-    first = 0 if journal.replaying else len(journal.entries)
+    if journal.replaying:
+        first = 0
+    else:
+        first = len(journal.entries)
     if program.is_flow:
         frame.blocks = blocks
         outcome = await drive(frame, _flow(program, args, inputs))
@@ -178,13 +181,13 @@ def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) ->
     if args:
         raise InputError(
             f"`{program.name}` takes its inputs by name, found {shown(args)}: "
-            f"write {program.name}(...)(name=value).",
+            f"write {program.name}(...)(name=value)."
         )
     flow = program.flow(**inputs)
     if not hasattr(flow, "throw"):
         raise RunError(
             f"`flow` of `{program.name}` returned {shown(flow)}, which is not a generator: write "
-            "it as a generator that yields acts, or as a `forward` in plain Python.",
+            "it as a generator that yields acts, or as a `forward` in plain Python."
         )
     return flow
 
@@ -211,10 +214,7 @@ async def _perform_forward(
 
 
 async def _aforward(
-    frame: Frame,
-    program: Program,
-    args: tuple[Any, ...],
-    inputs: Mapping[str, Any],
+    frame: Frame, program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]
 ) -> Any:
     """Call `aforward`.
 
@@ -320,7 +320,7 @@ async def _answer(frame: Frame, act: Act) -> Any:
             if isinstance(act, GeneratorType):
                 hint = ": write `yield from` before a generator"
             raise RunError(
-                f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}.",
+                f"A flow yields acts, such as `CallModel(...)`; found {shown(act)}{hint}."
             )
 
 
@@ -343,9 +343,7 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
 
 
 def _recorded_answer(
-    frame: Frame,
-    act: CallModel,
-    entry: Entry,
+    frame: Frame, act: CallModel, entry: Entry
 ) -> tuple[Response | None, _Failure | None]:
     if entry.kind == "limit":
         _allow_last_calls(frame)

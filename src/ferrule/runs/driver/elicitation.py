@@ -129,11 +129,7 @@ class Inputs:
         """
         asked = {key: dict(params) for key, params in questions.items()}
         self.wanted = _Round(
-            asked,
-            goes_on=True,
-            state=state,
-            answered=dict(answered),
-            expires_s=expires_s,
+            asked, goes_on=True, state=state, answered=dict(answered), expires_s=expires_s
         )
 
     def wait(self) -> NoReturn:
@@ -161,7 +157,7 @@ class Inputs:
         """
         self._frame.check_alive()
         await self._frame.run.journal.aadd(
-            Entry(self._task_slot(), "once", self._digest, {"task": task_id}),
+            Entry(self._task_slot(), "once", self._digest, {"task": task_id})
         )
         self.task = task_id
 
@@ -182,7 +178,7 @@ class Inputs:
             wanted.expires_at = await now(self._frame) + wanted.expires_s
         number = len(self._rounds) + 1
         await self._frame.write(
-            Entry(self._slot.inputs(number), "once", self._digest, wanted.form()),
+            Entry(self._slot.inputs(number), "once", self._digest, wanted.form())
         )
         questions = list(self._questions(number, wanted).values())
         register(run, questions)

@@ -62,10 +62,7 @@ def execute(
 
 
 async def aexecute(
-    run: RunState,
-    *,
-    observers: tuple[Any, ...] = (),
-    wants_deltas: bool = False,
+    run: RunState, *, observers: tuple[Any, ...] = (), wants_deltas: bool = False
 ) -> None:
     """`execute` on this event loop."""
     await _execute(run, _Options(observers, wants_deltas, is_silent=False, blocks=False))

@@ -49,7 +49,7 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
         if not hasattr(lm, "complete"):
             raise ConfigurationError(
                 f"`CallModel(request, lm)` needs a model, found {shown(lm)}. "
-                "`(yield Within()).lm` is the one that is set.",
+                "`(yield Within()).lm` is the one that is set."
             ) from None
         # As text: an error object would keep its traceback, and with it every frame of the program,
         # alive in the history.
@@ -196,9 +196,8 @@ class _Deltas:
         elif self._has_fields:  # the thoughts held a draft of the answer
             self._tell(
                 events.AttemptFailed(
-                    "The fields so far were a draft in the model's thoughts.",
-                    self._act.attempt,
-                ),
+                    "The fields so far were a draft in the model's thoughts.", self._act.attempt
+                )
             )
         self._reader = self._new_reader()
         self._held_back, self._has_fields = [], False
@@ -227,7 +226,7 @@ class _Deltas:
         if self._response is None:
             raise BadRequestError(
                 "the stream ended without a whole response; a model's `stream` must yield a "
-                "`Response` last",
+                "`Response` last"
             )
         return self._response
 

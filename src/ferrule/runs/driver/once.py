@@ -73,9 +73,7 @@ async def _answer_if_true(frame: Frame, act: Once) -> Any:
 
 
 async def _run_code(
-    frame: Frame,
-    code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]],
-    name: str,
+    frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str
 ) -> T:
     """Call functions of the user in a frame of the run, and record the result."""
     from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
@@ -120,11 +118,7 @@ async def _run_code(
 
 
 async def record(
-    make: Callable[[], Any],
-    name: str,
-    *,
-    blocks: bool,
-    is_needed: bool = False,
+    make: Callable[[], Any], name: str, *, blocks: bool, is_needed: bool = False
 ) -> Any:
     """Compute a value once in a run and record it: see `once`.
 
@@ -159,17 +153,12 @@ def _check_name(name: Any) -> None:
         return
     raise InputError(
         "The name of a value of `once` is a word of letters, digits, `_` and `-`; "
-        f"found {shown(name)}.",
+        f"found {shown(name)}."
     )
 
 
 async def _compute(
-    frame: Frame,
-    slot: Slot,
-    make: Callable[[], Any],
-    name: str,
-    *,
-    blocks: bool,
+    frame: Frame, slot: Slot, make: Callable[[], Any], name: str, *, blocks: bool
 ) -> Entry:
     await keep_caught(frame, blocks=blocks)
     # Until there is a value, programs that the function calls are replayed, as in a tool.
@@ -187,7 +176,7 @@ async def _compute(
     if not is_exact(value):
         raise RunError(
             f"The value `{name}` of `once` is recorded as JSON, so it must be JSON data; "
-            f"found {shown(value)}.",
+            f"found {shown(value)}."
         )
     entry = Entry(slot, "once", name, snapshot(value))
     frame.live = True
@@ -207,6 +196,6 @@ async def _value_of(make: Callable[[], Any], *, blocks: bool) -> Any:
             value.close()  # else Python warns that it was never awaited
         raise RunError(
             f"`once` does not await what its function returned, {shown(value)}. "
-            "In an `aforward`, write `await ferrule.aonce(...)`.",
+            "In an `aforward`, write `await ferrule.aonce(...)`."
         )
     return await value

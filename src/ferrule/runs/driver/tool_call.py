@@ -68,11 +68,7 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     return report_result(frame, call, result)
 
 
-async def report_cancelled(
-    frame: Frame,
-    call: PlacedCall,
-    error: BaseException,
-) -> ToolResult:
+async def report_cancelled(frame: Frame, call: PlacedCall, error: BaseException) -> ToolResult:
     """The result of a call whose tool raised `CancelledError` without being cancelled."""
     result = failure(call.checked.call, error)
     await frame.write(Entry(call.slot, "result", call.digest, result))
@@ -88,11 +84,7 @@ def report_result(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolRes
     return result
 
 
-async def invoke_reconcile(
-    frame: Frame,
-    call: PlacedCall,
-    reconciling: CheckedCall,
-) -> ToolResult:
+async def invoke_reconcile(frame: Frame, call: PlacedCall, reconciling: CheckedCall) -> ToolResult:
     """Call the `reconcile=` of an interrupted call's tool."""
     tell = frame.tell_at(call.slot)
     place = CallPlace(tell, call.checked.call.id or call.slot, frame.run.id, frame)
@@ -159,11 +151,7 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
 
 
 async def _invoke(
-    place: CallPlace,
-    inside: Frame | None,
-    checked: CheckedCall,
-    *,
-    blocks: bool,
+    place: CallPlace, inside: Frame | None, checked: CheckedCall, *, blocks: bool
 ) -> ToolResult:
     overrides, lm = scope().overrides, place.frame.lm
     if lm is not None:
@@ -176,13 +164,7 @@ async def _invoke(
     return await awaited_in(context, context.run(run_in, inner_scope, arun_call, checked))
 
 
-def _place_of(
-    frame: Frame,
-    call: PlacedCall,
-    *,
-    db: Any = None,
-    inputs: Any = None,
-) -> CallPlace:
+def _place_of(frame: Frame, call: PlacedCall, *, db: Any = None, inputs: Any = None) -> CallPlace:
     tell = frame.tell_at(call.slot)
     call_id = call.checked.call.id or call.slot
     return CallPlace(tell, call_id, frame.run.id, frame, call.slot, call.checked, db, inputs)
@@ -197,7 +179,7 @@ def _cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
     return RunError(
         f"`{name}` called the program `{error.run.program.name}`, which waits for a person "
         f"({error.question!r}). A function cannot wait in its middle: its own code would run a "
-        "second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`.",
+        "second time. Give the agent the program itself as a tool: `tools=[program.as_tool()]`."
     )
 
 

@@ -54,7 +54,7 @@ class _Batch(Struct):
     """The results by position; None for a call that has none yet."""
     live: list[_Live] = field(default_factory=list[_Live])
     interrupted: list[tuple[int, InterruptedCall]] = field(
-        default_factory=list[tuple[int, InterruptedCall]],
+        default_factory=list[tuple[int, InterruptedCall]]
     )
     refusals: list[Entry] = field(default_factory=list[Entry])
     """Results of calls that do not run, to be journalled."""
@@ -197,7 +197,7 @@ async def _run_together(frame: Frame, batch: _Batch) -> None:
                 question
                 for number in sorted(batch.waiting)
                 for question in batch.waiting[number].questions
-            ],
+            ]
         )
 
 
@@ -226,9 +226,7 @@ def _run_in_threads(calls: list[_Live], run: Callable[[_Live], None]) -> None:
 
 
 async def _run_in_tasks(
-    frame: Frame,
-    batch: _Batch,
-    run: Callable[[_Live], Awaitable[None]],
+    frame: Frame, batch: _Batch, run: Callable[[_Live], Awaitable[None]]
 ) -> None:
     import asyncio  # late: sync programs do not need it
 

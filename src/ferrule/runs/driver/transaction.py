@@ -55,7 +55,7 @@ def transactions(run: RunState, tool: ToolSpec) -> Transactions:
     if not hasattr(sink, "transact"):
         raise ConfigurationError(
             f"`{tool.name}` is transactional: it needs a run with a store, "
-            "program.start(store=SQLiteStore(...), ...).",
+            "program.start(store=SQLiteStore(...), ...)."
         )
     return sink
 
@@ -124,7 +124,7 @@ class Database:
     def _refuse_late(self) -> None:
         if self._is_over:
             raise ToolError(
-                "The call has ended, and `ctx.db` with it: a write now would belong to no result.",
+                "The call has ended, and `ctx.db` with it: a write now would belong to no result."
             )
         if self.undone:
             raise ToolError(UNDONE)
@@ -204,7 +204,7 @@ def _allowed(sql: str) -> str:
     if _ENDS.match(sql):
         raise ToolError(
             "`ctx.db` is in a transaction that the run commits or rolls back: a tool must not "
-            f"execute {shown(sql)}.",
+            f"execute {shown(sql)}."
         )
     return sql
 
@@ -212,5 +212,5 @@ def _allowed(sql: str) -> str:
 # SQLite skips a byte order mark, too.
 _ENDS = re.compile(
     r"(?is)(?:\s|\ufeff|--[^\n]*(?:\n|$)|/\*.*?\*/|;)*"
-    r"(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b",
+    r"(?:begin|commit|end|rollback|savepoint|release|attach|detach|pragma|vacuum)\b"
 )

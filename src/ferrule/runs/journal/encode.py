@@ -72,7 +72,7 @@ def read_entry(line: Any) -> Entry:
     if form.get("v") != _VERSION:
         raise StoreError(
             f"This journal entry has version {form.get('v')!r}; this ferrule reads version "
-            f"{_VERSION}. Use a newer ferrule.",
+            f"{_VERSION}. Use a newer ferrule."
         )
     try:  # not `with reading(...)`: a journal has thousands of entries
         kind, digest = form["kind"], form["digest"]
@@ -104,7 +104,7 @@ def _value(entry: Entry) -> Any:
             if not is_exact(entry.value):
                 raise RunError(
                     "The value of `Once` is stored as JSON, so it must be JSON data; "
-                    f"at {entry.slot} found {shown(entry.value)}.",
+                    f"at {entry.slot} found {shown(entry.value)}."
                 )
             return entry.value
 
@@ -144,7 +144,7 @@ def _read_result(form: dict[str, Any]) -> ToolResult:
         content = tuple([_read_part(part) for part in content])
     change = form.get("change")
     if change is not None and not _are_texts(
-        [*change["removed"], *change["added"], *change["added"].values()],
+        [*change["removed"], *change["added"], *change["added"].values()]
     ):
         raise TypeError(f"the change of tools is {shown(change)}")
     repairs = tuple(form.get("repairs", ()))

@@ -138,7 +138,7 @@ class Journal:
             self._paused.discard(slot)
         elif entry.kind == "migrated":
             self._noted.update(
-                {what: (then, now) for what, (then, now) in entry.value["differs"].items()},
+                {what: (then, now) for what, (then, now) in entry.value["differs"].items()}
             )
             self._drop(entry.value["dropped"])
         else:
@@ -166,11 +166,7 @@ class Journal:
         return slot in self._unread
 
     def take(
-        self,
-        slot: str,
-        kind: EntryKind,
-        question: str | Request,
-        call_id: str | None = None,
+        self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None
     ) -> Entry | None:
         """The answer recorded at a slot, or None.
 
@@ -295,7 +291,7 @@ class Journal:
         if self._dispatched.setdefault(slot, claim) is not claim:
             raise RunError(
                 f"The call at {slot} was begun in this execution already; "
-                "it does not run a second time.",
+                "it does not run a second time."
             )
 
     def turn(self, path: str, act: int) -> tuple[list[tuple[str, Entry]], bool]:
@@ -453,11 +449,7 @@ class DoneJournal(Journal):
         super().__init__(entries, self._refuse)
 
     def take(
-        self,
-        slot: str,
-        kind: EntryKind,
-        question: str | Request,
-        call_id: str | None = None,
+        self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None
     ) -> Entry | None:
         """As in any journal, but refuses here to ask a model or a person.
 

@@ -108,12 +108,7 @@ class DBOSEngine:
         return self._is_set_up
 
     def enqueue(
-        self,
-        connection: Any,
-        ticket: str,
-        argument: str,
-        order: Any,
-        queue: str | None = None,
+        self, connection: Any, ticket: str, argument: str, order: Any, queue: str | None = None
     ) -> None:
         """Have `work(argument)` called on a worker of `queue`, or of our own one.
 
@@ -144,8 +139,7 @@ class DBOSEngine:
         """Remove tickets and what they hold."""
         for table in ("workflow_input", "workflow_status"):
             connection.execute(
-                f"DELETE FROM {self.schema}.{table} WHERE workflow_uuid = ANY(%s)",
-                (list(tickets),),
+                f"DELETE FROM {self.schema}.{table} WHERE workflow_uuid = ANY(%s)", (list(tickets),)
             )
 
     def drop_dead(self, connection: Any, live: Collection[str]) -> int:
@@ -177,12 +171,7 @@ class DBOSEngine:
     # -- a worker
 
     def start(
-        self,
-        dsn: str,
-        name: str,
-        work: Callable[[str], Awaitable[Any]],
-        *,
-        is_direct: bool = True,
+        self, dsn: str, name: str, work: Callable[[str], Awaitable[Any]], *, is_direct: bool = True
     ) -> None:
         """Call `work` with the arguments of tickets, on the event loop of DBOS, from now on.
 

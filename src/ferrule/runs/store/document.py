@@ -106,10 +106,7 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_head(
-    head: Mapping[str, Any],
-    program: Program,
-    *,
-    migrate: bool,
+    head: Mapping[str, Any], program: Program, *, migrate: bool
 ) -> dict[str, tuple[str, str]]:
     """Check a head; returns how the program differs from the stored one.
 
@@ -129,7 +126,7 @@ def check_head(
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
         raise StoreError(
-            f"The run {head['id']} was redacted: its inputs and its journal were removed.",
+            f"The run {head['id']} was redacted: its inputs and its journal were removed."
         )
     changes = differences(head.get("fingerprint"), program)
     if not migrate:
@@ -138,9 +135,7 @@ def check_head(
 
 
 def _refuse_changes(
-    head: Mapping[str, Any],
-    program: Program,
-    changes: Mapping[str, tuple[str, str]],
+    head: Mapping[str, Any], program: Program, changes: Mapping[str, tuple[str, str]]
 ) -> None:
     """Raise `ReplayMismatchError` for another program, or one without an input of the run."""
     plan = plan_of(program)
@@ -153,9 +148,7 @@ def _refuse_changes(
                 reason = f"; no input `{lost[0]}`"
         if part == "program" or reason:
             raise ReplayMismatchError(
-                "start",
-                f"{part} {then}",
-                f"{part} {now}{reason}; `migrate=True` tries anyway",
+                "start", f"{part} {then}", f"{part} {now}{reason}; `migrate=True` tries anyway"
             )
 
 
@@ -165,9 +158,7 @@ def _is_input(name: str, signature: str) -> bool:
 
 
 def read_inputs(
-    head: Mapping[str, Any],
-    program: Program,
-    tools: Iterable[Any],
+    head: Mapping[str, Any], program: Program, tools: Iterable[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The positional arguments and inputs of a run, as passed to the program.
 
@@ -179,7 +170,7 @@ def read_inputs(
             [
                 _read_input(program, position, form, tools_by_name)
                 for position, form in enumerate(head["args"])
-            ],
+            ]
         )
         inputs = {
             name: _read_input(program, name, form, tools_by_name)
@@ -354,9 +345,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, Struct):
         return asdict(value)
     names: Mapping[str, Any] | None = getattr(
-        cast("Any", type(value)),
-        "__dataclass_fields__",
-        None,
+        cast("Any", type(value)), "__dataclass_fields__", None
     )
     if names is None:
         return None
@@ -409,8 +398,7 @@ def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
 
 
 def _readers(
-    program: Program,
-    name: str | int,
+    program: Program, name: str | int
 ) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
     """Functions that read an input, from JSON data and from JSON text.
 

@@ -74,9 +74,7 @@ def _ignore_spelling(then: Any, now: dict[str, Any], program: Program) -> None:
 
 def _predictors(program: Program) -> Sequence[tuple[str, Any]]:
     named: Callable[[], Sequence[tuple[str, Any]]] | None = getattr(
-        program,
-        "named_predictors",
-        None,
+        program, "named_predictors", None
     )
     if named is None:
         return ()
@@ -161,6 +159,6 @@ def _lines(fingerprint: Any) -> dict[str, str]:
     for path, predictor in fingerprint["predictors"].items():
         lines[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
         lines.update(
-            {f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()},
+            {f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()}
         )
     return lines

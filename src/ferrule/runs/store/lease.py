@@ -37,21 +37,16 @@ def check_leasing(lease_s: Any, max_recoveries: Any) -> None:
     is_number = isinstance(lease_s, int | float) and not isinstance(lease_s, bool)
     if not is_number or not 0 < lease_s < math.inf:
         raise ConfigurationError(
-            f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}.",
+            f"`lease_s` is a number of seconds above 0; found {shown(lease_s)}."
         )
     if type(max_recoveries) is not int or max_recoveries < 0:
         raise ConfigurationError(
-            f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}.",
+            f"`max_recoveries` is a whole number, 0 or more; found {shown(max_recoveries)}."
         )
 
 
 def taken_error(
-    owner: str,
-    run_id: str,
-    *,
-    is_here: bool,
-    this_process: str,
-    for_s: float,
+    owner: str, run_id: str, *, is_here: bool, this_process: str, for_s: float
 ) -> RunTakenError:
     """The error for a run that its owner executes.
 

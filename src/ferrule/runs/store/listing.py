@@ -64,9 +64,7 @@ def decision_in(entries: list[str], question_id: str) -> Decision | None:
 
 
 def condition(
-    status: str | None,
-    program: str | None,
-    before: tuple[float, str] | None,
+    status: str | None, program: str | None, before: tuple[float, str] | None
 ) -> tuple[str, tuple[Any, ...]]:
     """The SQL condition of a list, and its values, for `summaries`.
 
@@ -138,11 +136,7 @@ def summaries(
 
 
 def _line(
-    row: Any,
-    decided_ids: list[str],
-    is_alive: Callable[[str, float | None], bool],
-    *,
-    is_one: bool,
+    row: Any, decided_ids: list[str], is_alive: Callable[[str, float | None], bool], *, is_one: bool
 ) -> Summary:
     run_id, program, status, created_at, updated_at = row[:5]
     try:
@@ -173,9 +167,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _summary(
-    row: Any,
-    decided_ids: list[str],
-    is_alive: Callable[[str, float | None], bool],
+    row: Any, decided_ids: list[str], is_alive: Callable[[str, float | None], bool]
 ) -> Summary:
     run_id, program, status, created_at, updated_at, *others = row
     questions_text, error_text, recoveries, usage_text, owner, until = others

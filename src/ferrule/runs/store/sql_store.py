@@ -261,11 +261,7 @@ class SQLStore:
         """Undo a `take` or `create` that was interrupted, or failed."""
         self._leases.let_go(lease)
         undo = partial(
-            give_back,
-            owner=self._owner,
-            run_id=lease.run_id,
-            token=lease.token,
-            status=status,
+            give_back, owner=self._owner, run_id=lease.run_id, token=lease.token, status=status
         )
         self._write(undo)
         self._leases.forget(lease.run_id, lease.token)
@@ -312,11 +308,7 @@ class SQLStore:
             self._call_worker_at_expiry(db, lease.run_id, form["questions"], now)
 
     def _call_worker_at_expiry(
-        self,
-        db: Any,
-        run_id: str,
-        questions: Iterable[Mapping[str, Any]],
-        now: float,
+        self, db: Any, run_id: str, questions: Iterable[Mapping[str, Any]], now: float
     ) -> None:
         ends = [question.get("expires_at") for question in questions]
         expiries = [end for end in ends if end is not None]
@@ -390,7 +382,7 @@ class SQLStore:
             if is_asking:
                 state = f"waiting are: {', '.join(waiting) or 'none'}"
             raise DecisionError(
-                f"No question {question_id!r} waits in the run {run_id!r}; {state}.",
+                f"No question {question_id!r} waits in the run {run_id!r}; {state}."
             )
         accepted = accept(read_question(waiting[question_id]), decision, now=now)
         form = record_form(accepted)
@@ -430,10 +422,7 @@ class SQLStore:
         if not self._is_alive(owner, until, now) and not self._settles_s():
             cancel_at_rest(db, run_id, now)
             return
-        db.execute(
-            "UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?",
-            (now, run_id),
-        )
+        db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
 
     # -- lists
 
@@ -452,7 +441,7 @@ class SQLStore:
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
         lines = self._look(
-            lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True),
+            lambda db: self._summaries(db, "WHERE id = ?", (run_id,), 1, is_one=True)
         )
         if not lines:
             raise self._missing(run_id)
@@ -472,13 +461,7 @@ class SQLStore:
             return self._is_alive(owner, until, self._now(db))
 
         return summaries(
-            db,
-            where,
-            values,
-            limit=limit,
-            until=self._UNTIL,
-            is_alive=is_alive,
-            is_one=is_one,
+            db, where, values, limit=limit, until=self._UNTIL, is_alive=is_alive, is_one=is_one
         )
 
     # -- deletion
@@ -520,10 +503,7 @@ class SQLStore:
         )
 
     def prune(
-        self,
-        *,
-        older_than_s: float,
-        statuses: Iterable[str] = ("done", "failed", "cancelled"),
+        self, *, older_than_s: float, statuses: Iterable[str] = ("done", "failed", "cancelled")
     ) -> int:
         """See `Store`."""
         count = self._prune(older_than_s, check_pruning(older_than_s, statuses))
@@ -559,10 +539,7 @@ class SQLStore:
         """These columns of the row of a run. Raises `StoreError` if the store has no such run."""
         row = None
         with suppress(UnicodeEncodeError):  # no run has an id with a lone surrogate
-            row = db.execute(
-                f"SELECT {columns} FROM runs WHERE id = ?{lock}",
-                (run_id,),
-            ).fetchone()
+            row = db.execute(f"SELECT {columns} FROM runs WHERE id = ?{lock}", (run_id,)).fetchone()
         if row is None:
             raise self._missing(run_id)
         return row

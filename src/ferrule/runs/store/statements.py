@@ -35,8 +35,7 @@ def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]
 
     """
     row = db.execute(
-        f"SELECT token, owner, cancelled, no FROM runs WHERE id = ?{lock}",
-        (lease.run_id,),
+        f"SELECT token, owner, cancelled, no FROM runs WHERE id = ?{lock}", (lease.run_id,)
     ).fetchone()
     if row is None:
         raise _lost(lease, "was deleted")
@@ -53,9 +52,7 @@ def _lost(lease: Lease, reason: str) -> StoreError:
     import logging
 
     logging.getLogger("ferrule.store").warning(
-        "The lease of the run %s is lost",
-        lease.run_id,
-        extra={"run_id": lease.run_id},
+        "The lease of the run %s is lost", lease.run_id, extra={"run_id": lease.run_id}
     )
     return StoreError(f"The run {lease.run_id!r} {reason}; nothing was written.")
 
@@ -138,7 +135,9 @@ def release(
 
 
 def _optional_json(value: Any) -> str | None:
-    return None if value is None else json_text(value)
+    if value is None:
+        return None
+    return json_text(value)
 
 
 def is_decided(db: Any, run_id: str, questions: Iterable[Mapping[str, Any]]) -> bool:
@@ -148,8 +147,7 @@ def is_decided(db: Any, run_id: str, questions: Iterable[Mapping[str, Any]]) -> 
     waits.
     """
     rows = db.execute(
-        "SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken",
-        (run_id,),
+        "SELECT question_id FROM decisions WHERE run_id = ? AND NOT taken", (run_id,)
     ).fetchall()
     decided_ids = {row[0] for row in rows}
     return any(question["id"] in decided_ids for question in questions)

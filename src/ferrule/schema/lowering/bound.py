@@ -82,7 +82,10 @@ class _Unrolling:
 
     def _reference(self, reference: str, inside: tuple[str, ...]) -> Schema | None:
         # Any value may hold any value: two levels are enough, and more would grow without use.
-        most = 1 if reference.endswith(ANY_VALUE) else self._bounds.depth
+        if reference.endswith(ANY_VALUE):
+            most = 1
+        else:
+            most = self._bounds.depth
         if inside.count(reference) > most:
             return None
         return self.node(find_pointer(reference, self._root), (*inside, reference))
@@ -147,7 +150,10 @@ class _Unrolling:
         rest: Schema | None = None
         if is_object(schema.get("items")) and len(first) == len(prefix):
             rest = self.node(schema["items"], inside)
-        most = len(first) if rest is None else max(self._bounds.items, least)
+        if rest is None:
+            most = len(first)
+        else:
+            most = max(self._bounds.items, least)
         most = min(most, schema.get("maxItems", most))
         if least > most:
             return None
@@ -213,7 +219,9 @@ def _longest_number(schema: Schema) -> int:
 def _decimals(step: float) -> int:
     """The characters of a number after its digits: the decimal point and what follows it."""
     exponent = Decimal(str(step)).as_tuple().exponent
-    return max(0, -exponent) + 1 if isinstance(exponent, int) else 0
+    if isinstance(exponent, int):
+        return max(0, -exponent) + 1
+    return 0
 
 
 def _bytes(value: Any) -> int:

@@ -65,11 +65,7 @@ class GrammarPass(LoweringPass):
         return [], {}  # no model reads a grammar
 
     def _branches(
-        self,
-        schema: Schema,
-        branches: list[Any],
-        key: str,
-        pointer: str,
+        self, schema: Schema, branches: list[Any], key: str, pointer: str
     ) -> list[Schema]:
         """The branches that the grammar can express; all branches if it can express none."""
         lowered = super()._branches(schema, branches, key, pointer)
@@ -83,9 +79,7 @@ class GrammarPass(LoweringPass):
         for i, loss in enumerate(self.losses):
             if loss.breaking and f"{loss.path}/".startswith(beyond):
                 self.losses[i] = SchemaLoss(
-                    loss.path,
-                    loss.keyword,
-                    f"{loss.lost}: this branch of `{key}` is left out",
+                    loss.path, loss.keyword, f"{loss.lost}: this branch of `{key}` is left out"
                 )
         return [
             branch
@@ -118,10 +112,7 @@ class GrammarPass(LoweringPass):
         reference = f"#/$defs/{ANY_VALUE}"
         if self._definitions.setdefault(ANY_VALUE, any_value(reference)) != any_value(reference):
             self._lose(
-                "",
-                "$defs",
-                f"a definition has the reserved name `{ANY_VALUE}`",
-                breaking=True,
+                "", "$defs", f"a definition has the reserved name `{ANY_VALUE}`", breaking=True
             )
         return {"$ref": reference}
 

@@ -41,10 +41,7 @@ def beyond_limits(schema: Schema, target: Target) -> Iterator[SchemaLoss]:
 def _beyond(count: int, most: int, keyword: str, what: str) -> Iterator[SchemaLoss]:
     if count > most:
         yield SchemaLoss(
-            "",
-            keyword,
-            f"strict mode allows {most} {what}; found {count}",
-            breaking=True,
+            "", keyword, f"strict mode allows {most} {what}; found {count}", breaking=True
         )
 
 
@@ -99,17 +96,9 @@ def _beyond_openai(schema: Schema) -> Iterator[SchemaLoss]:
     yield from _beyond(properties, _MOST_PROPERTIES, "properties", "properties in all")
     yield from _beyond(_depth(schema), _MOST_LEVELS, "properties", "levels of objects")
     yield from _beyond(enum_values, _MOST_ENUM_VALUES, "enum", "values of enumerations in all")
+    yield from _beyond(characters, _MOST_CHARACTERS, "properties", "characters of names and values")
     yield from _beyond(
-        characters,
-        _MOST_CHARACTERS,
-        "properties",
-        "characters of names and values",
-    )
-    yield from _beyond(
-        longest_enum,
-        _MOST_CHARACTERS_OF_LONG_ENUM,
-        "enum",
-        "characters of one enumeration",
+        longest_enum, _MOST_CHARACTERS_OF_LONG_ENUM, "enum", "characters of one enumeration"
     )
 
 

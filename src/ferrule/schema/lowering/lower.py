@@ -136,7 +136,9 @@ class _Restoration:
             # `prefixItems` may have become a union of items, in their order.
             restored = self.value(item, schema.get("items"), f"{pointer}/items", likely_branch=i)
             items.append(restored)
-        return _dictionary(items) if pointer in self._lowered.pairs else items
+        if pointer in self._lowered.pairs:
+            return _dictionary(items)
+        return items
 
     def _object(self, value: dict[str, Any], schema: Schema, pointer: str) -> dict[str, Any]:
         properties = members(schema, "properties")
@@ -149,11 +151,7 @@ class _Restoration:
         return restored
 
     def _branch(
-        self,
-        value: Any,
-        branches: list[Any],
-        pointer: str,
-        likely_branch: int,
+        self, value: Any, branches: list[Any], pointer: str, likely_branch: int
     ) -> int | None:
         """The branch of a union that the model wrote; None if there is none.
 
@@ -219,7 +217,9 @@ class LoweredTools(Struct, frozen=True):
         Those of an unknown name stay unchanged.
         """
         lowered = self.lowered.get(name)
-        return arguments if lowered is None else lowered.restored(arguments)
+        if lowered is None:
+            return arguments
+        return lowered.restored(arguments)
 
 
 def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
@@ -282,7 +282,9 @@ def _chosen(schemas: list[LoweredSchema], target: Target) -> set[int]:
     if not RULES[target].strict:
         return set(range(len(schemas)))
     strict = {i: lowered.schema for i, lowered in enumerate(schemas) if lowered.is_strict}
-    return within_request(strict) if target == "anthropic" else set(strict)
+    if target == "anthropic":
+        return within_request(strict)
+    return set(strict)
 
 
 def _losses_of_unchanged(lowered: LoweredSchema) -> tuple[SchemaLoss, ...]:
@@ -303,12 +305,15 @@ def _with_parameters(declaration: dict[str, Any], lowered: LoweredSchema) -> dic
 def _check_target(target: object) -> None:
     if target not in RULES:
         raise ConfigurationError(
-            f"A schema is lowered for one of {', '.join(map(repr, RULES))}, found {shown(target)}.",
+            f"A schema is lowered for one of {', '.join(map(repr, RULES))}, found {shown(target)}."
         )
 
 
 def _lowered(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
-    kind = GrammarPass if target == "grammar" else LoweringPass
+    if target == "grammar":
+        kind = GrammarPass
+    else:
+        kind = LoweringPass
     walk = kind(dict(schema), RULES[target])
     lowered = walk.lowered()
     losses = dict.fromkeys([*walk.losses, *beyond_limits(lowered, target)])

@@ -48,9 +48,7 @@ _BOTH: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def merge(
-    schemas: Iterable[Schema],
-    root: Schema,
-    steps: Iterator[object],
+    schemas: Iterable[Schema], root: Schema, steps: Iterator[object]
 ) -> tuple[Schema, list[str]]:
     """Merge schemas, and the parts of their `allOf`, into one.
 
@@ -165,10 +163,7 @@ def _parts(schema: Schema, root: Schema, seen: set[str]) -> Iterator[Schema]:
 
 
 def _every(
-    schemas: Iterable[Any],
-    root: Schema,
-    seen: set[str],
-    otherwise: Schema,
+    schemas: Iterable[Any], root: Schema, seen: set[str], otherwise: Schema
 ) -> Iterator[Schema]:
     """The parts of all schemas; `otherwise` for one that is not a schema."""
     for schema in schemas:

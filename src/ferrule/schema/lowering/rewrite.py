@@ -185,7 +185,9 @@ class Rewritten:
         if value is not True or self.schema.get("maxItems", 2) < 2:
             return
         items: Any = self.schema.get("items")
-        choices = items.get("enum") if is_object(items) else None
+        choices = None
+        if is_object(items):
+            choices = items.get("enum")
         least = int(self.schema.get("minItems") or 0)
         is_small = is_list(choices) and least <= len(choices) <= _MOST_SUBSETS
         if is_list(choices) and is_small and "prefixItems" not in self.schema:
@@ -206,7 +208,9 @@ class Rewritten:
         if names is not None and "patternProperties" not in self.schema:
             self._name_properties(names, more)
             return
-        pattern = value.get("pattern") if is_object(value) else None
+        pattern = None
+        if is_object(value):
+            pattern = value.get("pattern")
         if isinstance(pattern, str) and not self.schema.get("properties"):
             self._set(patternProperties={pattern: more}, additionalProperties=False)
         elif value not in (True, {}, {"type": "string"}):
@@ -221,7 +225,7 @@ class Rewritten:
                 properties[name] = declared.get(name, more)
         self._set(properties=properties, additionalProperties=False)
         self.narrower.append(
-            ("propertyNames", "the properties come in the order of the enumeration"),
+            ("propertyNames", "the properties come in the order of the enumeration")
         )
 
     def _least_properties(self, value: Any) -> None:
@@ -233,7 +237,7 @@ class Rewritten:
         elif named or value > 1:
             self._drop("minProperties")
             self.beyond.append(
-                ("minProperties", f"that there are at least {value} properties is not enforced"),
+                ("minProperties", f"that there are at least {value} properties is not enforced")
             )
 
     def _most_properties(self, value: Any) -> None:
@@ -244,7 +248,7 @@ class Rewritten:
         elif named:
             self._drop("maxProperties")
             self.beyond.append(
-                ("maxProperties", f"that there are at most {value} properties is not enforced"),
+                ("maxProperties", f"that there are at most {value} properties is not enforced")
             )
 
     _rewrites: ClassVar[dict[str, Callable[[Rewritten, Any], None]]] = {
@@ -275,7 +279,9 @@ def _listed(names: Any) -> list[Any] | None:
     if not is_object(names):
         return None
     if "enum" in names:
-        return names["enum"] if is_list(names["enum"]) else None
+        if is_list(names["enum"]):
+            return names["enum"]
+        return None
     return [names["const"]] if "const" in names else None
 
 
@@ -312,7 +318,9 @@ def _in_engine(piece: str, *, inside: bool) -> str:
         case "." if not inside:
             return r"[^\n\r\u2028\u2029]"
         case r"\s":
-            return _SPACE if inside else f"[{_SPACE}]"
+            if inside:
+                return _SPACE
+            return f"[{_SPACE}]"
         case r"\S" if not inside:
             return r"[^\s\u{feff}]"
         case r"\/":
@@ -331,5 +339,5 @@ def any_value(reference: str) -> Schema:
             {"type": "string"},
             {"type": "array", "items": {"$ref": reference}},
             {"type": "object", "additionalProperties": {"$ref": reference}},
-        ],
+        ]
     }

@@ -31,12 +31,10 @@ DESCRIBED = frozenset({"title", "description"})
 TYPE_OF = {
     **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
     **dict.fromkeys(
-        ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"],
-        "number",
+        ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"], "number"
     ),
     **dict.fromkeys(
-        ["items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"],
-        "array",
+        ["items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"], "array"
     ),
     **dict.fromkeys(["contains", "minContains", "maxContains", "unevaluatedItems"], "array"),
     **dict.fromkeys(
@@ -44,8 +42,7 @@ TYPE_OF = {
         "object",
     ),
     **dict.fromkeys(
-        ["minProperties", "maxProperties", "dependentRequired", "dependentSchemas"],
-        "object",
+        ["minProperties", "maxProperties", "dependentRequired", "dependentSchemas"], "object"
     ),
     **dict.fromkeys(["dependencies", "unevaluatedProperties"], "object"),
 }
@@ -62,7 +59,7 @@ STRUCTURE = frozenset(
         "required",
         "additionalProperties",
         "patternProperties",
-    },
+    }
 )
 """Keywords for the structure of an array or an object, which are lowered together."""
 ELSEWHERE = frozenset({"not", "if", "then", "else"})
@@ -112,7 +109,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 _SCALARS = frozenset({"string", "integer", "number", "boolean", "null"})
 _FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"},
+    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 )
 _NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
 
@@ -186,7 +183,10 @@ def describe_keyword(keyword: str, value: Any) -> str:
     if keyword == "uniqueItems":
         return "No item twice."
     is_bare = isinstance(value, str) and keyword in {"pattern", "format"}
-    text = value if is_bare else json_text(value)
+    if is_bare:
+        text = value
+    else:
+        text = json_text(value)
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}..."
     return _WORDS.get(keyword, f"{keyword}: {{}}.").replace("{}", text)

@@ -24,7 +24,9 @@ def any_of(forms: list[Schema]) -> Schema:
         for branch in form["anyOf"] if is_union else [form]:
             distinct[json_text(branch)] = branch
     branches = list(distinct.values())
-    return branches[0] if len(branches) == 1 else {"anyOf": branches}
+    if len(branches) == 1:
+        return branches[0]
+    return {"anyOf": branches}
 
 
 def admit_null(lowered: Schema) -> Schema:

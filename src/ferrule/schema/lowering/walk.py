@@ -102,13 +102,13 @@ class LoweringPass:
         """Lower any schema."""
         if schema is False:
             self._lose(
-                pointer,
-                "false",
-                "a schema that accepts nothing cannot be expressed",
-                breaking=True,
+                pointer, "false", "a schema that accepts nothing cannot be expressed", breaking=True
             )
             return {}
-        schema = _without_single_part(schema) if is_object(schema) else {}
+        if is_object(schema):
+            schema = _without_single_part(schema)
+        else:
+            schema = {}
         if isinstance(schema.get("$ref"), str):
             return self._reference(schema, pointer)
         inlined = set(inlined_references(schema))
@@ -168,7 +168,10 @@ class LoweringPass:
         if not siblings.keys() <= ANNOTATIONS and _CONSTRAINING & siblings.keys():
             return self._schema({"allOf": [{"$ref": reference}, siblings]}, pointer)
         name = self._defined(reference, target)
-        lowered_reference = f"#/$defs/{escape_step(name)}" if name else "#"
+        if name:
+            lowered_reference = f"#/$defs/{escape_step(name)}"
+        else:
+            lowered_reference = "#"
         return self._annotated({"$ref": lowered_reference}, schema)
 
     def _may_recur(self, reference: str) -> bool:
@@ -179,9 +182,7 @@ class LoweringPass:
             return False
         if reference not in self._requires_itself:
             self._requires_itself[reference] = requires_itself(
-                reference,
-                self._root,
-                self._search_steps,
+                reference, self._root, self._search_steps
             )
         return not self._requires_itself[reference]
 
@@ -273,11 +274,7 @@ class LoweringPass:
         return self._annotated(any_of(lowered), schema)
 
     def _branches(
-        self,
-        schema: Schema,
-        branches: list[Any],
-        key: str,
-        pointer: str,
+        self, schema: Schema, branches: list[Any], key: str, pointer: str
     ) -> list[Schema]:
         """The lowered branches of a union, each with the keywords beside the union."""
         shared = {
@@ -459,13 +456,7 @@ class LoweringPass:
                 breaking=True,
             )
 
-    def _dictionary(
-        self,
-        lowered: Schema,
-        schema: Schema,
-        pointer: str,
-        notes: list[str],
-    ) -> None:
+    def _dictionary(self, lowered: Schema, schema: Schema, pointer: str, notes: list[str]) -> None:
         """Lower a dictionary to a list of its keys and values.
 
         Strict modes require every property to be named.
@@ -532,17 +523,15 @@ class LoweringPass:
             )
 
     def _tuple(
-        self,
-        lowered: Schema,
-        schema: Schema,
-        key: str,
-        pointer: str,
-        notes: list[str],
+        self, lowered: Schema, schema: Schema, key: str, pointer: str, notes: list[str]
     ) -> None:
         """Lower a list whose first items, under `key`, have forms of their own."""
         prefix: list[Any] = schema[key]
         keeps = self._rules.keeps
-        rest_key = "items" if key == "prefixItems" else "additionalItems"
+        if key == "prefixItems":
+            rest_key = "items"
+        else:
+            rest_key = "additionalItems"
         rest: Any = schema.get(rest_key, True)
         if schema.get("maxItems", len(prefix) + 1) <= len(prefix):
             rest = False

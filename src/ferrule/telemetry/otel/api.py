@@ -45,7 +45,7 @@ def load_api() -> Any:
 
     def span_context(carrier: dict[str, str]) -> Any:
         return trace.get_current_span(
-            propagator.extract(carrier, context.Context()),
+            propagator.extract(carrier, context.Context())
         ).get_span_context()
 
     return SimpleNamespace(

@@ -77,7 +77,10 @@ class ContentAttributes:
         `seen` is what they had before: the number of messages, and the last of them.
         """
         messages = request.messages
-        since = 0 if self._is_whole else _continued_from(messages, seen)
+        if self._is_whole:
+            since = 0
+        else:
+            since = _continued_from(messages, seen)
         new = messages[since:]
         attributes: dict[str, Any] = {names.SINCE: since}
         system = [part for message in new if message.role == "system" for part in _parts(message)]

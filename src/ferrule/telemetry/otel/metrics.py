@@ -38,10 +38,7 @@ class Metrics:
         self._tools = histogram(names.TOOL_DURATION, "s", seconds, "Duration of tool calls.")
         self._agents = histogram(names.AGENT_DURATION, "s", seconds, "Duration of programs.")
         self._wait = histogram(
-            names.QUESTION_WAIT,
-            "s",
-            names.WAIT_BUCKETS,
-            "Time from a question to its decision.",
+            names.QUESTION_WAIT, "s", names.WAIT_BUCKETS, "Time from a question to its decision."
         )
         self._waiting = meter.create_up_down_counter(
             names.RUNS_WAITING, "{run}", "Runs that wait for a person."

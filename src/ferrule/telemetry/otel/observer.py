@@ -117,7 +117,7 @@ class OTel:
         }
         self._needed = frozenset(self._receivers)
         self._needed_muted = frozenset(
-            (events.RunFinished, events.CallStarted, events.CallFinished, *self._people.receives),
+            (events.RunFinished, events.CallStarted, events.CallFinished, *self._people.receives)
         )
         """The events that are needed of a run that is not sampled, without metrics and events of
         model calls. Calls to MCP servers have a context anyway."""
@@ -234,11 +234,7 @@ class OTel:
             self._open_program(spans, event)
 
     def _open_program(
-        self,
-        spans: Spans,
-        event: Event,
-        links: Any = None,
-        more: Mapping[str, Any] | None = None,
+        self, spans: Spans, event: Event, links: Any = None, more: Mapping[str, Any] | None = None
     ) -> OpenSpan:
         program: Any = getattr(event, "program", None)
         name = program.name

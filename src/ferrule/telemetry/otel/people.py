@@ -77,12 +77,7 @@ class PersonEvents:
         self._add_event(spans, event, "ferrule.attempt_failed", attributes, reason=event.reason)
 
     def _add_event(
-        self,
-        spans: Spans,
-        event: Event,
-        name: str,
-        attributes: Mapping[str, Any],
-        **content: str,
+        self, spans: Spans, event: Event, name: str, attributes: Mapping[str, Any], **content: str
     ) -> None:
         opened = spans.around(event)
         if opened is None or not opened.span.is_recording():

@@ -52,12 +52,7 @@ class OpenSpan:
     """Of a run: its questions that wait, and when each was asked."""
 
     def __init__(
-        self,
-        kind: str,
-        name: str,
-        key: tuple[str, str],
-        depth: int,
-        around: OpenSpan | None,
+        self, kind: str, name: str, key: tuple[str, str], depth: int, around: OpenSpan | None
     ) -> None:
         self.kind = kind
         """`program`, `model` or `tool`."""
@@ -165,7 +160,10 @@ class Spans:
             if around is not None and around.before is None and around.context is not None:
                 # The span around was reopened, and never made current: it is not in the context.
                 context = around.context
-            kind = api.SpanKind.CLIENT if is_client else api.SpanKind.INTERNAL
+            if is_client:
+                kind = api.SpanKind.CLIENT
+            else:
+                kind = api.SpanKind.INTERNAL
             span = self._tracer.start_span(name, context, kind, attributes, links)
             is_sampled = span.get_span_context().trace_flags.sampled
             opened.span = span

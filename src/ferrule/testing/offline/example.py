@@ -95,8 +95,7 @@ class _Maker:
         if isinstance(reference, str) and hops < _DEEPEST:
             beside = {key: value for key, value in schema.items() if key != "$ref"}
             return self._resolved(
-                {**mapping(find_pointer(reference, self._root)), **beside},
-                hops + 1,
+                {**mapping(find_pointer(reference, self._root)), **beside}, hops + 1
             )
         if hops < _DEEPEST and list_of(schema.get("allOf")):
             merged: Json = {key: value for key, value in schema.items() if key != "allOf"}
@@ -115,7 +114,7 @@ class _Maker:
         resolved.sort(
             key=lambda option: (
                 _kind(option) == "null" if depth < _ENDING else _kind(option) in {"object", "array"}
-            ),
+            )
         )
         return self.value(_merged(rest, resolved[0]), depth) if resolved else None
 
@@ -128,8 +127,7 @@ class _Maker:
         extra = schema.get("additionalProperties")
         return {
             name: self.value(
-                properties.get(name, extra if isinstance(extra, dict) else True),
-                depth + 1,
+                properties.get(name, extra if isinstance(extra, dict) else True), depth + 1
             )
             for name in names
         }

@@ -25,7 +25,7 @@ _STOP = frozenset(
         "if in into is it its just let like me more my need no not of on one or our out over please she should show so some tell "
         "than that the their them then there these they this to too up use us using want was we were what when where which who "
         "will with would you your",
-    ),
+    )
 )
 _OPERATION = r"(?:\*\*|[-+*/%^])"
 _SUM = re.compile(rf"[(\d.][\d.\s()]*(?:\s*{_OPERATION}[\d.\s()+-]*[\d)])+")
@@ -54,7 +54,7 @@ _CALCULATES = frozenset(
         "mathematical",
         "formula",
         "sum",
-    },
+    }
 )
 _MONTHS = [
     *("january", "february", "march", "april", "may", "june"),
@@ -62,20 +62,18 @@ _MONTHS = [
 ]
 _ISO_DATE = re.compile(r"\b(\d{4})-(\d{1,2})-(\d{1,2})\b")
 _DAY_FIRST = re.compile(
-    rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({'|'.join(_MONTHS)}),? (\d{{4}})\b",
-    re.IGNORECASE,
+    rf"\b(\d{{1,2}})(?:st|nd|rd|th)?(?: of)? ({'|'.join(_MONTHS)}),? (\d{{4}})\b", re.IGNORECASE
 )
 _MONTH_FIRST = re.compile(
-    rf"\b({'|'.join(_MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b",
-    re.IGNORECASE,
+    rf"\b({'|'.join(_MONTHS)}) (\d{{1,2}})(?:st|nd|rd|th)?,? (\d{{4}})\b", re.IGNORECASE
 )
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w])")
 _QUOTED = re.compile(r"\"([^\"]+)\"|“([^”]+)”|(?<!\w)'([^']+)'(?!\w)|`([^`]+)`")
 _PLACE = re.compile(
-    r"\b(?:in|for|at|from|to|near|of)\s+((?:[^\W\d_a-z][\w'’-]*)(?:\s+[^\W\d_a-z][\w'’-]*)*)",  # noqa: RUF001
+    r"\b(?:in|for|at|from|to|near|of)\s+((?:[^\W\d_a-z][\w'’-]*)(?:\s+[^\W\d_a-z][\w'’-]*)*)"  # noqa: RUF001
 )
 _PLACE_WORDS = frozenset(
-    {"city", "location", "place", "country", "town", "region", "address", "destination", "origin"},
+    {"city", "location", "place", "country", "town", "region", "address", "destination", "origin"}
 )
 _DATE_WORDS = frozenset(
     {
@@ -90,7 +88,7 @@ _DATE_WORDS = frozenset(
         "birthday",
         "departure",
         "return",
-    },
+    }
 )
 _LONGEST = 4000
 """How many characters of a question are searched for arithmetic: the search takes quadratic time."""
@@ -114,9 +112,7 @@ def words(text: str) -> set[str]:
 
 
 def best_tool(
-    question: str,
-    tools: Sequence[OfferedTool],
-    called: AbstractSet[str],
+    question: str, tools: Sequence[OfferedTool], called: AbstractSet[str]
 ) -> OfferedTool | None:
     """The best fitting tool not called yet, or None if none fits well enough."""
     asked = words(question)
@@ -173,7 +169,7 @@ def _calculates(tool: OfferedTool) -> bool:
     if not any(_type(mapping(schema)) == "string" for _, schema in _parameters(tool)):
         return False  # nowhere to write a sum
     said = words(
-        f"{tool.name} {tool.description} {' '.join(name for name, _ in _parameters(tool))}",
+        f"{tool.name} {tool.description} {' '.join(name for name, _ in _parameters(tool))}"
     )
     return bool(said & {stem(word) for word in _CALCULATES})
 
@@ -271,19 +267,13 @@ def arguments(question: str, tool: OfferedTool) -> Json:
 
 
 def _found(
-    name: str,
-    schema: Json,
-    material: _Material,
-    tool: OfferedTool,
-    *,
-    is_required: bool,
+    name: str, schema: Json, material: _Material, tool: OfferedTool, *, is_required: bool
 ) -> Any:
     options = schema.get("enum")
     if isinstance(options, list):
         asked = words(material.question)
         return next(
-            (option for option in cast("list[Any]", options) if words(str(option)) & asked),
-            None,
+            (option for option in cast("list[Any]", options) if words(str(option)) & asked), None
         )
     kind = _type(schema)
     if kind in {"integer", "number"}:
@@ -313,12 +303,7 @@ def _list(items: Json, material: _Material) -> list[Any] | None:
 
 
 def _words_for(
-    name: str,
-    schema: Json,
-    material: _Material,
-    tool: OfferedTool,
-    *,
-    is_required: bool,
+    name: str, schema: Json, material: _Material, tool: OfferedTool, *, is_required: bool
 ) -> str | None:
     said = {word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name.replace("_", " ")))}
     about = words(f"{name} {schema.get('description') or ''}")

@@ -65,10 +65,7 @@ def answer(response: Response, *, model: str) -> Json:
 
 
 def events(
-    items: Iterable[Delta | Response],
-    *,
-    model: str,
-    with_usage: bool = False,
+    items: Iterable[Delta | Response], *, model: str, with_usage: bool = False
 ) -> Iterator[bytes]:
     """A stream as server-sent events; calls come in pieces, as they do from providers."""
     head = _head(model, "chat.completion.chunk")
@@ -120,9 +117,12 @@ def error_body(error: FerruleError) -> tuple[int, Json]:
     )
     if isinstance(error, LMError) and error.status is not None:
         status = error.status
-    kind = "invalid_request_error" if status < 500 else "server_error"
+    if status < 500:
+        kind = "invalid_request_error"
+    else:
+        kind = "server_error"
     return status, {
-        "error": {"message": f"{type(error).__name__}: {error}", "type": kind, "code": code},
+        "error": {"message": f"{type(error).__name__}: {error}", "type": kind, "code": code}
     }
 
 

@@ -48,11 +48,7 @@ class ServerProtocol(Protocol):
         ...
 
     def events(
-        self,
-        items: Iterable[Delta | Response],
-        *,
-        model: str,
-        with_usage: bool = False,
+        self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False
     ) -> Iterator[bytes]:
         """A stream as server-sent events; calls come in pieces, as providers send them."""
         ...
@@ -102,10 +98,7 @@ _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
 @contextmanager
 def serve(
-    lm: Any,
-    *,
-    port: int = 0,
-    protocols: Mapping[str, ServerProtocol] = _PROTOCOLS,
+    lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _PROTOCOLS
 ) -> Generator[Served]:
     """Serve a model of ferrule on 127.0.0.1, for a `with` block.
 
@@ -290,8 +283,7 @@ class _Conversation(BaseHTTPRequestHandler):
     def _nowhere(self) -> dict[str, Any]:
         endings = ", ".join(self.server.protocols)
         return _problem(
-            f"there is no {self.path}; "
-            f"this server knows /v1/models and paths that end in {endings}",
+            f"there is no {self.path}; this server knows /v1/models and paths that end in {endings}"
         )
 
     def _body(self) -> bytes | None:

@@ -233,10 +233,7 @@ class Checker:
         return not name or name != self._function_spec.context
 
     def _further_problems(
-        self,
-        problems: list[Problem],
-        known: dict[str, Any],
-        misplaced: list[Problem],
+        self, problems: list[Problem], known: dict[str, Any], misplaced: list[Problem]
     ) -> list[Problem]:
         """Problems that only the schema shows, of arguments that have no other problem."""
         by_schema: list[Problem] = []

@@ -130,7 +130,10 @@ def json_view(value: Any, depth: int = 0) -> Any:
     if kind is dict:
         view: dict[str, Any] = {}
         for name, item in value.items():
-            text = name if isinstance(name, str) else json_text(name).strip('"')
+            if isinstance(name, str):
+                text = name
+            else:
+                text = json_text(name).strip('"')
             view[text] = json_view(item, depth + 1)
         return view
     if kind is set or kind is frozenset:

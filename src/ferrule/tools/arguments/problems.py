@@ -48,10 +48,7 @@ _TEXTS = {
 
 
 def explain_pydantic(
-    error: ValidationError,
-    args: Mapping[str, Any],
-    schema: Schema,
-    names: Mapping[str, str],
+    error: ValidationError, args: Mapping[str, Any], schema: Schema, names: Mapping[str, str]
 ) -> list[Problem]:
     """The problems in a pydantic error, one for each place.
 

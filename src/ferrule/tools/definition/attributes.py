@@ -185,8 +185,7 @@ def instance_state(definition: ToolDefinition, function_spec: FunctionSpec) -> d
 
 
 def constructor_arguments(
-    definition: ToolDefinition,
-    changes: Mapping[str, Any] | None = None,
+    definition: ToolDefinition, changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The arguments of `Tool(...)` that make an equal tool, or one with these changes."""
     arguments: dict[str, Any] = {
@@ -240,8 +239,7 @@ def _compute_attribute(
 
 
 def _argument_descriptions(
-    definition: ToolDefinition,
-    function_spec: FunctionSpec,
+    definition: ToolDefinition, function_spec: FunctionSpec
 ) -> dict[str, str]:
     """The description of each parameter that has one. Options win over what the function says."""
     docs = parameter_docs(function_spec.doc)

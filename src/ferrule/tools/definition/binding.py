@@ -13,15 +13,12 @@ if TYPE_CHECKING:
 
 
 def bind_positional(
-    tool_name: str,
-    order: tuple[str, ...],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    tool_name: str, order: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
     """All arguments by name. Raises `TypeError` as a Python call does."""
     if len(args) > len(order):
         raise TypeError(
-            f"{tool_name}() takes {len(order)} positional arguments but {len(args)} were given",
+            f"{tool_name}() takes {len(order)} positional arguments but {len(args)} were given"
         )
     named = dict(zip(order, args, strict=False))
     for name in named:
@@ -31,8 +28,7 @@ def bind_positional(
 
 
 def split_context(
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Context[Any] | None]:
     """Split the `Context` that a caller may pass to a direct call from the other arguments."""
     for value in (*args, *kwargs.values()):
@@ -45,10 +41,7 @@ def split_context(
 
 
 def fill_context(
-    function_spec: FunctionSpec,
-    arguments: CheckedArguments,
-    context: Context[Any],
-    caller: Any,
+    function_spec: FunctionSpec, arguments: CheckedArguments, context: Context[Any], caller: Any
 ) -> CheckedArguments:
     """Put the `Context` and the caller into checked arguments, unless they are there already."""
     positional, named = arguments.positional, arguments.named

@@ -65,9 +65,7 @@ class ToolDefinition(Struct, frozen=True):
 
 
 def define_tool(
-    options: Mapping[str, Any],
-    *,
-    with_caller: bool,
+    options: Mapping[str, Any], *, with_caller: bool
 ) -> tuple[ToolDefinition, FunctionSpec]:
     """Check options under the core's names (see `read_options`).
 
@@ -92,7 +90,7 @@ def define_tool(
     description = options["description"]
     if description is not None and not isinstance(description, str):
         raise ToolDefinitionError(
-            f"The description of `{name}` must be text, found {shown(description)}.",
+            f"The description of `{name}` must be text, found {shown(description)}."
         )
     args, schema = _read_args(name, options["args"], options["schema"], function)
     arg_types = _read_mapping(name, "arg_types", options["arg_types"])
@@ -100,10 +98,7 @@ def define_tool(
         function_spec = FunctionSpec(name, "", (), extra=Any)
     else:
         function_spec = inspect_function(
-            function,
-            arg_types,
-            with_caller=with_caller,
-            readable=schema is None,
+            function, arg_types, with_caller=with_caller, readable=schema is None
         )
         if description is None:
             description = doc_of(function)
@@ -139,10 +134,12 @@ def _refuse_missing_function(schema: Any, name: Any) -> None:
     """Raise unless there is a schema: a tool without a function is only declared."""
     if schema is not None:
         return
-    which = f" for {shown(name)}" if name else ""
+    which = ""
+    if name:
+        which = f" for {shown(name)}"
     raise ToolDefinitionError(
         "`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; "
-        f"found neither{which}.",
+        f"found neither{which}."
     )
 
 
@@ -152,11 +149,11 @@ def _check_function(function: Any, *, has_schema: bool) -> None:
         # A tool of a tool would lose the first one's confirmation, time limit and effect.
         raise ToolDefinitionError(
             f"`{function.name}` is a tool already. A copy with another name is "
-            "`tool.model_copy(update={'name': ...})`.",
+            "`tool.model_copy(update={'name': ...})`."
         )
     if not callable(function) and not isinstance(function, classmethod):
         raise ToolDefinitionError(
-            f"A tool is made of a function or another callable, found {shown(function)}.",
+            f"A tool is made of a function or another callable, found {shown(function)}."
         )
     if not has_schema and not isinstance(function, FunctionType):
         _refuse_tool_object(function)
@@ -176,12 +173,12 @@ def _refuse_tool_object(thing: Any) -> None:
     kind = cast("type[Any]", type(thing))
     if hasattr(kind, "as_tool"):
         raise ToolDefinitionError(
-            f"`{named.name}` is a program, not a function. Pass `program.as_tool()`.",
+            f"`{named.name}` is a program, not a function. Pass `program.as_tool()`."
         )
     raise ToolDefinitionError(
         f"The arguments of `{named.name}` cannot be read: it is an object of the class "
         f"`{kind.__module__}.{kind.__qualname__}`, not a function. Pass the function that it was "
-        "made of, or a function that calls it.",
+        "made of, or a function that calls it."
     )
 
 
@@ -200,7 +197,7 @@ def _read_name(name: Any, function: Any) -> str:
         raise ToolDefinitionError(f"A tool's name must be text, found {shown(name)}.")
     if not name:
         raise ToolDefinitionError(
-            f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...).",
+            f"A tool needs a name; {shown(function)} has none. Give one: Tool(function, name=...)."
         )
     return name
 
@@ -209,10 +206,7 @@ def _read_name(name: Any, function: Any) -> str:
 
 
 def _read_args(
-    name: str,
-    args: Any,
-    schema: Any,
-    function: Any,
+    name: str, args: Any, schema: Any, function: Any
 ) -> tuple[dict[str, str | Schema], Schema | None]:
     """Read `args` and `schema`.
 
@@ -232,7 +226,7 @@ def _read_args(
         elif not isinstance(description, str):
             raise ToolDefinitionError(
                 f"`args` of `{name}` says {shown(description)} of `{parameter}`; "
-                "it takes a text or a JSON schema for each parameter.",
+                "it takes a text or a JSON schema for each parameter."
             )
     return by_parameter, None
 
@@ -257,7 +251,7 @@ def _read_mapping(name: str, option: str, value: Any) -> dict[str, Any]:
         return {}
     if not _is_mapping(value) or not all(isinstance(parameter, str) for parameter in value):
         raise ToolDefinitionError(
-            f"`{option}` of `{name}` must be a dict by parameter name, found {shown(value)}.",
+            f"`{option}` of `{name}` must be a dict by parameter name, found {shown(value)}."
         )
     return dict(value)
 
@@ -271,15 +265,13 @@ def _read_texts(name: str, option: str, value: Any) -> dict[str, str]:
     for parameter, text in texts.items():
         if not isinstance(text, str):
             raise ToolDefinitionError(
-                f"`{option}` of `{name}` says {shown(text)} of `{parameter}`, which must be text.",
+                f"`{option}` of `{name}` says {shown(text)} of `{parameter}`, which must be text."
             )
     return texts
 
 
 def _add_typed_extras(
-    function_spec: FunctionSpec,
-    args: Mapping[str, Any],
-    arg_types: Mapping[str, Any],
+    function_spec: FunctionSpec, args: Mapping[str, Any], arg_types: Mapping[str, Any]
 ) -> FunctionSpec:
     """Add the names in `arg_types` that `**kwargs` takes, as parameters like any other."""
     if function_spec.extra is None:
@@ -303,7 +295,7 @@ def _read_choice(name: str, option: str, value: Any, choices: tuple[str, ...]) -
     if value not in choices:
         raise ToolDefinitionError(
             f"`{option}` of `{name}` must be one of {', '.join(map(repr, choices))}, "
-            f"found {shown(value)}.",
+            f"found {shown(value)}."
         )
     return value
 
@@ -319,7 +311,7 @@ def _read_confirmation(name: str, requirement: Any) -> Any:
         # Called like a function of the arguments, a rule that denies would let every call run.
         raise ToolDefinitionError(
             f"`require_confirmation` of `{name}` says when a person is asked: {requirement} "
-            "belongs in a policy, `policy=Policy([...])`.",
+            "belongs in a policy, `policy=Policy([...])`."
         )
     refuse_async(requirement, f"`require_confirmation` of `{name}`")
     return requirement
@@ -329,7 +321,7 @@ def _read_reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
     if reconcile is not None and not callable(reconcile):
         raise ToolDefinitionError(
             f"`reconcile` of `{name}` is called with the call's key and its arguments; "
-            f"found {shown(reconcile)}.",
+            f"found {shown(reconcile)}."
         )
     return reconcile
 
@@ -341,7 +333,7 @@ def _read_timeout(name: str, timeout_s: Any) -> float | None:
     if not is_number or not timeout_s > 0:
         raise ToolDefinitionError(
             f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; "
-            f"found {shown(timeout_s)}.",
+            f"found {shown(timeout_s)}."
         )
     if timeout_s > TIMEOUT_MAX:  # no thread can wait for longer, nor needs to
         return None
@@ -355,13 +347,12 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
     """Raise if the options and the function contradict each other: no call could fit both."""
     name, schema = definition.name, definition.schema
     if definition.effect == "transactional" and not _can_be_transactional(
-        definition,
-        function_spec,
+        definition, function_spec
     ):
         raise ToolDefinitionError(
             f"`{name}` cannot be transactional: that takes a plain function (not an async one, "
             "which would hold the database while it waits) with a parameter annotated `Context`, "
-            "which writes through its `db`.",
+            "which writes through its `db`."
         )
     if schema is None:
         option_of_names, described = "args", set(definition.args)
@@ -376,7 +367,7 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
     if context and any(context in names for names in mentioned.values()):
         raise ToolDefinitionError(
             f"`{context}` of `{name}` is a `Context`, which the run fills: "
-            "a model never sees it, and it takes no description.",
+            "a model never sees it, and it takes no description."
         )
     parameters = {parameter.name for parameter in function_spec.parameters}
     aliases: Mapping[str, str] = {}
@@ -388,7 +379,7 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
             if unknown:
                 raise ToolDefinitionError(
                     f"`{option}` of `{name}` names {_quoted(unknown)}; "
-                    f"the function's parameters are: {_quoted(sorted(parameters)) or 'none'}.",
+                    f"the function's parameters are: {_quoted(sorted(parameters)) or 'none'}."
                 )
     if schema is not None:
         covered = described | {aliases[alias] for alias in described & aliases.keys()}
@@ -403,10 +394,7 @@ def _can_be_transactional(definition: ToolDefinition, function_spec: FunctionSpe
 
 
 def _check_required(
-    name: str,
-    schema: Schema,
-    function_spec: FunctionSpec,
-    covered: set[str],
+    name: str, schema: Schema, function_spec: FunctionSpec, covered: set[str]
 ) -> None:
     """Raise if a closed schema has no property for a parameter that the function requires."""
     is_closed = schema.get("additionalProperties") in (None, False)
@@ -419,7 +407,7 @@ def _check_required(
     ]
     if missing:
         raise ToolDefinitionError(
-            f"The schema of `{name}` leaves out {_quoted(missing)}, which the function requires.",
+            f"The schema of `{name}` leaves out {_quoted(missing)}, which the function requires."
         )
 
 

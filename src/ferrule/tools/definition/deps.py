@@ -33,10 +33,7 @@ class ContextParameter(Struct, frozen=True):
     deps_type: Any
 
     def fill(
-        self,
-        args: tuple[Any, ...],
-        named: Mapping[str, Any],
-        context: Context[Any],
+        self, args: tuple[Any, ...], named: Mapping[str, Any], context: Context[Any]
     ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Add the context to the arguments of a call, unless they have one.
 
@@ -46,7 +43,7 @@ class ContextParameter(Struct, frozen=True):
             return args, named
         if self.is_named and self.name in named:
             raise TypeError(
-                f"`{self.name}` takes the `Context` of the run, found {shown(named[self.name])}.",
+                f"`{self.name}` takes the `Context` of the run, found {shown(named[self.name])}."
             )
         if self.at is None or (self.is_named and len(args) <= self.at):
             return args, {**named, self.name: context}
@@ -90,9 +87,7 @@ def _takes_context(function: Any, hint: Any) -> bool:
 
 
 def bind_arguments(
-    function: Callable[..., Any],
-    args: Iterable[Any],
-    named: Mapping[str, Any],
+    function: Callable[..., Any], args: Iterable[Any], named: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     """Bind arguments to a function's parameters, with an empty `Context` if it takes one.
 
@@ -135,7 +130,7 @@ def check_type(what: str, kind: Any, deps: Any) -> None:
         raise ConfigurationError(f"{declared}, and no `deps` were passed. {HOW_TO_GIVE_DEPS}")
     # Not the value itself: it may hold secrets.
     raise ConfigurationError(
-        f"{declared}, and the `deps` that were passed are of the type `{_name(type(deps))}`.",
+        f"{declared}, and the `deps` that were passed are of the type `{_name(type(deps))}`."
     )
 
 

@@ -45,7 +45,7 @@ def wire_name(name: str) -> str:
     if not name.strip() or not name.isprintable():
         raise ToolDefinitionError(
             f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, "
-            "and no line breaks.",
+            "and no line breaks."
         )
     wire = "".join(map(_safe_or_escaped, name))
     if own_name(wire) != name:  # the name itself looks like an escape somewhere
@@ -56,7 +56,7 @@ def wire_name(name: str) -> str:
             written_out = f" (`{wire}` with its special characters written out)"
         raise ToolDefinitionError(
             f"`{name}`{written_out} is longer than the {LONGEST} characters that providers take "
-            "for a tool's name. Give `name=` a shorter one.",
+            "for a tool's name. Give `name=` a shorter one."
         )
     return wire
 
@@ -99,7 +99,9 @@ def tool_line(name: str, description: str, schema: Schema) -> str:
     description cannot end its own field or imitate a marker of the prompt.
     """
     text = " ".join(_END.sub("&lt;", description).splitlines())
-    about = f", whose description is <desc>{text}</desc>" if text.strip() else ""
+    about = ""
+    if text.strip():
+        about = f", whose description is <desc>{text}</desc>"
     line = f"{name}{about}. It takes {_describe_arguments(schema)}."
     return escape_markers(escape_surrogates(line))
 
@@ -179,7 +181,7 @@ def check_no_intention_argument(tools: Iterable[ToolSpec]) -> None:
             raise ToolDefinitionError(
                 f"`{tool.name}` has an argument `{INTENTION}` of its own, and the agent asks for "
                 "the intention of every call. Rename the argument, or make the agent with "
-                "`intention=False`.",
+                "`intention=False`."
             )
 
 
@@ -201,10 +203,7 @@ def _asking(declaration: Mapping[str, Any]) -> dict[str, Any]:
     for keyword in ("anyOf", "oneOf", "allOf"):
         if keyword in parameters:
             asking[keyword] = [_knowing(branch) for branch in parameters[keyword]]
-    asking["properties"] = {
-        INTENTION: dict(_INTENTION_FIELD),
-        **parameters.get("properties", {}),
-    }
+    asking["properties"] = {INTENTION: dict(_INTENTION_FIELD), **parameters.get("properties", {})}
     asking["required"] = [INTENTION, *parameters.get("required", ())]
     return {**declaration, "function": {**function, "parameters": asking}}
 
@@ -223,7 +222,9 @@ def take_intention(call: ToolCall) -> ToolCall:
         return call
     args = dict(call.args)
     written = args.pop(INTENTION)
-    intention = written.strip() if isinstance(written, str) else ""
+    intention = ""
+    if isinstance(written, str):
+        intention = written.strip()
     return call.changed(args=args, intention=call.intention or intention or None)
 
 

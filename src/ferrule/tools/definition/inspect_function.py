@@ -95,7 +95,7 @@ def inspect_function(
             return FunctionSpec(name, doc, (), extra=Any)
         raise ToolDefinitionError(
             f"`{name or shown(function)}` cannot become a tool: its signature cannot be read "
-            f"({error}). Wrap it in a function of your own, or give `schema=`.",
+            f"({error}). Wrap it in a function of your own, or give `schema=`."
         ) from error
     parameters = list(signature.parameters.values())
     has_caller = with_caller and _starts_with_caller(function, parameters)
@@ -122,7 +122,9 @@ def inspect_function(
     offered, extra = _offered_parameters(parameters, hints)
     order = tuple(parameter.name for parameter in parameters if parameter.kind in _BY_POSITION)
     # `singledispatch` needs its first argument by position.
-    dispatched = order[:1] if hasattr(function, "dispatch") else ()
+    dispatched = ()
+    if hasattr(function, "dispatch"):
+        dispatched = order[:1]
     positional_only = tuple(
         parameter.name
         for parameter in parameters
@@ -157,8 +159,7 @@ def _first_name(hints: Mapping[str, Any], condition: Callable[[Any], bool]) -> s
 
 
 def _offered_parameters(
-    parameters: list[inspect.Parameter],
-    hints: Mapping[str, Any],
+    parameters: list[inspect.Parameter], hints: Mapping[str, Any]
 ) -> tuple[tuple[Parameter, ...], Any]:
     """The parameters that a model may fill, and the type of further arguments."""
     offered: list[Parameter] = []
@@ -181,7 +182,9 @@ def name_of(function: Any) -> str:
     """The name of a callable; empty for a lambda."""
     inner = _inner(function)
     name = getattr(inner, "__name__", None) or type(inner).__name__
-    return "" if name == "<lambda>" else str(name)
+    if name == "<lambda>":
+        return ""
+    return str(name)
 
 
 def doc_of(function: Any) -> str:
@@ -328,7 +331,10 @@ def bound_names(function: Any) -> set[str]:
 
 
 def _type_of_default(default: Any) -> Any:
-    value = default.default if isinstance(default, FieldInfo) else default
+    if isinstance(default, FieldInfo):
+        value = default.default
+    else:
+        value = default
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     return kind if kind in _PLAIN else Any
 
@@ -408,10 +414,7 @@ def _strip_qualifiers(hint: Any) -> tuple[Any, bool | None]:
 
 
 def _resolve_annotations(
-    function: Any,
-    function_name: str,
-    annotations: dict[str, Any],
-    arg_types: Mapping[str, Any],
+    function: Any, function_name: str, annotations: dict[str, Any], arg_types: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Every annotation as a type; `arg_types` replace annotations."""
     hints = {name: hint for name, hint in annotations.items() if name not in arg_types}
@@ -427,20 +430,22 @@ def _resolve_annotations(
             f"`{function_name or shown(function)}` cannot become a tool: the type of "
             f"{', '.join(problems)} is not known in the module of the function. Import or define "
             "it at module level (not inside a function, and not only for type checking), or give "
-            "`arg_types={...}`.",
+            "`arg_types={...}`."
         ) from None
 
 
 def _unreadable_hints(
-    hints: Mapping[str, Any],
-    namespaces: tuple[dict[str, Any], dict[str, Any]],
+    hints: Mapping[str, Any], namespaces: tuple[dict[str, Any], dict[str, Any]]
 ) -> list[str]:
     problems: list[str] = []
     for name, hint in hints.items():
         try:
             _evaluate({name: hint}, namespaces)
         except _UNREADABLE as error:
-            written = hint if isinstance(hint, str) else shown(hint)
+            if isinstance(hint, str):
+                written = hint
+            else:
+                written = shown(hint)
             problems.append(f"`{name}: {written}` ({error})")
     return problems
 
@@ -461,10 +466,12 @@ def return_type(function: Any) -> Any:
     `None` stays None, and `inspect.Parameter.empty` means that there is none.
     """
     inner = _inner(function)
-    written = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.isroutine(inner):
+        written = inner
+    else:
+        written = type(inner).__call__
     return resolve_annotation(
-        written,
-        getattr(written, "__annotations__", {}).get("return", inspect.Parameter.empty),
+        written, getattr(written, "__annotations__", {}).get("return", inspect.Parameter.empty)
     )
 
 
@@ -472,8 +479,7 @@ _UNREADABLE = (NameError, SyntaxError, AttributeError, TypeError, ValueError)
 
 
 def _evaluate(
-    annotations: dict[str, Any],
-    spaces: tuple[dict[str, Any], dict[str, Any]],
+    annotations: dict[str, Any], spaces: tuple[dict[str, Any], dict[str, Any]]
 ) -> dict[str, Any]:
     holder: Any = types.SimpleNamespace(__annotations__=annotations)
     return get_type_hints(holder, *spaces, include_extras=True)

@@ -79,8 +79,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def read_options(
-    positional: Sequence[Any],
-    options: Mapping[str, Any],
+    positional: Sequence[Any], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], bool]:
     """All options under the core's names, with defaults for those that are missing or None.
 
@@ -94,7 +93,7 @@ def read_options(
     for name in by_position:
         if options.get(name) is not None:
             raise ToolDefinitionError(
-                f"`Tool` was given `{name}` twice: once by position and once by name.",
+                f"`Tool` was given `{name}` twice: once by position and once by name."
             )
     values = dict(_DEFAULTS)
     spellings: dict[str, str] = {}
@@ -105,7 +104,7 @@ def read_options(
         if name in spellings and values[name] != value:
             raise ToolDefinitionError(
                 f"`Tool` was given two values for `{name}`, {shown(values[name])} as "
-                f"`{spellings[name]}` and {shown(value)} as `{spelling}`: give one.",
+                f"`{spellings[name]}` and {shown(value)} as `{spelling}`: give one."
             )
         values[name] = value
         spellings[name] = spelling
@@ -115,11 +114,14 @@ def read_options(
 def _name_positional(positional: Sequence[Any]) -> dict[str, Any]:
     """The positional arguments by name. The first one, a name or a function, decides the order."""
     is_name_first = bool(positional) and isinstance(positional[0], str)
-    order = _NAME_FIRST if is_name_first else _FUNCTION_FIRST
+    if is_name_first:
+        order = _NAME_FIRST
+    else:
+        order = _FUNCTION_FIRST
     if len(positional) > len(order):
         raise ToolDefinitionError(
             f"`Tool` takes at most {len(order)} arguments by position ({', '.join(order)}), "
-            f"found {len(positional)}.",
+            f"found {len(positional)}."
         )
     named = zip(order, positional, strict=False)
     return {name: value for name, value in named if value is not None}
@@ -130,6 +132,8 @@ def _unknown_options(unknown: Sequence[str]) -> ToolDefinitionError:
     descriptions: list[str] = []
     for name in unknown:
         similar = nearest(name, ToolOptions.__annotations__)
-        hint = f" (did you mean `{similar}`?)" if similar else ""
+        hint = ""
+        if similar:
+            hint = f" (did you mean `{similar}`?)"
         descriptions.append(f"`{name}`{hint}")
     return ToolDefinitionError(f"`Tool` has no option {', '.join(descriptions)}.")

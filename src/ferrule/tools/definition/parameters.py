@@ -85,9 +85,7 @@ class Parameters(Struct, frozen=True):
 
 
 def build_parameters(
-    tool: str,
-    function_spec: FunctionSpec,
-    definition: ToolDefinition,
+    tool: str, function_spec: FunctionSpec, definition: ToolDefinition
 ) -> Parameters:
     """Build the validator and the schema of a tool.
 
@@ -95,7 +93,9 @@ def build_parameters(
     """
     docs = {**parameter_docs(function_spec.doc), **definition.arg_desc}
     annotations = _annotations(function_spec, docs, definition.arg_desc)
-    adapter = _make_adapter(tool, annotations) if annotations else None
+    adapter = None
+    if annotations:
+        adapter = _make_adapter(tool, annotations)
     extra = _make_extra_adapter(tool, annotations, function_spec.extra)
     validators = [validator for validator in (adapter, extra) if validator is not None]
     inside = validator_kinds([validator.core_schema for validator in validators])
@@ -124,13 +124,7 @@ def build_parameters(
     by_hand = _override(schema, definition, names)
     names |= {name: name for name in schema["properties"] if name not in names}
     return Parameters(
-        schema,
-        adapter,
-        extra,
-        by_hand=by_hand,
-        names=names,
-        open=is_open,
-        inside=inside,
+        schema, adapter, extra, by_hand=by_hand, names=names, open=is_open, inside=inside
     )
 
 
@@ -173,9 +167,7 @@ def _names_in_schema(schema: Schema, names: dict[str, str]) -> dict[str, str]:
 
 
 def _annotations(
-    function_spec: FunctionSpec,
-    docs: Mapping[str, str],
-    insisted: Collection[str],
+    function_spec: FunctionSpec, docs: Mapping[str, str], insisted: Collection[str]
 ) -> dict[str, Any]:
     """The keys of the `TypedDict` of all arguments."""
     annotations: dict[str, Any] = {}
@@ -329,12 +321,15 @@ def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDe
     which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
     lines = str(error).splitlines()
     # A `SchemaError` gives its reason in the last line, other errors in the first.
-    line = lines[-1] if isinstance(error, SchemaError) else lines[0]
+    if isinstance(error, SchemaError):
+        line = lines[-1]
+    else:
+        line = lines[0]
     reason = line.split(". ")[0].strip(" .")
     return ToolDefinitionError(
         f"`{tool}` cannot become a tool: the type of {which} has no JSON form ({reason}). "
         "Give it a type that has one, or say `arg_types={...}`. What a model cannot write, such as "
-        "a connection, comes from `ctx: Context[...]`, with `deps=`, or from `functools.partial`.",
+        "a connection, comes from `ctx: Context[...]`, with `deps=`, or from `functools.partial`."
     )
 
 

@@ -32,7 +32,7 @@ def check_object_schema(name: str, schema: Any) -> Schema:
     """Check the schema of all arguments of the tool `name`, and return it."""
     if not is_object(schema) or schema.get("type", "object") != "object":
         raise ToolDefinitionError(
-            f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}.",
+            f"`schema` of `{name}` must be the JSON schema of an object, found {shown(schema)}."
         )
     check_schema(f"`{name}`", schema)
     return schema
@@ -60,7 +60,7 @@ def check_schema(owner: str, schema: Schema) -> None:
         if problem:
             location = "/".join(map(str, path)) or "it"
             raise ToolDefinitionError(
-                f"The schema of {owner} cannot be used: {location} {problem}.",
+                f"The schema of {owner} cannot be used: {location} {problem}."
             )
         for key, step, subschema in subschemas(node):
             inner_path = (*path, key)

@@ -81,8 +81,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
 
 @coroutine
 def awaited_in(
-    context: contextvars.Context,
-    work: Coroutine[Any, Any, R],
+    context: contextvars.Context, work: Coroutine[Any, Any, R]
 ) -> Generator[Any, Any, R]:
     """Await a coroutine whose code runs in `context`, not in its task's.
 
@@ -141,11 +140,7 @@ def _direct_call(tool: ToolSpec, checked: CheckedArguments, call_id: str | None 
 
 
 def run_directly(
-    tool: ToolSpec,
-    checked: CheckedArguments,
-    *,
-    whole: bool = False,
-    is_direct: bool = True,
+    tool: ToolSpec, checked: CheckedArguments, *, whole: bool = False, is_direct: bool = True
 ) -> Any:
     """`run_tool` for a direct call, with events for the observers."""
     if not is_observed():
@@ -163,8 +158,7 @@ async def arun_directly(tool: ToolSpec, checked: CheckedArguments, *, whole: boo
 
 
 def _events_of(
-    tool: ToolSpec,
-    checked: CheckedArguments,
+    tool: ToolSpec, checked: CheckedArguments
 ) -> AbstractContextManager[Callable[[Any], Any]]:
     """Send the events of a direct call around a block; the block reports the tool's value."""
     from ferrule.events import CallFinished, CallStarted  # late: few direct calls are observed
@@ -198,11 +192,7 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | N
 
 
 def run_tool(
-    tool: ToolSpec,
-    arguments: CheckedArguments,
-    *,
-    whole: bool = False,
-    is_direct: bool = False,
+    tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False
 ) -> Any:
     """Run a tool from sync code; an awaitable is awaited on the background loop.
 
@@ -309,10 +299,7 @@ async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) 
     # Reading an iterator runs the tool's code, which may block.
     with _Work(lambda: value, whole=True) as work:
         return await offload.in_worker_thread(
-            work,
-            timeout_s=timeout_s,
-            name=tool.name,
-            left_s=left_s,
+            work, timeout_s=timeout_s, name=tool.name, left_s=left_s
         )
 
 
@@ -392,12 +379,12 @@ def _is_async(name: str, value: Any) -> AsyncToolError:
     return AsyncToolError(
         f"`{name}` is async: use `await {name}.acall(...)`, or switch on "
         "`allow_tool_async_sync_conversion` (with `configure` or `context`) to run it on "
-        "ferrule's background loop.",
+        "ferrule's background loop."
     )
 
 
 def _no_function(name: str) -> ToolError:
     return ToolError(
         f"`{name}` has no function here: it was declared with a schema only. "
-        f"Bind one with Tool({name!r}, callable=..., schema=...).",
+        f"Bind one with Tool({name!r}, callable=..., schema=...)."
     )

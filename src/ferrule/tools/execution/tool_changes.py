@@ -61,7 +61,7 @@ class _Named(ModuleCallback):
             kind = type(self).__name__
             raise ToolDefinitionError(
                 f"`{kind}` takes names of tools: {kind}('billing.*', 'clock'); "
-                f"found {shown(given)}.",
+                f"found {shown(given)}."
             )
         self.names = names
         super().__init__(self._change)
@@ -120,7 +120,7 @@ def _context(checked: CheckedCall) -> Any:
     if checked.host is None:
         raise ToolError(
             f"`{checked.tool.name}` returned a change of tools, which only a program that offers "
-            "tools can make: ReAct or Predict.",
+            "tools can make: ReAct or Predict."
         )
     return checked.host.context()
 

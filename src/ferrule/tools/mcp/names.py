@@ -18,10 +18,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def unique_names(
-    tools: Iterable[tuple[str, str]],
-    *,
-    prefix: bool,
-    taken: Iterable[str] = (),
+    tools: Iterable[tuple[str, str]], *, prefix: bool, taken: Iterable[str] = ()
 ) -> dict[tuple[str, str], str]:
     """For each tool, given as (server, name there), a name that every provider accepts.
 

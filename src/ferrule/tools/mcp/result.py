@@ -118,18 +118,14 @@ class MCPResult(PartlyCompared, Struct, frozen=True):
             error = self.error(server=server, tool=tool)
         if content is None:
             content = self.content
-        return ToolResult(
-            name,
-            content,
-            is_error=self.is_error,
-            value=self,
-            error=error,
-        )
+        return ToolResult(name, content, is_error=self.is_error, value=self, error=error)
 
     def error(self, *, server: str | None = None, tool: str | None = None) -> MCPToolError:
         """The error of a result with `is_error`."""
         reason = self.text or "it gave no reason"
-        origin = f" of the MCP server `{server}`" if server else ""
+        origin = ""
+        if server:
+            origin = f" of the MCP server `{server}`"
         return MCPToolError(
             f"`{tool or 'the tool'}`{origin} failed: {abridged(reason)}",
             server=server,

@@ -41,8 +41,8 @@ _HIDDEN = re.compile(
         [
             f"(?P<flag>{_FLAG})",
             *(f"(?P<k{i}>{characters})" for i, characters in enumerate(_KINDS.values())),
-        ],
-    ),
+        ]
+    )
 )
 _UNLIKE_A_WORD = re.compile(r"[_\-./]|[a-z][A-Z]|\d")
 """Marks a name such as `read_page` or `readPage`, which plain English does not contain."""
@@ -146,8 +146,7 @@ def _texts(node: Any, path: str) -> Iterable[tuple[str, str]]:
 
 
 def find_shadowing(
-    servers: Mapping[str, Sequence[MCPDefinition]],
-    local: Iterable[str] = (),
+    servers: Mapping[str, Sequence[MCPDefinition]], local: Iterable[str] = ()
 ) -> list[MCPFinding]:
     """Names that two servers, or a server and the `local` tools, share, and mentions of them.
 

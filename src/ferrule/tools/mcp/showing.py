@@ -50,11 +50,7 @@ class ShowRules(Struct, frozen=True, kw_only=True):
 
 
 def shown_content(
-    blocks: tuple[Block, ...],
-    structured: Any,
-    rules: ShowRules,
-    *,
-    is_absent: bool,
+    blocks: tuple[Block, ...], structured: Any, rules: ShowRules, *, is_absent: bool
 ) -> Content:
     """The content for a model: each fact once, no bytes as text, and no text that is too long."""
     visible = [block for block in blocks if rules.user_blocks or not block.is_for_user_only]

@@ -226,12 +226,7 @@ def mcp_tool_options(
     function = None
     if caller is not None:
         function = make_remote_call(
-            definition,
-            caller,
-            name,
-            server,
-            rules,
-            asks_directly=is_chosen,
+            definition, caller, name, server, rules, asks_directly=is_chosen
         )
     return {
         "func": function,
@@ -287,9 +282,7 @@ def _loop_of(caller: Any) -> Any:
 
 
 def _describe(
-    definition: MCPDefinition,
-    function: RemoteCall | None,
-    rules: ConversionRules,
+    definition: MCPDefinition, function: RemoteCall | None, rules: ConversionRules
 ) -> str:
     """The description for a model: without hidden characters, and cut to the longest allowed."""
     description = scrub(definition.description)
@@ -319,7 +312,7 @@ def read_mcp_tool_options(which: tuple[Any, ...], options: dict[str, Any]) -> di
             described = ", ".join(shown(argument, 80) for argument in arguments)
             raise ToolDefinitionError(
                 "`Tool.from_mcp_tool` takes a session and a tool, or a tool and the name of its "
-                f"server; found {described or 'nothing'}.",
+                f"server; found {described or 'nothing'}."
             )
 
 
@@ -334,7 +327,7 @@ def rules_from(options: dict[str, Any]) -> ConversionRules:
     if options.get("result_mode", "auto") not in RESULT_MODES:
         modes = ", ".join(map(repr, RESULT_MODES))
         raise ToolDefinitionError(
-            f"`result_mode` is one of {modes}; found {shown(options['result_mode'])}.",
+            f"`result_mode` is one of {modes}; found {shown(options['result_mode'])}."
         )
     conversion = {name: value for name, value in options.items() if name in of_conversion}
     showing = {name: value for name, value in options.items() if name in of_showing}
@@ -368,7 +361,7 @@ def confirmation_of(definition: MCPDefinition, rules: ConversionRules) -> tuple[
     if isinstance(choice, str) and choice != "destructive":
         raise ToolDefinitionError(
             "`confirm` is True, False, 'unhinted', a dict of globs or a function; "
-            f"found {shown(choice)}.",
+            f"found {shown(choice)}."
         )
     return choice, bool(choice)
 

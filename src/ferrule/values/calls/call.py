@@ -51,8 +51,7 @@ class ToolCall(BaseModel):
     name: str
     """The tool's name, as the model wrote it."""
     args: Annotated[
-        dict[str, Any],
-        BeforeValidator(lambda value: {} if value is None else value),
+        dict[str, Any], BeforeValidator(lambda value: {} if value is None else value)
     ] = Field(default_factory=dict[str, Any], validation_alias=AliasChoices("args", "arguments"))
     """Arguments by name, as parsed from JSON; not yet checked against a tool."""
     id: str | None = Field(default=None, validation_alias=AliasChoices("id", "call_id"))
@@ -181,11 +180,7 @@ class ToolCall(BaseModel):
 
     @classmethod
     def unchecked(
-        cls,
-        name: str,
-        args: dict[str, Any],
-        id: str | None = None,
-        **fields: Any,
+        cls, name: str, args: dict[str, Any], id: str | None = None, **fields: Any
     ) -> Self:
         """Make a call without checks. The values must have the right types."""
         return cls.model_construct(name=name, args=args, id=id, **fields)
@@ -257,11 +252,7 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
         if isinstance(value, ToolResult):
             ended = (value.is_error, value.is_fault, value.value, value.error)
             return ToolResult(
-                call.name,
-                value.content,
-                call.id,
-                *ended,
-                repairs=(*call.repairs, *value.repairs),
+                call.name, value.content, call.id, *ended, repairs=(*call.repairs, *value.repairs)
             )
         if isinstance(value, AsyncGeneratorType):
             msg = (
@@ -269,7 +260,10 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
                 "Collect its values and return a list."
             )
             return failure(call, TypeError(msg), is_raised=True)
-    content = value if type(value) is str else render(value)
+    if type(value) is str:
+        content = value
+    else:
+        content = render(value)
     return ToolResult(call.name, content, call.id, False, False, value, None, None, call.repairs)
 
 
@@ -323,10 +317,7 @@ class ToolSpec(Protocol):
         ...
 
     def with_context(
-        self,
-        arguments: CheckedArguments,
-        context: Any,
-        caller: Any,
+        self, arguments: CheckedArguments, context: Any, caller: Any
     ) -> CheckedArguments:
         """Checked arguments with the values that the run fills in: a `Context`, a caller."""
         ...

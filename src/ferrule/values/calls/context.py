@@ -112,7 +112,7 @@ class Context(Generic[Deps]):
         """
         if self._deps is None and not self._may_lack_deps:
             raise ConfigurationError(
-                f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}",
+                f"`ctx.deps` was read, and no `deps` were passed. {HOW_TO_GIVE_DEPS}"
             )
         return cast("Deps", self._deps)
 
@@ -137,7 +137,7 @@ class Context(Generic[Deps]):
         if self._db is None:
             raise ConfigurationError(
                 '`ctx.db` is for tools with `effect="transactional"`, in a run with a store: '
-                "program.start(store=SQLiteStore(...), ...).",
+                "program.start(store=SQLiteStore(...), ...)."
             )
         return self._db
 
@@ -151,11 +151,7 @@ class Context(Generic[Deps]):
         return self._is_over or (self._stopped is not None and self._stopped())
 
     def progress(
-        self,
-        message: str = "",
-        *,
-        done: float | None = None,
-        total: float | None = None,
+        self, message: str = "", *, done: float | None = None, total: float | None = None
     ) -> None:
         """Report the call's progress to the run's observers."""
         if self._tell is not None:

@@ -105,7 +105,9 @@ def edit_arguments(
 def _unmasked(new: Any, shown: Any, given: Any) -> Any:
     """The new value, in which the given secrets replace the stars that it repeats."""
     if isinstance(new, str):
-        return given if new == shown and is_masked(new) else new
+        if new == shown and is_masked(new):
+            return given
+        return new
     if is_object(new) and is_object(shown) and is_object(given):
         return {
             name: _unmasked(value, shown.get(name), given[name]) if name in given else value

@@ -89,7 +89,7 @@ def _local_paths() -> re.Pattern[str]:
     )
     starts = r"(?:(?<![\w.:/\\])|(?<=file://)|(?<=[A-Za-z]{2}:))"
     return re.compile(
-        rf"{starts}(?:{'|'.join(map(re.escape, folders))}|[A-Za-z]:(?=\\))[/\\][^\s'\"<>|:;,()\]]+",
+        rf"{starts}(?:{'|'.join(map(re.escape, folders))}|[A-Za-z]:(?=\\))[/\\][^\s'\"<>|:;,()\]]+"
     )
 
 

@@ -76,10 +76,7 @@ class ToolCallResults(Type):
 
     @classmethod
     def from_tool_calls_and_values(
-        cls,
-        tool_calls: Any,
-        values: Iterable[Any],
-        is_errors: Iterable[bool] | None = None,
+        cls, tool_calls: Any, values: Iterable[Any], is_errors: Iterable[bool] | None = None
     ) -> Self:
         """Make the results of these `ToolCalls` from one value for each call, in order.
 
@@ -94,7 +91,7 @@ class ToolCallResults(Type):
         if not len(calls) == len(values) == len(failed):
             raise ValueError(
                 f"There are {len(calls)} calls, {len(values)} values "
-                f"and {len(failed)} marks of errors.",
+                f"and {len(failed)} marks of errors."
             )
         results = [
             ToolCallResult(call_id=call.id, name=call.name, value=value, is_error=is_error)

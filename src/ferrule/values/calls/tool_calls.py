@@ -24,8 +24,7 @@ class ToolCalls(Type):
     """The calls of one answer, in order: the type of an output field that receives them."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        frozen=True,
-        json_schema_extra=schema_of("tool_calls"),
+        frozen=True, json_schema_extra=schema_of("tool_calls")
     )
 
     ToolCall: ClassVar[type[ToolCall]] = ToolCall
@@ -58,7 +57,7 @@ class ToolCalls(Type):
                 value = shown(cast("object", data))
                 raise ValueError(
                     f"Received invalid value for `ferrule.ToolCalls`: {value}: "
-                    f"call {index}: {error}",
+                    f"call {index}: {error}"
                 ) from error
         return {"tool_calls": calls, "tool_call_results": results}
 
@@ -101,10 +100,7 @@ class ToolCalls(Type):
         }
 
     def execute_all(
-        self,
-        functions: Functions | None = None,
-        *,
-        concurrent: bool = True,
+        self, functions: Functions | None = None, *, concurrent: bool = True
     ) -> list[ToolResult]:
         """Run every call as `ToolCall.execute` does, by default all at once.
 
@@ -120,10 +116,7 @@ class ToolCalls(Type):
         return list(map(_result, self.tool_calls, ended))
 
     def aexecute_all(
-        self,
-        functions: Functions | None = None,
-        *,
-        concurrent: bool = True,
+        self, functions: Functions | None = None, *, concurrent: bool = True
     ) -> Coroutine[Any, Any, list[ToolResult]]:
         """As `execute_all`, for async functions and tools; sync ones run in threads."""
         from ferrule.execute_calls import callers_functions

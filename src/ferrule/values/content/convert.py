@@ -101,7 +101,7 @@ def read_content(value: Any) -> Content:
         return content_of([value])
     if not isinstance(value, (list, tuple)):
         raise InputError(
-            f"The content of a message must be a string or a list of parts, found {shown(value)}.",
+            f"The content of a message must be a string or a list of parts, found {shown(value)}."
         )
     return content_of([read_part(part) for part in cast("list[Any]", value)])
 
@@ -134,11 +134,11 @@ def read_part(value: Any) -> Part:
                 pass
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"A part of type {form['type']!r} is incomplete: {shown(form)}.",
+            f"A part of type {form['type']!r} is incomplete: {shown(form)}."
         ) from error
     raise InputError(
         f"There is no such part of a message: {shown(cast('object', value))}. "
-        "Its type is 'text', 'image_url', 'input_audio' or 'file'.",
+        "Its type is 'text', 'image_url', 'input_audio' or 'file'."
     )
 
 

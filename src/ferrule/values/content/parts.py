@@ -83,7 +83,7 @@ class _Media(Type):
     def _misuse(cls, value: Any) -> InputError:
         return InputError(
             f"`{cls.__name__}` takes an address or base64 by name; found {shown(value, 60)}. "
-            f"Use {cls._ways()}.",
+            f"Use {cls._ways()}."
         )
 
     @classmethod
@@ -94,8 +94,7 @@ class _Media(Type):
         # values that this one refuses.
         if model["schema"]["type"] != "function-before":
             model["schema"] = core_schema.no_info_before_validator_function(
-                cls._refuse_content,
-                model["schema"],
+                cls._refuse_content, model["schema"]
             )
         return schema
 
@@ -108,7 +107,7 @@ class _Media(Type):
         if isinstance(value, str | bytes | Path):
             raise ValueError(
                 f"should be an object with `url` or `data`, or an instance of {cls.__name__}: "
-                f"{cls._ways()}",
+                f"{cls._ways()}"
             )
         return value
 
@@ -125,14 +124,14 @@ class _Media(Type):
         del context
         if (self.data is None) == (self.url is None):
             raise ValueError(
-                f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`.",
+                f"`{type(self).__name__}` takes exactly one of `data` (base64) and `url`."
             )
         if self.url is not None and _SCHEME.match(self.url) is None:
             kind = type(self).__name__
             raise ValueError(
                 f"The `url` of `{kind}` is an address such as `https://...` or `data:...`, found "
                 f"{shown(self.url)}. For a file on this machine use `{kind}.from_file(path)`, for "
-                f"bytes `{kind}.from_bytes(content, media_type)`.",
+                f"bytes `{kind}.from_bytes(content, media_type)`."
             )
 
     @classmethod
@@ -144,8 +143,7 @@ class _Media(Type):
     def from_file(cls, path: str | Path) -> Self:
         """Make a part from a file. The MIME type is guessed from the name."""
         return cls.from_bytes(
-            Path(path).read_bytes(),
-            media_type_of(str(path)) or "application/octet-stream",
+            Path(path).read_bytes(), media_type_of(str(path)) or "application/octet-stream"
         )
 
     @classmethod
@@ -185,10 +183,13 @@ class Image(_Media):
         """
         media_type = media_type_of(str(path)) or "image/"
         if not media_type.startswith("image/"):
-            other = "Audio" if media_type.startswith("audio/") else "File"
+            if media_type.startswith("audio/"):
+                other = "Audio"
+            else:
+                other = "File"
             raise InputError(
                 f"`{cls.__name__}` takes the file of an image; found {str(path)!r} ({media_type}). "
-                f"Use `{other}.from_path(path)`.",
+                f"Use `{other}.from_path(path)`."
             )
         return super().from_file(path)
 

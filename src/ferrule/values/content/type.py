@@ -58,11 +58,7 @@ class Type(BaseModel):
 
     @classmethod
     def adapt_to_native_lm_feature(
-        cls,
-        signature: Any,
-        field_name: str,
-        lm: Any,
-        lm_kwargs: dict[str, Any],
+        cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]
     ) -> Any:
         """Return the signature without this field if the model has a native feature for it.
 
@@ -101,10 +97,7 @@ class Type(BaseModel):
 
 
 def serialized_by(
-    function: Callable[[Any], Any],
-    schema: Any,
-    handler: Any,
-    returns: Any = None,
+    function: Callable[[Any], Any], schema: Any, handler: Any, returns: Any = None
 ) -> Any:
     """Add a serializer to a model's core schema.
 
@@ -113,8 +106,7 @@ def serialized_by(
     `returns` is the schema of the result.
     """
     written = core_schema.plain_serializer_function_ser_schema(
-        function,
-        return_schema=returns or core_schema.any_schema(),
+        function, return_schema=returns or core_schema.any_schema()
     )
     handler.resolve_ref_schema(schema).setdefault("serialization", written)
     return schema
@@ -231,18 +223,12 @@ class Reasoning(str):
 
         inside = core_schema.no_info_before_validator_function(text_of, core_schema.str_schema())
         return core_schema.no_info_after_validator_function(
-            cls,
-            inside,
-            serialization=core_schema.to_string_ser_schema(),
+            cls, inside, serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
     def adapt_to_native_lm_feature(
-        cls,
-        signature: Any,
-        field_name: str,
-        lm: Any,
-        lm_kwargs: dict[str, Any],
+        cls, signature: Any, field_name: str, lm: Any, lm_kwargs: dict[str, Any]
     ) -> Any:
         """See `Type`.
 

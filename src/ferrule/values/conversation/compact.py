@@ -74,11 +74,11 @@ class Compact(Struct, frozen=True):
         if not is_share and not _is_count(self.at, _FEWEST_TOKENS):
             raise ConfigurationError(
                 f"`at` is a number of tokens (an int of at least {_FEWEST_TOKENS}), or a share of "
-                f"the model's context (a float of at most 1.0); found {self.at!r}.",
+                f"the model's context (a float of at most 1.0); found {self.at!r}."
             )
         if not (isinstance(self.to, float) and 0 < self.to < 1):
             raise ConfigurationError(
-                f"`to` is a share of `at`, a float between 0 and 1; found {self.to!r}.",
+                f"`to` is a share of `at`, a float between 0 and 1; found {self.to!r}."
             )
         if not _is_count(self.keep, 0):
             raise ConfigurationError(f"`keep` is a whole number of steps, found {self.keep!r}.")
@@ -86,7 +86,7 @@ class Compact(Struct, frozen=True):
             names = ", ".join(f'"{name}"' for name in STRATEGIES)
             raise ConfigurationError(
                 f"`strategy` is {names}, or a program with one input and an output of text; "
-                f"found {shown(self.strategy)}.",
+                f"found {shown(self.strategy)}."
             )
 
     @classmethod
@@ -187,10 +187,7 @@ def sizes_of(units: Iterable[Sequence[Any]]) -> list[tuple[int, int]]:
 
 
 def cut_entries(
-    entries: Sequence[Any],
-    dropped: int,
-    shortened: int,
-    note: Message = LEFT_OUT,
+    entries: Sequence[Any], dropped: int, shortened: int, note: Message = LEFT_OUT
 ) -> list[Any]:
     """Entries without the first `dropped`, and with the results of the first `shortened` cut.
 
@@ -209,7 +206,7 @@ def compact_entries(entries: Sequence[Any], tokens: int, strategy: str, *, keep:
     if strategy not in {"shorten", "drop"}:
         raise ConfigurationError(
             f'`strategy` of a history is "shorten" or "drop", found {strategy!r}. '
-            "An agent can summarize: `compact=`.",
+            "An agent can summarize: `compact=`."
         )
     # The system message is never dropped: it says what the conversation is about.
     system = [

@@ -278,7 +278,9 @@ class Response(PartlyCompared, Struct, frozen=True, dict=True):
         Decoded at the first read: few programs read it, and its objects would stay in memory with
         the conversation.
         """
-        return from_json(self.body) if isinstance(self.body, bytes) else self.body
+        if isinstance(self.body, bytes):
+            return from_json(self.body)
+        return self.body
 
     def message(self) -> Message:
         """The answer as an assistant message."""

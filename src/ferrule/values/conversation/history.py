@@ -137,7 +137,7 @@ class History(Type):
         if isinstance(data, Mapping) and "messages" in data:
             return cast("Any", data)
         raise ValueError(
-            "must be a `History`, such as `prediction.history`, or a list of turns or messages",
+            "must be a `History`, such as `prediction.history`, or a list of turns or messages"
         )
 
     @field_validator("messages", mode="before")
@@ -150,7 +150,7 @@ class History(Type):
         for i, entry in enumerate(entries):
             if not isinstance(entry, (Mapping, Message)):
                 raise ValueError(
-                    f"message {i} is neither a mapping nor a `Message`: {shown(entry)}",
+                    f"message {i} is neither a mapping nor a `Message`: {shown(entry)}"
                 )
         return [_read_entry(entry) for entry in entries]
 
@@ -173,9 +173,7 @@ class History(Type):
             return
         if role not in _ROLES:
             roles = ", ".join(sorted(_ROLES))
-            raise InputError(
-                f"The role of a message must be one of {roles}; found {shown(role)}.",
-            )
+            raise InputError(f"The role of a message must be one of {roles}; found {shown(role)}.")
         entry: dict[str, Any] = {"role": role, "content": content}
         calls = [call.format() if isinstance(call, ToolCall) else call for call in tool_calls or ()]
         if calls:
@@ -201,9 +199,7 @@ class History(Type):
         self.add_message("user", content)
 
     def add_assistant_message(
-        self,
-        content: Any = "",
-        tool_calls: Iterable[Any] | None = None,
+        self, content: Any = "", tool_calls: Iterable[Any] | None = None
     ) -> None:
         """Add an assistant message and its calls (in any form that `ToolCall.read` accepts)."""
         self.add_message("assistant", content, tool_calls=tool_calls)
@@ -282,8 +278,7 @@ class History(Type):
         ]
 
     def as_messages(
-        self,
-        render_turn: Callable[[Mapping[str, Any]], Iterable[Message]],
+        self, render_turn: Callable[[Mapping[str, Any]], Iterable[Message]]
     ) -> list[Message]:
         """The history as messages, with turns rendered by `render_turn`.
 
@@ -400,7 +395,7 @@ def _parse(entry: Mapping[str, Any], index: int) -> Message:
     if not isinstance(call_id, str | None):
         raise InputError(
             f"Message {index} of the history has a `tool_call_id` that is not text: "
-            f"{shown(call_id)}.",
+            f"{shown(call_id)}."
         )
     message = Message(role, read_content(entry.get("content")), tuple(calls), call_id)
     extra = {key: entry[key] for key in _EXTRA_FIELDS if entry.get(key) is not None}
@@ -455,7 +450,7 @@ def _check_results(messages: list[Message]) -> None:
             if message.tool_call_id not in waiting:
                 raise InputError(
                     f"The history has a result for the call {message.tool_call_id!r}, but no such "
-                    "call before it without a result.",
+                    "call before it without a result."
                 )
             del waiting[message.tool_call_id]
             continue
@@ -466,5 +461,5 @@ def _check_results(messages: list[Message]) -> None:
         calls = ", ".join(f"`{name}` ({call_id})" for call_id, name in waiting.items())
         raise InputError(
             f"The history has calls without a result: {calls}. "
-            "Add each with `add_tool_result(id, content)`.",
+            "Add each with `add_tool_result(id, content)`."
         )

@@ -86,14 +86,7 @@ class Message(Struct, frozen=True, dict=True):
 
 def tool_message(result: ToolResult) -> Message:
     """The message that returns a result to the model."""
-    return Message(
-        "tool",
-        result.content,
-        (),
-        result.call_id,
-        result.name,
-        result.is_error,
-    )
+    return Message("tool", result.content, (), result.call_id, result.name, result.is_error)
 
 
 def shorten(content: Content, limit: int) -> Content:

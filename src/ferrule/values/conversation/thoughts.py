@@ -51,7 +51,7 @@ _ANSWER_MARKS = frozenset({_START, _FINAL, _START + _FINAL})
 _LONE_CLOSING_TAGS = frozenset(_CLOSING_TAGS.values()) - {_END}
 """Tags that end thoughts without an opening tag. `<|end|>` does not: it ends answers, too."""
 _TAGS = tuple(
-    sorted({*_CLOSING_TAGS, *_LONE_CLOSING_TAGS, *_ANSWER_MARKS, _END}, key=len, reverse=True),
+    sorted({*_CLOSING_TAGS, *_LONE_CLOSING_TAGS, *_ANSWER_MARKS, _END}, key=len, reverse=True)
 )
 """All tags, the longest first: a tag may be the beginning of another."""
 _TAG_BEGINNINGS = frozenset(tag[:end] for tag in _TAGS for end in range(1, len(tag)))
@@ -211,7 +211,10 @@ class ThoughtSplitter:
             if not is_last and rest.lower() in _TAG_BEGINNINGS:
                 return
             tag_match = _tag_pattern().match(rest)
-            tag = "" if tag_match is None else tag_match[0].lower()
+            if tag_match is None:
+                tag = ""
+            else:
+                tag = tag_match[0].lower()
             if tag in _CLOSING_TAGS and not self._is_field(tag):
                 self._text = rest[len(tag) :]
                 self._closing_tag = _CLOSING_TAGS[tag]
@@ -229,7 +232,10 @@ class ThoughtSplitter:
             self.has_split = True
         if self.has_split:
             self._text = rest  # the blanks around thoughts go; those of an answer without any stay
-        self._state = "prose" if self._may_be_unopened_thought(rest) else "text"
+        if self._may_be_unopened_thought(rest):
+            self._state = "prose"
+        else:
+            self._state = "text"
 
     def _may_be_unopened_thought(self, answer: str) -> bool:
         """Whether the answer may be thoughts whose opening tag was part of the prompt."""
@@ -242,7 +248,9 @@ class ThoughtSplitter:
 
         Some adapters write fields as tags, and a field may have the name `reasoning`.
         """
-        form = self._request.form if self._request is not None else None
+        form = None
+        if self._request is not None:
+            form = self._request.form
         if form is None:
             return False
         fields = form.schema.get("properties", ())
@@ -294,7 +302,10 @@ class ThoughtSplitter:
 
     def _read_prose(self, *, is_last: bool) -> Iterator[tuple[Kind, str]]:
         text = self._text
-        end = len(text) if is_last else _safe_end(text)
+        if is_last:
+            end = len(text)
+        else:
+            end = _safe_end(text)
         read_to = searched = 0
         while tag := _tag_pattern().search(text, searched):
             start, searched = tag.span()

@@ -175,7 +175,10 @@ class CompiledSignature:
         for name, check in checks.items():
             if name in values:
                 try:
-                    value = values[name] if check is None else check(values[name])
+                    if check is None:
+                        value = values[name]
+                    else:
+                        value = check(values[name])
                 except ValueError as error:
                     problems.append((name, str(error)))
                     continue
@@ -360,8 +363,7 @@ def default_instructions(inputs: Iterable[str], outputs: Iterable[str]) -> str:
 
 
 def infos_of(
-    fields: Mapping[str, SignatureField],
-    model_fields: Mapping[str, FieldInfo],
+    fields: Mapping[str, SignatureField], model_fields: Mapping[str, FieldInfo]
 ) -> dict[str, FieldInfo]:
     """Pydantic's `FieldInfo` of these fields of a signature."""
     infos: dict[str, FieldInfo] = {}
@@ -393,9 +395,7 @@ class InvalidOutputsError(ValueError):
 
 
 def run_validators(
-    cls: type[BaseModel],
-    inputs: Mapping[str, Any],
-    outputs: dict[str, Any],
+    cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dict[str, Any]
 ) -> dict[str, Any]:
     """See `SignatureType.validate_outputs`."""
     from pydantic import ValidationError
@@ -463,9 +463,7 @@ def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
 
 
 def _object_schema(
-    fields: Mapping[str, SignatureField],
-    required: list[str],
-    mode: JsonSchemaMode = "validation",
+    fields: Mapping[str, SignatureField], required: list[str], mode: JsonSchemaMode = "validation"
 ) -> dict[str, Any]:
     # Most fields are plain (`str`, `int`, ...). Pydantic is asked for the others only, because it
     # builds a validator before it gives a schema.
@@ -498,8 +496,7 @@ def _object_schema(
 
 
 def _field_schemas(
-    fields: Mapping[str, SignatureField],
-    mode: JsonSchemaMode,
+    fields: Mapping[str, SignatureField], mode: JsonSchemaMode
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
@@ -519,8 +516,7 @@ def _field_schemas(
     adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
     try:
         schemas, shared = TypeAdapter.json_schemas(
-            [(name, mode, adapter) for name, adapter in adapters.items()],
-            schema_generator=OwnNames,
+            [(name, mode, adapter) for name, adapter in adapters.items()], schema_generator=OwnNames
         )
     except INEXPRESSIBLE:
         # Each field by itself, so that only the field with the inexpressible type gets an empty

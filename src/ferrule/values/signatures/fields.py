@@ -61,7 +61,6 @@ A signature hides them, because they are common names of fields.
 
 
 # -- declaring a field
-# ------------------------------------------------------------------------------
 
 
 def InputField(  # noqa: N802
@@ -96,11 +95,7 @@ def OutputField(  # noqa: N802
 
 
 def _declare_in_class(
-    role: str,
-    default: Any,
-    desc: str | None,
-    description: str | None,
-    more: dict[str, Any],
+    role: str, default: Any, desc: str | None, description: str | None, more: dict[str, Any]
 ) -> Any:
     if desc is not None and description is not None and desc != description:
         raise SignatureError(
@@ -230,10 +225,7 @@ class SignatureField(Struct, frozen=True):
 
 
 def declare(
-    role: Literal["input", "output"],
-    desc: str = "",
-    *,
-    is_untyped: bool = False,
+    role: Literal["input", "output"], desc: str = "", *, is_untyped: bool = False
 ) -> SignatureField:
     """A text field without further settings.
 
@@ -320,7 +312,6 @@ def copy_field(
 
 
 # -- questions about types
-# ------------------------------------------------------------------------------
 
 
 def allows_none(annotation: Any) -> bool:
@@ -371,7 +362,6 @@ def calls_type(annotation: Any) -> type[ToolCalls] | None:
 
 
 # -- checking values
-# ------------------------------------------------------------------------------
 
 
 def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
@@ -405,8 +395,7 @@ def _validated_input_check(field: SignatureField) -> InputCheck:
 
 
 def quick_field_check(
-    field: SignatureField,
-    make: Callable[[SignatureField], Callable[..., Any]],
+    field: SignatureField, make: Callable[[SignatureField], Callable[..., Any]]
 ) -> Callable[..., Any]:
     """The check made by `make`; for a plain type, made for the first value of another type.
 
@@ -447,7 +436,6 @@ def explained(error: ValidationError) -> str:
 
 
 # -- the body of a signature's class
-# ------------------------------------------------------------------------------
 
 
 class Absent:
@@ -458,10 +446,7 @@ class Absent:
 
 
 def prepare_class_body(
-    signature: str,
-    namespace: dict[str, Any],
-    *,
-    reserved: frozenset[str],
+    signature: str, namespace: dict[str, Any], *, reserved: frozenset[str]
 ) -> None:
     """Check the field names in a class body, and give fields without a type the type text.
 
@@ -488,9 +473,7 @@ def prepare_class_body(
 
 
 def _in_written_order(
-    annotations: Mapping[str, Any],
-    untyped_fields: Mapping[str, Any],
-    declared_names: Iterable[str],
+    annotations: Mapping[str, Any], untyped_fields: Mapping[str, Any], declared_names: Iterable[str]
 ) -> dict[str, Any]:
     """The annotations of a class body, with those of its untyped fields in their order.
 

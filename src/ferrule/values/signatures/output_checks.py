@@ -53,7 +53,9 @@ class OutputCheck(Protocol):
 def output_check(field: SignatureField) -> OutputCheck:
     """The check for the values of an output, parsed or as text."""
     if field.annotation is str:
-        adapter = adapter_of(field) if field.metadata else None
+        adapter = None
+        if field.metadata:
+            adapter = adapter_of(field)
         return _text_check(adapter)
     if field.annotation is Any and not field.metadata:
         return _check_any

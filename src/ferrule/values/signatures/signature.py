@@ -86,11 +86,7 @@ class SignatureType(_ModelMetaclass):
     """The class with the pydantic validators of the outputs: this one, or its original."""
 
     def __new__(
-        cls,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        **kwargs: Any,
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any
     ) -> Any:
         """Make a signature from a class body.
 
@@ -103,7 +99,10 @@ class SignatureType(_ModelMetaclass):
             has_parent_signature = any(
                 isinstance(base, SignatureType) and base is not Signature for base in bases
             )
-            reserved = _METHODS | _PROPERTIES if has_parent_signature else _METHODS
+            if has_parent_signature:
+                reserved = _METHODS | _PROPERTIES
+            else:
+                reserved = _METHODS
             prepare_class_body(name, namespace, reserved=reserved)
         try:
             signature: Any = super().__new__(cls, name, bases, namespace, **kwargs)
@@ -283,7 +282,10 @@ class SignatureType(_ModelMetaclass):
             )
         inputs, outputs = list(plan.inputs.items()), list(plan.outputs.items())
         siblings = inputs if new_field.role == "input" else outputs
-        position = len(siblings) if index is None else index
+        if index is None:
+            position = len(siblings)
+        else:
+            position = index
         if position < 0:
             position += len(siblings) + 1
         if not 0 <= position <= len(siblings):

@@ -61,8 +61,7 @@ _CLOSING_BRACKETS = ")]}"
 
 
 def read_fields(
-    text: str,
-    custom_types: Mapping[str, Any] | None = None,
+    text: str, custom_types: Mapping[str, Any] | None = None
 ) -> dict[str, SignatureField]:
     """The fields by name, inputs first.
 
@@ -70,7 +69,10 @@ def read_fields(
     """
     sides = list(_split(text, "->"))
     if len(sides) != 2:
-        arrows = "no `->`" if len(sides) < 2 else f"{len(sides) - 1} of them"
+        if len(sides) < 2:
+            arrows = "no `->`"
+        else:
+            arrows = f"{len(sides) - 1} of them"
         raise SignatureError(
             "Write a signature as `inputs -> outputs` with one `->`; "
             f"found {arrows} in {shown(text)}."
@@ -135,10 +137,7 @@ def _split(text: str, separator: str) -> Iterator[str]:
 
 
 def _read_field(
-    piece: str,
-    role: Literal["input", "output"],
-    text: str,
-    custom_types: Mapping[str, Any],
+    piece: str, role: Literal["input", "output"], text: str, custom_types: Mapping[str, Any]
 ) -> tuple[str, SignatureField]:
     declaration, *after_equals = _split(piece, "=")
     name, colon, type_text = declaration.partition(":")
@@ -224,7 +223,10 @@ class _TypeReader:
                 raise self.error(f"`{ast.unparse(node)}` is not a type")
 
     def parametrised(self, generic: Any, inside: ast.expr) -> Any:
-        parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+        if isinstance(inside, ast.Tuple):
+            parts = inside.elts
+        else:
+            parts = [inside]
         if generic is Literal:
             literals = tuple(self.literal(part) for part in parts)
             return Literal[literals]  # pyright: ignore[reportInvalidTypeArguments]

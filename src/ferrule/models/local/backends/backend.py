@@ -60,7 +60,7 @@ class Sampling(Struct, frozen=True):
         max_tokens = known.get("max_tokens", 1)
         if not isinstance(max_tokens, int) or max_tokens < 1:
             raise ConfigurationError(
-                f"`max_tokens` is a whole number of at least 1, found {shown(max_tokens)}.",
+                f"`max_tokens` is a whole number of at least 1, found {shown(max_tokens)}."
             )
         return cls(**known)
 
@@ -95,10 +95,7 @@ class Backend(Protocol):
         ...
 
     def generate(
-        self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        matcher: Matcher | None,
+        self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None
     ) -> Iterator[int]:
         """The tokens of one answer without the end token, at most `sampling.max_tokens`.
 

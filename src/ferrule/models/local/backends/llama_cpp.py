@@ -37,15 +37,12 @@ class LlamaBackend:
         except ImportError as error:
             raise ConfigurationError(
                 "A GGUF model in this process needs llama-cpp-python, which is not installed. "
-                "Install it: pip install llama-cpp-python",
+                "Install it: pip install llama-cpp-python"
             ) from error
         self._library = library
         try:
             self.model: Any = library.Llama(
-                path,
-                n_ctx=context_tokens,
-                n_gpu_layers=gpu_layers,
-                verbose=False,
+                path, n_ctx=context_tokens, n_gpu_layers=gpu_layers, verbose=False
             )
         except ValueError as error:
             raise ConfigurationError(f"The model {path!r} could not be loaded: {error}") from error
@@ -98,10 +95,7 @@ class LlamaBackend:
         return b"".join(map(self._piece, tokens)).decode(errors="replace")
 
     def generate(
-        self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        matcher: Matcher | None,
+        self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None
     ) -> Iterator[int]:
         """See `Backend`.
 
@@ -135,19 +129,13 @@ class LlamaBackend:
         self._tokens = list(tokens)
         numpy: Any = import_module("numpy")
         return numpy.ctypeslib.as_array(
-            self._library.llama_get_logits_ith(self.model.ctx, -1),
-            shape=(self.model.n_vocab(),),
+            self._library.llama_get_logits_ith(self.model.ctx, -1), shape=(self.model.n_vocab(),)
         ).copy()
 
     def _piece(self, token: int) -> bytes:
         buffer = ctypes.create_string_buffer(_LONGEST_PIECE)
         size = self._library.llama_token_to_piece(
-            self._vocab,
-            token,
-            buffer,
-            _LONGEST_PIECE,
-            0,
-            True,
+            self._vocab, token, buffer, _LONGEST_PIECE, 0, True
         )
         return buffer.raw[: max(size, 0)]
 

@@ -40,7 +40,7 @@ class TransformersBackend:
             self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigurationError(
-                f"The model {source!r} could not be loaded: {str(error).strip()}",
+                f"The model {source!r} could not be loaded: {str(error).strip()}"
             ) from error
         self.model.to(device or _best_device(torch)).eval()
         self._lock = Lock()
@@ -49,18 +49,18 @@ class TransformersBackend:
         self._defaults = self.model.generation_config
         self.ends = _ends(self._defaults, self.tokenizer)
         self.window: int | None = getattr(
-            self.model.config.get_text_config(),
-            "max_position_embeddings",
-            None,
+            self.model.config.get_text_config(), "max_position_embeddings", None
         )
-        self._plain = None if self.tokenizer.chat_template else PLAIN_TEMPLATE
+        if self.tokenizer.chat_template:
+            self._plain = None
+        else:
+            self._plain = PLAIN_TEMPLATE
         if self._plain:
             _log.warning(
-                "The tokenizer of %s has no chat template: its prompts are plain text.",
-                source,
+                "The tokenizer of %s has no chat template: its prompts are plain text.", source
             )
         self.reads_tools = self._plain is None and "tools" in self.tokenizer.get_chat_template(
-            tools=[{}],
+            tools=[{}]
         )
 
     def prompt(
@@ -91,7 +91,7 @@ class TransformersBackend:
             if not self.tokenizer.is_fast:
                 raise ConfigurationError(
                     "A constraint needs a tokenizer of the package `tokenizers` "
-                    '(a "fast" one), and this model has none.',
+                    '(a "fast" one), and this model has none.'
                 )
             text: str = self.tokenizer.backend_tokenizer.to_str()
             self._vocabulary = Vocabulary.from_json(text, eos=sorted(self.ends), size=self._width)
@@ -100,16 +100,11 @@ class TransformersBackend:
     def text(self, tokens: Sequence[int]) -> str:
         """See `Backend`."""
         return self.tokenizer.decode(
-            tokens,
-            skip_special_tokens=False,
-            clean_up_tokenization_spaces=False,
+            tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
 
     def generate(
-        self,
-        prompt: Sequence[int],
-        sampling: Sampling,
-        matcher: Matcher | None,
+        self, prompt: Sequence[int], sampling: Sampling, matcher: Matcher | None
     ) -> Iterator[int]:
         """See `Backend`.
 
@@ -128,10 +123,7 @@ class TransformersBackend:
         for _ in range(sampling.max_tokens or 1):
             with self._lock, torch.inference_mode():
                 output = self.model(
-                    input_ids=new_tokens,
-                    past_key_values=cache,
-                    use_cache=True,
-                    logits_to_keep=1,
+                    input_ids=new_tokens, past_key_values=cache, use_cache=True, logits_to_keep=1
                 )
                 cache, scores = output.past_key_values, output.logits[:, -1].float()
                 # Rows that only pad the matrix are not tokens.

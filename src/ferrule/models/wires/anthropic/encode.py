@@ -53,7 +53,7 @@ OURS = frozenset(
         "parallel_tool_calls",
         "response_format",
         "stream",
-    },
+    }
 )
 """Fields of the body, here or in OpenAI's form, that settings may not set.
 
@@ -117,14 +117,7 @@ def render(
     return b"".join(pieces)
 
 
-def _head(
-    request: Request,
-    *,
-    model: str,
-    settings: Json,
-    stream: bool,
-    dialect: Dialect,
-) -> Json:
+def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
     """All fields of the body except tools, system and messages."""
     refused = OURS.intersection(settings)
     if refused:
@@ -240,7 +233,9 @@ def _conversation(messages: Sequence[Message], mark: bytes) -> bytes:
 
     The results of one turn share a user message, as the provider requires.
     """
-    positions = _marked_positions(messages) if mark else ()
+    positions = ()
+    if mark:
+        positions = _marked_positions(messages)
     pieces: list[bytes] = []
     is_in_results = False
     for position, message in enumerate(messages):
@@ -333,7 +328,10 @@ def _is_blank(block: Json) -> bool:
 
 def content_blocks(content: Content, place: str) -> list[Json]:
     """Content as blocks, without blank text, which the provider refuses."""
-    parts = (Text(text=content),) if isinstance(content, str) else content
+    if isinstance(content, str):
+        parts = (Text(text=content),)
+    else:
+        parts = content
     blocks: list[Json] = []
     for part in parts:
         if not isinstance(part, Text) or part.text.strip():

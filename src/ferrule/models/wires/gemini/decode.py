@@ -145,21 +145,24 @@ def _reason(word: str | None, *, has_calls: bool) -> str | None:
 
 
 def _error_without_answer(
-    body: Json,
-    candidate: Json,
-    word: str | None,
+    body: Json, candidate: Json, word: str | None
 ) -> MissingContentError | RefusalError:
     """Why an answer has neither text nor calls."""
     request_id = text_of(body.get("responseId"))
     feedback = mapping(body.get("promptFeedback"))
     message = text_of(candidate.get("finishMessage")) or text_of(feedback.get("blockReasonMessage"))
-    why = f": {message}" if message else ""
+    why = ""
+    if message:
+        why = f": {message}"
     if word is None:
         block_reason = block_of(body)
         if block_reason is not None:
             msg = f"the provider blocked the question ({block_reason}){why}"
             return RefusalError(msg, request_id=request_id, raw=body)
-        found = "a candidate without content" if candidate else "no candidates"
+        if candidate:
+            found = "a candidate without content"
+        else:
+            found = "no candidates"
         return MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
     if _REASONS.get(word) == "content_filter":
         msg = f"the provider withheld the answer ({word}){why}"

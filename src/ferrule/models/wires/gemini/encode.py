@@ -56,7 +56,7 @@ OURS = frozenset(
         "responseFormat",
         "stream",
         "streamOptions",
-    },
+    }
 )
 """Fields of the body, here or in chat completions, that settings may not set.
 
@@ -73,7 +73,7 @@ _NAMES: Mapping[str, str] = {
 """Settings with a different name here; all others are converted from `snake_case` to
 `camelCase`."""
 _OUTSIDE_CONFIG = frozenset(
-    {"safetySettings", "cachedContent", "serviceTier", "labels", "store", "continuationToken"},
+    {"safetySettings", "cachedContent", "serviceTier", "labels", "store", "continuationToken"}
 )
 """Settings outside `generationConfig`; all others go into it."""
 _BUDGETS: Mapping[str, int] = {
@@ -104,7 +104,10 @@ def path(model: str, *, stream: bool = False) -> str:
     """The path for a model, below a base URL; `models/x` and `tunedModels/x` are names too."""
     if not model.startswith(("models/", "tunedModels/")):
         model = f"models/{model}"
-    method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+    if stream:
+        method = "streamGenerateContent?alt=sse"
+    else:
+        method = "generateContent"
     return f"/{quote(model, safe='/:@')}:{method}"
 
 
@@ -214,8 +217,7 @@ def _choice(choice: str | Mapping[str, Any]) -> Json:
         name = text_of(mapping(choice.get("function")).get("name"))
     if not name:
         raise ConfigurationError(
-            '`tool_choice` is "auto", "none", "required" or names one tool, '
-            f"found {shown(choice)}.",
+            f'`tool_choice` is "auto", "none", "required" or names one tool, found {shown(choice)}.'
         )
     return {"mode": "ANY", "allowedFunctionNames": [name]}
 
@@ -281,11 +283,17 @@ def _content(role: str | None, parts: list[bytes]) -> bytes:
 def _parts(messages: Messages, index: int, *, is_since_3: bool) -> bytes:
     """The parts of one message, as the items of a JSON list."""
     message = messages[index]
-    form = f"{WIRE}+3" if is_since_3 else WIRE
+    if is_since_3:
+        form = f"{WIRE}+3"
+    else:
+        form = WIRE
     if message.role == "assistant":
         return message.rendered(form, partial(_turn, is_signed=is_since_3))
     if message.role == "tool":
-        name = message.name if message.name is not None else _name_of_tool(messages, index)
+        if message.name is not None:
+            name = message.name
+        else:
+            name = _name_of_tool(messages, index)
         result = partial(_result, name=name, has_media=is_since_3)
         return message.rendered(f"{form}:{name}", result)
     return message.rendered(WIRE, _words)
@@ -362,7 +370,10 @@ def result_parts(message: Message, *, name: str | None, media: bool) -> list[Jso
     `media` says whether the model accepts images and documents in it, as Gemini 3 and later do.
     """
     content = message.content
-    parts = (Text(text=content),) if isinstance(content, str) else content
+    if isinstance(content, str):
+        parts = (Text(text=content),)
+    else:
+        parts = content
     texts: list[str] = []
     blobs: list[Json] = []
     for part in parts:

@@ -45,7 +45,10 @@ def read(payload: Json | bytes) -> Response:
     request_id = text_of(body.get("id"))
     message = mapping(choice.get("message"))
     if not message:
-        found = "a choice without a message" if choice else "no choices"
+        if choice:
+            found = "a choice without a message"
+        else:
+            found = "no choices"
         raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
 
     model = text_of(body.get("model"))
@@ -60,8 +63,7 @@ def read(payload: Json | bytes) -> Response:
     calls = _calls(message)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError(
-            "the provider's content filter withheld the answer",
-            request_id=request_id,
+            "the provider's content filter withheld the answer", request_id=request_id
         )
     if reason is not None:
         reason = _REASONS.get(reason, reason)

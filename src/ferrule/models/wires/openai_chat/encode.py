@@ -34,7 +34,7 @@ OURS = frozenset(
         "response_format",
         "stream",
         "stream_options",
-    },
+    }
 )
 """Fields of the body that settings may not set, because the `Request` or the model does."""
 _PLAIN_ROLES = frozenset({"system", "user"})
@@ -86,13 +86,7 @@ def render(
 
 
 def _head(
-    request: Request,
-    *,
-    model: str,
-    settings: Json,
-    stream: bool,
-    dialect: Dialect,
-    has_tools: bool,
+    request: Request, *, model: str, settings: Json, stream: bool, dialect: Dialect, has_tools: bool
 ) -> Json:
     """All fields of the body except tools and messages."""
     refused = OURS.intersection(settings)
@@ -131,7 +125,7 @@ def _format(shape: Shape) -> Json:
 
 def _tools(declarations: Declarations) -> bytes:
     return json_bytes(
-        [{**tool, "function": openai_function(tool["function"])} for tool in declarations],
+        [{**tool, "function": openai_function(tool["function"])} for tool in declarations]
     )
 
 

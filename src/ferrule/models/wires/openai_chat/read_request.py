@@ -40,7 +40,7 @@ _FIELDS = frozenset(
         "response_format",
         "stream",
         "stream_options",
-    },
+    }
 )
 """Fields that are not settings."""
 
@@ -65,7 +65,7 @@ def read_messages(entries: Any) -> Messages:
     """A conversation from `Message`s and dicts in OpenAI's form."""
     if isinstance(entries, (str, bytes, Mapping)) or not isinstance(entries, Iterable):
         raise InputError(
-            f"`messages` is a list of messages, found {shown(cast('object', entries))}",
+            f"`messages` is a list of messages, found {shown(cast('object', entries))}"
         )
     items = enumerate(cast("Iterable[Any]", entries))
     messages = [read_message(entry, index) for index, entry in items]
@@ -154,5 +154,5 @@ def _shape(response_format: Any) -> Shape | None:
         case _:
             raise InputError(
                 f"`response_format` is {shown(response_format)}; known types are text, "
-                "json_object, json_schema (with its schema)",
+                "json_object, json_schema (with its schema)"
             )

@@ -58,8 +58,7 @@ def read(payload: Json | bytes) -> Response:
     reason = _reason(status, body, has_calls=bool(calls))
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError(
-            "the provider's content filter withheld the answer",
-            request_id=request_id,
+            "the provider's content filter withheld the answer", request_id=request_id
         )
     return Response(
         text=text,
@@ -101,7 +100,10 @@ def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
                 texts.append(text)
             elif kind == "refusal" and isinstance(refusal, str):
                 refusals.append(refusal)
-    text = "".join(texts) if texts else None
+    if texts:
+        text = "".join(texts)
+    else:
+        text = None
     return text, "".join(refusals) or None
 
 

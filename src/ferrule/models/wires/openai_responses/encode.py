@@ -48,7 +48,7 @@ OURS = frozenset(
         "parallel_tool_calls",
         "response_format",
         "stream",
-    },
+    }
 )
 """Fields of the body, here or in chat completions, that settings may not set.
 

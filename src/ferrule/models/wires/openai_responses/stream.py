@@ -147,7 +147,7 @@ class _Item:
     position: int
     fields: Json = field(default_factory=dict[str, Any])
     pieces: dict[tuple[str, int], list[str]] = field(
-        default_factory=dict[tuple[str, int], "list[str]"],
+        default_factory=dict[tuple[str, int], "list[str]"]
     )
     """The pieces of each part, by event name and index."""
     is_whole: bool = False

@@ -17,7 +17,7 @@ def load_psycopg() -> Any:
         return import_module("psycopg")
     except ImportError as error:
         raise ConfigurationError(
-            "`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'.",
+            "`PostgresStore` needs psycopg: pip install 'ferrule[postgres]'."
         ) from error
 
 

@@ -174,10 +174,7 @@ class Presence:
         with self._changing:
             if self._thread is None:
                 self._thread = threading.Thread(
-                    target=_keep,
-                    args=(ref(self),),
-                    name="ferrule-heartbeat",
-                    daemon=True,
+                    target=_keep, args=(ref(self),), name="ferrule-heartbeat", daemon=True
                 )
                 self._thread.start()
 
@@ -214,12 +211,8 @@ class Presence:
             for run_id, token in self.leases.left():
                 self.server.write(
                     partial(
-                        give_back,
-                        owner=self.name,
-                        run_id=run_id,
-                        token=token,
-                        status="running",
-                    ),
+                        give_back, owner=self.name, run_id=run_id, token=token, status="running"
+                    )
                 )
                 self.leases.forget(run_id, token)
             for key in [key for key in list(self._lines) if self.leases.knows(*key) is None]:
@@ -279,12 +272,7 @@ class Presence:
 
 
 def shared_presence(
-    dsn: str,
-    *,
-    schema: str,
-    full_sync: bool,
-    is_direct: bool,
-    lease_s: float,
+    dsn: str, *, schema: str, full_sync: bool, is_direct: bool, lease_s: float
 ) -> Presence:
     """The presence of this process on a server.
 
@@ -296,11 +284,7 @@ def shared_presence(
         presence = _SHARED.get(key)
         if presence is None:
             server = Server(
-                dsn,
-                schema=schema,
-                full_sync=full_sync,
-                is_direct=is_direct,
-                patience_s=lease_s,
+                dsn, schema=schema, full_sync=full_sync, is_direct=is_direct, patience_s=lease_s
             )
             presence = Presence(server, lease_s=lease_s, is_direct=is_direct)
             _SHARED[key] = presence

@@ -73,13 +73,7 @@ class Server:
     """One schema of one Postgres server. Safe in threads, and in the child of a fork."""
 
     def __init__(
-        self,
-        dsn: str,
-        *,
-        schema: str,
-        full_sync: bool,
-        is_direct: bool,
-        patience_s: float,
+        self, dsn: str, *, schema: str, full_sync: bool, is_direct: bool, patience_s: float
     ) -> None:
         self.name = address_of(dsn)
         """The address, without user and password."""
@@ -142,9 +136,7 @@ class Server:
         psycopg = load_psycopg()
         options: Any = {**KEEPALIVE, **dsn_parts(self._dsn), "client_encoding": "utf8"}
         connection = psycopg.connect(
-            autocommit=True,
-            prepare_threshold=5 if self._is_direct else None,
-            **options,
+            autocommit=True, prepare_threshold=5 if self._is_direct else None, **options
         )
         try:
             self._prepare(connection)
@@ -232,7 +224,7 @@ class Server:
             nonlocal has_begun
             if has_begun:
                 raise StoreError(
-                    f"The connection to the store {self.name!r} broke. Nothing was written.",
+                    f"The connection to the store {self.name!r} broke. Nothing was written."
                 )
             has_begun = True
             return work(db)
@@ -265,7 +257,7 @@ class Server:
                 may_succeed = _is_broken(error) or error.sqlstate in _AGAIN
                 if not may_succeed or not self._is_set_up or time.monotonic() > ends_at:
                     raise StoreError(
-                        f"The store {self.name!r} failed: {_text_of(error)}. Nothing was written.",
+                        f"The store {self.name!r} failed: {_text_of(error)}. Nothing was written."
                     ) from error
             time.sleep(next(pauses, _PAUSES_S[-1]))
 

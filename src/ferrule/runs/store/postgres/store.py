@@ -82,7 +82,7 @@ class PostgresStore(SQLStore):
     ) -> None:
         if liveness not in {"session", "heartbeat"}:
             raise ConfigurationError(
-                f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}.",
+                f"`liveness` is 'session' or 'heartbeat'; found {shown(liveness)}."
             )
         check_schema_name(schema)
         check_leasing(lease_s, max_recoveries)
@@ -161,12 +161,7 @@ class PostgresStore(SQLStore):
     # -- entries
 
     def append(
-        self,
-        lease: Lease,
-        entry: str,
-        *,
-        starts: bool = False,
-        consumes: str | None = None,
+        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
     ) -> bool:
         """See `Store`.
 
@@ -180,20 +175,10 @@ class PostgresStore(SQLStore):
             if inside is not None:
                 inside.on_end.append(line.lock.release)
                 return self._append(
-                    inside.connection,
-                    lease,
-                    line,
-                    entry,
-                    starts=starts,
-                    consumes=consumes,
+                    inside.connection, lease, line, entry, starts=starts, consumes=consumes
                 )
             write = partial(
-                self._append,
-                lease=lease,
-                line=line,
-                entry=entry,
-                starts=starts,
-                consumes=consumes,
+                self._append, lease=lease, line=line, entry=entry, starts=starts, consumes=consumes
             )
             return self._server.persist(partial(self._server.on_connection, write))
         except BaseException:
@@ -204,14 +189,7 @@ class PostgresStore(SQLStore):
                 line.lock.release()
 
     def _append(
-        self,
-        db: Any,
-        lease: Lease,
-        line: Line,
-        entry: str,
-        *,
-        starts: bool,
-        consumes: str | None,
+        self, db: Any, lease: Lease, line: Line, entry: str, *, starts: bool, consumes: str | None
     ) -> bool:
         sql = APPEND
         consumed: tuple[str, ...] = ()
@@ -244,18 +222,12 @@ class PostgresStore(SQLStore):
         cancelled, first = fence(_Qualified(db, self.schema), lease, self.owner)
         sql = "SELECT written, (SELECT entry FROM entries WHERE place = ?) FROM runs WHERE id = ?"
         written, last = db.execute(
-            dialect(sql, self.schema),
-            (first + number, lease.run_id),
+            dialect(sql, self.schema), (first + number, lease.run_id)
         ).fetchone()
         return written, cancelled, last
 
     async def aappend(
-        self,
-        lease: Lease,
-        entry: str,
-        *,
-        starts: bool = False,
-        consumes: str | None = None,
+        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
     ) -> bool:
         """See `Store`."""
         line = self._presence.line(lease)
@@ -292,7 +264,7 @@ class PostgresStore(SQLStore):
         Writes to other databases of the server change it, too, and so do heartbeats.
         """
         text = self._server.persist(
-            partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0]),
+            partial(self._server.on_connection, lambda db: db.execute(_SNAPSHOT).fetchone()[0])
         )
         return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())
 
@@ -305,7 +277,7 @@ class PostgresStore(SQLStore):
         if self._server.current is not None:
             return work(self._server.current)
         return self._server.persist(
-            partial(self._server.on_connection, lambda db: work(_Qualified(db, self.schema))),
+            partial(self._server.on_connection, lambda db: work(_Qualified(db, self.schema)))
         )
 
     def _stored(self, db: Any, run_id: str, after: int) -> Stored:
@@ -336,7 +308,9 @@ class PostgresStore(SQLStore):
     def _hold(self, lease: Lease, now: float, written: int) -> str | None:  # noqa: ARG002
         self._presence.show()
         self._presence.hold(lease, written)
-        return self.engine.queue if self.engine is not None else None
+        if self.engine is not None:
+            return self.engine.queue
+        return None
 
     def _watch(self) -> None:
         self._presence.start()

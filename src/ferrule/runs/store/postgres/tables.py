@@ -88,7 +88,7 @@ The writer gives the number that it expects, so a retry after a lost answer does
 """
 APPEND_AND_TAKE = _APPEND.format(
     also=", taken AS (UPDATE decisions SET taken = TRUE FROM run "
-    "WHERE decisions.run_id = ? AND decisions.question_id = ?)",
+    "WHERE decisions.run_id = ? AND decisions.question_id = ?)"
 )
 
 _PLACE = "((SELECT no FROM runs WHERE id = ?) << 32)"
@@ -163,8 +163,7 @@ def _version(connection: Any, schema: str) -> int | None:
     # Not `to_regclass`: within a transaction it may keep missing a table that another transaction
     # has made meanwhile.
     table = connection.execute(
-        "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'",
-        (schema,),
+        "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'version'", (schema,)
     ).fetchone()
     if table is None:
         return None

@@ -44,12 +44,7 @@ class Engine(Protocol):
         ...
 
     def enqueue(
-        self,
-        connection: Any,
-        ticket: str,
-        argument: str,
-        order: Order,
-        queue: str,
+        self, connection: Any, ticket: str, argument: str, order: Order, queue: str
     ) -> None:
         """Enqueue a call of a worker of the queue with this argument.
 
@@ -94,12 +89,7 @@ class Sweepable(Protocol):
 
 
 def call_worker(
-    db: Any,
-    engine: Engine,
-    run_id: str,
-    order: Order,
-    *,
-    after_s: float | None = None,
+    db: Any, engine: Engine, run_id: str, order: Order, *, after_s: float | None = None
 ) -> None:
     """Enqueue the next segment of a run, in the transaction that gave it work.
 
@@ -186,11 +176,7 @@ def sweep(store: Sweepable, *, every: bool = False) -> int:
 
 
 def _loose(
-    connection: Any,
-    store: Sweepable,
-    live: list[str],
-    *,
-    every: bool,
+    connection: Any, store: Sweepable, live: list[str], *, every: bool
 ) -> list[tuple[str, int, str | None]]:
     """Runs that have work and no live ticket: id, segment, and state of the last ticket.
 
@@ -199,14 +185,20 @@ def _loose(
     engine: Engine = store.engine
     engine.drop_dead(connection, live)
     # Only one process sweeps at a time; a sweep of every run waits for its turn.
-    lock = "pg_advisory_xact_lock" if every else "pg_try_advisory_xact_lock"
+    if every:
+        lock = "pg_advisory_xact_lock"
+    else:
+        lock = "pg_try_advisory_xact_lock"
     key = lock_key(f"ferrule sweep {store.schema}")
     if connection.execute(f"SELECT {lock}(%s)", (key,)).fetchone()[0] is False:
         return []
     runs = f'"{store.schema}".runs'
     decisions = f'"{store.schema}".decisions'
     state = engine.state_of("r.id || ':' || r.segment")
-    missing = "" if every else f" AND ({state}) IS DISTINCT FROM 'live'"
+    if every:
+        missing = ""
+    else:
+        missing = f" AND ({state}) IS DISTINCT FROM 'live'"
     # A decision on a question that the run still asks: a newer version may have dropped one.
     decided = (
         "r.status = 'waiting' AND r.id IN ("  # noqa: RUF100, S608
@@ -225,12 +217,7 @@ def _loose(
 
 
 def _replace_ticket(
-    connection: Any,
-    *,
-    store: Sweepable,
-    run_id: str,
-    segment: int,
-    has_failed: bool,
+    connection: Any, *, store: Sweepable, run_id: str, segment: int, has_failed: bool
 ) -> bool:
     """Make the next ticket of a run, unless another process did; returns whether it made one.
 

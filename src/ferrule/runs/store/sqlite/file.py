@@ -199,10 +199,7 @@ class SQLiteFile:
             raise self._store_error(error) from error
 
     def _call(
-        self,
-        db: sqlite3.Connection,
-        begin: str | None,
-        work: Callable[[sqlite3.Connection], R],
+        self, db: sqlite3.Connection, begin: str | None, work: Callable[[sqlite3.Connection], R]
     ) -> R:
         db.rollback()  # a transaction that is still open here has no user
         try:

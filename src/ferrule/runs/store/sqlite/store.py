@@ -64,7 +64,7 @@ class SQLiteStore(SQLStore):
             self.path = self._name = os.fsdecode(path)
         except TypeError:
             raise ConfigurationError(
-                f"`SQLiteStore` takes the path of a file, found {shown(path)}.",
+                f"`SQLiteStore` takes the path of a file, found {shown(path)}."
             ) from None
         if "\0" in self.path:
             raise ConfigurationError(f"A path has no null characters, found {self.path!r}.")
@@ -107,24 +107,14 @@ class SQLiteStore(SQLStore):
             file.close()
 
     def append(
-        self,
-        lease: Lease,
-        entry: str,
-        *,
-        starts: bool = False,
-        consumes: str | None = None,
+        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
     ) -> bool:
         """See `Store`."""
         append = Append(lease, entry, starts, consumes, self._clock())
         return self._write(append, is_statement=consumes is None)
 
     async def aappend(
-        self,
-        lease: Lease,
-        entry: str,
-        *,
-        starts: bool = False,
-        consumes: str | None = None,
+        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
     ) -> bool:
         """See `Store`."""
         append = Append(lease, entry, starts, consumes, self._clock())
@@ -208,9 +198,7 @@ class SQLiteStore(SQLStore):
         file = self._opened
         if file is None:
             file = _shared_file(
-                self._absolute_path,
-                full_sync=self._full_sync,
-                read_only=self._read_only,
+                self._absolute_path, full_sync=self._full_sync, read_only=self._read_only
             )
             file.users.add(self)
             self._opened = file

@@ -154,7 +154,9 @@ class WriterThread:
             if file is not None:
                 self._serve(file, [item for item in received if item is not None])
                 renew_at = self._tend_leases(file, renew_at)
-            leased_file = file if file is not None and file.leases else None
+            leased_file = None
+            if file is not None and file.leases:
+                leased_file = file
             with self._starting:
                 if self._thread is not threading.current_thread():
                     return
@@ -234,8 +236,7 @@ class WriterThread:
 
 
 def _settle(
-    loop: asyncio.AbstractEventLoop,
-    settled: list[tuple[asyncio.Future[Any], Answer]],
+    loop: asyncio.AbstractEventLoop, settled: list[tuple[asyncio.Future[Any], Answer]]
 ) -> None:
     try:
         while settled:
