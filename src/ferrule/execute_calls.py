@@ -3,7 +3,8 @@
 A tool checks the arguments and renders its result itself, as in a run. A plain function is called
 with the arguments as the model gave them.
 
-This is not part of `values`, which holds data only: calls start threads here, and run code of users.
+This is not part of `values`, which holds data only: calls start threads here, and run code of
+users.
 """
 
 from __future__ import annotations
@@ -61,20 +62,26 @@ class Ended(NamedTuple):
 
 
 Functions = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
-"""The functions that calls may run: a dict by name, or a list of tools and functions (named by their `__name__`)."""
+"""The functions that calls may run: a dict by name, or a list of tools and functions.
+
+Functions in a list are named by their `__name__`.
+"""
 
 
 # -- finding the function
-# ---------------------------------------------------------------------------------------
 
 
 def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
-    """The functions by the names that a call may use; raises `ToolDefinitionError` for anything that is not a function."""
+    """The functions by the names that a call may use.
+
+    Raises `ToolDefinitionError` for anything that is not a function.
+    """
     if isinstance(functions, Mapping):
         return cast("Mapping[str, Callable[..., Any]]", functions)
     if isinstance(functions, str) or callable(functions) or not isinstance(functions, Iterable):
         raise ToolDefinitionError(
-            f"Pass the functions as a dict by name, or as a list of tools; found {shown(functions)}."
+            "Pass the functions as a dict by name, or as a list of tools; "
+            f"found {shown(functions)}."
         )
     named: dict[str, Callable[..., Any]] = {}
     for function in cast("Iterable[Any]", functions):
@@ -95,12 +102,15 @@ def by_name(functions: Functions) -> Mapping[str, Callable[..., Any]]:
 
 
 def callers_functions() -> dict[str, Callable[..., Any]]:
-    """The functions and tools that the caller of `execute` defines in its module or its own scope. Warns that the look-up is used.
+    """The functions and tools that the caller of `execute` defines in its module or its own scope.
+
+    Warns that the look-up is used.
 
     Imported functions are left out: otherwise a model could call anything in reach.
     """
     warnings.warn(
-        "The call ran a function that was found by name in the calling module. Say what may be called: "
+        "The call ran a function that was found by name in the calling module. "
+        "Say what may be called: "
         "`execute(functions={...})` or `execute(functions=[tool, ...])`.",
         stacklevel=3,  # this function, `execute`, and its caller: the frame below
     )
@@ -120,7 +130,11 @@ def callers_functions() -> dict[str, Callable[..., Any]]:
 
 
 def _find_function(call: _Call, functions: Functions) -> Callable[..., Any]:
-    """The function of a call; raises `UnknownToolError` (a `ValueError`) with the names, `ToolCallError` for a call with a fault."""
+    """The function of a call.
+
+    Raises `UnknownToolError` (a `ValueError`) with the names, and `ToolCallError` for a call with a
+    fault.
+    """
     if call.fault is not None:
         raise ToolCallError(call.fault.code, call.fault.reason, raw=call.fault.raw, tool=call.name)
     known = by_name(functions)
@@ -151,11 +165,14 @@ def _is_of(value: Any, module: dict[str, Any]) -> bool:
 
 
 # -- one call
-# -----------------------------------------------------------------------------------------------------
 
 
 def invoke(call: _Call, functions: Functions) -> Any:
-    """Run a call from sync code. Raises `ToolExecutionError` (a `RuntimeError`) with the cause, `AsyncToolError` for an async function."""
+    """Run a call from sync code.
+
+    Raises `ToolExecutionError` (a `RuntimeError`) with the cause, and `AsyncToolError` for an async
+    function.
+    """
     function = _find_function(call, functions)
     try:
         return _call(call, function)
@@ -240,11 +257,13 @@ def _is_async(name: str) -> AsyncToolError:
 
 
 # -- many calls
-# ---------------------------------------------------------------------------------------------------
 
 
 def invoke_all(calls: Sequence[_Call], functions: Functions, *, concurrent: bool) -> list[Ended]:
-    """Run calls in daemon threads with the caller's context variables; tools with `concurrent=False` run here, one by one. In order."""
+    """Run calls in daemon threads with the caller's context variables. The results are in order.
+
+    Tools with `concurrent=False` run here, one by one.
+    """
     known = by_name(functions)
     # A `Toolbox` may turn concurrency off for all its tools.
     concurrent = concurrent and getattr(functions, "concurrent", True)
@@ -331,7 +350,7 @@ async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
 
 
 def _has_begun(function: Any, error: Exception) -> bool:
-    """Whether the function was running when the error was raised: found, and its arguments accepted."""
+    """Whether the function was running when the error was raised."""
     return function is not None and not (
         isinstance(error, ToolArgumentsError) and error.tool == getattr(function, "name", None)
     )

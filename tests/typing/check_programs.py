@@ -103,7 +103,6 @@ def what_must_not() -> None:
     Predict(QA, max_turns="3")  # type: ignore[arg-type]
     ReAct(QA)  # type: ignore[call-arg]
     ReAct(QA, [3])  # type: ignore[list-item]
-    ReAct(QA, [search], native="yes")  # type: ignore[arg-type]
     ReAct(QA, [search], limits=3)  # type: ignore[arg-type]
     Limits(3)  # type: ignore[call-arg]
     number: int = QA.model_construct().answer  # type: ignore[assignment]

@@ -60,10 +60,9 @@ def what_must_check() -> None:
 
 
 def what_must_not() -> None:
-    LM()  # type: ignore[call-overload]
     configure(lmm=None)  # type: ignore[call-arg]
     configure(max_workers="3")  # type: ignore[arg-type]
-    LM("openai/gpt-5-mini", timeout_s="3")  # type: ignore[call-overload]
+    LM("openai/gpt-5-mini", timeout_s="3")  # type: ignore[arg-type]
     Response(3)  # type: ignore[arg-type]
     ChatAdapter(repairs="3")  # type: ignore[arg-type]
     ferrule.nothing  # type: ignore[attr-defined]

@@ -70,4 +70,4 @@ def what_must_not() -> None:
     tool(effect="never")  # type: ignore[call-overload]
     tool(timeout_s="3")  # type: ignore[call-overload]
     Toolbox(3)  # type: ignore[arg-type]
-    Tool(3)  # type: ignore[call-overload]
+    Tool(3)  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""A parser of JSON with mistakes, which names each mistake. `repair` loads it when a text is not valid JSON."""
+"""A parser of JSON with mistakes, which names each mistake.
+
+`repair` loads it when a text is not valid JSON.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _HIGH, _LOW, _AFTER_LOW = 0xD800, 0xDC00, 0xE000
 
 
 def unfenced(text: str) -> str | None:
-    """The content of a text that consists of one code fence, or of one piece of inline code; None for any other text."""
+    """The content of a text that is one code fence, or one piece of inline code; else None."""
     text = text.strip()
     behind = text.lstrip("`")
     ticks = len(text) - len(behind)
@@ -54,7 +57,10 @@ def unfenced(text: str) -> str | None:
 
 
 def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Parse a value. Returns it with the names of the repairs. Raises `ValueError` unless there is exactly one value."""
+    """Parse a value. Returns it with the names of the repairs.
+
+    Raises `ValueError` unless there is exactly one value.
+    """
     reader = LooseReader(text)
     value, rest = reader.whole()
     if isinstance(value, dict):
@@ -67,19 +73,23 @@ def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
         return cast("Any", value), (*reader.repairs, "extra_closing_brace")
     if rest:
         raise ValueError(
-            f"after a complete value there is more, at character {len(text) - len(rest)}: {shown(rest, 60)}"
+            f"after a complete value there is more, at character {len(text) - len(rest)}: "
+            f"{shown(rest, 60)}"
         )
     return cast("Any", value), tuple(reader.repairs)
 
 
 class LooseReader:
-    """One pass over a text. Every method takes a position and returns the position after the parsed part."""
+    """One pass over a text.
+
+    Every method takes a position and returns the position after the parsed part.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.repairs: list[str] = []
         self.open: list[int] = []
-        """The positions of the objects that are not closed yet. After an error, these are the objects around it."""
+        """The positions of the objects that are not closed yet: after an error, those around it."""
 
     def whole(self) -> tuple[Any, str]:
         """The value at the start of the text, and the rest of the text."""
@@ -113,7 +123,7 @@ class LooseReader:
             at = end
 
     def value(self, at: int, depth: int) -> tuple[Any, int]:
-        """The value at a position, and the position after it; raises `ValueError` if there is none."""
+        """The value at a position, and the position after it. Raises `ValueError` for none."""
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
         opener = self.text[at : at + 1]

@@ -8,7 +8,9 @@ from ferrule.encoding.pattern import pattern
 
 
 class Mark:
-    r"""A marker that values must not contain. `escape` breaks each one in a text with a backslash, and `unescape` restores the text.
+    r"""A marker that values must not contain.
+
+    `escape` breaks each one in a text with a backslash, and `unescape` restores the text.
 
     The backslash follows the first character of the mark: `[\[ ## a ## ]]`. A mark that was escaped
     before gets one more, so that different texts stay different.
@@ -17,7 +19,10 @@ class Mark:
     __slots__ = ("_escaped", "_whole")
 
     def __init__(self, first: str, rest: str, flags: re.RegexFlag = re.NOFLAG) -> None:
-        """`first` and `rest` are patterns for the first character and for the text after it, as far as a match takes linear time."""
+        """Make a marker from patterns for its first character and for the text after it.
+
+        They are as long as a match takes linear time.
+        """
         self._whole = pattern(rf"({first}\\*)(?={rest})", flags)
         self._escaped = pattern(rf"({first}\\*)\\(?={rest})", flags)
 

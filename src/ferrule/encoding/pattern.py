@@ -1,4 +1,7 @@
-"""`pattern`: a regular expression compiled at its first use, because a short program uses few of the expressions that it imports."""
+"""`pattern`: a regular expression that is compiled at its first use.
+
+A short program uses few of the expressions that it imports.
+"""
 
 from __future__ import annotations
 

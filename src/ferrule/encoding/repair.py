@@ -20,7 +20,9 @@ _MOST_CANDIDATES = 1000
 
 
 def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
-    """Parse a value. Returns it with the names of the repairs. Raises `ValueError` for two values, a truncated one, or other text.
+    """Parse a value. Returns it with the names of the repairs.
+
+    Raises `ValueError` for two values, a truncated one, or other text.
 
     Names: `code_fence`, `comments`, `control_characters`, `doubly_encoded`, `escapes`,
     `extra_closing_brace`, `numbers`, `python_literals`, `single_quotes`, `trailing_comma`,

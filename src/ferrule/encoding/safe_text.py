@@ -11,14 +11,17 @@ from unicodedata import category
 from ferrule.encoding.pattern import pattern
 
 _ESCAPES = pattern(
-    r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # operating system commands: titles, links, the clipboard
-    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"  # device control and private strings
+    # operating system commands: titles, links, the clipboard
+    r"(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
+    # device control and private strings
+    r"|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c\n]*(?:\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, cursor, screen
     r"|\x1b[ -/]*[0-~]?"  # two-character escapes
 )
 _STRIPPED = pattern(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"  # changes of the writing direction, which make text read as something else
+    # changes of the writing direction, which make text read as something else
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"
     "\ufeff\u2028\u2029]"
 )
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -26,13 +29,16 @@ _SURROGATES = pattern("[\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """The text without escape sequences and control characters; line feeds and tabs stay, lone surrogates become `\ufffd`."""
+    """The text without escape sequences and control characters.
+
+    Line feeds and tabs stay, lone surrogates become `\ufffd`.
+    """
     text = text.replace("\r\n", "\n")
     return _SURROGATES.sub("\ufffd", _STRIPPED.sub("", _ESCAPES.sub("", text)))
 
 
 def reveal(text: str) -> str:
-    """The text with each invisible character as an escape, for a person who must approve exactly this text."""
+    """The text with each invisible character as an escape, for a person who must approve it."""
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(
@@ -42,7 +48,10 @@ def reveal(text: str) -> str:
 
 
 class TypedText(str):
-    """Text that a person typed. It is shown to them unchanged, because they would send whatever they see in its place."""
+    """Text that a person typed.
+
+    It is shown to them unchanged, because they would send whatever they see in its place.
+    """
 
     __slots__ = ()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 LAST_TIME = 253402300799
-"""The end of the year 9999, in seconds since 1970: the last time that Python can represent as a date."""
+"""The end of the year 9999, in seconds since 1970: the last time that a date can represent."""
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "None": (type(None),),
@@ -34,7 +34,9 @@ _LITERAL = pattern(r"Literal\[([^\]]*)\]")
 def reading(
     what: str | Callable[[], str], raises: type[FerruleError] = StoreError
 ) -> Generator[None]:
-    """A context manager or decorator for code that reads `what` from stored data: an error that damage causes is raised as `raises`.
+    """A context manager or decorator for code that reads `what` from stored data.
+
+    An error that damage causes is raised as `raises`.
 
     `what` may be a function that makes the text; it is called only for an error.
     """
@@ -49,18 +51,23 @@ def reading(
 def damaged(
     what: str, error: BaseException, raises: type[FerruleError] = StoreError
 ) -> FerruleError:
-    """The error for stored data, described by `what`, that raised one of `DAMAGE` when it was read."""
+    """The error for stored data, described by `what`, whose reading raised one of `DAMAGE`."""
     if not isinstance(error, RecursionError):
         found = f"{type(error).__name__}: {error}"
     else:
         found = "it is nested too deeply"
     return raises(
-        f"{what} cannot be read: damaged or changed by hand ({found}). Restore it from a backup, or do without it."
+        f"{what} cannot be read: damaged or changed by hand ({found}). "
+        "Restore it from a backup, or do without it."
     )
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON. Raises `ValueError` for anything else, including NaN and infinities, and `RecursionError` for deep nesting."""
+    """Parse JSON.
+
+    Raises `ValueError` for anything else, including NaN and infinities, and `RecursionError` for
+    deep nesting.
+    """
     if not isinstance(text, str):
         return json.loads(text, parse_constant=_refuse_constant)
     try:
@@ -86,7 +93,10 @@ def parse_object(text: Any, what: str) -> dict[str, Any]:
 
 
 def check_fields(value: Any) -> Any:
-    """Check the plain fields of a record read from JSON against their annotations, and return it; raises `TypeError`."""
+    """Check the plain fields of a record read from JSON against their annotations.
+
+    Returns the record, or raises `TypeError`.
+    """
     fields, values_of, passed = _plain_fields(value.__class__)
     types = tuple(map(type, values_of(value)))
     if types not in passed:
@@ -103,7 +113,10 @@ def check_fields(value: Any) -> Any:
 def _plain_fields(
     kind: type,
 ) -> tuple[list[_Plain], Callable[[Any], tuple[Any, ...]], set[tuple[type, ...]]]:
-    """The fields of a class with plain annotations, a function that reads their values, and the sets of types that passed."""
+    """The fields of a class with plain annotations.
+
+    With a function that reads their values, and the sets of types that passed.
+    """
     found: list[_Plain] = []
     for (
         name,

@@ -193,7 +193,7 @@ class _Chunks(Page):
         else:
             self.say("tool-output-available", toolCallId=call.id, output=content)
 
-    def deny(self, call: ShownCall, reason: str) -> None:  # noqa: ARG002  the page has it from its own answer
+    def deny(self, call: ShownCall, reason: str) -> None:  # noqa: ARG002  the page has it
         self.say("tool-output-denied", toolCallId=call.id)
 
     def ask(self, question: Question, call: ShownCall) -> None:
@@ -261,7 +261,8 @@ def _decision_of(approval: Any) -> dict[str, Any]:
     if isinstance(answer.get("id"), str) and isinstance(answer.get("approved"), bool):
         return answer
     raise InputError(
-        f"A decision of `useChat` has an `id` and `approved`; found {shown(cast('object', approval))}."
+        "A decision of `useChat` has an `id` and `approved`; "
+        f"found {shown(cast('object', approval))}."
     )
 
 

@@ -184,10 +184,6 @@ def _joined(first: Content, second: Content) -> Content:
 
     if isinstance(first, str):
         first = (Text(text=first),)
-    else:
-        first = first
     if isinstance(second, str):
         second = (Text(text=second),)
-    else:
-        second = second
     return (*first, *second)

@@ -304,7 +304,11 @@ def skip(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 def _behind(end: re.Match[str] | None, length: int) -> int:
     """The position after an argument: after its closing tag, or before another tag that ends it."""
-    return length if end is None else end.end() if end["close"] else end.start()
+    if end is None:
+        return length
+    if end["close"]:
+        return end.end()
+    return end.start()
 
 
 def _argument(

@@ -1,4 +1,7 @@
-"""Display values to people: as a table in a notebook, and in rich's output. A class lists its rows with `display_rows`."""
+"""Display values to people: as a table in a notebook, and in rich's output.
+
+A class lists its rows with `display_rows`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LONGEST = 5_000
-"""The most characters shown of one value: more makes a page hard to read, and a notebook stores them."""
+"""The most characters shown of one value: a page must be readable, and a notebook stores them."""
 
 
 class Displayed:
@@ -19,7 +22,7 @@ class Displayed:
     __slots__ = ()
 
     def display_rows(self) -> Iterable[tuple[str, Any]]:
-        """The names and values to display, in order. Must not block, and must have no side effects."""
+        """The names and values to display, in order. Must not block or have side effects."""
         raise NotImplementedError
 
     def __rich_repr__(self) -> Iterable[tuple[str, Any]]:
@@ -30,7 +33,8 @@ class Displayed:
             f"<tr><th{_STYLE}>{_text(name)}</th><td{_STYLE}>{_cell(value)}</td></tr>"
             for name, value in self.display_rows()
         )
-        return f"<table><tr><th{_STYLE} colspan='2'>{_text(type(self).__name__)}</th></tr>{rows}</table>"
+        heading = f"<tr><th{_STYLE} colspan='2'>{_text(type(self).__name__)}</th></tr>"
+        return f"<table>{heading}{rows}</table>"
 
 
 _STYLE = " style='text-align:left;vertical-align:top;white-space:pre-wrap'"

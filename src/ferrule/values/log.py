@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Log(Sequence[T], Generic[T]):
-    """An immutable sequence with cheap appending: a view of the first `len(self)` items of a shared list.
+    """An immutable sequence with cheap appending: a view of the first items of a shared list.
 
     `then` returns a longer view and leaves this one unchanged. If this view ends where the shared
     list ends, the list grows in place; otherwise another view was extended first, and the list is

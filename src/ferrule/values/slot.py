@@ -89,7 +89,7 @@ class Slot(str):
         return Slot(f"{self}?t{number}")
 
     def inside(self, program: str = "") -> str:
-        """The path of the frame below this place: of a program called as a tool, or of a value's function."""
+        """The path of the frame below this place: of a called program, or of a value's function."""
         if program:
             return f"{self}/{program}/"
         return f"{self}/"
@@ -120,7 +120,7 @@ class Slot(str):
 
     @property
     def paused_call(self) -> Slot | None:
-        """The call that stopped here to ask a person, or that is a server's task; None for any other place."""
+        """The call that stopped here to ask a person, or that is a server's task; else None."""
         call, mark, number = self.rpartition("?")
         if mark and _PAUSE.fullmatch(mark + number):
             return Slot(call)
@@ -128,7 +128,10 @@ class Slot(str):
 
     @property
     def order(self) -> tuple[int, ...]:
-        """The numbers of the act and of the call: `3.10` comes after `3.9`, and `3.9?1` has the order of `3.9`."""
+        """The numbers of the act and of the call.
+
+        `3.10` comes after `3.9`, and `3.9?1` has the order of `3.9`.
+        """
         numbers = self.name.partition("?")[0].split(".")
         return tuple(int(number) if number.isdigit() else -1 for number in numbers)
 
@@ -148,7 +151,7 @@ class Slot(str):
 
 
 def child_path(path: str, key: str, number: int) -> str:
-    """The path of the item with this number of those with one key: a program and its inputs, a `gather`."""
+    """The path of an item by its number among those with one key, such as a `gather`."""
     return f"{path}{key}#{number}"
 
 
@@ -168,7 +171,7 @@ def is_call(segment: str) -> bool:
 
 
 def innermost_call(path: str) -> str:
-    """The slot of the innermost call around a frame: `1.0` for `1.0/sub/`. Empty if none is around it."""
+    """The slot of the innermost call around a frame: `1.0` for `1.0/sub/`; empty for none."""
     segments = path.split("/")
     for last in range(len(segments) - 2, -1, -1):
         if is_call(segments[last]):

@@ -121,7 +121,7 @@ class DBOSEngine:
                 application_name => %s, priority => %s, queue_partition_key => %s,
                 delay_until_epoch_ms =>
                     ((extract(epoch FROM now()) + %s::float8) * 1000)::bigint)
-        """  # noqa: RUF100, S608
+        """
         values = (
             _FUNCTION,
             queue or self.queue,
@@ -148,7 +148,7 @@ class DBOSEngine:
         Returns how many.
         """
         return connection.execute(
-            f"UPDATE {self.schema}.workflow_status SET status = 'CANCELLED' "  # noqa: RUF100, S608
+            f"UPDATE {self.schema}.workflow_status SET status = 'CANCELLED' "
             "WHERE status = 'PENDING' AND name = %s AND (NOT executor_id = ANY(%s) "
             "OR (executor_id = %s AND NOT workflow_uuid = ANY(%s) "
             "AND started_at_epoch_ms < (extract(epoch FROM now()) - %s) * 1000))",
@@ -162,7 +162,7 @@ class DBOSEngine:
         """
         # The collation is that of the index of DBOS.
         return (
-            f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' "  # noqa: RUF100, S608
+            f"SELECT CASE WHEN t.status IN {_LIVE} THEN 'live' "
             "WHEN t.status = 'ERROR' THEN 'failed' ELSE t.status END "
             f"FROM {self.schema}.workflow_status t "
             f'WHERE t.workflow_uuid = ({ticket}) COLLATE "default"'

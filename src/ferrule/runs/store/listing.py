@@ -118,7 +118,7 @@ def summaries(
         SELECT line.*, question_id
         FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {order}) AS line
         LEFT JOIN decisions ON run_id = id AND NOT taken ORDER BY updated_at DESC, id DESC
-    """  # noqa: RUF100, S608
+    """
     try:
         joined_rows = db.execute(sql, values).fetchall()
     except UnicodeEncodeError:  # names of runs and programs have no lone surrogates

@@ -227,7 +227,7 @@ class SQLStore:
         leased_column, leased_value = self._LEASED
         leased_parameter = self._hold(lease, now, after + len(entries))
         db.execute(
-            "UPDATE runs SET owner = ?, token = ?, recoveries = ?, "  # noqa: RUF100, S608
+            "UPDATE runs SET owner = ?, token = ?, recoveries = ?, "
             f"status = 'running', updated_at = ?, {leased_column} = {leased_value} WHERE id = ?",
             (self._owner, token + 1, recoveries, now, leased_parameter, run_id),
         )
@@ -514,7 +514,7 @@ class SQLStore:
     @_writes
     def _prune(self, db: Any, older_than_s: float, statuses: set[str]) -> int:
         marks = ", ".join("?" * len(statuses)) or "NULL"
-        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"  # noqa: RUF100, S608
+        sql = f"SELECT id FROM runs WHERE updated_at < ? AND status IN ({marks}){self._LOCK}"
         rows = db.execute(sql, (self._now(db) - older_than_s, *statuses)).fetchall()
         for (run_id,) in rows:
             self._forget(db, run_id)

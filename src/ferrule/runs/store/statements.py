@@ -70,7 +70,7 @@ def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> Non
     names = ", ".join(row)
     marks = ", ".join("?" * len(row))
     cursor = db.execute(
-        f"INSERT INTO runs ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",  # noqa: RUF100, S608
+        f"INSERT INTO runs ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",
         tuple(row.values()),
     )
     if cursor.rowcount == 0:
@@ -109,7 +109,7 @@ def release(
 
     """
     rows = db.execute(
-        "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, "  # noqa: RUF100, S608
+        "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, "
         f"questions = ?, error = ?, usage = ?, updated_at = ?{also} "
         "WHERE id = ? AND token = ? AND owner = ? RETURNING cancelled",
         (
@@ -157,10 +157,10 @@ def give_back(db: Any, *, owner: str, run_id: str, token: int, status: str) -> N
     """End a lease as if the run had not been taken. Entries written under it stay."""
     leased = "WHERE id = ? AND token = ? AND owner = ?"
     key = (run_id, token, owner)
-    row = db.execute(f"SELECT cancelled, updated_at FROM runs {leased}", key).fetchone()  # noqa: RUF100, S608
+    row = db.execute(f"SELECT cancelled, updated_at FROM runs {leased}", key).fetchone()
     if row is None:
         return
-    db.execute(f"UPDATE runs SET owner = NULL, status = ? {leased}", (status, *key))  # noqa: RUF100, S608
+    db.execute(f"UPDATE runs SET owner = NULL, status = ? {leased}", (status, *key))
     cancelled, updated_at = row
     if cancelled:
         cancel_at_rest(db, run_id, updated_at)

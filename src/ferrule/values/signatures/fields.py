@@ -61,7 +61,6 @@ A signature hides them, because they are common names of fields.
 
 
 # -- declaring a field
-# ------------------------------------------------------------------------------
 
 
 def InputField(  # noqa: N802
@@ -313,7 +312,6 @@ def copy_field(
 
 
 # -- questions about types
-# ------------------------------------------------------------------------------
 
 
 def allows_none(annotation: Any) -> bool:
@@ -364,7 +362,6 @@ def calls_type(annotation: Any) -> type[ToolCalls] | None:
 
 
 # -- checking values
-# ------------------------------------------------------------------------------
 
 
 def adapter_of(field: SignatureField) -> TypeAdapter[Any]:
@@ -439,7 +436,6 @@ def explained(error: ValidationError) -> str:
 
 
 # -- the body of a signature's class
-# ------------------------------------------------------------------------------
 
 
 class Absent:

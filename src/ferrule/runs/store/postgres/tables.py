@@ -60,14 +60,14 @@ INSERT INTO "{schema}".version VALUES ({version});
 # The lock is tried as shared: otherwise, two processes that try it at once would take each other
 # for a live owner. Without a lock (NULL) only the heartbeat counts.
 LEASE_ENDS = (
-    f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} "  # noqa: RUF100, S608
+    f"(SELECT CASE WHEN seen_at < {NOW} - {SILENT_S} "
     "AND pg_try_advisory_xact_lock_shared(lock_key) THEN 0 "
     "ELSE seen_at + lease_s END FROM owners WHERE name = owner)"
 )
 """When the lease of a row of `runs` ends: at once if its owner is silent and its lock free."""
 
 SEEN = (
-    "INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) "  # noqa: RUF100, S608
+    "INSERT INTO owners (name, lock_key, seen_at, lease_s, queue) "
     f"VALUES (?, ?, {NOW}, ?, ?) "
     f"ON CONFLICT (name) DO UPDATE SET seen_at = {NOW}, lock_key = excluded.lock_key, "
     "lease_s = excluded.lease_s, queue = excluded.queue"
@@ -75,7 +75,7 @@ SEEN = (
 """A heartbeat."""
 
 _APPEND = (
-    "WITH run AS (UPDATE runs SET written = written + 1 "  # noqa: RUF100, S608
+    "WITH run AS (UPDATE runs SET written = written + 1 "
     "WHERE id = ? AND token = ? AND owner = ? AND written = ? AND NOT (cancelled AND ?) "
     "RETURNING no, written, cancelled){also} "
     f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run "
@@ -93,7 +93,7 @@ APPEND_AND_TAKE = _APPEND.format(
 
 _PLACE = "((SELECT no FROM runs WHERE id = ?) << 32)"
 WRITTEN = (
-    "SELECT 0 AS part, place, written_at AS at, entry AS text, NULL AS status "  # noqa: RUF100, S608
+    "SELECT 0 AS part, place, written_at AS at, entry AS text, NULL AS status "
     "FROM entries "
     f"WHERE place >= {_PLACE} + ? AND place < {_PLACE} + (1::bigint << 32) "
     "UNION ALL SELECT 1, 0, decided_at, decision, NULL "
@@ -104,7 +104,7 @@ WRITTEN = (
 Its entries from a number on, and the decisions that it has not used.
 """
 STORED = (
-    "SELECT -1 AS part, no AS place, 0 AS at, head AS text, status "  # noqa: RUF100, S608
+    "SELECT -1 AS part, no AS place, 0 AS at, head AS text, status "
     f"FROM runs WHERE id = ? UNION ALL {WRITTEN}"
 )
 """`WRITTEN` with the run's head and status: one statement is one snapshot."""
@@ -167,4 +167,4 @@ def _version(connection: Any, schema: str) -> int | None:
     ).fetchone()
     if table is None:
         return None
-    return connection.execute(f'SELECT number FROM "{schema}".version').fetchone()[0]  # noqa: RUF100, S608
+    return connection.execute(f'SELECT number FROM "{schema}".version').fetchone()[0]

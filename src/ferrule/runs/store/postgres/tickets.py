@@ -148,7 +148,7 @@ def in_turn(store: Sweepable) -> set[str]:
             WHERE r.status IN ('queued', 'running', 'waiting')
             AND r.queue IN (SELECT queue FROM "{store.schema}".owners WHERE name = ANY(%s))
             AND ({engine.state_of("r.id || ':' || r.segment")}) = 'live'
-        """  # noqa: RUF100, S608
+        """
         return {row[0] for row in connection.execute(sql, (live,)).fetchall()}
 
     return store.transaction(work)
@@ -201,7 +201,7 @@ def _loose(
         missing = f" AND ({state}) IS DISTINCT FROM 'live'"
     # A decision on a question that the run still asks: a newer version may have dropped one.
     decided = (
-        "r.status = 'waiting' AND r.id IN ("  # noqa: RUF100, S608
+        "r.status = 'waiting' AND r.id IN ("
         f"SELECT d.run_id FROM {decisions} d JOIN {runs} q ON q.id = d.run_id "
         "WHERE NOT d.taken AND strpos(q.questions, d.question_id) > 0)"
     )
@@ -212,7 +212,7 @@ def _loose(
                 AND (r.error IS NULL OR r.updated_at < extract(epoch FROM clock_timestamp()) - %s))
             OR (r.status = 'running' AND r.owner IS NOT NULL AND NOT r.owner = ANY(%s))
         ){missing} ORDER BY coalesce(r.priority, 0), r.no LIMIT {AT_ONCE}
-    """  # noqa: RUF100, S608
+    """
     return connection.execute(sql, (0.0 if every else _AGAIN_AFTER_S, live)).fetchall()
 
 
@@ -225,7 +225,7 @@ def _replace_ticket(
     """
     engine: Engine = store.engine
     row = connection.execute(
-        f'UPDATE "{store.schema}".runs '  # noqa: RUF100, S608
+        f'UPDATE "{store.schema}".runs '
         "SET segment = segment + 1, recoveries = recoveries + %s, queue = coalesce(queue, %s) "
         "WHERE id = %s AND segment = %s "
         "RETURNING segment, priority, queue_key, queue, recoveries, owner",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ferrule.runs.store.sqlite.file import SQLiteFile
 
 _NEXT_PLACE = (
-    "coalesce((SELECT max(place) + 1 FROM entries "  # noqa: RUF100, S608
+    "coalesce((SELECT max(place) + 1 FROM entries "
     f"WHERE place >= no * {MOST_ENTRIES} AND place < (no + 1) * {MOST_ENTRIES}), "
     f"no * {MOST_ENTRIES})"
 )
@@ -31,7 +31,7 @@ _NEXT_PLACE = (
 # Fence and entry in one statement. If no run matches, the statement fails: a place is a number, and
 # 'none' is not. The last parameter of the condition allows a cancelled run, too.
 APPEND_ONE = (
-    "INSERT INTO entries (place, entry, written_at) VALUES (coalesce("  # noqa: RUF100, S608
+    "INSERT INTO entries (place, entry, written_at) VALUES (coalesce("
     f"(SELECT {_NEXT_PLACE} FROM runs "
     "WHERE id = ? AND token = ? AND owner = ? AND cancelled <= ?), 'none'), ?, ?)"
 )
@@ -176,7 +176,7 @@ def _append_sql(row_count: int) -> str:
     """
     values = ", ".join(["(?, ?, ?, ?, ?)"] * row_count)
     return (
-        "INSERT INTO entries (place, entry, written_at) "  # noqa: RUF100, S608
+        "INSERT INTO entries (place, entry, written_at) "
         f"SELECT {_NEXT_PLACE} + column5, iif(no IS NULL, NULL, column1), column2 "
         f"FROM (VALUES {values}) LEFT JOIN runs "
         "ON id = column3 AND token = column4 AND owner = ? AND NOT cancelled "
