@@ -35,7 +35,10 @@ check: .venv/.dev ## all checks before a commit: format, lint, types, tests
 kill-test: .venv/.dev ## kill, interrupt and race agents, and count the effects of their tools
 	@PYTHONPATH=tests $(BIN)/python -m killing
 
-FUZZED := tests/text_calls/test_nothing_lost.py tests/tools/arguments/test_like_jsonschema.py
+FUZZED := tests/text_calls/test_nothing_lost.py tests/tools/arguments/test_like_jsonschema.py \
+          tests/tools/test_mcp_definition.py tests/tools/mcp/test_names.py tests/tools/mcp/test_result.py \
+          tests/adapters/test_round_trips.py tests/schema/test_validator.py tests/schema/lowering/test_lower.py \
+          tests/front_ends/test_junk.py
 
 fuzz: .venv/.dev ## random inputs to everything that parses foreign text, its time as inputs grow (SPAN=600: ten minutes each), then long property tests
 	@PYTHONPATH=tests $(BIN)/python -m fuzzing --seconds $(or $(SPAN),120)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -180,7 +180,6 @@ def is_equal(kind: str, read: Any, written: Any) -> bool:
 
 
 @EVERY
-@settings(max_examples=500)
 @given(outputs=OUTPUTS)
 @example(outputs=("text", " code\n", "[\\]"))
 @example(outputs=("text", "[\\]x[\\]", "[\\]"))
@@ -201,7 +200,6 @@ def test_a_written_answer_is_read_as_the_same_values(
 
 
 @EVERY
-@settings(max_examples=300)
 @given(outputs=OUTPUTS)
 @example(outputs=("reasoning or null", Reasoning("[\\][\\]"), ""))
 def test_demos_and_turns_of_a_history_are_answers_that_are_read_as_the_same_values(
@@ -224,7 +222,6 @@ def test_demos_and_turns_of_a_history_are_answers_that_are_read_as_the_same_valu
 
 
 @EVERY
-@settings(max_examples=300)
 @given(outputs=OUTPUTS, size=st.integers(1, 9))
 @example(outputs=("text", " code\n", "[\\]x[\\]"), size=1)
 @example(outputs=("text", "x[\\]y[\\]", "[\\]x"), size=3)
@@ -262,7 +259,6 @@ def test_a_date_where_a_text_is_expected_too_is_written_without_quotes(
     [*ADAPTERS, None],
     ids=lambda adapter: "default" if adapter is None else type(adapter).__name__,
 )
-@settings(max_examples=100)
 @given(outputs=OUTPUTS)
 def test_a_program_returns_what_its_model_meant_and_tells_it_in_the_next_turn(
     adapter: Adapter | None,

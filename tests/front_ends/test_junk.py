@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import AGUI, InputError, ReAct, VercelAI
@@ -101,7 +101,6 @@ class Rested:
     pending = ()
 
 
-@settings(max_examples=300)
 @given(st.lists(_MESSAGES, max_size=4) | _VALUES, _VALUES)
 def test_reading_a_request_raises_an_input_error_or_succeeds(messages: Any, resume: Any) -> None:
     bodies: list[tuple[Any, dict[str, Any]]] = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.schema.failures import find_failures
@@ -123,7 +123,6 @@ def combined(inside: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 schemas = st.recursive(leaves, combined, max_leaves=6)
 
 
-@settings(max_examples=400)
 @given(
     schema=schemas,
     definition=leaves.filter(lambda each: not isinstance(each, dict) or "$ref" not in each),

@@ -358,7 +358,6 @@ SCHEMA_LIKE = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     JSON
     | st.dictionaries(
@@ -372,7 +371,6 @@ def test_junk_raises_nothing_but_our_errors(entry):
         read_definition(entry)
 
 
-@settings(max_examples=200, deadline=None)
 @given(SCHEMA_LIKE, st.dictionaries(st.sampled_from(["x", "y"]), JSON, max_size=2))
 def test_odd_schemas_are_refused_or_work(schema, args):
     """Whatever passes can be shown and be checked against."""

@@ -870,7 +870,6 @@ def has_circle(definitions: dict[str, Any]) -> bool:
     return any(name in found for name, found in step.items())
 
 
-@settings(max_examples=300)
 @given(st.fixed_dictionaries({name: st.lists(EDGES, max_size=3) for name in "ABC"}))
 def test_no_circle_without_an_optional_property_is_sent_to_gemini(graph: Any) -> None:
     """C28; and where there was none, nothing is lost."""
@@ -1041,7 +1040,6 @@ def test_a_form_that_is_nothing_but_itself_does_not_stop_the_way_back() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=100)
 @given(schema=st.dictionaries(st.sampled_from(WORDS), ODD, min_size=1, max_size=4))
 def test_what_is_no_schema_is_told_or_lowered_but_never_raises(target: Target, schema: Any) -> None:
     """As above."""

@@ -1,6 +1,6 @@
 import re
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule.tools.definition.export import wire_name
@@ -58,7 +58,6 @@ def test_odd_characters_go_out_in_a_form_that_providers_take():
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", wire_name(name))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -3,7 +3,7 @@ import json
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -427,7 +427,6 @@ BLOCK = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     JSON
     | st.fixed_dictionaries(
