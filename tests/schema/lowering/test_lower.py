@@ -951,7 +951,7 @@ def doubling(keyword: str) -> dict[str, Any]:
 
 
 TEXT = {"type": "string"}
-MANY = 100_000
+MANY = 30_000
 LARGE: dict[str, dict[str, Any]] = {
     "all of": doubling("allOf"),
     "any of": doubling("anyOf"),
