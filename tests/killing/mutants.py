@@ -44,15 +44,15 @@ MUTANTS = (
         ),
         "duplicates", "stopped", RACES,
     ),
-    Mutant("begun calls re-run", (('effect, last = self.recorded.get("effect"), self.begun[-1]', "return True"),), "duplicates", "every effect", KILLS),
+    Mutant("begun calls re-run", (('effect = self.recorded.get("effect")', "return True"),), "duplicates", "every effect", KILLS),
     Mutant(
         "begun calls of nested agents re-run",
-        (("        elif checked.misfit or cut_off:", "        elif checked.misfit or (cut_off and not frame.path):"),),
+        (("        if starts or checked.misfit:", "        if checked.misfit or (starts and not frame.path):"),),
         "duplicates", "nested", KILLS,
     ),
     Mutant(
         "transactional result outside its transaction",
-        (("        where(ended)\n", ""), ("frame.run.journal.entries.append(ended)", "frame.run.journal.add(ended)")),
+        (("        sink(entry)\n", ""), ("journal.entries.append(entry)  # the", "journal.add(entry)  # the")),
         "duplicates", "every effect", KILLS,
     ),
     Mutant(

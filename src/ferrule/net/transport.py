@@ -29,7 +29,7 @@ from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.connections import Clients, Timeouts
 from ferrule.net.errors import add_advice, redact_error, redact_key, status_error
-from ferrule.net.reading import END_S, check_bounds, body_pieces, send
+from ferrule.net.reading import END_S, body_pieces, check_bounds, send
 from ferrule.net.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
 from ferrule.values.display import Concealed
 

@@ -43,10 +43,7 @@ _FORGET_AFTER_S = 3600.0
 They have no effect, but each check for live owners would read them.
 """
 _FORGET = f"DELETE FROM owners WHERE seen_at + lease_s < {NOW} - {_FORGET_AFTER_S}"
-_LIVE = (
-    "SELECT owner FROM (SELECT name AS owner FROM owners) AS known "
-    f"WHERE {LEASE_ENDS} > ?"
-)
+_LIVE = f"SELECT owner FROM (SELECT name AS owner FROM owners) AS known WHERE {LEASE_ENDS} > ?"
 
 
 class Line:
