@@ -145,14 +145,16 @@ class _Maker:
         inner = self._resolved(mapping(schema.get("items")), 0)
         if list_of(inner.get("enum")):
             return inner["enum"][: len(items)]
-        return [
-            f"{item}{n}"
-            if isinstance(item, str)
-            else item + n
-            if type(item) in {int, float}
-            else item
-            for n, item in enumerate(items)
-        ]
+        return [_numbered(item, number) for number, item in enumerate(items)]
+
+
+def _numbered(item: Any, number: int) -> Any:
+    """The item, made different from equal ones by its number."""
+    if isinstance(item, str):
+        return f"{item}{number}"
+    if type(item) in {int, float}:
+        return item + number
+    return item
 
 
 def _merged(first: Json, second: Json) -> Json:

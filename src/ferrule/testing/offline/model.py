@@ -103,11 +103,12 @@ def _output(task: Task, name: str, schema: Json) -> Any:
         return text if is_free(schema, text) else example(schema)
     if kind in {"integer", "number"}:
         numbers = _NUMBER.findall(said)
-        return (
-            (int(float(numbers[-1])) if kind == "integer" else float(numbers[-1]))
-            if numbers
-            else example(schema)
-        )
+        if not numbers:
+            return example(schema)
+        number = float(numbers[-1])
+        if kind == "integer":
+            return int(number)
+        return number
     if kind == "boolean":
         return not _NO.search(said.lower())
     shape = list if kind == "array" else dict

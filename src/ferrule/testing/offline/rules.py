@@ -281,13 +281,11 @@ def _found(
         if not is_required and material.used.get("numbers", 0) >= len(material.numbers):
             return None
         number = material.next("numbers")
-        return (
-            None
-            if number is None
-            else float(number)
-            if kind == "number" and "." in number
-            else int(float(number))
-        )
+        if number is None:
+            return None
+        if kind == "number" and "." in number:
+            return float(number)
+        return int(float(number))
     if kind == "array":
         return _list(mapping(schema.get("items")), material)
     if kind != "string":
@@ -372,8 +370,8 @@ def _type(schema: Json) -> str:
             return _type(mapping(option))
     if isinstance(kind, list):
         kind = next((each for each in cast("list[Any]", kind) if each != "null"), None)
-    return (
-        str(kind)
-        if kind is not None
-        else ("" if schema.keys() & {"$ref", "allOf", "properties", "const"} else "string")
-    )
+    if kind is not None:
+        return str(kind)
+    if schema.keys() & {"$ref", "allOf", "properties", "const"}:
+        return ""
+    return "string"
