@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 APPS = sorted((ROOT / "examples" / "apps").glob("*.py"))
 RECORDS = ROOT / "tests" / "golden" / "apps"
-LONGEST = 120
+LONGEST = 200
 NEEDS = {
     "chat": "starlette",
     "research": "mcp",
