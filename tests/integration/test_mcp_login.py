@@ -422,7 +422,7 @@ def test_no_token_is_shown_anywhere(server: LoginServer, caplog: pytest.LogCaptu
         run = agent.start(question="x", store=store, run_id="r")
     server.person, texts = (
         "denies",
-        [json.dumps(agent.dump_state()), repr(client), repr(client.core.__dict__), repr(run)],
+        [json.dumps(agent.dump_state()), repr(client), repr(client.client.__dict__), repr(run)],
     )
     server.revoke(renewals=True)
     with pytest.raises(MCPConnectionError) as raised:
@@ -434,7 +434,7 @@ def test_no_token_is_shown_anywhere(server: LoginServer, caplog: pytest.LogCaptu
         repr(store.__dict__),
         json.dumps(client.dump_state()),
     ]
-    texts += [repr(vars(client.core._login)), repr(client.core._login._known)]
+    texts += [repr(vars(client.client._login)), repr(client.client._login._known)]
     assert [each for each in [*server.secrets, "hunter2"] for text in texts if each in text] == []
     assert len(server.secrets) > 2
 

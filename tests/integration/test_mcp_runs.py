@@ -256,7 +256,7 @@ def test_outside_a_run_nobody_is_asked(tmp_path: Path, era: str, told: str) -> N
 def test_without_the_option_the_older_era_is_not_told_that_it_may_ask(tmp_path: Path) -> None:
     bare = MCPServer.stdio(sys.executable, [str(SERVER), "legacy", str(tmp_path / "calls")])
     bare.connect()
-    assert bare.core.asking.hook is None
+    assert bare.client.questions.hook is None
     bare.close()
 
 

@@ -104,7 +104,7 @@ class EventSender:
         self._last: float = -1
         self._sender: asyncio.Task[None] | None = None
         self._is_over = False
-        self.each: tuple[Callable[[events.Event], None], ...] = (self, *callbacks)
+        self.observers: tuple[Callable[[events.Event], None], ...] = (self, *callbacks)
         """The observers for a program that the tool calls."""
 
     def __call__(self, event: events.Event) -> None:
