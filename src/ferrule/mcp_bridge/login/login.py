@@ -35,6 +35,7 @@ from ferrule.mcp_bridge.login.authorization import (
 )
 from ferrule.mcp_bridge.login.credentials import Credentials, CredentialStore
 from ferrule.mcp_bridge.redact import public_url
+from ferrule.values.display import Concealed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -58,7 +59,7 @@ class Login:
         self._known: Credentials | None = None
         self._challenge: Any = None
         """The response that refused a request; None since the last log-in."""
-        self._refused_token: str | None = None
+        self._refused_token: Concealed | None = None
         """The token that got the challenge."""
         self._refreshing = asyncio.Lock()
         self._logging_in = asyncio.Lock()
@@ -99,7 +100,8 @@ class Login:
             token = await self._renewed(used, may_refresh=may_refresh)
         if token is None:
             self._challenge = challenge
-            self._refused_token = used
+            # Concealed: a `repr` of this object, as in a traceback, must not show it.
+            self._refused_token = None if used is None else Concealed(used)
         return token
 
     async def _renewed(self, used: str | None, *, may_refresh: bool) -> str | None:
