@@ -323,7 +323,11 @@ def test_a_broken_answer_of_a_child_is_not_waited_for() -> None:
                 "mcp_protocol",
             )
         connection = server.client.link._connection
-        assert (connection._notes, connection._may_be_sent, server.client.link.starts) == ({}, {}, 1)
+        assert (connection._notes, connection._may_be_sent, server.client.link.starts) == (
+            {},
+            {},
+            1,
+        )
 
 
 def test_a_line_without_end_is_cut_and_told() -> None:
