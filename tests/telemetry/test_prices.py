@@ -137,9 +137,9 @@ def test_the_model_that_answered_has_the_price_not_the_alias_that_was_asked() ->
 
 
 def test_a_slower_or_faster_service_has_its_price() -> None:
-    usual = cost_of(THOUSAND, "openai/o3", raw={"service_tier": "default"})
+    usual = cost_of(THOUSAND, "openai/o3", body={"service_tier": "default"})
     assert usual is not None
-    assert cost_of(THOUSAND, "openai/o3", raw={"service_tier": "flex"}) == pytest.approx(usual / 2)
+    assert cost_of(THOUSAND, "openai/o3", body={"service_tier": "flex"}) == pytest.approx(usual / 2)
 
 
 def test_the_names_of_ferrules_providers_are_known_to_the_tables() -> None:

@@ -115,13 +115,13 @@ def sent() -> Sent:
         Response(
             "",
             (ToolCall(name="add", args={"a": 1, "b": 2}, id="c1"),),
-            raw={"id": "r1"},
+            body={"id": "r1"},
             **about,
         ),
         Response(
             "",
             (ToolCall(name="finish", args={"answer": "x"}, id="c2"),),
-            raw={"id": "r2"},
+            body={"id": "r2"},
             **about,
         ),
     ]

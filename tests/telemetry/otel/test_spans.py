@@ -159,7 +159,7 @@ def test_a_model_call_says_what_was_asked_and_what_came(sent: Sent) -> None:
                 model="mistral-large-2411",
                 cost=0.25,
                 finish_reason="stop",
-                raw={"id": "m1"},
+                body={"id": "m1"},
             ),
         ],
     )
