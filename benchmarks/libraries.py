@@ -64,7 +64,12 @@ class Library:
 FLOOR, OURS = "floor", "ferrule"
 LIBRARIES = [
     Library(FLOOR, "floor", None, "from pydantic import BaseModel, TypeAdapter"),
-    Library(OURS, "ours", "ferrule", "from ferrule import tool, ReAct, ScriptedLM"),
+    Library(
+        OURS,
+        "ours",
+        "ferrule",
+        "from ferrule import tool, ReAct; from ferrule.testing import ScriptedLM",
+    ),
     Library("ferrule, calls in text", "ours", "ferrule", "", "make_text", "text"),
     Library(
         "smolagents",

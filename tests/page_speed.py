@@ -450,7 +450,7 @@ def imports(_: Path) -> None:
     that an agent and its store import.
     """
     libraries = "import starlette.routing, starlette.responses, starlette.staticfiles, starlette.requests, uvicorn, jinja2"
-    agent = "from ferrule import tool, ReAct, ScriptedLM, SQLiteStore; import ferrule.runs.store.stored_run"
+    agent = "from ferrule import tool, ReAct, SQLiteStore; from ferrule.testing import ScriptedLM; import ferrule.runs.store.stored_run"
     page, rest = "import ferrule.web.app", "ferrule.runs.store.sqlite.store, uvicorn, jinja2"
     rows = {
         "import of the page": ("", page),
