@@ -8,7 +8,6 @@ it never applies to another call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Literal, cast
 
 from msgspec import Struct, field
@@ -34,7 +33,7 @@ DECIDED = {
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
-class Question(Struct, frozen=True, dict=True):
+class Question(Struct, frozen=True):
     """A question to a person.
 
     `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`.
@@ -86,7 +85,9 @@ class Question(Struct, frozen=True, dict=True):
     effect: str = ""
     """The tool's `effect`: what a call changes. Empty if no tool waits."""
 
-    @cached_property
+    # Computed at each read, not kept: the arguments are a dict, and a change after the question was
+    # shown must not pass under the digest of what the person saw.
+    @property
     def digest(self) -> str:
         """A digest of what a person sees.
 
