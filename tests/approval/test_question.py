@@ -274,3 +274,10 @@ def test_any_form_and_any_words_give_values_or_a_refusal(form: Any, said: str) -
     except DecisionError:
         return
     assert isinstance(found, dict)
+
+
+def test_a_change_of_the_arguments_changes_the_digest_of_a_question_that_was_shown() -> None:
+    question = replace(ASKED, call=ToolCall(name="rm", args={"path": "a"}))
+    shown = question.digest
+    question.call.args["path"] = "b"
+    assert question.digest != shown
