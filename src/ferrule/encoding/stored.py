@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from functools import cache
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import FerruleError, RunError, StoreError, shown
@@ -21,12 +20,16 @@ if TYPE_CHECKING:
 LAST_TIME = 253402300799
 """The end of the year 9999, in seconds since 1970: the last time that a date can represent."""
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-_KINDS: dict[str, tuple[type, ...]] = {
-    "str": (str,), "int": (int,), "bool": (bool,), "float": (int, float), "None": (type(None),),
-    "dict[str, Any]": (dict,), "Mapping[str, Any]": (dict,),
-}  # fmt: skip
-_Plain = tuple[str, str, "frozenset[str] | None", frozenset[type]]
-"""A field: its name, its annotation, and either the texts of its literals or its types."""
+_TYPES: dict[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (int, float),
+    "None": (type(None),),
+    "dict[str, Any]": (dict,),
+    "Mapping[str, Any]": (dict,),
+}
+"""The types of plain annotations. A bool is not an int here: JSON tells them apart."""
 _LITERAL = pattern(r"Literal\[([^\]]*)\]")
 
 
@@ -36,28 +39,32 @@ def reading(
 ) -> Generator[None]:
     """A context manager or decorator for code that reads `what` from stored data.
 
-    An error that damage causes is raised as `raises`.
-
-    `what` may be a function that makes the text; it is called only for an error.
+    An error that damage causes is raised as `raises`. `what` may be a function that makes the text;
+    it is called only for an error.
     """
     try:
         yield
     except DAMAGE as error:
-        if isinstance(error, RunError if raises is StoreError else FerruleError):
+        already_told: type[FerruleError] = FerruleError
+        if raises is StoreError:
+            already_told = RunError
+        if isinstance(error, already_told):
             raise
-        raise damaged(what if isinstance(what, str) else what(), error, raises) from error
+        if not isinstance(what, str):
+            what = what()
+        raise damaged(what, error, raises) from error
 
 
 def damaged(
     what: str, error: BaseException, raises: type[FerruleError] = StoreError
 ) -> FerruleError:
     """The error for stored data, described by `what`, whose reading raised one of `DAMAGE`."""
-    if not isinstance(error, RecursionError):
-        found = f"{type(error).__name__}: {error}"
+    if isinstance(error, RecursionError):
+        reason = "it is nested too deeply"
     else:
-        found = "it is nested too deeply"
+        reason = f"{type(error).__name__}: {error}"
     return raises(
-        f"{what} cannot be read: damaged or changed by hand ({found}). "
+        f"{what} cannot be read: damaged or changed by hand ({reason}). "
         "Restore it from a backup, or do without it."
     )
 
@@ -70,26 +77,23 @@ def parse_json(text: str | bytes) -> Any:
     """
     if not isinstance(text, str):
         return json.loads(text, parse_constant=_refuse_constant)
-    try:
-        found, end = _DECODER.raw_decode(text)
-    except ValueError:
-        found, end = None, -1
-    return (
-        found if end == len(text) else _DECODER.decode(text)
-    )  # which skips white space around it, twice as slow, or raises
+    # `json.loads` with an option makes a decoder for each text.
+    return _DECODER.decode(text)
 
 
 def parse_object(text: Any, what: str) -> dict[str, Any]:
     """Parse a JSON object. Raises a `StoreError` that says that `what` was expected."""
-    try:
-        found = (
-            parse_json(text) if isinstance(text, str) else None
-        )  # not bytes, which may be a pickle
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"This is not {what}, which is JSON text: found {shown(text)}.") from error
-    if not isinstance(found, dict):
+    value: Any = None
+    if isinstance(text, str):  # bytes may be a pickle
+        try:
+            value = parse_json(text)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(
+                f"This is not {what}, which is JSON text: found {shown(text)}."
+            ) from error
+    if not isinstance(value, dict):
         raise StoreError(f"This is not {what}, which is a JSON object: found {shown(text)}.")
-    return cast("dict[str, Any]", found)
+    return cast("dict[str, Any]", value)
 
 
 def check_fields(value: Any) -> Any:
@@ -97,46 +101,47 @@ def check_fields(value: Any) -> Any:
 
     Returns the record, or raises `TypeError`.
     """
-    fields, values_of, passed = _plain_fields(value.__class__)
-    types = tuple(map(type, values_of(value)))
-    if types not in passed:
-        for name, annotation, literals, kinds in fields:
-            found = getattr(value, name)
-            if repr(found) not in literals if literals is not None else type(found) not in kinds:
-                raise TypeError(f"`{name}` is {shown(found)}, not {annotation}")
-        if all(each[2] is None for each in fields):  # otherwise the types do not decide
-            passed.add(types)
+    for field in _plain_fields(value.__class__):
+        content = getattr(value, field.name)
+        if not field.accepts(content):
+            raise TypeError(f"`{field.name}` is {shown(content)}, not {field.annotation}")
     return value
 
 
-@cache
-def _plain_fields(
-    kind: type,
-) -> tuple[list[_Plain], Callable[[Any], tuple[Any, ...]], set[tuple[type, ...]]]:
-    """The fields of a class with plain annotations.
+class _PlainField(NamedTuple):
+    """A field whose annotation says which JSON values it takes."""
 
-    With a function that reads their values, and the sets of types that passed.
-    """
-    found: list[_Plain] = []
-    for (
-        name,
-        annotation,
-    ) in kind.__annotations__.items():  # a value of another type has no annotations
+    name: str
+    annotation: str
+    literals: frozenset[str]
+    """The `repr` of each value of a `Literal`; empty for another annotation."""
+    types: frozenset[type]
+
+    def accepts(self, value: Any) -> bool:
+        if self.literals:
+            return repr(value) in self.literals
+        return type(value) in self.types
+
+
+@cache
+def _plain_fields(record_type: type) -> tuple[_PlainField, ...]:
+    """The fields of a class with plain annotations; those of other types are not checked."""
+    fields: list[_PlainField] = []
+    for name, annotation in record_type.__annotations__.items():
         literal = _LITERAL.fullmatch(annotation)
-        kinds = [_KINDS.get(each) for each in annotation.split(" | ")]
         if literal is not None:
-            found.append((name, annotation, frozenset(literal[1].split(", ")), frozenset()))
-        elif None not in kinds:
-            found.append((name, annotation, None, frozenset(sum(filter(None, kinds), ()))))
-    return (
-        found,
-        attrgetter("__class__", "__class__", *[each[0] for each in found]),
-        set(),
-    )  # a tuple also for a class without such fields
+            literals = frozenset(literal[1].split(", "))
+            fields.append(_PlainField(name, annotation, literals, frozenset()))
+            continue
+        parts = annotation.split(" | ")
+        if all(part in _TYPES for part in parts):
+            types = frozenset(kind for part in parts for kind in _TYPES[part])
+            fields.append(_PlainField(name, annotation, frozenset(), types))
+    return tuple(fields)
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is no JSON value")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
