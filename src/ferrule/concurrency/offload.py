@@ -308,9 +308,8 @@ def _wake(waiter: asyncio.Future[Any], value: Any, error: BaseException | None) 
             return
         if error is None:
             waiter.set_result(value)
-        elif isinstance(
-            error, (StopIteration, GeneratorExit)
-        ):  # a future refuses the first; the second would close its awaiter
+        elif isinstance(error, (StopIteration, GeneratorExit)):
+            # A future refuses the first; the second would close its awaiter.
             refused = RuntimeError(f"the function raised {error!r}")
             refused.__cause__ = error
             waiter.set_exception(refused)

@@ -33,9 +33,8 @@ def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
     except ValueError as error:
         if not layers:
             raise
-        if text.startswith(
-            "\ufeff"
-        ):  # a byte order mark is not part of the JSON (RFC 8259, section 8.1)
+        if text.startswith("\ufeff"):
+            # A byte order mark is not part of the JSON (RFC 8259, section 8.1).
             return read_json(text[1:], layers=layers - 1)
         from ferrule.encoding.loose import read_loosely, unfenced
 

@@ -29,9 +29,8 @@ class Log(Sequence[T], Generic[T]):
         if len(shared) == length:
             shared.extend(items)
             end = length + len(items)
-            if (
-                len(shared) == end
-            ):  # otherwise another thread appended, too, before these items or after them
+            # If it is longer, another thread appended, too, before these items or after them.
+            if len(shared) == end:
                 return self._view(end)
         longer = self._view(length)
         longer._fork(items)  # noqa: SLF001  another object of this class

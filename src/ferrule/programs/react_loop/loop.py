@@ -351,9 +351,8 @@ class _Loop:
 
     def make_shorter(self, rounds: int) -> Generator[Act, Any, bool]:
         """Show less after a context overflow; False if that cannot help."""
-        from ferrule.programs.react_loop.compaction import (
-            truncate,
-        )  # late: most runs never overflow
+        # Imported late: most runs never overflow.
+        from ferrule.programs.react_loop.compaction import truncate
 
         if rounds == 1 and self.compaction is not None:
             has_compacted = yield from self.compaction.shrink()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule import events
 from ferrule.encoding.stored import parse_json
+from ferrule.values.calls.call import ToolCall
 from ferrule.values.slot import Slot, programs_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ferrule.runs.journal.entry import Entry
-    from ferrule.values.calls.call import ToolCall
 
 
 def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
@@ -62,8 +62,4 @@ def _event(entry: Entry, call_id: str | None) -> events.Event | None:
 
 
 def _call(entry: Entry, call_id: str | None) -> ToolCall:
-    from ferrule.values.calls.call import (
-        ToolCall,
-    )  # late: a list of runs, which reads digests, needs no pydantic
-
     return ToolCall.unchecked(*named_call(entry.digest), call_id)
