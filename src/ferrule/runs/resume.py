@@ -88,10 +88,7 @@ class InterruptedCall(Struct, frozen=True):
     @property
     def recorded(self) -> dict[str, Any]:
         """The effect and key that were recorded when it last began."""
-        value: Any = self.starts[-1].value
-        if not isinstance(value, dict):  # a call with the effect `once` that gets no key
-            return {}
-        return cast("dict[str, Any]", value)
+        return self.starts[-1].value or {}  # None: a call with the effect `once` without a key
 
 
 def as_begun(checked: CheckedCall, start: Entry) -> CheckedCall:

@@ -186,6 +186,13 @@ def _read_limit(form: Mapping[str, Any]) -> Mapping[str, Any]:
     return form
 
 
+def _read_start(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Read the effect and the key of a call that begins; None stands for a call without either."""
+    if form is not None and not _are_texts(form.values()):
+        raise TypeError(f"the start of a call is {shown(form)}")
+    return form
+
+
 def _read_note(form: Mapping[str, Any]) -> Mapping[str, Any]:
     for values in form["differs"].values():
         if len(values) != 2 or not _are_texts(values):
@@ -209,7 +216,7 @@ _READERS: dict[str, Any] = {
     "result": _read_result,
     "decision": read_decision,
     "limit": _read_limit,
-    "begun": _unchanged,
+    "begun": _read_start,
     "once": _unchanged,
     "migrated": _read_note,
 }
