@@ -20,7 +20,8 @@ from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
 from ferrule.events import Event
 from ferrule.values.calls.call import CheckedCall, ToolCall
-from ferrule.values.conversation.exchange import FieldReader, Request
+from ferrule.values.conversation.exchange import Declarations, FieldReader, Request
+from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
     from ferrule.values.outcome import Prediction
@@ -237,11 +238,6 @@ def refuse_misuse(act: Any, error: Exception) -> None:
     Acts do not check their values when they are made, because every step makes several. The driver
     calls this after an act has failed.
     """
-    from ferrule.approval.question import Question
-    from ferrule.events import Event
-    from ferrule.values.calls.call import CheckedCall
-    from ferrule.values.conversation.exchange import Declarations, Request
-    from ferrule.values.conversation.message import Message, Messages
 
     def all_are(item_type: type, values: Any) -> bool:
         if not isinstance(values, (list, tuple, Messages)):

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from ferrule.approval.question import Decision, Question
+from ferrule.forms import form_of
 from ferrule.record import PartlyCompared
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.conversation.exchange import Request, Response
@@ -106,8 +107,6 @@ class Event(PartlyCompared, Struct, kw_only=True):
         messages, names of models and programs, errors as type and text. Images are in OpenAI's
         form; secrets stay masked.
         """
-        from ferrule.forms import form_of  # imported late: few observers need it
-
         spans = {"span_id": self.span_id, "parent_span_id": self.parent_span_id}
         return {
             "version": _VERSION,

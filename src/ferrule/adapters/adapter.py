@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 from msgspec import Struct
 
 from ferrule.adapters import composing
+from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.fields import PromptFields, native_signature, prompt_fields, whole_of
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.render import as_read, field_description, join_pieces, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
+from ferrule.events import Formatted, ParseFinished, ParseStarted
+from ferrule.observers import events_around
 from ferrule.settings import Scope, current, entered, is_observed, scope
+from ferrule.text_calls.find import find
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import (
     NO_TOOLS,
@@ -198,8 +202,6 @@ class Adapter:
         messages = [parts.system]
         demos = list(demos)
         if demos or fields.histories:
-            from ferrule.adapters.demos import demo_messages, has_output, history_messages
-
             turn_fields = fields
             if whole is not None:
                 turn_fields = self._prompt_parts(whole, native=native).fields
@@ -511,8 +513,6 @@ class Adapter:
         self, signature: type[Signature], demos: Iterable[Any]
     ) -> list[dict[str, Any]]:
         """Return demos as messages in OpenAI's form."""
-        from ferrule.adapters.demos import demo_messages, has_output
-
         fields = prompt_fields(signature)
         turn_fields = prompt_fields(whole_of(signature) or signature)
         messages: list[Message] = []
@@ -528,8 +528,6 @@ class Adapter:
         self, signature: type[Signature], history_field_name: str, inputs: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the history in one of the inputs as messages in OpenAI's form."""
-        from ferrule.adapters.demos import history_messages
-
         history = inputs.get(history_field_name)
         messages = history_messages(self, prompt_fields(signature), history)
         return [openai_message(message) for message in messages]
@@ -604,8 +602,6 @@ class Adapter:
 
     @contextmanager
     def _observed_format(self) -> Generator[Callable[[Any], Any]]:
-        from ferrule.events import Formatted
-
         name = type(self).__name__
 
         def end(_: str, messages: Any, error: BaseException | None) -> Event | None:
@@ -618,8 +614,6 @@ class Adapter:
 
     @contextmanager
     def _observed_parse(self) -> Generator[Callable[[Any], Any]]:
-        from ferrule.events import ParseFinished, ParseStarted
-
         name = type(self).__name__
 
         def begin(_: str) -> Event:
@@ -649,8 +643,6 @@ def _working_for_run() -> AbstractContextManager[Any]:
 def _events_around(
     begin: Callable[[str], Any], end: Callable[..., Any]
 ) -> AbstractContextManager[Callable[[Any], Any]]:
-    from ferrule.observers import events_around  # late: few direct calls are observed
-
     return events_around(scope(), current().callbacks, begin, end)
 
 
@@ -682,8 +674,6 @@ def _cut_field(raw: Mapping[str, Any], response: Response) -> str:
 
 
 def _find_calls(text: str, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
-    from ferrule.text_calls.find import find  # late: few answers need it
-
     return find(text, tools)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
+from ferrule.adapters.demos import demo_messages, has_output, history_messages
 from ferrule.adapters.fields import (
     native_signature,
     prompt_fields,
@@ -34,6 +35,7 @@ from ferrule.errors import (
     shown,
 )
 from ferrule.values.content.convert import content_of, pieces_of
+from ferrule.values.conversation.history import History
 from ferrule.values.conversation.message import Message, Messages
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
@@ -107,8 +109,6 @@ def compose(
     whole: type[Signature] | None = None,
 ) -> Messages:
     """Compose the messages of a question from the pieces. `whole` is as in `Adapter.opening`."""
-    from ferrule.adapters.demos import demo_messages, has_output, history_messages
-
     fields = prompt_fields(signature)
     asked = signature_without_histories(signature)
     step = PieceWriter(adapter, asked)
@@ -207,7 +207,6 @@ def _unpack_parts(text: str, values: Mapping[str, Any]) -> list[Piece]:
 
 def _read_messages(adapter: _Adapter, piece: str, messages: Any) -> list[Message]:
     """The messages that a piece returned; raises `ToolCallError` (`invalid_request`) for others."""
-    from ferrule.values.conversation.history import History
 
     def refuse(turn: Any) -> list[Message]:
         raise InputError(f"{shown(turn)} is not a message")

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin
 from msgspec import Struct
 
 from ferrule.values.content.type import Type
+from ferrule.values.conversation.history import History
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import SignatureField, calls_type, without_none
 from ferrule.values.signatures.signature import Signature
@@ -54,7 +55,6 @@ def is_history(field: SignatureField) -> bool:
     """Whether a field holds a `History`."""
     if not Type.extract_custom_type_from_annotation(field.annotation):
         return False
-    from ferrule.values.conversation.history import History  # late: only a `Type` may be one
 
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 

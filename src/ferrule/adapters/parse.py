@@ -19,7 +19,6 @@ from ferrule.encoding.repair import read_json
 from ferrule.errors import AdapterParseError, ToolCallError, shown
 from ferrule.values.calls.call import ToolCall, call_at
 from ferrule.values.calls.tool_calls import ToolCalls
-from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import calls_type, without_none
 from ferrule.values.signatures.output_checks import OutputCheck
@@ -229,11 +228,8 @@ def _entries(raw: Any) -> list[Any]:
     value: Any = raw
     if isinstance(raw, str):
         value = _decoded(raw)
-    if isinstance(value, Type):
-        from ferrule.values.calls.tool_calls import ToolCalls  # late: only a `Type` may be one
-
-        if isinstance(value, ToolCalls):
-            value = list(value.tool_calls)
+    if isinstance(value, ToolCalls):
+        value = list(value.tool_calls)
     if isinstance(value, Mapping) and "tool_calls" in value:
         value = cast("Mapping[str, Any]", value)["tool_calls"]
     elif isinstance(value, (Mapping, ToolCall)):

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Union, get_args, get_origi
 
 from ferrule.encoding.encode import json_text
 from ferrule.errors import SignatureError
+from ferrule.schema.inline import json_schema_of
 from ferrule.schema.nodes import is_object, map_children
+from ferrule.schema.words import LIMITS
 from ferrule.values.content.convert import content_of, pieces_of
+from ferrule.values.content.parts import Text
 from ferrule.values.content.type import PART_END, PART_START, TEXTS, Type
 from ferrule.values.signatures.compiled import compiled, default_instructions
 from ferrule.values.signatures.fields import adapter_of, allows_none, without_none
@@ -154,8 +157,6 @@ def render_parts(name: str, value: Any, escape: Escape) -> Iterator[Piece]:
 
     Adjacent texts are joined first and then escaped: two of them can make a mark.
     """
-    from ferrule.values.content.parts import Text
-
     content = content_of(pieces_of(value) or ())
     if isinstance(content, str):
         yield escape(name, content)
@@ -170,8 +171,6 @@ def join_pieces(pieces: Iterable[Piece]) -> str:
 
 
 def _pack_part(part: Any) -> str:
-    from ferrule.values.content.parts import Text
-
     if isinstance(part, Text):
         return part.text
     return f"{PART_START}{json_text(part.format())}{PART_END}"
@@ -289,8 +288,6 @@ def _as_json(field: SignatureField) -> str:
 
 
 def _limits(schema: Mapping[str, Any]) -> list[str]:
-    from ferrule.schema.words import LIMITS
-
     limits = {**LIMITS, "pattern": "matching the pattern {}"}
     return [words.format(schema[key]) for key, words in limits.items() if key in schema]
 
@@ -298,8 +295,6 @@ def _limits(schema: Mapping[str, Any]) -> list[str]:
 def _schema(field: SignatureField) -> dict[str, Any]:
     from pydantic import PydanticUserError
     from pydantic_core import SchemaError
-
-    from ferrule.schema.inline import json_schema_of
 
     try:
         return _untitled(json_schema_of(adapter_of(field)))

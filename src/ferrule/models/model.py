@@ -9,7 +9,12 @@ import copy
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
 
+from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
+from ferrule.events import ModelAnswered, ModelCalled
+from ferrule.models.wires.any_answer import is_answer, response_of
+from ferrule.models.wires.openai_chat.read_request import read_messages
+from ferrule.observers import events_around
 from ferrule.settings import current, is_observed, scope
 from ferrule.values.conversation.exchange import Capabilities, Request, Response, exchanges
 from ferrule.values.conversation.message import Message, Messages
@@ -89,8 +94,6 @@ class BaseLM:
 
     async def acomplete(self, request: Request) -> Response:
         """`complete` in a worker thread."""
-        from ferrule.concurrency.offload import in_worker_thread  # late: sync code needs no threads
-
         return await in_worker_thread(lambda: self.complete(request))
 
     def stream(self, request: Request) -> Iterator[Delta | Response]:
@@ -177,7 +180,6 @@ class BaseLM:
                 "Use `messages=[...]` for a conversation, `complete` for a `Request`."
             )
         # Late: programs write their conversations as `Messages`.
-        from ferrule.models.wires.openai_chat.read_request import read_messages
 
         return Request(read_messages(messages), settings=settings)
 
@@ -209,8 +211,6 @@ def _observed(
 ) -> AbstractContextManager[Callable[[Response], Response]]:
     if not is_observed():
         return nullcontext(lambda response: response)
-    from ferrule.events import ModelAnswered, ModelCalled  # late: few direct calls are observed
-    from ferrule.observers import events_around
 
     return events_around(
         scope(), current().callbacks, lambda slot: ModelCalled(slot, request, lm), ModelAnswered
@@ -348,7 +348,6 @@ def _normalized(answer: Any, name: str) -> Response:
     if isinstance(answer, str):
         return Response(answer)
     _refuse_coroutine(answer, name)
-    from ferrule.models.wires.any_answer import is_answer, response_of  # late: few models need it
 
     if is_answer(answer):
         return response_of(answer)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ferrule.errors import BadRequestError
 from ferrule.models.model import BaseLM
 from ferrule.models.setting_names import check_attribute
+from ferrule.values.content.parts import Text
 from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
@@ -180,7 +181,6 @@ def _can_merge(last: Message, message: Message) -> bool:
 def _joined(first: Content, second: Content) -> Content:
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
-    from ferrule.values.content.parts import Text  # it loads pydantic
 
     if isinstance(first, str):
         first = (Text(text=first),)

@@ -12,7 +12,14 @@ import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.concurrency.offload import run_or_cancel
 from ferrule.errors import ConfigurationError, shown
+from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.runs.protocols import Order, check_store
+from ferrule.runs.run import Run, acall_program, call_program
+from ferrule.runs.store.stored_run import submit_run
+from ferrule.runs.stream import EventStream
+from ferrule.tools.definition.deps import context_parameter
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S, Typed, plan_of
 
@@ -26,8 +33,6 @@ if TYPE_CHECKING:
     from typing import Protocol, TypeVar, overload
 
     from ferrule.runs.protocols import Program, Store
-    from ferrule.runs.run import Run
-    from ferrule.runs.stream import EventStream
     from ferrule.values.outcome import Prediction
 
     R_co = TypeVar("R_co", covariant=True)
@@ -80,8 +85,6 @@ def run_program(
     program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
 ) -> Any:
     """Run a program to its end, inside the run that executes here, or in a new one."""
-    from ferrule.runs.run import call_program
-
     return call_program(program, args, inputs, deps)
 
 
@@ -89,8 +92,6 @@ def arun_program(
     program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
 ) -> Coroutine[Any, Any, Any]:
     """`run_program` on an event loop."""
-    from ferrule.runs.run import acall_program
-
     return acall_program(program, args, inputs, deps)
 
 
@@ -124,8 +125,6 @@ class Bound(Typed[S, D]):
         self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> Run[S]:
         """See `Module.start`."""
-        from ferrule.runs.driver.execution import execute
-
         with callers_frames:
             run = self._run(store, run_id, deps)
             execute(run)
@@ -135,8 +134,6 @@ class Bound(Typed[S, D]):
         self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> Run[S]:
         """See `Module.astart`."""
-        from ferrule.runs.driver.execution import aexecute
-
         with callers_frames:
             run = self._run(store, run_id, deps)
             await aexecute(run)
@@ -153,9 +150,6 @@ class Bound(Typed[S, D]):
         queue_key: str | None = None,
     ) -> str:
         """See `Module.submit`."""
-        from ferrule.runs.protocols import Order, check_store
-        from ferrule.runs.store.stored_run import submit_run
-
         with callers_frames:
             check_store(store)
             run = self._run(None, run_id, None)
@@ -164,21 +158,15 @@ class Bound(Typed[S, D]):
 
     async def asubmit(self, /, *, store: Store, **options: Any) -> str:
         """See `Module.submit`."""
-        from ferrule.concurrency.offload import run_or_cancel
-
         return await run_or_cancel(partial(self.submit, store=store, **options))
 
     def stream(
         self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> EventStream[S]:
         """See `Module.stream`."""
-        from ferrule.runs.stream import EventStream
-
         return EventStream(self._run(store, run_id, deps))
 
     def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run[S]:
-        from ferrule.runs.run import Run
-
         run: Run[S] = Run(self.program, self.args, self.inputs, run_id=run_id, deps=deps)
         if store is not None:
             run.keep(store)
@@ -228,8 +216,6 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
 
 
 def _has_input(program: Any, name: str) -> bool:
-    from ferrule.tools.definition.deps import context_parameter  # late: few calls have `deps`
-
     plan = plan_of(program)
     if plan is not None and name in plan.inputs:
         return True

@@ -15,6 +15,14 @@ from ferrule.errors import ConfigurationError, refuse_async
 from ferrule.programs import calling
 from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call
 from ferrule.programs.lifecycle.batching import Batches
+from ferrule.programs.lifecycle.resume import (
+    ResumeState,
+    aresume_program,
+    resume_program,
+    resume_stream,
+)
+from ferrule.runs.run import Run
+from ferrule.runs.store.fingerprint import program_digest
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
@@ -25,7 +33,6 @@ if TYPE_CHECKING:
     from ferrule.acts import Flow
     from ferrule.programs.lifecycle.saving import Predictor
     from ferrule.runs.protocols import Store
-    from ferrule.runs.run import Run
     from ferrule.runs.stream import EventStream
     from ferrule.tools.tool import Tool
     from ferrule.values.outcome import Prediction
@@ -71,8 +78,6 @@ class Module(Batches[S, D, P]):
 
         That is the class, the signatures and the tools. It is computed at each access.
         """
-        from ferrule.runs.store.fingerprint import program_digest
-
         return program_digest(self)
 
     def __repr__(self) -> str:
@@ -91,8 +96,6 @@ class Module(Batches[S, D, P]):
 
         If it is written as a `flow`, this runs the flow; `resume_state=` resumes it.
         """
-        from ferrule.programs.lifecycle.resume import resume_program
-
         if self.is_only_async:
             return self(*args, **inputs)
         state = inputs.pop("resume_state", None)
@@ -102,8 +105,6 @@ class Module(Batches[S, D, P]):
 
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
-        from ferrule.programs.lifecycle.resume import aresume_program
-
         state = inputs.pop("resume_state", None)
         if state is not None:
             return await aresume_program(self, state, inputs, None)
@@ -134,7 +135,6 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             if state is None:
                 return calling.run_program(self, args, inputs, deps)
-            from ferrule.programs.lifecycle.resume import resume_program
 
             return resume_program(self, state, inputs, deps)
 
@@ -146,7 +146,6 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             if state is None:
                 return await calling.arun_program(self, args, inputs, deps)
-            from ferrule.programs.lifecycle.resume import aresume_program
 
             return await aresume_program(self, state, inputs, deps)
 
@@ -157,15 +156,11 @@ class Module(Batches[S, D, P]):
         `state` is the `ConfirmationRequired` that was raised. Returns the prediction; raises the
         next `ConfirmationRequired`.
         """
-        from ferrule.programs.lifecycle.resume import ResumeState, resume_program
-
         with callers_frames:
             return resume_program(self, ResumeState(state, response), {}, deps)
 
     async def aresume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """`resume` on an event loop."""
-        from ferrule.programs.lifecycle.resume import ResumeState, aresume_program
-
         with callers_frames:
             return await aresume_program(self, ResumeState(state, response), {}, deps)
 
@@ -262,8 +257,6 @@ class Module(Batches[S, D, P]):
 
     def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
         """A stored run of this program: `Run.load(...)`, with the types of its signature."""
-        from ferrule.runs.run import Run
-
         return Run[S].load(store, run_id, self, deps=deps)
 
     def stream(
@@ -282,8 +275,6 @@ class Module(Batches[S, D, P]):
         deps = take_deps(self, inputs, deps)
         state = inputs.pop("resume_state", None)
         if state is not None:
-            from ferrule.programs.lifecycle.resume import resume_stream
-
             return resume_stream(self, state, inputs, deps)
         return Bound[S, D](self, args, inputs).stream(store=store, run_id=run_id, deps=deps)
 

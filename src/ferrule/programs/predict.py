@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ferrule.adapters.fields import calls_output
 from ferrule.concurrency import offload
 from ferrule.errors import ConfigurationError, InputError, SignatureError
+from ferrule.models.setting_names import check_saved, check_spelling
 from ferrule.programs.asking.ask import ask_model, ask_several, rejected, validated
 from ferrule.programs.asking.asker import (
     check_calls,
@@ -22,8 +23,10 @@ from ferrule.programs.asking.asker import (
     split_inputs,
 )
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
+from ferrule.programs.asking.validators import as_validator, judge_answers
 from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
+from ferrule.programs.with_tools import ask_in_turns, ask_once
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.compiled import InvalidOutputsError
@@ -156,8 +159,6 @@ class Predict(Module[S, D, P]):
         `Context` or is async: then its verdict is recorded. Raises `ConfigurationError` for a
         function that takes other arguments.
         """
-        from ferrule.programs.asking.validators import as_validator  # late: few programs have one
-
         self.output_validators.append(as_validator(function))
         return function
 
@@ -183,7 +184,6 @@ class Predict(Module[S, D, P]):
         validators = [validator for validator in self.output_validators if validator.is_recorded]
         if not validators:
             return [None] * len(answers)
-        from ferrule.programs.asking.validators import judge_answers
 
         return (yield from judge_answers(validators, self.signature, inputs, answers))
 
@@ -229,7 +229,6 @@ class Predict(Module[S, D, P]):
         demos = list_demos(options.get("demos", self.demos), InputError)
         if returns_calls:
             # Late: most predictors have no tools, and `ReAct` asks itself.
-            from ferrule.programs.with_tools import ask_once
 
             native = declares_tools(self.calls)
             if native is None and asker.adapter.use_native_function_calling is False:
@@ -237,8 +236,6 @@ class Predict(Module[S, D, P]):
                 native = False
             return (yield from ask_once(self, asker, values, demos, toolbox, native=native))
         if has_tools:
-            from ferrule.programs.with_tools import ask_in_turns
-
             answering = ask_in_turns(
                 self,
                 asker,
@@ -299,10 +296,6 @@ def _check_config(config: Mapping[str, Any]) -> None:
     """Check the settings of the model that a program is made with."""
     if not config:
         return
-    from ferrule.models.setting_names import (  # late: few programs have any
-        check_saved,
-        check_spelling,
-    )
 
     check_saved(config)
     check_spelling(config.keys() - {"n"}, OPTIONS)

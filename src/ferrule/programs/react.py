@@ -10,9 +10,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
+from ferrule.programs.asking.asker import check_calls, check_positive
 from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
+from ferrule.programs.predict import Predict
+from ferrule.programs.react_loop.agent import (
+    check_signature,
+    check_stops,
+    check_tools,
+    extracting,
+    make_extractor,
+    tool_names,
+    with_builtin,
+)
+from ferrule.programs.react_loop.loop import run_react
+from ferrule.runs.limits import Limits
 from ferrule.settings import check_limits, check_policy
+from ferrule.values.conversation.compact import Compact
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
@@ -20,11 +34,9 @@ if TYPE_CHECKING:
 
     from ferrule.acts import Flow
     from ferrule.approval.policy import Policy
-    from ferrule.programs.predict import Predict, Validator
-    from ferrule.runs.limits import Limits
+    from ferrule.programs.predict import Validator
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
-    from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
     from ferrule.values.outcome import Trajectory
     from ferrule.values.signatures.signature import Signature
@@ -95,17 +107,6 @@ class ReAct(Module[S, D, P]):
         name: str | None = None,
         **config: Any,
     ) -> None:
-        from ferrule.programs.asking.asker import check_calls, check_positive
-        from ferrule.programs.predict import Predict
-        from ferrule.programs.react_loop.agent import (
-            check_signature,
-            check_stops,
-            check_tools,
-            make_extractor,
-            tool_names,
-        )
-        from ferrule.runs.limits import Limits
-
         signature = check_signature(signature)
         of_predict = config.keys() & {"max_turns", "auto_execute_tools"}
         if of_predict:
@@ -128,8 +129,6 @@ class ReAct(Module[S, D, P]):
         self.parallel = parallel
         self.compact: Compact | None = None
         if compact is not None:
-            from ferrule.values.conversation.compact import Compact  # late: few agents have it
-
             self.compact = Compact.of(compact)
         self.stop_at_tools = tool_names(stop_at_tools)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in
@@ -147,8 +146,6 @@ class ReAct(Module[S, D, P]):
 
     @signature.setter
     def signature(self, signature: type[Signature] | str) -> None:
-        from ferrule.programs.react_loop.agent import check_signature, extracting
-
         signature = check_signature(signature)
         self.extract.signature = extracting(signature)
         self.react.signature = signature
@@ -174,8 +171,6 @@ class ReAct(Module[S, D, P]):
     @property
     def toolbox(self) -> Toolbox:
         """The tools, including the built-in ones, as `calls="prompted"` lists them."""
-        from ferrule.programs.react_loop.agent import with_builtin
-
         return with_builtin(
             self.react.signature,
             self.react.toolbox,
@@ -204,8 +199,6 @@ class ReAct(Module[S, D, P]):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        from ferrule.programs.react_loop.loop import run_react
-
         return run_react(self, inputs)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:

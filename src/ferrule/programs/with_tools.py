@@ -23,6 +23,7 @@ from ferrule.programs.asking.native import NativeReader, adapt_to_model, add_nat
 from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import has_changes, use_tools
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
@@ -267,7 +268,6 @@ class _Turns(_WithTools):
         toolbox = self.predict.toolbox
         if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
             # Late: most programs have no such tools.
-            from ferrule.programs.tool_use.live import after_turns
 
             self.live = after_turns(toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()

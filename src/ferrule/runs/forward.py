@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from ferrule import settings
 from ferrule.acts import AskPerson, Suspended
+from ferrule.approval.policy import check_expiry
+from ferrule.approval.question import Question
 from ferrule.concurrency import offload
 from ferrule.errors import ConfirmationRejected, InputError, RunError, shown
+from ferrule.runs.driver.approval import answer_questions
+from ferrule.runs.driver.inner_programs import hand_up, keep_caught
+from ferrule.runs.driver.once import record
 from ferrule.settings import Scope
+from ferrule.values.calls.call import ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ferrule.approval.question import Question
     from ferrule.runs.state import Frame
 
 T = TypeVar("T")
@@ -49,8 +54,6 @@ def once(make: Callable[[], T], name: str = "once") -> T:
         ReplayMismatchError: A replay ended or went on without asking for a recorded value.
 
     """
-    from ferrule.runs.driver.once import record  # late, as in `drive.py`
-
     return offload.run_blocking(record(make, name, blocks=True))
 
 
@@ -60,8 +63,6 @@ async def aonce(make: Callable[[], Awaitable[T]], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], T], name: str = "once") -> T: ...
 async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
     """`once` on an event loop. `make` may be async."""
-    from ferrule.runs.driver.once import record
-
     return await record(make, name, blocks=False)
 
 
@@ -113,12 +114,6 @@ def _frame_that_waits() -> Frame:
 
 
 async def _ask(frame: Frame, question: str, expires_s: float | None) -> str:
-    from ferrule.approval.policy import check_expiry
-    from ferrule.approval.question import Question
-    from ferrule.runs.driver.approval import answer_questions  # late, as in `drive.py`
-    from ferrule.runs.driver.inner_programs import keep_caught
-    from ferrule.values.calls.call import ToolCall
-
     check_expiry(expires_s)
     text: Any = question  # users pass anything
     if not isinstance(text, str) or not text.strip():
@@ -162,8 +157,6 @@ async def gather(*branches: Awaitable[Any]) -> Any:
     questions are asked. Otherwise the questions of all waiting branches are pending together.
     """
     import asyncio
-
-    from ferrule.runs.driver.inner_programs import hand_up
 
     here = settings.scope()
     frame: Frame | None = here.frame

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from ferrule import events, settings
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.observers import Observers
+from ferrule.tools.definition.deps import bind_arguments
 from ferrule.values.calls.call import CheckedCall
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
@@ -42,8 +43,6 @@ def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> e
 
 
 def _named_inputs(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    from ferrule.tools.definition.deps import bind_arguments  # late: flows take inputs by name
-
     if program.is_only_async:
         function = program.aforward
     else:

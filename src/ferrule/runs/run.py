@@ -11,12 +11,31 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from ferrule.concurrency import offload
+from ferrule.encoding.encode import json_text
+from ferrule.encoding.stored import parse_object, reading
 from ferrule.errors import ConfigurationError, ConfirmationRequired, InputError, RunError, shown
+from ferrule.events import QuestionAsked, RunFinished
+from ferrule.runs.decisions import open_grants, put_decision, register, revoke_grant
+from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.runs.journal.encode import entry_form, read_entry
+from ferrule.runs.journal.journal import DoneJournal
+from ferrule.runs.journal.recall import recalled_events
 from ferrule.runs.journal.spending import spent
+from ferrule.runs.observers import started
 from ferrule.runs.protocols import check_store
 from ferrule.runs.state import Frame, RunState
+from ferrule.runs.store.document import (
+    check_head,
+    check_inputs,
+    head_form,
+    inputs_form,
+    read_inputs,
+    restore,
+)
+from ferrule.runs.store.listing import decisions_of, head_of
+from ferrule.runs.store.stored_run import StoredRun
 from ferrule.settings import Scope, entered, scope
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
@@ -98,10 +117,6 @@ class Run(Displayed, RunState, Typed[S]):
         Those after the last event with the path `after`, or all if no event has it. See
         docs/reference/events.md.
         """
-        from ferrule.events import QuestionAsked, RunFinished
-        from ferrule.runs.journal.recall import recalled_events
-        from ferrule.runs.observers import started
-
         run_events: list[Event] = [
             started(self.program, self.args, self.inputs),
             *recalled_events([*self.journal.entries]),
@@ -141,8 +156,6 @@ class Run(Displayed, RunState, Typed[S]):
         Raises `DecisionError` if the question does not exist, has another decision, or has expired,
         or if the decision is invalid.
         """
-        from ferrule.runs.decisions import put_decision  # late, as below: few runs ask
-
         put_decision(self, decision)
 
     @property
@@ -151,8 +164,6 @@ class Run(Displayed, RunState, Typed[S]):
 
         `calls` is how many calls remain.
         """
-        from ferrule.runs.decisions import open_grants
-
         return open_grants(self)
 
     def revoke(self, grant_id: str, *, by: str = "") -> None:
@@ -160,8 +171,6 @@ class Run(Displayed, RunState, Typed[S]):
 
         Takes effect here at once; a store is updated when the run next waits or ends.
         """
-        from ferrule.runs.decisions import revoke_grant
-
         revoke_grant(self, grant_id, by=by)
 
     def resume(self, *, deps: Any = None) -> Self:
@@ -187,8 +196,6 @@ class Run(Displayed, RunState, Typed[S]):
 
         Called by `program.start(store=...)`.
         """
-        from ferrule.runs.store.stored_run import StoredRun
-
         check_store(store)
         self.persistence = StoredRun(store, self, is_new=True)
 
@@ -236,9 +243,6 @@ class Run(Displayed, RunState, Typed[S]):
         migrate: bool = False,
         deps: Any = None,
     ) -> Self:
-        from ferrule.runs.store.listing import decisions_of, head_of
-        from ferrule.runs.store.stored_run import StoredRun
-
         head = {**head_of(stored), "status": stored.status}
         head["asked"] = head.get("questions", [])
         if stored.status != "waiting":  # questions from before it resumed are outdated
@@ -278,10 +282,6 @@ class Run(Displayed, RunState, Typed[S]):
 
         Raises `RunError` while it executes.
         """
-        from ferrule.encoding.encode import json_text
-        from ferrule.runs.journal.encode import entry_form
-        from ferrule.runs.store.document import head_form, inputs_form
-
         if self.executing:
             raise RunError(f"The run {self.id} is executing. Wait until it pauses or ends.")
         form = head_form(self, inputs_form(self))
@@ -299,8 +299,6 @@ class Run(Displayed, RunState, Typed[S]):
         deps: Any = None,
     ) -> Self:
         """Restore a run from `to_json`. For `program`, `tools` and `migrate`, see `load`."""
-        from ferrule.encoding.stored import parse_object
-
         head = parse_object(text, "a run")
         entries = head.get("journal", ())
         return cls._from_head(head, entries, program, tools, migrate=migrate, deps=deps)
@@ -316,11 +314,6 @@ class Run(Displayed, RunState, Typed[S]):
         migrate: bool,
         deps: Any,
     ) -> Self:
-        from ferrule.encoding.stored import reading
-        from ferrule.runs.decisions import register
-        from ferrule.runs.journal.encode import read_entry
-        from ferrule.runs.store.document import check_head, check_inputs, read_inputs, restore
-
         if not isinstance(migrate, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(f"`migrate` is True or False; found {shown(migrate)}.")
         if isinstance(program, type) or not hasattr(program, "is_flow"):
@@ -358,8 +351,6 @@ class Run(Displayed, RunState, Typed[S]):
                 self._rebuild_outcome()
 
     def _rebuild_outcome(self) -> None:
-        from ferrule.runs.journal.journal import DoneJournal  # late: few runs are done when loaded
-
         again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
@@ -440,7 +431,6 @@ def _child(
     try:
         if deps is not None:
             child.deps = deps
-        from ferrule.runs.driver.deps import check_program_deps  # late: most programs call no other
 
         check_program_deps(program, child.deps)
         with entered(Scope(scope().overrides, child)):

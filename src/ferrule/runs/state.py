@@ -25,6 +25,7 @@ from ferrule.runs.limits import Budget
 from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.runs.protocols import check_run_id
 from ferrule.values.content.type import Type
+from ferrule.values.conversation.history import History
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.slot import Slot, child_path
 
@@ -215,8 +216,6 @@ def _copied(value: Any) -> Any:
     if type(value) is list:
         return [_copied(item) for item in cast("list[Any]", value)]
     if isinstance(value, Type):
-        from ferrule.values.conversation.history import History  # late: only a `Type` may be one
-
         if type(value) is History:
             return value.copy()
         return value

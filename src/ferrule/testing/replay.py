@@ -21,6 +21,7 @@ from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.forms import usage_form
 from ferrule.models.model import BaseLM, answer_of, as_model
+from ferrule.models.providers import PROVIDERS
 from ferrule.models.wires.payload import Json, decode
 from ferrule.testing.scripted import LocalLM
 from ferrule.values.calls.call import ToolCall
@@ -198,8 +199,6 @@ class _File:
 
 def _without_keys(line: bytes) -> bytes:
     """The line without the keys of providers that the environment holds."""
-    from ferrule.models.providers import PROVIDERS
-
     variables: set[str | None] = set()
     for provider in PROVIDERS.values():
         variables.update((provider.key_variable, *provider.other_variables))

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
 from ferrule.models.model import BaseLM
+from ferrule.values.calls.call import ToolCall
+from ferrule.values.content.type import Type
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-
-    from ferrule.values.calls.call import ToolCall
 
     _Numbering = Callable[[ToolCall], ToolCall]
 
@@ -87,9 +87,6 @@ class ScriptedLM(LocalLM):
         capabilities: Capabilities | None = None,
         record: bool | None = None,
     ) -> None:
-        from ferrule.values.calls.call import ToolCall
-        from ferrule.values.content.type import Type
-
         super().__init__(capabilities=capabilities)
         if isinstance(answers, (str, bytes, Mapping, ToolCall, Type, Response)) or not hasattr(
             answers, "__iter__"
@@ -212,8 +209,6 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
         if _has_ids(item.tool_calls):
             return item
         return replace(item, tool_calls=tuple([add_id(call) for call in item.tool_calls]))
-    from ferrule.values.calls.call import ToolCall
-    from ferrule.values.content.type import Type
 
     try:
         match item:
@@ -239,15 +234,11 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
 
 
 def _calling(entries: Sequence[Any], add_id: _Numbering) -> Response:
-    from ferrule.values.calls.call import ToolCall
-
     calls = tuple([add_id(ToolCall.read(entry)) for entry in entries])
     return Response(None, calls, finish_reason="tool_calls", usage=_ONE)
 
 
 def _answer(fields: dict[str, Any], add_id: _Numbering) -> Any:
-    from ferrule.values.calls.call import ToolCall
-
     if "outputs" in fields:
         fields = dict(fields)
         outputs = fields.pop("outputs")

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.pattern import pattern
 from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.exchange import Usage
+from ferrule.values.conversation.history import History, after_system
 from ferrule.values.display import Displayed
 from ferrule.values.log import Log
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.tool_calls import ToolCalls
-    from ferrule.values.conversation.history import History
     from ferrule.values.conversation.message import Messages
 
 _KEYS = ("thought", "tool_name", "tool_args", "observation")
@@ -392,14 +392,10 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return Completions((self, *self._others))
 
     def _get_tool_calls(self) -> ToolCalls:
-        from ferrule.values.calls.tool_calls import ToolCalls
-
         return ToolCalls(tool_calls=list(self._calls))
 
     def _get_history(self) -> History:
         if self._history is None:
-            from ferrule.values.conversation.history import History, after_system
-
             self._history = History(messages=after_system(self._messages or ()))
         return self._history
 

@@ -18,6 +18,8 @@ from markupsafe import Markup
 
 from ferrule.approval.question import DECIDED
 from ferrule.encoding.safe_text import reveal
+from ferrule.values.content.convert import content_text
+from ferrule.values.content.parts import Image
 from ferrule.web.forms import means, whole_number
 from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Summary
     from ferrule.runs.story import Beat, CallBeat
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.content.parts import Image, Part
+    from ferrule.values.content.parts import Part
 
 MOST_SHOWN = 20_000
 """Characters of one value on a page; the whole is a download."""
@@ -275,8 +277,6 @@ def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -
     said, bad = ("Error", " bad") if result.is_error else ("Result", "")
     content, shown = result.content, list[str]()
     if not isinstance(content, str):
-        from ferrule.values.content.convert import content_text
-
         pictures: dict[int, Any] = {
             at: part
             for at, part in enumerate(content)
@@ -303,10 +303,6 @@ def _figure(address: str, part: Image, number: int, tool: str) -> str:
 
 def picture_type(part: Part) -> str:
     """The type of a picture that is safe to show, by its first bytes; empty for anything else."""
-    from ferrule.values.content.parts import (
-        Image,
-    )  # late, with pydantic: a list of runs needs none of it
-
     if not isinstance(part, Image) or not part.data:
         return ""
     try:

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ferrule.errors import StoreError
 from ferrule.runs.store.listing import stored_head
+from ferrule.values.content.convert import content_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm, means
 from ferrule.web.guard import Refused
@@ -256,9 +257,6 @@ class Pages:
             raise Refused(404, "There is no such value.")
         call = beat.calls[number]
         if part == "result" and call.result is not None:
-            # Imported here, because it loads pydantic: a list of runs needs none of it.
-            from ferrule.values.content.convert import content_text
-
             return content_text(call.result.content)
         if part in {"args", "written"}:
             return pretty(getattr(call, part))

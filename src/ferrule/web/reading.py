@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import StoreError
+from ferrule.runs.journal.encode import read_entry
 from ferrule.runs.protocols import RunStatus, Store, Summary
 from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
 from ferrule.runs.story import Beat, Story
@@ -245,9 +246,6 @@ class Read(Struct):
 
         Reads all of them again if the run was redacted, or deleted and another one has its id.
         """
-        # Imported here, because it loads pydantic: a list of runs needs none of it.
-        from ferrule.runs.journal.encode import read_entry
-
         stored = self._load()
         texts = stored.entries
         times = stored.times or [None] * len(texts)

@@ -23,6 +23,7 @@ from msgspec import Struct
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
 from ferrule.schema.inline import Generator
 from ferrule.tools.tool import Tool
+from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import without_generated
 
 if TYPE_CHECKING:
@@ -274,8 +275,6 @@ def _is_plain(kind: Any) -> bool:
 def _has_fields(kind: Any) -> bool:
     from pydantic import BaseModel
     from typing_extensions import is_typeddict
-
-    from ferrule.values.content.type import Type
 
     if not inspect.isclass(kind) or issubclass(kind, Type):
         return False

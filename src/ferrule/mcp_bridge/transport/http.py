@@ -17,6 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from ferrule.errors import ConfigurationError
 from ferrule.mcp_bridge.transport.messages import LARGEST, Note, excerpt, read_message
 from ferrule.net.connections import past_proxies
+from ferrule.net.errors import retry_after_s
 from ferrule.net.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -123,8 +124,6 @@ class GuardedClient:
     def _note_status(
         self, request_id: Any, response: Any, text: str, *, has_error: bool = False
     ) -> None:
-        from ferrule.net.errors import retry_after_s  # late: most requests are answered
-
         note = Note(
             status=response.status_code,
             retry_after_s=retry_after_s(response.headers),

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.acts import Act, CallModel, Tell
 from ferrule.errors import AdapterParseError, BadRequestError, RefusalError, shown
+from ferrule.models.several import SeveralLM
 from ferrule.values.conversation.exchange import FieldReader, Request, Response
 from ferrule.values.signatures.compiled import InvalidOutputsError
 
@@ -243,8 +244,6 @@ def ask_several(
 
     If none can, the model must correct the first, as if it were the only one.
     """
-    from ferrule.models.several import SeveralLM  # late: few programs ask for several answers
-
     readable: Answers = []
     errors: list[AdapterParseError] = []
 

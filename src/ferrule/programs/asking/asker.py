@@ -18,7 +18,9 @@ from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.fields import tool_inputs
 from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
 from ferrule.models.model import as_model
+from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.programs.asking.refusals import reminded, warn_of_text
+from ferrule.programs.tool_use.inputs import declare_tools
 from ferrule.values.conversation.exchange import (
     NO_TOOLS,
     Calls,
@@ -94,7 +96,6 @@ def _as_request(made: Any) -> Request:
     if isinstance(made, Request):
         return made
     # Late: only a user's adapter returns a body.
-    from ferrule.models.wires.openai_chat.read_request import read_request
 
     try:
         return read_request(made)
@@ -249,7 +250,6 @@ def split_inputs(
             options[name] = values.pop(name)
     if tool_inputs(signature):
         # Late: few signatures declare tools.
-        from ferrule.programs.tool_use.inputs import declare_tools
 
         values, toolbox = declare_tools(signature, values, toolbox)
     if plan.factories:

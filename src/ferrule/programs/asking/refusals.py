@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from ferrule.errors import BadRequestError
 from ferrule.models.model import BaseLM
 from ferrule.models.turns import demands_alternation
+from ferrule.text_calls.find import find
 from ferrule.values.calls.call import ToolCall
 
 if TYPE_CHECKING:
@@ -121,8 +122,6 @@ def calls_in_text(
     Models write calls in the form that they were trained on. A server that does not parse them
     sends them as the text of the answer. A call that the text only quotes is not returned.
     """
-    from ferrule.text_calls.find import find  # late: few answers need it
-
     if not text:
         return (), ""
     calls, rest = find(text, tools)

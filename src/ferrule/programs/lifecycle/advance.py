@@ -10,6 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.concurrency.offload import background_loop, put, run_or_cancel
+from ferrule.concurrency.pool import Errand
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import (
     ConfigurationError,
@@ -87,8 +89,6 @@ async def aadvance(
     deps: Any = None,
 ) -> Advanced:
     """`advance` on an event loop. Sync tools run in threads."""
-    from ferrule.concurrency.offload import run_or_cancel
-
     run, status = await run_or_cancel(lambda: _ready(store, run_id, programs, any_version, deps))
     if run is None:
         return status
@@ -111,9 +111,6 @@ async def advance_in_thread(
     a tool or a model call, is abandoned: its later writes are refused.
     """
     import asyncio
-
-    from ferrule.concurrency.offload import background_loop, put
-    from ferrule.concurrency.pool import Errand
 
     loaded: list[Run] = []
 
@@ -147,8 +144,6 @@ async def advance_in_thread(
 async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
     import asyncio
 
-    from ferrule.concurrency.offload import run_or_cancel
-
     # Retrieve the error: the caller gets the cancellation.
     working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     for run in loaded:
@@ -172,8 +167,6 @@ def _resume(store: Store, run: Run) -> Advanced:
 
 
 async def _aresume(store: Store, run: Run) -> Advanced:
-    from ferrule.concurrency.offload import run_or_cancel
-
     try:
         await run.aresume()
     except (ConfigurationError, RunError) as failed:

@@ -19,6 +19,7 @@ from ferrule.errors import ConfigurationError, InputError, shown
 from ferrule.programs.asking.asker import check_positive
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
+from ferrule.runs.stream import EventStream
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.typed import S, Typed
 
@@ -316,8 +317,6 @@ class _Batch:
         ).start()
         with offload.Aside():
             if not wait((ended,), self.timeout).done:
-                from ferrule.runs.stream import EventStream  # late: few items time out
-
                 EventStream(run).close()
                 raise self.is_late(index)
         ended.result()

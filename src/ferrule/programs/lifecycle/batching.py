@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ferrule.errors import refuse_unknown
 from ferrule.programs.calling import ProgramTypes
+from ferrule.programs.lifecycle.batch import arun_batch, run_batch
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
@@ -118,8 +119,6 @@ class Batches(ProgramTypes[S, D, P]):
         `on_result(index, result)` gets each prediction or error as it comes, one at a time. Any
         other option raises `ConfigurationError`.
         """
-        from ferrule.programs.lifecycle.batch import run_batch
-
         with callers_frames:
             refuse_unknown("batch", unknown, _OPTIONS)
             return run_batch(
@@ -182,8 +181,6 @@ class Batches(ProgramTypes[S, D, P]):
         **unknown: Any,
     ) -> Any:
         """`batch` as tasks on this event loop."""
-        from ferrule.programs.lifecycle.batch import arun_batch
-
         with callers_frames:
             refuse_unknown("abatch", unknown, _OPTIONS)
             return await arun_batch(

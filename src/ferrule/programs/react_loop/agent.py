@@ -17,6 +17,8 @@ from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
 from ferrule.values.content.convert import content_text
+from ferrule.values.content.parts import Text
+from ferrule.values.conversation.history import History
 from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
@@ -84,8 +86,6 @@ def check_signature(signature: Any) -> type[Signature]:
 
 
 def _takes_history(annotation: Any) -> bool:
-    from ferrule.values.conversation.history import History
-
     return without_none(annotation) is History
 
 
@@ -165,7 +165,6 @@ def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText |
     contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
     if all(isinstance(content, str) for content in contents):
         return RenderedText("\n\n".join(map(content_text, contents)), adapter)
-    from ferrule.values.content.parts import Text
 
     parts: list[Part] = []
     for content in contents:

@@ -43,12 +43,15 @@ from ferrule.programs.react_loop.agent import (
     render_trajectory,
     with_builtin,
 )
+from ferrule.programs.react_loop.compaction import Compaction, truncate
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits, setting
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
@@ -58,7 +61,6 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.react_loop.agent import Agent
-    from ferrule.programs.react_loop.compaction import Compaction
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
@@ -182,7 +184,6 @@ class _Loop:
         toolbox = agent.react.toolbox
         if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
             # Late: most programs have no such tools.
-            from ferrule.programs.tool_use.live import after_turns
 
             self.live = after_turns(toolbox, self.host, asker.conditions)
         self.news = ""
@@ -199,7 +200,6 @@ class _Loop:
         # A resumed run repeats its compactions, even if the agent compacts no more.
         if agent.compact is not None or "compaction" in asker.conditions.due:
             # Late: few agents compact.
-            from ferrule.programs.react_loop.compaction import Compaction
 
             self.compaction = Compaction(self, agent.compact)
 
@@ -233,8 +233,6 @@ class _Loop:
         return self.agent
 
     def context(self, view: ModuleView) -> ModuleContext:
-        from ferrule.values.conversation.history import History, after_system
-
         history = History(messages=after_system(self.request.messages))
         return ModuleContext(view, Trajectory(self.steps), dict(self.values), history)
 
@@ -351,9 +349,6 @@ class _Loop:
 
     def make_shorter(self, rounds: int) -> Generator[Act, Any, bool]:
         """Show less after a context overflow; False if that cannot help."""
-        # Imported late: most runs never overflow.
-        from ferrule.programs.react_loop.compaction import truncate
-
         if rounds == 1 and self.compaction is not None:
             has_compacted = yield from self.compaction.shrink()
             if has_compacted:

@@ -49,8 +49,6 @@ _loading = ForkLock()
 
 
 def _no_history() -> History:
-    from ferrule.values.conversation.history import History
-
     return History()
 
 

@@ -32,6 +32,7 @@ from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.events import CallRefused
 from ferrule.programs.instructions import CLARIFY
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
+from ferrule.values.content.parts import Text
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Policy, Rule
@@ -429,8 +430,6 @@ def _denial_text(why: str, reason: str) -> str:
 
 def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
     """The result with a note on the edit: the model's own call stays unchanged in the messages."""
-    from ferrule.values.content.parts import Text
-
     note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
     if isinstance(result.content, str):
         return replace(result, content=note + result.content)

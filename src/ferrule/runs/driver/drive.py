@@ -33,6 +33,8 @@ from ferrule.acts import (
 )
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
+from ferrule.runs.driver.approval import answer_questions, rule_calls
+from ferrule.runs.driver.deps import for_forward
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.once import answer_once
@@ -41,6 +43,7 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
+from ferrule.runs.resume import recall_calls
 from ferrule.settings import Scope, entered, scope
 from ferrule.values.outcome import Prediction
 
@@ -200,8 +203,6 @@ async def _perform_forward(
     *,
     blocks: bool,
 ) -> Any:
-    from ferrule.runs.driver.deps import for_forward  # late: few programs have a `forward`
-
     method = "forward" if frame.blocks else "aforward"
     args, inputs = for_forward(frame, program, method, args, inputs)
     if not blocks:
@@ -302,18 +303,12 @@ async def _answer(frame: Frame, act: Act) -> Any:
                 frame.lm = lm
             return _conditions(frame)
         case AskPerson():
-            from ferrule.runs.driver.approval import answer_questions  # late: few programs ask
-
             decisions = await answer_questions(frame, act)
             frame.live = not frame.run.journal.unread
             return decisions
         case RuleCalls():
-            from ferrule.runs.driver.approval import rule_calls
-
             return await rule_calls(frame, act)
         case RecallCalls():
-            from ferrule.runs.resume import recall_calls
-
             return recall_calls(frame, act)
         case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
             hint = ""

@@ -18,6 +18,7 @@ from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.observers import Observers, observing
+from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
@@ -121,7 +122,6 @@ def _check_deps(run: RunState, outer: CallPlace | None) -> None:
         run.deps = outer.frame.deps
     if run.program.is_flow and not _may_need_deps(run.program):
         return
-    from ferrule.runs.driver.deps import check_program_deps  # late: most runs have no such tool
 
     check_program_deps(run.program, run.deps)
 

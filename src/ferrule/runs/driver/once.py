@@ -20,6 +20,7 @@ from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_exact
 from ferrule.errors import InputError, RunError, shown
+from ferrule.runs.driver.deps import with_context
 from ferrule.runs.driver.inner_programs import close_frame, hand_up, keep_caught, recount
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.limits import Budget
@@ -76,8 +77,6 @@ async def _run_code(
     frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str
 ) -> T:
     """Call functions of the user in a frame of the run, and record the result."""
-    from ferrule.runs.driver.deps import with_context  # late: few programs have such functions
-
     blocks = frame.blocks
 
     async def call(

@@ -20,7 +20,9 @@ from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_masked
 from ferrule.errors import ConfirmationRequired, RunError, ToolError
+from ferrule.runs.driver.elicitation import open_inputs
 from ferrule.runs.driver.inner_programs import close_frame
+from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, without_traces
 from ferrule.settings import Scope, run_in, scope
@@ -53,8 +55,6 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
         return await offload.run_or_cancel(work)
     inputs = None
     if getattr(tool, "mcp", None) is not None:
-        from ferrule.runs.driver.elicitation import open_inputs  # late: few tools need it
-
         inputs = await open_inputs(frame, call.slot, call.digest, call.checked)
     start = _claim(frame, call)
     if start is not None:
@@ -195,8 +195,6 @@ class _Undone(Exception):  # noqa: N818  leaves the transaction; never reaches t
 
 def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
     """Commit the tool's writes together with its result; if the tool fails, roll them back."""
-    from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
-
     checked, journal = call.checked, frame.run.journal
     sink = transactions(frame.run, checked.tool)
     start = _claim(frame, call)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ferrule.approval.decisions import read_decision
 from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
 from ferrule.errors import StoreError
+from ferrule.runs.journal.encode import read_entry, read_question
 from ferrule.runs.protocols import Summary, check_status
 from ferrule.values.conversation.exchange import Usage
 
@@ -41,15 +43,11 @@ def head_of(stored: Stored) -> dict[str, Any]:
 
 def decisions_of(stored: Stored) -> list[Decision]:
     """Parse the decisions that a run has not used yet. Raises `StoreError` if one is damaged."""
-    from ferrule.approval.decisions import read_decision
-
     return [read_decision(parse_object(text, "a decision")) for text in stored.decisions]
 
 
 def decision_in(entries: list[str], question_id: str) -> Decision | None:
     """The decision on a question in a journal; None if there is none."""
-    from ferrule.runs.journal.encode import read_entry
-
     for text in reversed(entries):
         # A journal has thousands of entries: most are skipped without parsing them.
         if question_id not in text or '"decision"' not in text:
@@ -202,8 +200,6 @@ def _summary(
 
 
 def _read_questions(forms: Iterable[Any]) -> tuple[Question, ...]:
-    from ferrule.runs.journal.encode import read_question
-
     return tuple(map(read_question, forms))
 
 

@@ -16,9 +16,12 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from ferrule.approval.decisions import accept, check_second, plain_decision, read_decision
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import DecisionError, StoreError
+from ferrule.runs.decisions import caller_notes
+from ferrule.runs.journal.encode import read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
 from ferrule.runs.store.lease import is_held, taken_error
 from ferrule.runs.store.listing import condition, decision_in, summaries
@@ -347,18 +350,11 @@ class SQLStore:
 
     def decide(self, run_id: str, decision: Decision) -> Decision:
         """See `Store`."""
-        # Imported here, because it loads pydantic: few programs decide.
-        from ferrule.approval.decisions import plain_decision
-        from ferrule.runs.decisions import caller_notes
-
         return self._decide(run_id, plain_decision(decision), caller_notes())
 
     @_writes
     @reading("A run in the store")
     def _decide(self, db: Any, run_id: str, decision: Decision, caller: dict[str, str]) -> Decision:
-        from ferrule.approval.decisions import accept, check_second
-        from ferrule.runs.journal.encode import read_question, record_form
-
         question_id = decision.question_id
         now = self._now(db)
         columns = "status, questions, no"
@@ -397,8 +393,6 @@ class SQLStore:
         return accepted
 
     def _first_decision(self, db: Any, run_id: str, question_id: str) -> Decision | None:
-        from ferrule.approval.decisions import read_decision
-
         row = db.execute(
             "SELECT decision FROM decisions WHERE run_id = ? AND question_id = ?",
             (run_id, question_id),

@@ -33,7 +33,9 @@ from ferrule.errors import (
     ToolStop,
     UnknownOutcomeError,
 )
+from ferrule.events import CallFinished, CallStarted
 from ferrule.execute_calls import discard
+from ferrule.observers import events_around
 from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
@@ -161,8 +163,6 @@ def _events_of(
     tool: ToolSpec, checked: CheckedArguments
 ) -> AbstractContextManager[Callable[[Any], Any]]:
     """Send the events of a direct call around a block; the block reports the tool's value."""
-    from ferrule.events import CallFinished, CallStarted  # late: few direct calls are observed
-    from ferrule.observers import events_around
 
     def start(call_id: str) -> CallStarted:
         return CallStarted(_direct_call(tool, checked, call_id), tool)

@@ -21,6 +21,7 @@ from ferrule.errors import (
     ToolRetry,
     UnknownToolError,
 )
+from ferrule.execute_calls import ainvoke, callers_functions, invoke
 from ferrule.record import PartlyCompared
 from ferrule.text_calls.shapes import CallFault, call_fields, fields_at, schema_of
 from ferrule.values.calls.error_text import error_text
@@ -154,14 +155,10 @@ class ToolCall(BaseModel):
         `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a
         call with a fault.
         """
-        from ferrule.execute_calls import callers_functions, invoke
-
         return invoke(self, functions if functions is not None else callers_functions())
 
     def aexecute(self, functions: Functions | None = None) -> Coroutine[Any, Any, Any]:
         """As `execute`, for async functions and tools; a sync one runs in a thread."""
-        from ferrule.execute_calls import ainvoke, callers_functions
-
         # Not a coroutine function: the caller's frame is only in reach before the first `await`.
         return ainvoke(self, functions if functions is not None else callers_functions())
 

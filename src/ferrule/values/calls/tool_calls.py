@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolCallError, shown
+from ferrule.execute_calls import ainvoke_all, callers_functions, invoke_all
+from ferrule.text_calls.find import find
 from ferrule.text_calls.shapes import schema_of
 from ferrule.values.calls.call import ToolCall, failure, to_result
 from ferrule.values.calls.results import ToolCallResults
@@ -73,8 +75,6 @@ class ToolCalls(Type):
         `tools` are the offered tools, or their declarations in OpenAI's form. Only calls to these
         are found.
         """
-        from ferrule.text_calls.find import find
-
         return cls(tool_calls=[ToolCall(**fields) for fields in find(text, tools)[0]])
 
     @classmethod
@@ -106,8 +106,6 @@ class ToolCalls(Type):
 
         Returns the results in order, including failures.
         """
-        from ferrule.execute_calls import callers_functions, invoke_all
-
         ended = invoke_all(
             self.tool_calls,
             functions if functions is not None else callers_functions(),
@@ -119,15 +117,11 @@ class ToolCalls(Type):
         self, functions: Functions | None = None, *, concurrent: bool = True
     ) -> Coroutine[Any, Any, list[ToolResult]]:
         """As `execute_all`, for async functions and tools; sync ones run in threads."""
-        from ferrule.execute_calls import callers_functions
-
         return self._aexecute_all(
             functions if functions is not None else callers_functions(), concurrent
         )
 
     async def _aexecute_all(self, functions: Functions, concurrent: bool) -> list[ToolResult]:
-        from ferrule.execute_calls import ainvoke_all
-
         ended = await ainvoke_all(self.tool_calls, functions, concurrent=concurrent)
         return list(map(_result, self.tool_calls, ended))
 

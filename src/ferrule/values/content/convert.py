@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from ferrule.encoding.encode import inside_of, json_text
 from ferrule.encoding.mark import Mark
 from ferrule.errors import InputError, shown
+from ferrule.values.content.parts import Audio, File, Image, Text, read_data_url
 from ferrule.values.content.type import PART_END, PART_START, Type, split_parts
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
-    from ferrule.values.content.parts import Audio, Content, Part
+    from ferrule.values.content.parts import Content, Part
 
     Piece = str | Part
     """A piece of text, or a part that is not text."""
@@ -52,17 +53,15 @@ def content_text(content: Content) -> str:
     """Content as plain text; other parts are named in brackets."""
     if isinstance(content, str):
         return content
-    from ferrule.values.content.parts import Text
 
     return "\n".join(part.text if isinstance(part, Text) else f"[{part!r}]" for part in content)
 
 
 def is_part(value: Any) -> TypeIs[Part]:
     """Whether a value is a part of a message."""
-    # Nothing but a `Type` can be a part: the classes of parts are imported only for one.
+    # Nothing but a `Type` can be a part.
     if not isinstance(value, Type):
         return False
-    from ferrule.values.content.parts import Audio, File, Image, Text
 
     return isinstance(value, (Text, Image, Audio, File))
 
@@ -74,7 +73,6 @@ def content_of(pieces: Sequence[Piece]) -> Content:
     """
     if all(isinstance(piece, str) for piece in pieces):
         return "".join(cast("Sequence[str]", pieces))
-    from ferrule.values.content.parts import Text
 
     joined: list[Piece] = []
     for piece in pieces:
@@ -110,7 +108,6 @@ def read_part(value: Any) -> Part:
     """Read one part in OpenAI's form; a part is returned unchanged."""
     if is_part(value):
         return value
-    from ferrule.values.content.parts import File, Image, Text
 
     if isinstance(value, str):
         return Text(text=value)
@@ -147,8 +144,6 @@ def read_sound(sound: Mapping[str, Any]) -> Audio:
 
     It may have an address in place of the bytes, as `Audio.format` writes it.
     """
-    from ferrule.values.content.parts import Audio
-
     data = sound["data"]
     file_type = sound.get("format", "wav")
     is_address = ":" in data  # base64 has no colon
@@ -160,8 +155,6 @@ def read_sound(sound: Mapping[str, Any]) -> Audio:
 
 
 def _media(kind: Any, address: str, **fields: Any) -> Any:
-    from ferrule.values.content.parts import read_data_url
-
     inline = read_data_url(address)
     if inline is None:
         return kind(url=address, **fields)
@@ -203,8 +196,6 @@ def render(value: Any) -> Content:
 
 
 def _parts(content: Content) -> tuple[Part, ...]:
-    from ferrule.values.content.parts import Text
-
     if isinstance(content, str):
         return (Text(text=content),)
     return content
@@ -280,8 +271,6 @@ def read_marked(value: Any) -> Any:
 
 def _read_marked_part(form: dict[str, Any]) -> Any:
     """The part, or the list of parts, of a marked object. Raises `TypeError` for other objects."""
-    from ferrule.values.content.parts import Audio, File, Image, Text
-
     mark = form[_PART_KEY]
     fields = {name: value for name, value in form.items() if name != _PART_KEY}
     for kind in (Text, Image, Audio, File):
@@ -321,8 +310,6 @@ def pieces_of(value: Any) -> list[Piece] | None:
 
 
 def _read_piece(form: Any) -> Piece:
-    from ferrule.values.content.parts import Text
-
     part = read_part(form)
     return part.text if isinstance(part, Text) else part
 

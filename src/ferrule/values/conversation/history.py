@@ -26,6 +26,7 @@ from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.convert import content_text, marked_parts, read_content, read_marked
 from ferrule.values.content.parts import Part
 from ferrule.values.content.type import Type
+from ferrule.values.conversation.compact import compact_entries
 from ferrule.values.conversation.message import (
     Message,
     Role,
@@ -266,7 +267,6 @@ class History(Type):
         quarter of the UTF-8 bytes.
         """
         # Few histories grow that long.
-        from ferrule.values.conversation.compact import compact_entries
 
         return History(messages=compact_entries(self.entries(), tokens, strategy, keep=keep))
 

@@ -17,7 +17,8 @@ from msgspec import Struct
 from ferrule.encoding.encode import json_bytes
 from ferrule.encoding.pattern import pattern
 from ferrule.values.calls.call import ToolCall
-from ferrule.values.content.parts import Content
+from ferrule.values.content.convert import content_text
+from ferrule.values.content.parts import Content, Text
 from ferrule.values.log import Log
 
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ class Message(Struct, frozen=True, dict=True):
         """The content as plain text."""
         if isinstance(self.content, str):
             return self.content
-        from ferrule.values.content.convert import content_text
 
         return content_text(self.content)
 
@@ -93,7 +93,6 @@ def shorten(content: Content, limit: int) -> Content:
     """Cut the middle out of every text that is longer than `limit` characters. Other parts stay."""
     if isinstance(content, str):
         return _without_middle(content, limit)
-    from ferrule.values.content.parts import Text
 
     texts = [part for part in content if isinstance(part, Text)]
     if all(len(text.text) <= limit for text in texts):

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from ferrule.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
 from ferrule.errors import InputError, SignatureError, nearest
+from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 from ferrule.schema.iterables import read_iterators
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.signatures.fields import (
@@ -500,8 +501,6 @@ def _field_schemas(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
     from pydantic import TypeAdapter
-
-    from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 
     class OwnNames(Generator):
         """Names definitions without the names of ferrule's modules, which a model must not see.

@@ -33,12 +33,12 @@ from pydantic_core import PydanticUndefined
 from ferrule.encoding.encode import fits, is_plain
 from ferrule.errors import SignatureError, nearest, shown
 from ferrule.schema.iterables import eager_type, eager_validators
+from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.type import Type
 
 if TYPE_CHECKING:
     from types import FunctionType
 
-    from ferrule.values.calls.tool_calls import ToolCalls
 
 InputCheck = Callable[[Any], Any]
 """Takes a value and returns it with the field's type, or raises `ValueError`."""
@@ -356,7 +356,6 @@ def calls_type(annotation: Any) -> type[ToolCalls] | None:
     # Most annotations contain no type of ferrule, so the class is not even imported for them.
     if not Type.extract_custom_type_from_annotation(annotation):
         return None
-    from ferrule.values.calls.tool_calls import ToolCalls
 
     return next(iter(ToolCalls.extract_custom_type_from_annotation(annotation)), None)
 

@@ -43,6 +43,7 @@ from ferrule.values.signatures.fields import (
     inherited_instructions,
     prepare_class_body,
 )
+from ferrule.values.signatures.text_form import read_fields
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as _ModelMetaclass
@@ -438,8 +439,6 @@ def _from_form(
         return as_signature(signature, instructions)
     form: object = signature
     if isinstance(form, str):
-        from ferrule.values.signatures.text_form import read_fields
-
         fields = read_fields(form, custom_types)
     elif isinstance(form, Mapping):
         fields = declared_fields(cast("Mapping[str, Any]", form))

@@ -32,6 +32,7 @@ from ferrule.models.wires.payload import (
     refuse_settings,
     text_of,
 )
+from ferrule.schema.lowering.lower import lower_schema
 from ferrule.values.content.parts import File, Image, Text, inline_data
 from ferrule.values.conversation.message import safe_id, safe_name
 
@@ -187,7 +188,6 @@ def _format(shape: Shape) -> Json | None:
     """
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
-    from ferrule.schema.lowering.lower import lower_schema  # late: few answers have a schema
 
     lowered = lower_schema(shape.schema, "anthropic")
     # With `pairs`, a list stands for a dictionary, and the answer would not be converted back.

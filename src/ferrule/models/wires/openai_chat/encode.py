@@ -17,6 +17,7 @@ from ferrule.encoding.encode import json_bytes
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_chat.decode import WIRE
 from ferrule.models.wires.payload import Json, openai_function, placeholder, refuse_settings
+from ferrule.values.content.parts import Audio, Text
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ def _with_short_ids(message: Message, longest: int | None) -> Message:
     return replace(message, tool_call_id=result_id, tool_calls=calls)
 
 
-# -- media. The classes of parts load pydantic, so only messages with parts import them.
+# -- media
 
 
 def _without_remote_audio(message: Message) -> Message:
@@ -232,8 +233,6 @@ def _without_remote_audio(message: Message) -> Message:
 
     The protocol takes only the bytes of audio.
     """
-    from ferrule.values.content.parts import Audio, Text
-
     parts: list[Any] = []
     for part in message.content:
         if isinstance(part, Audio) and not part.address.startswith("data:"):
@@ -248,8 +247,6 @@ def _without_remote_audio(message: Message) -> Message:
 
 def _text_of_result(message: Message) -> bytes:
     """A result with notes in place of its images, audio and files."""
-    from ferrule.values.content.parts import Text
-
     parts: list[Any] = []
     for part in message.content:
         if isinstance(part, Text):
@@ -261,8 +258,6 @@ def _text_of_result(message: Message) -> bytes:
 
 def _media_of_result(message: Message) -> bytes:
     """The media that `_text_of_result` leaves out, under a heading; empty if there are none."""
-    from ferrule.values.content.parts import Text
-
     media = [part for part in message.content if not isinstance(part, (str, Text))]
     if not media:
         return b""

@@ -26,6 +26,7 @@ from ferrule.models.wires.payload import (
     refuse_settings,
 )
 from ferrule.values.calls.call import call_at
+from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.message import safe_id, safe_name
 
 if TYPE_CHECKING:
@@ -236,8 +237,6 @@ def _content(content: Content, place: str) -> str | list[Json]:
 
 
 def _part(part: Part, place: str) -> Json:
-    from ferrule.values.content.parts import File, Image, Text  # it loads pydantic
-
     match part:
         case Text():
             return {"type": "input_text", "text": part.text}
@@ -255,7 +254,6 @@ def _in_words(content: Content) -> str:
     """The content of an answer, which may hold only text."""
     if isinstance(content, str):
         return content
-    from ferrule.values.content.parts import Text
 
     lines: list[str] = []
     for part in content:
