@@ -17,7 +17,8 @@ import pytest
 from hypothesis import settings
 
 # A busy machine is no fault of the code under test.
-settings.register_profile("ferrule", deadline=None)
+# Half of the usual 100 examples: properties are a quarter of the suite, and each day draws others.
+settings.register_profile("ferrule", deadline=None, max_examples=50)
 settings.register_profile("long", deadline=None, max_examples=1500)  # `make fuzz`
 settings.load_profile("ferrule")
 

@@ -56,6 +56,7 @@ def tiny(**environment: str) -> str:
     return run.stdout
 
 
+@pytest.mark.long
 def test_all_benchmarks_run() -> None:
     """With tiny counts; a library that is not installed is named and left out."""
     printed = tiny(PEERS="udspy")

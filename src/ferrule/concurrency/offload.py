@@ -38,7 +38,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ferrule.concurrency.completion import ClaimedCompletion, Completion, completed
 from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, ThreadPool, Timed, here
 from ferrule.errors import ToolTimeoutError
@@ -255,6 +254,8 @@ async def _is_begun(begun: asyncio.Future[None]) -> bool:
 
 async def run_or_cancel(function: Callable[[], R]) -> R:
     """Like `in_worker_thread`, but a cancellation waits for work that has begun."""
+    from ferrule.concurrency.completion import ClaimedCompletion, completed  # needs asyncio
+
     claim = threading.Lock()
     ended: ClaimedCompletion[Any] = ClaimedCompletion(claim)
 
@@ -274,6 +275,8 @@ async def to_its_end(pool: ThreadPool, function: Callable[[], R]) -> R:
     Queued work always runs; a cancellation is raised when it has ended.
     """
     import asyncio
+
+    from ferrule.concurrency.completion import Completion, completed
 
     return await completed(put(pool, function, Completion(loop=asyncio.get_running_loop())))
 

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
-from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import (
     BadRequestError,
     ConfigurationError,
@@ -17,8 +16,6 @@ from ferrule.errors import (
     MissingKeyError,
     UnavailableError,
 )
-from ferrule.models.client import ClientLM
-from ferrule.models.guided import GuidedLM
 from ferrule.models.providers import address, capabilities_of, choose, thought_settings
 from ferrule.models.setting_names import check_settings, check_spelling
 from ferrule.models.turns import Turns, TurnsLM
@@ -30,7 +27,6 @@ from ferrule.models.wires.streamed import (
     is_event_stream,
     read_stream,
 )
-from ferrule.models.wires.strict_tools import restored_calls, strictly
 from ferrule.models.wires.wire import wire as wire_of
 from ferrule.net.errors import cost_in, redact_error, request_id, with_provider
 from ferrule.net.pace import Pace
@@ -42,6 +38,8 @@ from ferrule.values.display import Concealed
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 
+    from ferrule.models.client import ClientLM
+    from ferrule.models.guided import GuidedLM
     from ferrule.models.providers import Provider
     from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
@@ -157,6 +155,8 @@ class LM(TurnsLM):
         with the same `create`. `wire` is `openai_responses` for OpenAI's other protocol. The client
         does retries and timeouts.
         """
+        from ferrule.models.client import ClientLM
+
         return ClientLM(client, model, wire, capabilities, settings)
 
     @staticmethod
@@ -167,6 +167,8 @@ class LM(TurnsLM):
 
         It needs `pip install 'ferrule[litellm]'`.
         """
+        from ferrule.models.client import ClientLM
+
         try:
             import litellm  # pyright: ignore[reportMissingImports]  an extra
         except ImportError as error:
@@ -227,6 +229,8 @@ class LM(TurnsLM):
         if request.settings:
             check_settings(request.settings)
         if self._is_strict and request.tools:
+            from ferrule.models.wires.strict_tools import strictly  # late: few models are strict
+
             request = strictly(request, self._provider.wire)
         key = key_for(self._provider, self._key, needed=self._needs_key)
         auth = self._wire.headers(key)
@@ -270,6 +274,7 @@ class LM(TurnsLM):
             response = replace(response, cost=cost_in(headers))
         if not self._is_strict or not response.tool_calls:
             return response
+        from ferrule.models.wires.strict_tools import restored_calls
 
         calls = restored_calls(response.tool_calls, request.tools, self._provider.wire)
         return replace(response, tool_calls=calls)
@@ -341,6 +346,8 @@ class LM(TurnsLM):
 
     async def acontext_tokens(self) -> int | None:
         """`context_tokens` without blocking the loop."""
+        from ferrule.concurrency.offload import in_worker_thread
+
         return await in_worker_thread(self.context_tokens)
 
     # -- copies
@@ -358,6 +365,8 @@ class LM(TurnsLM):
         `ConstraintError`. `thought_chars` limits the thought before a call. With `partial`,
         keywords that a grammar cannot enforce are only validated in the answer.
         """
+        from ferrule.models.guided import GuidedLM
+
         return GuidedLM(self, thought_chars=thought_chars, partial=partial)
 
     def close(self) -> None:

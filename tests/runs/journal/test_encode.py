@@ -214,7 +214,14 @@ DECISIONS = st.builds(
     st.text(),
     at=st.none() | st.floats(0, 1e12),
 )
-VALUES = {"model": RESPONSES, "begun": JSON, "result": RESULTS, "decision": DECISIONS, "once": JSON}
+STARTS = st.none() | st.dictionaries(st.sampled_from(["effect", "key"]), st.text())
+VALUES = {
+    "model": RESPONSES,
+    "begun": STARTS,
+    "result": RESULTS,
+    "decision": DECISIONS,
+    "once": JSON,
+}
 PLACES = st.from_regex(r"(?:[a-z]{1,3}#[0-9]/){0,2}[0-9]{1,2}(?:\.[0-9])?", fullmatch=True)
 
 

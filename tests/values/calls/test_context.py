@@ -8,14 +8,10 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_calls import json_values
 
 from ferrule.errors import ConfigurationError
 from ferrule.values.calls.context import Context, key_of
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda each: st.lists(each) | st.dictionaries(st.text(), each),
-)
 
 
 def test_one_made_by_hand_serves_a_test_of_a_tool() -> None:
@@ -61,7 +57,7 @@ def test_is_cancelled_when_its_call_is_over() -> None:
     assert other.cancelled
 
 
-@given(st.dictionaries(st.text(), JSON))
+@given(st.dictionaries(st.text(), json_values))
 def test_a_key_does_not_depend_on_the_order_of_arguments(arguments: dict[str, object]) -> None:
     assert key_of("r", "3.0", "t", arguments) == key_of(
         "r",

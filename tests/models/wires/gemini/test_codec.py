@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_calls import json_values
 
 from ferrule.errors import (
     AuthenticationError,
@@ -649,23 +650,16 @@ def test_a_body_that_is_no_object_is_a_bad_request(body):
         read(body)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
 PART = (
     st.dictionaries(
         st.sampled_from(["text", "thought", "functionCall", "thoughtSignature", "inlineData"]),
-        JSON,
+        json_values,
     )
-    | JSON
+    | json_values
 )
 
 
-@given(JSON, JSON, st.lists(PART, max_size=4) | JSON, JSON)
+@given(json_values, json_values, st.lists(PART, max_size=4) | json_values, json_values)
 def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(
     usage,
     reason,
@@ -689,7 +683,7 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(
     said(asking(response.message()))
 
 
-@given(st.sampled_from(list(ANSWERS)), st.randoms(use_true_random=False), JSON)
+@given(st.sampled_from(list(ANSWERS)), st.randoms(use_true_random=False), json_values)
 def test_a_recorded_answer_with_anything_in_any_place_is_read_or_an_error_of_the_house(
     name,
     chance,
@@ -712,7 +706,7 @@ def replace_somewhere(value: dict | list, chance: random.Random, junk: object) -
         value[key] = junk
 
 
-@given(JSON)
+@given(json_values)
 def test_a_payload_of_any_shape_gives_an_error_of_the_house(payload):
     with pytest.raises(LMError):
         read(json.dumps(payload).encode())

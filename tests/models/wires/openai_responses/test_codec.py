@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from made_calls import json_values
 from msgspec.structs import replace
 
 from ferrule.errors import (
@@ -700,13 +701,6 @@ def test_a_body_that_is_no_object_is_a_bad_request(body):
         read(body)
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
 TYPES = st.sampled_from(
     [
         "message",
@@ -718,23 +712,25 @@ TYPES = st.sampled_from(
         "summary_text",
     ],
 )
-PART = JSON | st.fixed_dictionaries(
-    {"type": TYPES | JSON},
-    optional={"text": JSON, "refusal": JSON},
+PART = json_values | st.fixed_dictionaries(
+    {"type": TYPES | json_values},
+    optional={"text": json_values, "refusal": json_values},
 )
 ITEM = st.fixed_dictionaries(
-    {"type": TYPES | JSON},
+    {"type": TYPES | json_values},
     optional={
-        **dict.fromkeys(["id", "call_id", "name", "arguments", "encrypted_content", "phase"], JSON),
-        **dict.fromkeys(["content", "summary"], JSON | st.lists(PART, max_size=3)),
+        **dict.fromkeys(
+            ["id", "call_id", "name", "arguments", "encrypted_content", "phase"], json_values
+        ),
+        **dict.fromkeys(["content", "summary"], json_values | st.lists(PART, max_size=3)),
     },
 )
 BODY = st.fixed_dictionaries(
-    {"output": st.lists(ITEM | JSON, max_size=4) | JSON},
+    {"output": st.lists(ITEM | json_values, max_size=4) | json_values},
     optional={
-        **dict.fromkeys(["error", "id", "model", "usage", "incomplete_details"], JSON),
-        "status": JSON | st.sampled_from(["incomplete", "failed"]),
-        "store": st.booleans() | JSON,
+        **dict.fromkeys(["error", "id", "model", "usage", "incomplete_details"], json_values),
+        "status": json_values | st.sampled_from(["incomplete", "failed"]),
+        "store": st.booleans() | json_values,
     },
 )
 
@@ -764,7 +760,7 @@ def test_a_recorded_answer_with_any_part_replaced_is_read_or_refused(name, data)
         if isinstance(place[key], (dict, list)) and data.draw(st.booleans()):
             place = place[key]
         elif data.draw(st.booleans()):
-            place[key] = data.draw(JSON)
+            place[key] = data.draw(json_values)
         else:
             del place[key]
     try:

@@ -8,6 +8,7 @@ import pytest
 import stamina
 from hypothesis import given
 from hypothesis import strategies as st
+from made_calls import json_values
 from raw_server import begin, end, raw_server, reply
 from wire_servers import serve
 from wire_servers.openai_responses import answer, error_body, error_event, events, receive
@@ -180,13 +181,6 @@ def test_what_cannot_be_answered_is_refused_with_its_place(body, words):
         receive(body, "/responses")
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
 FIELDS = [
     "role",
     "content",
@@ -199,10 +193,10 @@ FIELDS = [
     "encrypted_content",
 ]
 ITEM = st.fixed_dictionaries(
-    {"type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output"]) | JSON},
-    optional={**dict.fromkeys(FIELDS[3:], JSON), "role": st.sampled_from(["user", "assistant", "system"]) | JSON,
-              "content": JSON | st.lists(st.fixed_dictionaries({"type": st.sampled_from(["input_text", "input_image", "input_file"])},
-                                                               optional=dict.fromkeys(["text", "image_url", "file_data"], JSON)), max_size=2)},
+    {"type": st.sampled_from(["message", "reasoning", "function_call", "function_call_output"]) | json_values},
+    optional={**dict.fromkeys(FIELDS[3:], json_values), "role": st.sampled_from(["user", "assistant", "system"]) | json_values,
+              "content": json_values | st.lists(st.fixed_dictionaries({"type": st.sampled_from(["input_text", "input_image", "input_file"])},
+                                                               optional=dict.fromkeys(["text", "image_url", "file_data"], json_values)), max_size=2)},
 )  # fmt: skip
 ASKED = st.dictionaries(
     st.sampled_from(
@@ -216,11 +210,11 @@ ASKED = st.dictionaries(
             "parallel_tool_calls",
         ],
     ),
-    JSON,
+    json_values,
 )
 
 
-@given(ASKED, JSON | st.lists(ITEM | JSON, max_size=4))
+@given(ASKED, json_values | st.lists(ITEM | json_values, max_size=4))
 def test_a_body_of_any_content_is_a_request_or_an_error_of_the_house(body, items):
     try:
         found = receive({**body, "input": items}, "/responses")
@@ -235,7 +229,7 @@ CALLS = st.lists(
     st.builds(
         ToolCall,
         name=SAFE,
-        args=st.dictionaries(NAMES, JSON, max_size=3),
+        args=st.dictionaries(NAMES, json_values, max_size=3),
         id=SAFE,
         fault=st.none()
         | st.builds(CallFault, st.just("invalid_tool_call_arguments"), NAMES, st.just("{half")),
