@@ -254,7 +254,7 @@ def _outcome(interrupted: InterruptedCall, decision: Any) -> ToolResult | None:
     if decision.kind == "approve" and not interrupted.checked.misfit:
         return None
     if decision.kind == "reply":
-        return ToolResult(call.name, decision.text, call.id)
+        return ToolResult(call.name, decision.text, call.id, by_person=True)
     # A denial; also an edit made by hand, because the call that may have run is the one shown.
     if interrupted.starts:
         text = _OUTCOME_UNKNOWN

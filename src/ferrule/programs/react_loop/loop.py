@@ -41,6 +41,7 @@ from ferrule.programs.react_loop.agent import (
     note_results,
     outputs_of_result,
     render_trajectory,
+    why_void,
     with_builtin,
 )
 from ferrule.programs.react_loop.compaction import Compaction, truncate
@@ -300,9 +301,10 @@ class _Loop:
 
     def _add_last_step(self, step: Step) -> None:
         """Add the calls beside `finish` to the conversation."""
-        if step.calls[-1].name == "finish":
-            step = Step(step.thought, step.calls[:-1], step.results[:-1])
-        if step.calls:
+        others = [call for call in step.calls if call.name != "finish"]
+        if others:
+            # Calls of `finish` are the last ones.
+            step = Step(step.thought, tuple(others), step.results[: len(others)])
             new_messages = self.mode.render(step, len(self.shown) - 1, None)
             messages = self.request.messages.then(*new_messages)
             self.request = self.request.following(messages)
@@ -358,51 +360,53 @@ class _Loop:
     def _step(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
         """Run the turn's calls; the second value is the end of the loop, if it ends.
 
-        The `finish` call, if there is one, comes last.
+        Calls of `finish` come last: the results of the others decide whether they count.
         """
         if turn.problem:
             result = ToolResult("", turn.problem, is_error=True, is_fault=True)
             return Step(turn.thought, (), (result,)), None
-        finish = None
-        for call in turn.calls:
-            if call.name == "finish":
-                finish = call
-                break
-        if finish is None:
-            return (yield from self._step_without_finish(turn))
-        return (yield from self._step_with_finish(turn, finish))
-
-    def _step_without_finish(self, turn: Turn) -> Generator[Act, Any, tuple[Step, _End | None]]:
-        results: list[ToolResult] = yield from self._use_tools(turn, turn.calls)
-        if has_changes(results):
-            results, self.news = self.host.apply(results)
-        end = yield from self._stop(turn.calls)
-        return Step(turn.thought, turn.calls, tuple(results)), end
-
-    def _step_with_finish(
-        self, turn: Turn, finish: ToolCall
-    ) -> Generator[Act, Any, tuple[Step, _End | None]]:
-        others = tuple([call for call in turn.calls if call is not finish])
-        calls = (*others, finish)
+        finishes = [call for call in turn.calls if call.name == "finish"]
+        others = [call for call in turn.calls if call.name != "finish"]
         results: list[ToolResult] = []
         if others:
             results = yield from self._use_tools(turn, others)
+        if has_changes(results):
+            results, self.news = self.host.apply(results)
         end = yield from self._stop(others)
-        if end is not None:  # the model wrote `finish` without having seen the result
-            reason = "Not used: the run ends with the result of a tool."
-            last = ToolResult("finish", reason, finish.id)
-            return Step(turn.thought, calls, (*results, last)), end
-        outputs, problems = self._outputs(finish)
-        if outputs is not None and self.agent.react.is_validated:
-            outputs, problems = yield from self._validated(outputs)
-        if not problems:
-            last = ToolResult("finish", "Completed.", finish.id)
-            return Step(turn.thought, calls, (*results, last)), _End(outputs)
-        refusal = str(ToolArgumentsError("finish", problems))
-        last = ToolResult("finish", refusal, finish.id, is_error=True, is_fault=True)
+        if finishes:
+            if end is None:
+                end, verdict = yield from self._finish(finishes, others, results)
+            else:  # the model wrote `finish` without having seen the result
+                verdict = ToolResult("finish", "Not used: the run ends with the result of a tool.")
+            results += [replace(verdict, call_id=call.id) for call in finishes]
+        return Step(turn.thought, (*others, *finishes), tuple(results)), end
+
+    def _finish(
+        self,
+        finishes: Sequence[ToolCall],
+        others: Sequence[ToolCall],
+        results: Sequence[ToolResult],
+    ) -> Generator[Act, Any, tuple[_End | None, ToolResult]]:
+        """Judge `finish`, given the other calls of its answer and their results.
+
+        Returns the end of the loop if it counts, and the result of each `finish`.
+        """
+        finish = finishes[0]
+        outputs: dict[str, Any] | None = None
+        refusal = why_void(finishes, others, results)
+        if not refusal:
+            outputs, problems = self._outputs(finish)
+            if outputs is not None and self.agent.react.is_validated:
+                outputs, problems = yield from self._validated(outputs)
+            if problems:
+                refusal = str(ToolArgumentsError("finish", problems))
+        if not refusal:
+            return _End(outputs), ToolResult("finish", "Completed.")
+        refused = ToolResult("finish", refusal, is_error=True, is_fault=True)
         if self.asker.conditions.is_observed:
-            yield Tell(events.CallRefused(finish, last))
-        return Step(turn.thought, calls, (*results, last)), None
+            for call in finishes:
+                yield Tell(events.CallRefused(call, replace(refused, call_id=call.id)))
+        return None, refused
 
     def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
         """The end of the loop if one of `stop_at_tools` returned.
@@ -479,7 +483,8 @@ class _Loop:
         """Whether another turn may follow.
 
         False if the outputs were refused `limits.same_error` times: they must be extracted.
-        Raises `TooManyFaultsError` after the same number of other faulty steps.
+        Raises `TooManyFaultsError` after the same number of other faulty steps: there, calls that
+        the answer may rest on have not succeeded.
         """
         results = step.results
         if not results or not all(result.is_fault for result in results):
@@ -488,6 +493,6 @@ class _Loop:
         self.faults.append(str(results[0].content))
         if len(self.faults) < self.limits.same_error:
             return True
-        if results[-1].name == "finish":
+        if all(result.name == "finish" for result in results):
             return False
         raise TooManyFaultsError(self.faults)

@@ -375,9 +375,9 @@ def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult 
             why = _DENIED
         return _denial(checked, why, decision.text)
     if decision.kind == "reply":
-        return ToolResult(checked.call.name, decision.text, checked.call.id)
+        return ToolResult(checked.call.name, decision.text, checked.call.id, by_person=True)
     if checked.tool is CLARIFY:  # "approve" alone is a yes to the model's question
-        return ToolResult(checked.call.name, "yes", checked.call.id)
+        return ToolResult(checked.call.name, "yes", checked.call.id, by_person=True)
     return None
 
 
@@ -432,5 +432,5 @@ def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
     """The result with a note on the edit: the model's own call stays unchanged in the messages."""
     note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
     if isinstance(result.content, str):
-        return replace(result, content=note + result.content)
-    return replace(result, content=(Text(text=note), *result.content))
+        return replace(result, content=note + result.content, by_person=True)
+    return replace(result, content=(Text(text=note), *result.content), by_person=True)

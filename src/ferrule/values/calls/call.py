@@ -231,6 +231,8 @@ class ToolResult(PartlyCompared, Struct, frozen=True):
     """
     repairs: tuple[str, ...] = ()
     """Names of the repairs that the call needed: of its text, then of its arguments."""
+    by_person: bool = False
+    """A person wrote the content, or changed the arguments of the call."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all fields but `value` and `error`, which may hold anything."""
