@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ferrule import Decision, Grant, Question, ToolCall
-from ferrule.approval.asking import tool_fingerprint
+from ferrule import Decision, Grant, Question, Tool, ToolCall
+from ferrule.approval.asking import question_about, tool_fingerprint
+from ferrule.approval.decisions import accept
 from ferrule.approval.input_form import (
     agree_to_form,
     describe_form,
@@ -20,6 +21,7 @@ from ferrule.approval.input_form import (
     read_form,
 )
 from ferrule.errors import DecisionError
+from ferrule.values.calls.call import CheckedCall
 
 ASKED = Question(
     "confirm",
@@ -143,16 +145,48 @@ def test_changes_are_told_between_what_was_written_and_what_would_run() -> None:
 
 
 def test_a_fingerprint_changes_with_the_definition_and_the_effect() -> None:
-    assert (
-        len(
-            {
-                tool_fingerprint({"a": 1}, "once"),
-                tool_fingerprint({"a": 2}, "once"),
-                tool_fingerprint({"a": 1}, "read"),
-            },
-        )
-        == 3
+    def pay(amount: int) -> None:
+        """Pay."""
+
+    tools = [
+        Tool(pay),
+        Tool(pay, description="Pay at once."),
+        Tool(pay, effect="read"),
+        Tool(pay, name="pay_out"),
+    ]
+    assert len({tool_fingerprint(tool) for tool in tools}) == len(tools)
+
+
+PAY = {"name": "pay", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": False}}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"annotations": {"destructiveHint": True}},
+        {"annotations": {"readOnlyHint": False, "title": "Look"}},
+        {"annotations": None},
+        {"title": "Look at a bill"},
+        {"outputSchema": {"type": "object"}},
+    ],
+    ids=str,
+)
+def test_a_server_that_changes_what_it_says_of_a_tool_needs_a_new_approval(change: Any) -> None:
+    """A grant for a tool that only read covered it when it had become destructive."""
+    before, after = (
+        Tool.from_mcp_tool(entry, "shop", confirm=True) for entry in (PAY, {**PAY, **change})
     )
+    asked = question_about(checked(before))
+    grant = asked.bound(Grant())
+    assert grant.covers("pay", asked.fingerprint, {})
+    changed = question_about(checked(after))
+    assert not grant.covers("pay", changed.fingerprint, {})
+    with pytest.raises(DecisionError, match="does not fit"):
+        accept(changed, asked.approve(), now=0)
+
+
+def checked(tool: Any) -> CheckedCall:
+    return CheckedCall(ToolCall(name=tool.name, args={}), tool, tool.prepare({}))
 
 
 def test_who_decided_is_no_part_of_what_was_decided() -> None:

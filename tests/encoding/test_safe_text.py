@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.encoding.safe_text import clip_lines, conceal, one_line, printable, reveal
+from ferrule.encoding.safe_text import (
+    IGNORABLE,
+    clip_lines,
+    conceal,
+    exact,
+    is_hidden,
+    one_line,
+    printable,
+    reveal,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +80,59 @@ def test_what_a_person_sends_back_has_its_invisible_characters_again() -> None:
         "only those of the original"
     )
     assert conceal("\\u200d", "\\u200d \u200d") == "\\u200d", "the original has the escape as text"
+
+
+@pytest.mark.parametrize(
+    "character",
+    ["\u3164", "\u115f", "\u2800", "\u034f", "\ufe0f", "\U000e0100", "\U000e01ef", "\u2065", "\ue000"],
+    ids=ascii,
+)
+def test_a_character_without_a_visible_glyph_is_an_escape(character: str) -> None:
+    assert is_hidden(character)
+    assert reveal(f"a{character}b") == f"a{ascii(character)[1:-1]}b"
+
+
+def test_all_that_unicode_derives_as_ignorable_is_hidden() -> None:
+    """The rule of DerivedCoreProperties.txt: formats and variation selectors, without a few."""
+    visible = set(range(0xFFF9, 0xFFFC)) | set(range(0x13430, 0x13440))
+    ignorable = re.compile(f"[{IGNORABLE}]")
+    for code in range(0x110000):
+        character = chr(code)
+        name = unicodedata.name(character, "")
+        is_mark_before_digits = code in {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F}
+        is_exception = (
+            code in visible or is_mark_before_digits or code in {0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+        )
+        is_derived = unicodedata.category(character) == "Cf" and not is_exception
+        if is_derived or "VARIATION SELECTOR" in name:
+            assert ignorable.fullmatch(character), hex(code)
+
+
+def test_texts_that_differ_never_look_the_same() -> None:
+    assert exact("C:\\temp") == "C:\\temp"
+    assert exact("C:\\users\u202e") == "C:\\\\users\\u202e"
+    assert exact("a\u00a0b  \nc ") == "a\\u00a0b\\u0020\\u0020\nc\\u0020"
+
+
+ODD = st.text(st.sampled_from("\\uU0a\u202e2 \n\t\u00a0e\U000e0041"), max_size=8)
+
+
+@given(ODD, ODD)
+def test_what_is_shown_exactly_can_be_read_back(one: str, other: str) -> None:
+    assert (exact(one) == exact(other)) == (one == other)
+    assert read_exact(exact(one)) == one
+
+
+def read_exact(text: str) -> str:
+    """The text that `exact` shows so."""
+
+    def read(match: re.Match[str]) -> str:
+        backslashes, code = len(match[1]), match[2]
+        plain = "\\" * (backslashes // 2)
+        if backslashes % 2:
+            digits = 4 if code == "u" else 8
+            rest = match[3]
+            return plain + chr(int(rest[:digits], 16)) + rest[digits:]
+        return plain + code + match[3]
+
+    return re.sub(r"(\\+)(?=[uU])([uU])((?<=u)[0-9a-f]{4}|(?<=U)[0-9a-f]{8}|)", read, text)

@@ -13,7 +13,7 @@ from ferrule.encoding.encode import digest_of, json_text, jsonable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.calls.call import CheckedCall, ToolSpec
 
 
 def question_about(
@@ -48,7 +48,7 @@ def question_about(
     return replace(
         question,
         text=note + server_note + confirmation_text(call.name, args, server, original),
-        fingerprint=tool_fingerprint(tool.declaration, tool.effect),
+        fingerprint=tool_fingerprint(tool),
         expires_s=expires_s,
         server=server,
         original=original,
@@ -91,12 +91,17 @@ def misfit_text(checked: CheckedCall, *, began: bool) -> str:
     )
 
 
-def tool_fingerprint(declaration: Mapping[str, Any], effect: str) -> str:
+def tool_fingerprint(tool: ToolSpec) -> str:
     """A digest of a tool's definition: name, description, schema and effect.
 
-    A decision applies to the definition that was shown: a tool that changed asks again.
+    For an MCP server's tool, also its title, its annotations and the schema of its results. A
+    decision applies to the definition that was shown: a tool that changed asks again.
     """
-    return digest_of([declaration, effect], 20)
+    content: list[Any] = [tool.declaration, tool.effect]
+    definition = getattr(tool, "mcp", None)
+    if definition is not None:
+        content.append(definition.pinned)
+    return digest_of(content, 20)
 
 
 def mcp_origin(tool: Any) -> tuple[str, str]:

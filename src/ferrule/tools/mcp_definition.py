@@ -17,6 +17,7 @@ from ferrule.schema.nodes import Schema, is_list, is_object, map_children
 from ferrule.schema.validator import schema_problem
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+_PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _NULLABLE = ("const", "default")
 """Keywords that may be null in JSON Schema."""
 
@@ -52,6 +53,12 @@ class MCPDefinition(Struct, frozen=True):
     def needs_task(self) -> bool:
         """Whether it can only be called as a task."""
         return (self.execution or {}).get("taskSupport") == "required"
+
+    @property
+    def pinned(self) -> dict[str, Any]:
+        """The fields that a person agrees to: a change in one of them is another tool."""
+        entry = self.as_json()
+        return {key: entry[key] for key in _PINNED if key in entry}
 
     def as_json(self) -> dict[str, Any]:
         """The entry of `tools/list`: a copy, without fields that were not given."""

@@ -1,9 +1,11 @@
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ferrule.encoding.safe_text import IGNORABLE
 from ferrule.tools.mcp.safety import (
     estimate_tokens,
     fence_untrusted,
@@ -28,6 +30,17 @@ HIDDEN = {
     "terminal colours": ("\x1b[31mred\x1b[0m", "red", {"terminal escape": 2}),
     "terminal title": ("\x1b]0;title\x07x", "x", {"terminal escape": 1}),
     "control characters": ("a\x00\x08b\x9fc", "abc", {"control character": 3}),
+    "selectors in a row that carry bytes": (
+        "\u2764\ufe0f\ufe01\ufe0f\ufe02",
+        "\u2764\ufe0f",
+        {"zero-width character": 3},
+    ),
+    "joiners in a row": ("é\u200d\u200c\u200dé", "éé", {"zero-width character": 3}),
+    "fillers and blanks": (
+        "a\u3164\u115f\u034f\u2800b\u17b4\u206a",
+        "ab",
+        {"zero-width character": 6},
+    ),
     "joiner between ASCII letters": ("pass\u200dword", "password", {"zero-width character": 1}),
 }
 KEPT = {
@@ -35,6 +48,7 @@ KEPT = {
     "umlauts": "Grüße, 世界",
     "Persian with a non-joiner": "می‌خواهم",
     "a family of emoji": "👩‍👩‍👧",
+    "emoji with selectors of their style": "❤\ufe0f 1\ufe0f\u20e3 👁\ufe0f\u200d🗨\ufe0f",
     "the flag of England": ENGLAND,
 }
 
@@ -54,6 +68,18 @@ def test_a_scrubbed_text_is_clean_and_no_longer(text):
     once = scrub(text)
     assert len(once) <= len(text)
     assert (once == text) == (not hidden_characters(text))
+    assert scrub(once) == once
+
+
+IGNORED = st.from_regex(f"[{IGNORABLE}]", fullmatch=True)
+
+
+@given(st.text(st.one_of(IGNORED, st.sampled_from("aé👁\u2764\ufe0f\u200d\u200c\u3164\u2800"))))
+def test_a_scrubbed_text_hides_nothing_but_single_joiners_and_selectors(text):
+    left = scrub(text)
+    assert {each for each in left if re.match(f"[{IGNORABLE}]", each)} <= set("\u200c\u200d\ufe0e\ufe0f")
+    assert not re.search("[\u200c\u200d]{2}|[\ufe0e\ufe0f]{2}", left)
+    assert scrub(left) == left
 
 
 def test_only_what_a_schema_says_in_words_is_scrubbed():

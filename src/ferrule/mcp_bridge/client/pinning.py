@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("ferrule.mcp")
 
 _VERSION = 1
-_PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 _writing = ForkLock()
 
 
@@ -122,10 +121,7 @@ def _lines(pinned: Mapping[str, Any]) -> list[str]:
 
 def pins_of(identity: Mapping[str, Any], definitions: Mapping[str, MCPDefinition]) -> Pins:
     """The pins of a server as it is now."""
-    tools: dict[str, dict[str, Any]] = {}
-    for name in sorted(definitions):
-        entry = definitions[name].as_json()
-        tools[name] = {key: entry[key] for key in _PINNED if key in entry}
+    tools = {name: definitions[name].pinned for name in sorted(definitions)}
     return Pins(dict(identity), tools)
 
 

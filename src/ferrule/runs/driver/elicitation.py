@@ -267,7 +267,7 @@ class Inputs:
             "input",
             f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
             self._checked.call.changed(args=self._checked.arguments.shown),
-            fingerprint=tool_fingerprint(tool.declaration, tool.effect),
+            fingerprint=tool_fingerprint(tool),
             path=self._frame.path,
             expires_at=expires_at,
             server=server,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ferrule.encoding.mark import Mark
+from ferrule.encoding.safe_text import IGNORABLE
 from ferrule.schema.nodes import Schema, is_list, is_object
 
 if TYPE_CHECKING:
@@ -23,15 +24,20 @@ if TYPE_CHECKING:
 _ESCAPES = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])"
 _FLAG = r"\U0001F3F4[\U000E0030-\U000E007A]{2,6}\U000E007F"
 """Flags such as England's: the one valid use of tag characters (UTS #51, section 1.4.7)."""
+_REMOVED = rf"{IGNORABLE}\x80-\x9f\u2028\u2029\u2800\ufff9-\ufffb"
+_LETTER = rf"[^\x00-\x7f{_REMOVED}]"
+"""A visible character that is not of ASCII."""
 _KINDS = {
     "terminal escape": _ESCAPES,
     "control character": r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]",
-    # Joiners are needed in Persian, Hindi and emoji, but not between ASCII letters.
-    "zero-width character": r"[\u00ad\u115f\u1160\u180e\u200b\u2060-\u2064\u206a-\u206f\u3164]"
-    r"|[\ufeff\uffa0\ufff9-\ufffb]"
-    r"|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])",
     "direction override": r"[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]",
     "tag character": r"[\U000E0000-\U000E007F\U000E0100-\U000E01EF]",
+    # Joiners are needed in Persian, Hindi and emoji, and an emoji may have one selector of its
+    # style: one at a time, between visible characters. In a row they carry data.
+    "zero-width character": rf"(?<!{_LETTER})(?<!{_LETTER}\ufe0f)[\u200c\u200d]"
+    rf"|[\u200c\u200d](?!{_LETTER})"
+    rf"|(?<!{_LETTER})[\ufe0e\ufe0f](?!\u20e3)"
+    rf"|(?![\u200c\u200d\ufe0e\ufe0f])[{_REMOVED}]",
 }
 _NAMES = tuple(_KINDS)
 # The flag comes first, so that the tag characters of a valid flag do not match as hidden ones. A
