@@ -84,7 +84,17 @@ def test_what_a_person_sends_back_has_its_invisible_characters_again() -> None:
 
 @pytest.mark.parametrize(
     "character",
-    ["\u3164", "\u115f", "\u2800", "\u034f", "\ufe0f", "\U000e0100", "\U000e01ef", "\u2065", "\ue000"],
+    [
+        "\u3164",
+        "\u115f",
+        "\u2800",
+        "\u034f",
+        "\ufe0f",
+        "\U000e0100",
+        "\U000e01ef",
+        "\u2065",
+        "\ue000",
+    ],
     ids=ascii,
 )
 def test_a_character_without_a_visible_glyph_is_an_escape(character: str) -> None:
@@ -101,7 +111,9 @@ def test_all_that_unicode_derives_as_ignorable_is_hidden() -> None:
         name = unicodedata.name(character, "")
         is_mark_before_digits = code in {0x600, 0x601, 0x602, 0x603, 0x604, 0x605, 0x6DD, 0x70F}
         is_exception = (
-            code in visible or is_mark_before_digits or code in {0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+            code in visible
+            or is_mark_before_digits
+            or code in {0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
         )
         is_derived = unicodedata.category(character) == "Cf" and not is_exception
         if is_derived or "VARIATION SELECTOR" in name:

@@ -77,7 +77,9 @@ IGNORED = st.from_regex(f"[{IGNORABLE}]", fullmatch=True)
 @given(st.text(st.one_of(IGNORED, st.sampled_from("aé👁\u2764\ufe0f\u200d\u200c\u3164\u2800"))))
 def test_a_scrubbed_text_hides_nothing_but_single_joiners_and_selectors(text):
     left = scrub(text)
-    assert {each for each in left if re.match(f"[{IGNORABLE}]", each)} <= set("\u200c\u200d\ufe0e\ufe0f")
+    assert {each for each in left if re.match(f"[{IGNORABLE}]", each)} <= set(
+        "\u200c\u200d\ufe0e\ufe0f"
+    )
     assert not re.search("[\u200c\u200d]{2}|[\ufe0e\ufe0f]{2}", left)
     assert scrub(left) == left
 
