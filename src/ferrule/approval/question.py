@@ -3,6 +3,17 @@
 A question is bound to its content: its id depends on the run, the place in the run, the tool's
 definition and the arguments. A decision contains that id and the digest of what was shown, so that
 it never applies to another call.
+
+A person decides with `approve`, `edit`, `deny`, `reply` and `fill`, or with words, which `decide`
+turns into one of them. Every question can be denied. For the rest its kind decides:
+
+| kind        | `approve`           | `edit`              | `reply`               |
+|-------------|---------------------|---------------------|-----------------------|
+| `confirm`   | runs the call       | runs it, changed    | is the call's result  |
+| `clarify`   | answers "yes"       | raises              | is the person's answer|
+| `unknown`   | runs the call again | raises              | is the call's result  |
+| `input`     | fills the form      | fills the form      | is the filled form    |
+| `migration` | raises              | runs it, changed    | is the call's result  |
 """
 
 from __future__ import annotations
@@ -29,7 +40,15 @@ DECIDED = {
     "reply": "answered",
     "revoke": "revoked",
 }
-"""The person's decision in words, by its kind."""
+"""A decision in words that show it to a person, by its kind."""
+_STATUS: dict[str, DecisionStatus] = {
+    "approve": "approved",
+    "edit": "edited",
+    "deny": "rejected",
+    "reply": "feedback",
+    "revoke": "rejected",
+}
+"""A decision in udspy's words, by its kind."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
@@ -53,6 +72,7 @@ class Question(Struct, frozen=True):
     call: ToolCall
     """The call with the arguments that will run, and the model's `intention` if it gave one."""
     id: str = ""
+    """Names the question in its run and in decisions. Set by the run."""
     fingerprint: str = ""
     """The digest of the tool's definition: name, description, schema, effect."""
     thought: str = ""
@@ -62,18 +82,19 @@ class Question(Struct, frozen=True):
     path: str = ""
     """The path of the nested program that asks; empty for the outermost."""
     expires_s: float | None = None
+    """Seconds after which the question counts as denied; None for never. The program sets it."""
     expires_at: float | None = None
     """The time from which the question counts as denied, in seconds since 1970; None for never.
 
-    Set by the run."""
+    Set by the run, from `expires_s` and the time of the question."""
     server: str = ""
     """The MCP server of the tool; empty for a local tool."""
     original: str = ""
     """The tool's name on that server."""
     form: Mapping[str, Any] | None = None
-    """For an `input` question: a JSON schema of an object with plain fields.
+    """For an `input` question, the JSON Schema of an object with plain fields.
 
-    None if a page must be opened instead."""
+    None if the person must open a page instead (`url`)."""
     url: str = ""
     """For an `input` question without a form, the page that a person must open.
 
@@ -85,8 +106,8 @@ class Question(Struct, frozen=True):
     effect: str = ""
     """The tool's `effect`: what a call changes. Empty if no tool waits."""
 
-    # Computed at each read, not kept: the arguments are a dict, and a change after the question was
-    # shown must not pass under the digest of what the person saw.
+    # Computed at each read, not once: the arguments are a dict. If code changes them after the
+    # question was shown, the digest must change too, so that the decision no longer fits.
     @property
     def digest(self) -> str:
         """A digest of what a person sees.
@@ -117,7 +138,8 @@ class Question(Struct, frozen=True):
         if raw is None:
             return {}
         changes: dict[str, tuple[Any, Any]] = {}
-        for name in {**args, **raw}:
+        for name in {**args, **raw}:  # the names of both, in order
+            # An argument that is missing on one side differs from one that is None.
             is_in_both = name in raw and name in args
             if not is_in_both or raw[name] != args[name]:
                 changes[name] = raw.get(name), args.get(name)
@@ -153,16 +175,15 @@ class Question(Struct, frozen=True):
 
         Raises `DecisionError` if the question is not about consent to a call.
         """
-        given: Any = grant
-        if not isinstance(given, Grant):  # users pass True
-            raise DecisionError(f"`always` takes a `Grant(...)`, found {shown(given)}.")
+        if not isinstance(grant, Grant):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass True
+            raise DecisionError(f"`always` takes a `Grant(...)`, found {shown(grant)}.")
         if self.kind != "confirm":
             raise DecisionError(
                 "A grant is for calls that ask before they run; "
                 "this question is about one call alone."
             )
         return replace(
-            given,
+            grant,
             tool=self.call.name,
             fingerprint=self.fingerprint,
             inside=self.inside,
@@ -175,11 +196,11 @@ class Question(Struct, frozen=True):
         For an `input` question, fill the form with them. Raises `DecisionError` for an empty edit,
         and for a question that has no call to edit.
         """
-        given: Any = args
-        if not isinstance(given, Mapping):  # users pass what a page has sent
+        # Users pass what a page has sent, which may be anything.
+        if not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DecisionError(
                 "An edit takes the changed arguments by name, "
-                f"such as `question.edit({{'amount': 3}})`; found {shown(given)}."
+                f"such as `question.edit({{'amount': 3}})`; found {shown(args)}."
             )
         if self.kind == "input":
             return self.fill(args)
@@ -233,14 +254,13 @@ class Question(Struct, frozen=True):
                 return self.approve()
             return self.deny()
         if isinstance(answer, Mapping):
-            return self._edit_as_answered(answer)
-        given: Any = answer
-        if not isinstance(given, str):
+            return self._decide_by_object(answer)
+        if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DecisionError(
                 'A decision is "yes", "no", a JSON object of changed arguments, '
-                f"or text for the model; found {shown(given)}."
+                f"or text for the model; found {shown(answer)}."
             )
-        return self._decide_by_text(given.strip())
+        return self._decide_by_text(answer.strip())
 
     def _decide_by_text(self, text: str) -> Decision:
         word = text.casefold()
@@ -254,11 +274,14 @@ class Question(Struct, frozen=True):
             return self.deny()
         value = json_or_none(text)
         if isinstance(value, dict):
-            return self._edit_as_answered(cast("dict[str, Any]", value))
+            return self._decide_by_object(cast("dict[str, Any]", value))
         return self.reply(text)
 
-    def _edit_as_answered(self, answer: Mapping[str, Any]) -> Decision:
-        """The decision for changed arguments by name, or for an object with the key `edit`."""
+    def _decide_by_object(self, answer: Mapping[str, Any]) -> Decision:
+        """The decision for changed arguments by name, or for an object with the key `edit`.
+
+        An `input` question takes the object as the fields of its form.
+        """
         if self.kind == "input":
             return self.fill(answer)
         edit: Any = answer.get("edit")
@@ -292,9 +315,9 @@ class Decision(PartlyCompared, Struct, frozen=True):
 
     question_id: str
     kind: Literal["approve", "edit", "deny", "reply", "revoke"]
-    """`revoke` ends a grant and answers no question (`Run.revoke`).
+    """What was decided. `revoke` ends a grant and answers no question (`Run.revoke`).
 
-    Its id is `revoke:` and the id of the grant's question."""
+    The `question_id` of a `revoke` is `revoke:` and the id of the grant's question."""
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit; the others stay as shown."""
@@ -323,12 +346,3 @@ class Decision(PartlyCompared, Struct, frozen=True):
     def signed(self, by: str = "", via: str = "") -> Decision:
         """The same decision, with its author and its source."""
         return replace(self, by=by or self.by, via=via or self.via)
-
-
-_STATUS: dict[str, DecisionStatus] = {
-    "approve": "approved",
-    "edit": "edited",
-    "deny": "rejected",
-    "reply": "feedback",
-    "revoke": "rejected",
-}

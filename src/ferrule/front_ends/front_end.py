@@ -1,6 +1,10 @@
 """`FrontEnd`: reads one request of a chat page, and encodes its response.
 
-Each protocol is a subclass.
+Each protocol is a subclass: `_read` takes the request apart and passes each answer to a question
+to `_put_answer`; `_answer` makes a `Decision` from such an answer; `_page` says how the protocol
+writes the parts of a run. The response has three stages: a `Narrator` turns events into messages of
+the page, which are dicts; `Chunks` asks it for them, for sync and for async events; `_framed`
+writes each as a server-sent event.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ class FrontEnd:
     headers: ClassVar[Mapping[str, str]]
     """The headers of a response, besides its `media_type`."""
     media_type: ClassVar[str] = "text/event-stream"
-    _last: ClassVar[str] = ""
+    _last_chunk: ClassVar[str] = ""
+    """The text after the last message; empty if the protocol has none."""
 
     def __init__(
         self,
@@ -46,8 +51,8 @@ class FrontEnd:
 
         Args:
             body: The request, as JSON data. With None, the object only encodes.
-            error_text: Returns the text for a run's error. By default it has only the class's name:
-                an error's text may be private.
+            error_text: Returns the text that the page shows for a run's error. By default it has
+                only the name of the error's class: the error's own text may be private.
 
         """
         self.thread_id = ""
@@ -58,11 +63,13 @@ class FrontEnd:
         """The person's last message: a text, or a list of parts in OpenAI's form."""
         self.history = History()
         """The messages before the last one, without system messages."""
-        self._error_text = error_text or _kind_of
+        self._error_text = error_text or _class_of_error
         self._messages: list[dict[str, Any]] = []
         """The messages that the page holds."""
         self._answers: dict[str, Any] = {}
-        """The answers in the request, by the id of the question, or of its call on the page."""
+        """The answers in the request, by the id of the question, or of its call on the page.
+
+        Protocols differ in which of the two ids an answer has."""
         if body is not None:
             if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InputError(f"A request is a JSON object; found {shown(body)}.")
@@ -81,11 +88,9 @@ class FrontEnd:
         """
         decisions: list[Decision] = []
         for question in run.pending:
-            program = question.path.strip("/")
-            keys = (question_id(run.id, question), tool_call_id(run.id, program, question.call.id))
-            answers = [self._answers[key] for key in keys if key in self._answers]
-            if answers:
-                decision = self._answer(question, answers[0])
+            answer = self._answer_to(run, question)
+            if answer is not None:
+                decision = self._answer(question, answer)
                 decisions.append(decision.signed(by, self.via))
         if self._answers and not decisions:
             raise DecisionError(
@@ -97,23 +102,35 @@ class FrontEnd:
     def __call__(self, events: AsyncIterable[Event] | Iterable[Event]) -> Chunks:
         """Encode the response in chunks of text, for `async for`, or `for` if events allow it."""
         narrator = Narrator(self._page(), self._known_calls(), self._error_text)
-        return Chunks(events, narrator, self._last)
+        return Chunks(events, narrator, self._last_chunk)
 
     def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
+        """Store an answer of the request; a repeated one must be equal."""
         if self._answers.setdefault(key, answer) != answer:
             raise InputError(
                 f"A request answers each question once; found two answers to {shown(key)}."
             )
 
+    def _answer_to(self, run: Waiting, question: Question) -> Any:
+        """The request's answer to a question, or None."""
+        answer = self._answers.get(question_id(run.id, question))
+        if answer is not None:
+            return answer
+        program = question.path.strip("/")
+        return self._answers.get(tool_call_id(run.id, program, question.call.id))
+
     # -- what a protocol implements
 
     def _read(self, body: Mapping[str, Any]) -> None:
+        """Set the public attributes from a request, and call `_put_answer` for its answers."""
         raise NotImplementedError
 
     def _answer(self, question: Question, answer: Any) -> Decision:
+        """Make a decision from what was put with `_put_answer`. Raises `DecisionError`."""
         raise NotImplementedError
 
     def _page(self) -> Page:
+        """The page that writes the protocol's messages."""
         raise NotImplementedError
 
     def _known_calls(self) -> Iterable[str]:
@@ -124,15 +141,18 @@ class FrontEnd:
 class Chunks:
     """The encoded events, as an iterable.
 
-    Stopping early closes the events, which cancels the run if they are its stream.
+    Stopping early closes the events, which cancels the run if they are its stream. The two loops
+    differ only in how they wait. If the run fails, its events end with its error, and the narrator
+    shows that to the page; it knows which errors those are (`Narrator.raised`), so any other error
+    passes.
     """
 
     def __init__(
-        self, events: AsyncIterable[Event] | Iterable[Event], narrator: Narrator, last: str
+        self, events: AsyncIterable[Event] | Iterable[Event], narrator: Narrator, last_chunk: str
     ) -> None:
         self._events = events
         self._narrator = narrator
-        self._last = last
+        self._last_chunk = last_chunk
 
     def __iter__(self) -> Iterator[str]:
         events = iter(cast("Iterable[Event]", self._events))
@@ -147,14 +167,14 @@ class Chunks:
             close = getattr(events, "close", None)
             if close is not None:
                 close()
-        if self._last:
-            yield self._last
+        if self._last_chunk:
+            yield self._last_chunk
 
     async def __aiter__(self) -> AsyncIterator[str]:
         if isinstance(self._events, AsyncIterable):
             events = aiter(self._events)
         else:
-            events = _stepped(self._events)
+            events = _as_async(self._events)
         narrator = self._narrator
         try:
             async for event in events:
@@ -169,11 +189,11 @@ class Chunks:
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
-        if self._last:
-            yield self._last
+        if self._last_chunk:
+            yield self._last_chunk
 
 
-async def _stepped(events: Iterable[Event]) -> AsyncIterator[Event]:
+async def _as_async(events: Iterable[Event]) -> AsyncIterator[Event]:
     for event in events:
         yield event
 
@@ -184,16 +204,20 @@ def _framed(messages: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _json(message: dict[str, Any]) -> str:
+    """The message as JSON that each reader accepts, also if a text is cut inside a character.
+
+    A model's text can contain half of a surrogate pair, which `json_text` writes as an escape.
+    UTF-8 cannot encode it, and many readers refuse the escape.
+    """
     text = json_text(message)
-    if "\\ud" not in text:
+    if "\\ud" not in text:  # no escape of a surrogate
         return text
-    # UTF-8 has no lone surrogates, and many readers refuse their escapes: pairs are joined, others
-    # replaced.
     plain = json.dumps(json.loads(text), ensure_ascii=False)
+    # In UTF-16, two halves side by side are one character; a half alone is replaced with U+FFFD.
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _kind_of(error: BaseException) -> str:
+def _class_of_error(error: BaseException) -> str:
     return f"The run failed: {type(error).__name__}."
 
 

@@ -42,7 +42,7 @@ class VercelAI(FrontEnd):
         "x-accel-buffering": "no",
         "x-vercel-ai-ui-message-stream": "v1",
     }
-    _last = "data: [DONE]\n\n"
+    _last_chunk = "data: [DONE]\n\n"
 
     def _read(self, body: Mapping[str, Any]) -> None:
         self.thread_id = read_text(body, "id")

@@ -13,7 +13,7 @@ from ferrule import Predict, Request
 from ferrule.errors import BadRequestError, UnavailableError
 from ferrule.testing import ScriptedLM, serve
 from ferrule.testing import __main__ as process
-from ferrule.testing.server.server import _Conversation
+from ferrule.testing.server.server import _Connection
 
 BODY = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
 
@@ -160,11 +160,11 @@ class _Gone(io.RawIOBase):
 
 def test_a_client_that_leaves_before_its_answer_leaves_no_socket_behind() -> None:
     """The buffer cannot be flushed then, and the file that reads requests holds the connection, too."""
-    conversation = _Conversation.__new__(_Conversation)
-    conversation.rfile, conversation.wfile = io.BytesIO(), io.BufferedWriter(_Gone())
-    conversation.wfile.write(b"too late")
-    conversation.finish()
-    assert conversation.rfile.closed
+    connection = _Connection.__new__(_Connection)
+    connection.rfile, connection.wfile = io.BytesIO(), io.BufferedWriter(_Gone())
+    connection.wfile.write(b"too late")
+    connection.finish()
+    assert connection.rfile.closed
 
 
 def test_the_name_of_this_machine_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,14 @@
-"""Options of a server: limits, filters and hooks."""
+"""The options of `MCPServer`: limits, filters, hooks, and how its tools are converted.
+
+A user passes all of them as keywords of one call. `options_from` checks them and sorts them into
+three structs: `ServerOptions` for the connection, the `ConversionRules` in its `rules` for how a
+definition becomes a tool, and the `ShowRules` in those for how a model sees a result.
+
+A keyword is checked here, by name (`_CHECKS`), if a wrong value would fail only later and far from
+the user's code. The other ones (`confirm`, `result_mode`, ...) are checked where they are used.
+
+A new option needs a field, a check, and, if a saved server should keep it, a line in `_SAVED`.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +50,19 @@ _SAVED = (
     "mode",
     "login_timeout_s",
 )
-"""The options in a saved server, if they are plain data."""
+"""The options that a saved server keeps (`MCPServer.dump_state`). Hooks are missing, because a
+function cannot be saved."""
 _SAVED_RULES = ("trust", "confirm", "lenient")
+"""The fields of `ConversionRules` that a saved server keeps."""
+_SAVED_SHOW_RULES = ("result_mode",)
+"""The fields of `ShowRules` that a saved server keeps."""
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
-    """Everything about a server except where it is.
+    """Everything about a server except its address or command, which its `ServerSpec` has.
 
-    Hooks run on the background loop, and must not block it with sync code.
+    Hooks run on the background loop that all connections share. Sync code that takes long blocks
+    them all.
     """
 
     timeout_s: float = 60.0
@@ -55,15 +70,15 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 30.0
     """Seconds for starting and the handshake."""
     total_timeout_s: float | None = 3600.0
-    """Seconds until a call times out, whatever progress it reports and whatever `timeout_s`.
-    None: progress prolongs no call."""
+    """The most seconds that a call may take. Progress restarts `timeout_s`, but not this limit.
+    None: progress restarts nothing, so a call takes at most `timeout_s`."""
     tool_timeouts_s: dict[str, float] = field(default_factory=dict[str, float])
     """`timeout_s` by tool: names on the server, with `*` and `?`."""
     rules: ConversionRules = field(default_factory=ConversionRules)
     """How its tools are converted. Users pass `trust`, `confirm` etc. with the other options."""
     prefix: Literal["auto", True, False] = "auto"
-    """Whether its tools are named `server__tool`: always, never, or if a name is taken (which the
-    toolbox decides)."""
+    """Whether its tools are named `server__tool`: always, never, or only if another tool has the
+    same name ("auto"; the toolbox decides, which knows all tools)."""
     allow: Any = None
     """Which tools to use, when listing and when calling: names with `*` and `?`, or a function of a
     definition. None: all."""
@@ -112,9 +127,10 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     """Answers `elicitation/create`: its params in, `{"action": ..., "content": ...}` out. None: the
     capability is not declared."""
     ask_in_runs: bool = False
-    """Whether to declare elicitation to a server of a version before 2026-07-28 without `elicit`:
-    its questions wait in the run that makes the call, and are declined outside a run. On for a
-    server passed to a program. From 2026-07-28 on each call declares it."""
+    """Whether to declare elicitation to a server that speaks a revision before 2026-07-28, if there
+    is no `elicit`. Its questions then wait in the run that makes the call; outside a run they are
+    declined. True for a server that is passed to a program. Since 2026-07-28 each call declares
+    elicitation itself, and this option has no effect."""
     input_expires_s: float | None = None
     """Seconds until a question that waits in a run counts as cancelled; None: never."""
     sample: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
@@ -144,7 +160,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
         return {
             **_saved(self, ServerOptions(), _SAVED),
             **_saved(self.rules, ConversionRules(), _SAVED_RULES),
-            **_saved(self.rules.show, ShowRules(), ("result_mode",)),
+            **_saved(self.rules.show, ShowRules(), _SAVED_SHOW_RULES),
         }
 
 
@@ -178,27 +194,27 @@ def options_from(values: Mapping[str, Any]) -> ServerOptions:
 
     Raises `ConfigurationError` for an unknown name and for a value of the wrong kind.
     """
-    own_names = set(ServerOptions.__struct_fields__)
-    # `show`, `server` and `tool` are how the rules are passed on inside, not options of a user.
-    rule_names = {*ConversionRules.__struct_fields__, *ShowRules.__struct_fields__}
-    rule_names -= {*own_names, "show", "server", "tool"}
-    unknown = [name for name in values if name not in own_names and name not in rule_names]
+    # `rules` and `show` hold the structs inside; a user passes their fields instead.
+    server_names = set(ServerOptions.__struct_fields__) - {"rules"}
+    rule_names = {*ConversionRules.__struct_fields__, *ShowRules.__struct_fields__} - {"show"}
+    # `timeout_s` is a field of both structs. The server's is the one that a user sets.
+    rule_names -= server_names
+    unknown = [name for name in values if name not in server_names and name not in rule_names]
     if unknown:
-        has = sorted({*own_names, *rule_names} - {"rules"})
+        known = sorted(server_names | rule_names)
         raise ConfigurationError(
-            f"An MCP server has no option {_listed(unknown)}. It has: {_listed(has)}."
+            f"An MCP server has no option {_listed(unknown)}. It has: {_listed(known)}."
         )
     for name, value in values.items():
         if name in _CHECKS:
             check_option(name, value)
+    options = {name: value for name, value in values.items() if name in server_names}
     rules = rules_from({name: value for name, value in values.items() if name in rule_names})
-    own: dict[str, Any] = {"rules": rules}
-    own.update((name, value) for name, value in values.items() if name in own_names)
-    return ServerOptions(**own)
+    return ServerOptions(rules=rules, **options)
 
 
 def check_option(name: str, value: Any) -> None:
-    """Raises `ConfigurationError` for a value of the wrong kind."""
+    """Check one option of `_CHECKS`; raises `ConfigurationError` for a value of the wrong kind."""
     check = _CHECKS[name]
     if value is None and check.may_be_none:
         return
@@ -221,6 +237,7 @@ class _Check(Struct, frozen=True):
 
     fits: Callable[[Any], bool]
     wanted: str
+    """The values that fit, in words: "must be a path"."""
     may_be_none: bool = False
 
 
@@ -229,6 +246,7 @@ def _is_seconds(value: Any) -> bool:
 
 
 def _is_finite_seconds(value: Any) -> bool:
+    """For seconds that are stored with a run: JSON has no infinity."""
     return _is_seconds(value) and value < math.inf
 
 
@@ -260,6 +278,7 @@ def _is_opener(value: Any) -> bool:
 
 
 def _are_names(value: Any) -> bool:
+    # A filter runs in sync code too, and the coroutine of an async one would always count as true.
     refuse_async(value, "`allow` or `deny` of an MCP server")
     if isinstance(value, list | tuple | set | frozenset):
         return all(isinstance(name, str) for name in cast("Iterable[Any]", value))
@@ -275,7 +294,8 @@ def _are_inheritable(value: Any) -> bool:
 def _is_inheritable(name: Any) -> bool:
     if not isinstance(name, str):
         return False
-    # Names of variables have capitals; a word in lower case is a group, perhaps misspelt.
+    # Names of variables have capitals. A word in lower case is meant as a group: refuse it if there
+    # is no such group, because it is probably misspelt.
     return name in GROUPS or (name.isidentifier() and name != name.lower())
 
 

@@ -1,9 +1,13 @@
-"""`serve`: an HTTP server on loopback that answers with any model of ferrule.
+"""`serve`: an HTTP server on loopback that puts any model of ferrule behind a provider's protocol.
 
-It answers as an OpenAI-compatible provider would.
+Tests use it to send real requests without a provider, and `ferrule ask` uses it without a key.
+`serve` starts a thread that accepts connections; each connection has a thread of its own, in which
+a `_Connection` answers its requests one after another. It checks a request, hands the body to a
+`ServerProtocol` (OpenAI's chat completions by default), and sends what the protocol makes of the
+model's response. It uses only the standard library.
 
-`ferrule ask` without a key uses it too, so that its requests go over HTTP like all others. Uses
-only the standard library.
+An error before the first byte of a response becomes an error status. After it, the status is
+already sent, so the error becomes the last event of the stream.
 """
 
 from __future__ import annotations
@@ -12,7 +16,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,10 +40,10 @@ log = logging.getLogger("ferrule.testing")
 
 
 class ServerProtocol(Protocol):
-    """The server's side of one protocol. A module satisfies it, such as `openai_chat`."""
+    """The server's side of one protocol. A module can implement it, as `openai_chat` does."""
 
     def receive(self, body: Json, path: str) -> openai_chat.Received:
-        """Read a request from a body; raises `InputError` that names the place of the problem."""
+        """Read a request from a body. Raises `InputError`, which says where the problem is."""
         ...
 
     def answer(self, response: Response, *, model: str) -> Json:
@@ -50,7 +53,7 @@ class ServerProtocol(Protocol):
     def events(
         self, items: Iterable[Delta | Response], *, model: str, with_usage: bool = False
     ) -> Iterator[bytes]:
-        """A stream as server-sent events; calls come in pieces, as providers send them."""
+        """A stream as server-sent events. Tool calls come in pieces, as providers send them."""
         ...
 
     def error_body(self, error: FerruleError) -> tuple[int, Json]:
@@ -72,13 +75,13 @@ class Served:
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        """The bodies of the requests for answers, in order."""
-        return self._server.bodies
+        """The bodies of the requests for answers, in order, as JSON data."""
+        return self._server.requests
 
     @property
     def bodies(self) -> list[bytes]:
         """The same bodies, as the bytes received."""
-        return self._server.raw
+        return self._server.bodies
 
     @property
     def connections(self) -> int:
@@ -91,8 +94,10 @@ class Served:
         return LM(self.base_url, **settings)
 
 
-_MOST_DIGITS = 9
-"""The most digits of a `Content-Length`."""
+_MOST_LENGTH_DIGITS = 9
+"""The most digits of a `Content-Length`: a body has less than 1 GB. Digits are counted before they
+are read as a number, because `int` is slow, or raises, for thousands of them."""
+_NEEDS_LENGTH = "a request needs one Content-Length, and no Transfer-Encoding"
 _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
 
@@ -115,6 +120,7 @@ def serve(
     server = _Server(as_model(lm), port, protocols)
     thread = threading.Thread(
         target=server.serve_forever,
+        # `shutdown` waits for one interval at most; the default of 0.5 s would slow every test.
         kwargs={"poll_interval": 0.02},
         name="ferrule-serve",
         daemon=True,
@@ -130,20 +136,21 @@ def serve(
 
 
 class _Server(ThreadingHTTPServer):
+    """Accepts connections, and records the requests of all of them."""
+
     allow_reuse_address = os.name != "nt"  # on Windows it would share a port with another server
-    daemon_threads = True
-    block_on_close = True
-    request_queue_size = 512
+    request_queue_size = 512  # the default of 5 refuses clients that connect at the same time
 
     def __init__(self, lm: Model, port: int, protocols: Mapping[str, ServerProtocol]) -> None:
         self.lm = lm
         self.protocols = protocols
-        self.bodies: list[dict[str, Any]] = []
-        self.raw: list[bytes] = []
+        self.requests: list[dict[str, Any]] = []
+        self.bodies: list[bytes] = []
         self.accepted = 0
-        self._open: set[socket.socket] = set()
+        self._open_sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        super().__init__(("127.0.0.1", port), _Conversation)
+        """Guards `accepted` and `_open_sockets`, which the threads of all connections change."""
+        super().__init__(("127.0.0.1", port), _Connection)
 
     def server_bind(self) -> None:
         """Bind without the base class's look-up of the machine's name.
@@ -153,38 +160,42 @@ class _Server(ThreadingHTTPServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
+    # A `request` of the base class is the socket of a connection.
+
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Start the thread of a new connection."""
         with self._lock:
             self.accepted += 1
-            self._open.add(request)
+            self._open_sockets.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
         with self._lock:
-            self._open.discard(request)
+            self._open_sockets.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print nothing.
+        """Print nothing, unlike the base class, when a connection's thread ends with an error.
 
-        A client may close its connection at any time, and other errors were answered with 500 and
-        logged.
+        `do_POST` has logged the error, or the client has closed its connection, which it may do at
+        any time.
         """
 
     def hang_up(self) -> None:
         """Close the connections that clients keep open: their threads wait for the next request."""
         with self._lock:
-            for request in self._open:
+            for connection in self._open_sockets:
                 try:
-                    request.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
                 except OSError:  # the client has closed it
                     continue
 
 
-class _Conversation(BaseHTTPRequestHandler):
-    """Handles one connection of a client."""
+class _Connection(BaseHTTPRequestHandler):
+    """Answers the requests of one connection, one after another."""
 
-    protocol_version = "HTTP/1.1"
+    protocol_version = "HTTP/1.1"  # the connection stays open after a response
     disable_nagle_algorithm = True
     wbufsize = -1  # buffered: headers and body are sent together
     server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  no other server uses this class
@@ -200,9 +211,9 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Send the list of models, which many clients request first."""
-        if self._refuse():
+        if self._refuse_foreign_page():
             return
-        # A body is not read: the connection cannot go on after it.
+        # A body is not read, so its bytes would be taken for the next request.
         has_body = (
             "transfer-encoding" in self.headers or self.headers.get("content-length", "0") != "0"
         )
@@ -213,37 +224,34 @@ class _Conversation(BaseHTTPRequestHandler):
                 "created": 0,
                 "owned_by": "ferrule",
             }
-            self._send(200, {"object": "list", "data": [model]}, last=has_body)
+            self._send(200, {"object": "list", "data": [model]}, is_last=has_body)
         else:
-            self._send(404, self._nowhere(), last=has_body)
+            self._send(404, self._not_found(), is_last=has_body)
 
     def do_POST(self) -> None:
         """Send an answer of the model, in the protocol that the path names."""
-        if self._refuse():
+        if self._refuse_foreign_page():
             return
-        body = self._body()
+        body = self._read_body()
         if body is None:
             return
         protocol = self._protocol()
         if protocol is None:
-            self._send(404, self._nowhere())
+            self._send(404, self._not_found())
             return
-        self._sent = is_answered = False
+        self._has_begun = False
         try:
             self._complete(body, protocol)
-            is_answered = True
         except FerruleError as error:
-            is_answered = True
-            self._fail(*protocol.error_body(error), protocol)
-        finally:
-            if not is_answered:  # the model raised another exception, or the client left
-                exception_info = sys.exc_info()
-                if not isinstance(exception_info[1], ConnectionError):
-                    log.error(
-                        "The model failed. The client reads only that it did.",
-                        exc_info=exception_info,
-                    )
-                self._fail(500, _problem("the model failed", "server_error"), protocol)
+            status, error_body = protocol.error_body(error)
+            self._fail(status, error_body, protocol)
+        except BaseException as error:
+            # The model raised another exception, or the client left. Raised again, it ends the
+            # connection: nothing is known about how much of the response was sent.
+            if not isinstance(error, ConnectionError):
+                log.exception("The model failed. The client reads only that it did.")
+            self._fail(500, _problem("the model failed", "server_error"), protocol)
+            raise
 
     def _protocol(self) -> ServerProtocol | None:
         """The protocol that the end of the path names."""
@@ -253,14 +261,20 @@ class _Conversation(BaseHTTPRequestHandler):
                 return protocol
         return None
 
-    def _refuse(self) -> bool:
-        """Refuse a request from a page of another host; returns whether it did."""
+    def _refuse_foreign_page(self) -> bool:
+        """Answer a request from a page of another host with an error; returns whether it was one.
+
+        Otherwise any page that a browser opens could use the model.
+        """
         refused = refusal(self.headers.get("Host"), self.headers.get("Origin"))
-        if refused is not None:
-            self._send(refused[0], _problem(refused[1]), last=True)
-        return refused is not None
+        if refused is None:
+            return False
+        status, reason = refused
+        self._send(status, _problem(reason), is_last=True)
+        return True
 
     def _complete(self, body: bytes, protocol: ServerProtocol) -> None:
+        """Record a request, ask the model, and send its response."""
         try:
             parsed = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -268,8 +282,8 @@ class _Conversation(BaseHTTPRequestHandler):
         if not isinstance(parsed, dict):
             raise InputError(f"a request is a JSON object, found {shown(parsed)}")
         received = protocol.receive(cast("dict[str, Any]", parsed), self.path)
-        self.server.bodies.append(cast("dict[str, Any]", parsed))
-        self.server.raw.append(body)
+        self.server.requests.append(cast("dict[str, Any]", parsed))
+        self.server.bodies.append(body)
         model = received.model or self.server.lm.name
         if not received.stream:
             self._send(200, protocol.answer(self.server.lm.complete(received.request), model=model))
@@ -278,42 +292,45 @@ class _Conversation(BaseHTTPRequestHandler):
         try:
             self._send_events(protocol.events(stream, model=model, with_usage=received.with_usage))
         finally:
-            cast("Any", stream).close()
+            cast("Any", stream).close()  # if the client left, the model stops here
 
-    def _nowhere(self) -> dict[str, Any]:
+    def _not_found(self) -> dict[str, Any]:
         endings = ", ".join(self.server.protocols)
         return _problem(
             f"there is no {self.path}; this server knows /v1/models and paths that end in {endings}"
         )
 
-    def _body(self) -> bytes | None:
-        """Read the body. None if the request was refused.
+    def _read_body(self) -> bytes | None:
+        """Read the body. If its length is unclear, answer with an error and return None.
 
-        Without one definite length, it is unclear where the next request begins.
+        Without one definite length, it is unclear where the next request begins, so the connection
+        ends with that answer.
         """
-        lengths: set[str] = {*self.headers.get_all("content-length", ())}
-        length = ""
-        if len(lengths) == 1 and "transfer-encoding" not in self.headers:
-            length = lengths.pop()
+        # The header may be repeated, but only with the same value (RFC 9110, section 8.6).
+        lengths = set(self.headers.get_all("content-length", ()))
+        if len(lengths) != 1 or "transfer-encoding" in self.headers:
+            return self._refuse_body(411, _NEEDS_LENGTH)
+        length = lengths.pop()
         if not length.isdecimal():
-            refused = 411, "a request needs one Content-Length, and no Transfer-Encoding"
-        elif len(length) > _MOST_DIGITS:
-            refused = 413, "the body is too large"
-        else:
-            body = self.rfile.read(int(length))
-            if len(body) == int(length):
-                return body
-            refused = 400, "the body is shorter than its Content-Length"
-        self._send(refused[0], _problem(refused[1]), last=True)
-        return None
+            return self._refuse_body(411, _NEEDS_LENGTH)
+        if len(length) > _MOST_LENGTH_DIGITS:
+            return self._refuse_body(413, "the body is too large")
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            return self._refuse_body(400, "the body is shorter than its Content-Length")
+        return body
 
-    def _send(self, status: int, body: dict[str, Any], *, last: bool = False) -> None:
-        self._sent = True
+    def _refuse_body(self, status: int, reason: str) -> None:
+        self._send(status, _problem(reason), is_last=True)
+
+    def _send(self, status: int, body: dict[str, Any], *, is_last: bool = False) -> None:
+        """Send a whole response. `is_last` closes the connection after it."""
+        self._has_begun = True
         content = json_bytes(body)
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
-        if last:
+        if is_last:
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
@@ -321,28 +338,28 @@ class _Conversation(BaseHTTPRequestHandler):
 
     def _send_events(self, events: Iterable[bytes]) -> None:
         for event in events:
-            if not self._sent:
-                # Not before the first event: if the model fails until then, the client gets an
-                # error status.
-                self._sent = True
+            # The status waits for the first event, so that a model that fails before it is
+            # answered with an error status.
+            if not self._has_begun:
+                self._has_begun = True
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Transfer-Encoding", "chunked")
                 self.end_headers()
-            self._chunk(event)
-        self._chunk(b"")
+            self._send_chunk(event)
+        self._send_chunk(b"")  # ends the response
 
-    def _chunk(self, content: bytes) -> None:
+    def _send_chunk(self, content: bytes) -> None:
         self.wfile.write(b"%x\r\n%b\r\n" % (len(content), content))
         self.wfile.flush()
 
     def _fail(self, status: int, body: dict[str, Any], protocol: ServerProtocol) -> None:
-        if not self._sent:
+        """Report an error: with its status, or in the stream if that has begun."""
+        if not self._has_begun:
             self._send(status, body)
             return
-        # The status has been sent: report the error in the stream.
-        self._chunk(protocol.error_event(body))
-        self._chunk(b"")
+        self._send_chunk(protocol.error_event(body))
+        self._send_chunk(b"")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing, so that the output of a test stays readable."""
