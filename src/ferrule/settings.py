@@ -2,7 +2,8 @@
 
 `configure(...)` sets them for the whole process, `with context(...)` for a block, with its tasks
 and worker threads. Environment variables and blocks of other threads never change them. A program
-reads its settings once, when it is called.
+reads its settings once, when it is called: a stream that is read after the block, or a coroutine
+that is awaited there, has the settings of the block (`all_in_force`, `with_settings_of_call`).
 
 The same ContextVar also carries the frame of the current run, if any, to nested programs and tools.
 """
@@ -13,8 +14,9 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial, wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -22,7 +24,7 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, refuse_async, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Sequence
     from contextvars import Token
     from typing import Literal, TypedDict, Unpack
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 R = TypeVar("R")
+P = ParamSpec("P")
 
 _NO_OVERRIDES: Mapping[str, Any] = {}
 
@@ -149,6 +152,11 @@ def setting(name: str) -> Any:
     return getattr(_configured, name)
 
 
+def all_in_force() -> Mapping[str, Any]:
+    """All settings in force here, for work that begins later (`under`)."""
+    return structs.asdict(current())
+
+
 def is_observed() -> bool:
     """Whether an event would reach an observer: of the current run or tool call, or a callback."""
     scope = _scope.get()
@@ -205,6 +213,36 @@ def entered(scope: Scope) -> Generator[None]:
             leave(token)
         else:  # Ctrl-C came before the token was stored
             _scope.set(before)
+
+
+@contextmanager
+def under(overrides: Mapping[str, Any]) -> Generator[None]:
+    """Put other settings in force for a block; the frame and the tool call stay those here."""
+    here = _scope.get()
+    with entered(Scope(overrides, here.frame, here.call)):
+        yield
+
+
+def with_settings_of_call(
+    method: Callable[P, Coroutine[Any, Any, R]],
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Let an async method take its settings when it is called, not when it is awaited.
+
+    The body of an `async def` begins at the first `await`, which may come after the `with
+    context(...)` of the call has ended: a call would then run without the policy of its block.
+    """
+
+    async def run(
+        overrides: Mapping[str, Any], begin: Callable[[], Coroutine[Any, Any, R]]
+    ) -> R:
+        with under(overrides):
+            return await begin()
+
+    @wraps(method)
+    def call(*args: P.args, **keywords: P.kwargs) -> Coroutine[Any, Any, R]:
+        return run(all_in_force(), partial(method, *args, **keywords))
+
+    return call
 
 
 # -- checks

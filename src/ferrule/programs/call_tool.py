@@ -24,6 +24,7 @@ from ferrule.programs.tool_use.use import use_tools
 from ferrule.runs.run import acall_program, call_program
 from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
 from ferrule.schema.nodes import admitted_types
+from ferrule.settings import with_settings_of_call
 from ferrule.tools.arguments.given_schema import json_view
 from ferrule.tools.definition.inspect_function import return_type
 from ferrule.tools.tool import Tool
@@ -83,6 +84,7 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
     return call_program(program, (), named)
 
 
+@with_settings_of_call
 async def acall_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
     """`call_tool` on an event loop."""
     program, named = _program(tool, arguments)

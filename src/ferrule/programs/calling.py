@@ -19,6 +19,7 @@ from ferrule.runs.protocols import Order, check_store
 from ferrule.runs.run import Run, acall_program, call_program
 from ferrule.runs.store.stored_run import submit_run
 from ferrule.runs.stream import EventStream
+from ferrule.settings import with_settings_of_call
 from ferrule.tools.definition.deps import context_parameter
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S, Typed, plan_of
@@ -116,6 +117,7 @@ class Bound(Typed[S, D]):
         with callers_frames:
             return run_program(self.program, self.args, self.inputs, deps)
 
+    @with_settings_of_call
     async def acall(self, *, deps: D | None = None) -> Prediction[S]:
         """`__call__` on an event loop."""
         with callers_frames:
@@ -130,6 +132,7 @@ class Bound(Typed[S, D]):
             execute(run)
         return run
 
+    @with_settings_of_call
     async def astart(
         self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
     ) -> Run[S]:
@@ -156,6 +159,7 @@ class Bound(Typed[S, D]):
             submit_run(run, store, Order(priority=priority, delay_s=delay_s, queue_key=queue_key))
         return run.id
 
+    @with_settings_of_call
     async def asubmit(self, /, *, store: Store, **options: Any) -> str:
         """See `Module.submit`."""
         return await run_or_cancel(partial(self.submit, store=store, **options))

@@ -23,6 +23,7 @@ from ferrule.programs.lifecycle.resume import (
 )
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_digest
+from ferrule.settings import with_settings_of_call
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
@@ -139,6 +140,7 @@ class Module(Batches[S, D, P]):
             return resume_program(self, state, inputs, deps)
 
     @typed_call
+    @with_settings_of_call
     async def acall(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """`__call__` on an event loop."""
         deps = take_deps(self, inputs)
@@ -159,6 +161,7 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             return resume_program(self, ResumeState(state, response), {}, deps)
 
+    @with_settings_of_call
     async def aresume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
         """`resume` on an event loop."""
         with callers_frames:
@@ -190,6 +193,7 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
 
+    @with_settings_of_call
     async def astart(
         self,
         /,
@@ -238,6 +242,7 @@ class Module(Batches[S, D, P]):
                 store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key
             )
 
+    @with_settings_of_call
     async def asubmit(
         self,
         /,

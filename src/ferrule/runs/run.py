@@ -36,7 +36,7 @@ from ferrule.runs.store.document import (
 )
 from ferrule.runs.store.listing import decisions_of, head_of
 from ferrule.runs.store.stored_run import StoredRun
-from ferrule.settings import Scope, entered, scope
+from ferrule.settings import Scope, entered, scope, with_settings_of_call
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
 from ferrule.values.outcome import Trajectory
@@ -183,6 +183,7 @@ class Run(Displayed, RunState, Typed[S]):
         execute(self)
         return self
 
+    @with_settings_of_call
     async def aresume(self, *, deps: Any = None) -> Self:
         """`resume` on this event loop."""
         self.goes_on(resumed=True, deps=deps)

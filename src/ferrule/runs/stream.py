@@ -49,10 +49,12 @@ class EventStream(Typed[S]):
     """The events of a run.
 
     Iterate it once; afterwards `.prediction` is the program's result, or raises the run's error.
+    The run has the settings that were in force when the stream was made.
     """
 
     def __init__(self, run: Run[S]) -> None:
         self.run = run
+        self._settings = settings.all_in_force()
         self._outputs = _PartialOutputs(getattr(run.program, "signature", None))
         self._started = self._closed = False
         self._thread: threading.Thread | None = None
@@ -174,7 +176,8 @@ class EventStream(Typed[S]):
         def work() -> None:
             begin()
             try:
-                execute(self.run, observers=(queue.put,), wants_deltas=True)
+                with settings.under(self._settings):
+                    execute(self.run, observers=(queue.put,), wants_deltas=True)
             except BaseException as error:  # noqa: BLE001  raised again in the thread that iterates
                 interrupts.append(error)
             finally:
@@ -204,9 +207,12 @@ class EventStream(Typed[S]):
 
         self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        task = asyncio.create_task(
-            aexecute(self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True)
-        )
+        with settings.under(self._settings):
+            task = asyncio.create_task(
+                aexecute(
+                    self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True
+                )
+            )
         task.add_done_callback(lambda _: queue.put_nowait(None))
         self._task = task
         try:
@@ -238,9 +244,10 @@ class EventStream(Typed[S]):
         if self._log is None:
             self._claim()
             self._log = log = EventLog(self._outputs.take, self._earlier_events())
-            self._task = asyncio.create_task(
-                aexecute(self.run, observers=(log,), wants_deltas=True)
-            )
+            with settings.under(self._settings):
+                self._task = asyncio.create_task(
+                    aexecute(self.run, observers=(log,), wants_deltas=True)
+                )
             self._task.add_done_callback(log.end)
         log = self._log
         position = bisect_right(log.events, after, key=attrgetter("number"))

@@ -62,6 +62,7 @@ class Module(ferrule.Module):
         with self._as_in_dspy(args, inputs):
             return super().__call__(*args, **inputs)
 
+    @core.with_settings_of_call
     async def acall(self, /, *args, **inputs):
         with self._as_in_dspy(args, inputs):
             return await super().acall(*args, **inputs)

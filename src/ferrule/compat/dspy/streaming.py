@@ -167,18 +167,23 @@ def streamify(
         "include_final_prediction_in_output_stream", True
     )
 
+    # The program is called here, not at the first chunk: it has the settings of this call.
     def run(*args, **inputs):
+        return chunks_of(program.stream(*args, **inputs))
+
+    def chunks_of(stream):
         chunks = _Chunks(program, stream_listeners, status_message_provider)
-        stream = program.stream(*args, **inputs)
         with under_dspys_names():
             for event in stream:
                 yield from chunks(event)
             if with_prediction:
                 yield stream.prediction
 
-    async def arun(*args, **inputs):
+    def arun(*args, **inputs):
+        return achunks_of(program.astream(*args, **inputs))
+
+    async def achunks_of(stream):
         chunks = _Chunks(program, stream_listeners, status_message_provider)
-        stream = program.astream(*args, **inputs)
         with under_dspys_names():
             async for event in stream:
                 for item in chunks(event):

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import ferrule
 from ferrule.compat.udspy import models, values
 from ferrule.runs.run import is_inside_run
+from ferrule.settings import all_in_force, under, with_settings_of_call
 
 
 class Module(ferrule.Module):
@@ -46,20 +47,24 @@ class Module(ferrule.Module):
         with self._asked(resume_state, inputs, history) as (program, given), self._settings():
             return self._finished(program.__call__(**given), history)
 
+    @with_settings_of_call
     async def acall(self, *, resume_state=None, history=None, **inputs):
         with self._asked(resume_state, inputs, history) as (program, given), self._settings():
             return self._finished(await program.acall(**given), history)
 
-    async def astream(self, *, resume_state=None, history=None, **inputs):
+    def astream(self, *, resume_state=None, history=None, **inputs):
+        # Not async: the settings are those of this call, not those of the first `anext`.
+        with self._settings():
+            overrides = all_in_force()
+        return self._events(overrides, resume_state, history, inputs)
+
+    async def _events(self, overrides, resume_state, history, inputs):
         with self._asked(resume_state, inputs, history) as (program, given):
-            async with program.stream(**given) as stream:
-                events, convert = aiter(stream), _Events(self)
-                while True:
-                    # The block ends before each `yield`: the caller must not get these settings.
-                    with self._settings():
-                        event = await anext(events, None)
-                    if event is None:
-                        break
+            with under(overrides):
+                stream = program.stream(**given)
+            async with stream:
+                convert = _Events(self)
+                async for event in stream:
                     for item in convert(event):
                         yield item
             yield self._finished(stream.prediction, history)

@@ -26,6 +26,7 @@ from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences
 from ferrule.runs.store.listing import head_of
 from ferrule.runs.store.stored_run import StoredRun
+from ferrule.settings import with_settings_of_call
 
 if TYPE_CHECKING:
     import asyncio
@@ -80,6 +81,7 @@ def advance(
     return _resume(store, run)
 
 
+@with_settings_of_call
 async def aadvance(
     store: Store,
     run_id: str,

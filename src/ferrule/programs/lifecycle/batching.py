@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ferrule.errors import refuse_unknown
 from ferrule.programs.calling import ProgramTypes
 from ferrule.programs.lifecycle.batch import arun_batch, run_batch
+from ferrule.settings import with_settings_of_call
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
@@ -165,6 +166,7 @@ class Batches(ProgramTypes[S, D, P]):
         return_failed_examples: Literal[True],
         **options: Unpack[Options[D]],
     ) -> Failed[S]: ...
+    @with_settings_of_call
     async def abatch(
         self,
         inputs: Iterable[Mapping[str, Any]],

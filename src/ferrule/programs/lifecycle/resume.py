@@ -17,6 +17,7 @@ from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_fingerprint
 from ferrule.runs.stream import EventStream
+from ferrule.settings import with_settings_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -235,6 +236,7 @@ def run_until_done(
     return run.prediction
 
 
+@with_settings_of_call
 async def arun_until_done(
     program: ProgramTypes[S, D],
     inputs: Mapping[str, Any] | None = None,

@@ -1,0 +1,140 @@
+"""A program has the settings of its call, whenever its work begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from ferrule import MemoryStore, Policy, ReAct, Run, context, deny, tool
+from ferrule.compat import dspy
+from ferrule.testing import ScriptedLM
+
+RULES = Policy([deny("remove")])
+removed: list[str] = []
+
+
+@tool
+def remove(path: str) -> str:
+    """Remove a file."""
+    removed.append(path)
+    return "removed"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_removed():
+    removed.clear()
+
+
+def agent() -> ReAct:
+    lm = ScriptedLM(
+        [
+            {"name": "remove", "args": {"path": "notes"}},
+            {"name": "finish", "args": {"answer": "done"}},
+        ]
+    )
+    return ReAct("task -> answer", [remove], lm=lm)
+
+
+def read(stream: Any) -> None:
+    for _ in stream:
+        pass
+
+
+async def aread(stream: Any) -> None:
+    async for _ in stream:
+        pass
+
+
+async def afollow(stream: Any) -> None:
+    async for _ in stream.follow():
+        pass
+
+
+@pytest.mark.parametrize(
+    "end", [read, lambda stream: stream.prediction], ids=["iterated", "prediction"]
+)
+def test_a_stream_that_is_read_after_the_block_has_the_blocks_policy(
+    end: Callable[[Any], object],
+) -> None:
+    with context(policy=RULES):
+        stream = agent().stream(task="clean up")
+    end(stream)
+    assert removed == []
+
+
+def test_a_stream_does_not_take_the_settings_of_the_code_that_reads_it() -> None:
+    stream = agent().stream(task="clean up")
+    with context(policy=RULES):
+        read(stream)
+    assert removed == ["notes"]
+
+
+Begin = Callable[[], Awaitable[Any]]
+
+
+def _acall() -> Awaitable[Any]:
+    return agent().acall(task="clean up")
+
+
+def _bound_acall() -> Awaitable[Any]:
+    return agent().bind(task="clean up").acall()
+
+
+def _astart() -> Awaitable[Any]:
+    return agent().astart(task="clean up")
+
+
+def _bound_astart() -> Awaitable[Any]:
+    return agent().bind(task="clean up").astart()
+
+
+def _abatch() -> Awaitable[Any]:
+    return agent().abatch([{"task": "clean up"}])
+
+
+def _astream() -> Awaitable[Any]:
+    return aread(agent().astream(task="clean up"))
+
+
+def _follow() -> Awaitable[Any]:
+    return afollow(agent().stream(task="clean up"))
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [_acall, _bound_acall, _astart, _bound_astart, _abatch, _astream, _follow],
+)
+def test_work_that_is_awaited_after_the_block_has_the_blocks_policy(begin: Begin) -> None:
+    with context(policy=RULES):
+        work = begin()
+
+    async def main() -> None:
+        await work
+
+    asyncio.run(main())
+    assert removed == []
+
+
+def test_a_resume_that_is_awaited_after_the_block_has_the_blocks_policy() -> None:
+    store = MemoryStore()
+    program = agent()
+    run_id = program.submit(store=store, task="clean up")
+    with context(policy=RULES):
+        work = Run.load(store, run_id, program).aresume()
+
+    async def main() -> None:
+        await work
+
+    asyncio.run(main())
+    assert removed == []
+
+
+def test_a_chunk_of_dspys_streamify_that_is_read_after_the_block_has_the_blocks_policy() -> None:
+    program = dspy.streamify(agent(), async_streaming=False)
+    with context(policy=RULES):
+        chunks = program(task="clean up")
+    list(chunks)
+    assert removed == []
