@@ -232,9 +232,7 @@ def with_settings_of_call(
     context(...)` of the call has ended: a call would then run without the policy of its block.
     """
 
-    async def run(
-        overrides: Mapping[str, Any], begin: Callable[[], Coroutine[Any, Any, R]]
-    ) -> R:
+    async def run(overrides: Mapping[str, Any], begin: Callable[[], Coroutine[Any, Any, R]]) -> R:
         with under(overrides):
             return await begin()
 
