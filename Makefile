@@ -11,6 +11,8 @@ SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN     := .venv/$(SCRIPTS)
 # Tests start processes of their own, so two workers use a small machine fully. `make PYTEST_ARGS= test` uses one.
 PYTEST_ARGS := -n 2
+# Tests start hundreds of processes: without bytecode, each would compile all of ferrule again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
