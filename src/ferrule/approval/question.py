@@ -32,6 +32,7 @@ from ferrule.record import PartlyCompared
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.slot import programs_in
 
+QuestionKind = Literal["confirm", "clarify", "unknown", "input", "migration"]
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 DECIDED = {
     "approve": "approved",
@@ -58,7 +59,7 @@ class Question(Struct, frozen=True):
     `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`.
     """
 
-    kind: Literal["confirm", "clarify", "unknown", "input", "migration"]
+    kind: QuestionKind
     """What the question is about.
 
     - `confirm`: whether a call may run.

@@ -1,19 +1,25 @@
 """A journal as a story for readers: the model's thoughts, the calls it made, and how each ended.
 
-It needs no program. In: entries in the order in which they were written, with their times.
-Out: beats. A beat is one
-turn: a model's answer or failure, and the calls that follow from it. The beats of a program called
-as a tool are inside that call. Adding an entry takes constant time.
+It needs no program. It takes entries in the order in which they were written, with their times,
+and makes beats. A beat is one turn: a model's answer or failure, and the calls that follow from it.
+The beats of a program called as a tool are inside that call. Adding an entry takes constant time.
+
+The entry of a model's answer has the calls that the model wrote, with their ids. The entries after
+it (a start, a decision, a result) name a call only by its slot and by a digest: `pay {"to": "ada"}`
+for a call, `confirm pay {"to": "ada"}` for a decision. So the first entry with a new slot must be
+matched with a call that the model wrote. Arguments may differ between the two, because validation
+and edits change them, and equal calls of one answer cannot be told apart. `_best_match` therefore
+guesses, from strong evidence to weak, and `_swap` corrects the guess when a result brings the id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, field
 
-from ferrule.approval.question import Decision
+from ferrule.approval.question import Decision, QuestionKind
 from ferrule.errors import LimitReachedError
 from ferrule.runs.journal.recall import named_call
 from ferrule.values.calls.call import ToolResult
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from ferrule.runs.journal.entry import Entry
     from ferrule.values.calls.call import ToolCall
 
-_ABOUT = frozenset({"confirm", "clarify", "unknown", "input", "migration"})
+_QUESTION_KINDS = frozenset(get_args(QuestionKind))
 
 
 class CallBeat(Struct, kw_only=True):
@@ -47,9 +53,10 @@ class CallBeat(Struct, kw_only=True):
     None if the model only wrote the call."""
     problem: str = ""
     """Why the call could not be parsed."""
-    begun_at: float | None = None
-    ended_at: float | None = None
     begun: bool = False
+    begun_at: float | None = None
+    """When it began, in seconds since 1970; None if it has not, or if the time is unknown."""
+    ended_at: float | None = None
     is_past: bool = False
     """Whether the model has answered again since."""
     result: ToolResult | None = None
@@ -64,9 +71,9 @@ class CallBeat(Struct, kw_only=True):
 
     @property
     def changes(self) -> dict[str, tuple[Any, Any]]:
-        """The arguments that differ from what the model wrote: name to (written, prepared).
+        """The arguments that validation or a person changed, as (written, changed value).
 
-        Without defaults that were filled in.
+        Arguments that the model did not write are missing: they are mostly defaults.
         """
         if self.written is None or self.args is None:
             return {}
@@ -89,7 +96,8 @@ class Beat(Struct, kw_only=True):
     owner: str = ""
     """The key of the call in which it happened; empty for the run's own beats."""
     program: str = ""
-    """The names of the programs around it that were not called as tools."""
+    """The programs in which it happened, as `outer/inner`: those inside the run's own program, or
+    inside the program that `owner` called."""
     begun_at: float | None = None
     """When the previous entry was written, which is about when the model was asked."""
     at: float | None = None
@@ -111,33 +119,42 @@ class Beat(Struct, kw_only=True):
 class Story:
     """The beats of one run, which grow with its journal.
 
-    All of them, or only those after the first `entries` entries and `before` beats. A story without
-    its beginning must start with a beat of the run's own. `at` is when the entry before that was
-    written.
+    A story may leave out the beginning of a long run. It must then start with the entry of a beat
+    of the run's own, not of a beat inside a call.
     """
 
     def __init__(self, *, entries: int = 0, before: int = 0, at: float | None = None) -> None:
+        """Begin a story.
+
+        Args:
+            entries: The number of entries that are left out.
+            before: The number of the run's own beats that are left out.
+            at: The time of the last entry that is left out.
+
+        """
         self.beats: list[Beat] = []
         self.before = before
         """How many beats of the run are left out."""
         self.entries = entries
         """How many entries were added or left out."""
-        self.past: Beat | None = None
-        """Another beat that the last entry changed, or None.
+        self.also_changed: Beat | None = None
+        """A second beat that the last `add` changed, besides the one that it returned, or None.
 
-        A call in it never ran, and no person was asked about it; it is now past."""
+        It is the beat before, if it has a call that neither ran nor waits for a person: a new
+        answer of the model shows that it never will (`CallBeat.is_past`)."""
         self._calls: dict[str, tuple[Beat, CallBeat]] = {}
-        """The calls that have a slot, with their beats."""
-        self._open: dict[str, Beat] = {}
-        """The latest beat of each frame, by its path."""
-        self._seen_at: dict[str, float | None] = {"": at}
-        self._last: tuple[str, tuple[str, dict[str, Any]]] = "", ("", {})
-        """The call parsed last, by its digest: its start and its result are mostly neighbours."""
+        """The calls that are matched with a slot, by slot, with their beats."""
+        self._latest: dict[str, Beat] = {}
+        """The latest beat of each frame, by the frame's path."""
+        self._previous_at: dict[str, float | None] = {"": at}
+        """The time of the latest entry of each frame, by the frame's path."""
+        self._parsed: tuple[str, tuple[str, dict[str, Any]]] = "", ("", {})
+        """The digest parsed last, with its call: a start and its result are mostly neighbours."""
 
     def add(self, entry: Entry, at: float | None = None) -> Beat | None:
         """Add the next entry; returns the beat that it began or changed, or None."""
         self.entries += 1
-        self.past = None
+        self.also_changed = None
         path = Slot(entry.slot).path
         value: Any = entry.value
         beat: Beat | None = None
@@ -158,11 +175,11 @@ class Story:
                 beat = self._decided(entry, path, at)
             case "migrated":
                 beat = self._new(entry.slot, path, at)
-                beat.changed = {what: (then, now) for what, (then, now) in value["differs"].items()}
-            case "once":
+                beat.changed = {part: (then, now) for part, (then, now) in value["differs"].items()}
+            case "once":  # a clock or a random number: nothing for a reader
                 pass
         if at is not None:
-            self._seen_at[path] = at
+            self._previous_at[path] = at
         return beat
 
     # -- one kind of entry
@@ -177,14 +194,14 @@ class Story:
         return beat
 
     def _began(self, entry: Entry, path: str, at: float | None) -> Beat:
-        name, args = self._named(entry.digest)
+        name, args = self._parse(entry.digest)
         beat, call = self._calls.get(entry.slot) or self._match(entry, path, (name, args), at)
         call.slot, call.args, call.begun, call.begun_at = entry.slot, args, True, at
         self._calls[entry.slot] = beat, call
         return beat
 
     def _ended(self, entry: Entry, path: str, at: float | None) -> Beat:
-        name, args = self._named(entry.digest)
+        name, args = self._parse(entry.digest)
         result: ToolResult = entry.value
         beat, call = self._calls.get(entry.slot) or self._match(
             entry, path, (name, args), at, result.call_id
@@ -198,48 +215,55 @@ class Story:
     def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
         kind, _, rest = entry.digest.partition(" ")
         call_digest = entry.digest
-        if kind in _ABOUT:
+        if kind in _QUESTION_KINDS:
             call_digest = rest
-        name, args = self._named(call_digest)
+        name, args = self._parse(call_digest)
+        # The call has a slot if it had begun; a decision before its start has to be matched.
         beat, call = self._calls.get(Slot(entry.slot).call) or self._match(
             entry, path, (name, args), at
         )
         call.decisions.append(entry.value)
-        if call.args is None:
+        if call.args is None:  # not begun: show the arguments that it will run with
             call.args = {**args, **entry.value.args}
         return beat
 
-    # -- places
+    # -- finding the beat and the call of an entry
 
     def _new(self, slot: str, path: str, at: float | None) -> Beat:
-        previous = self._open.get(path)
+        """Begin a beat: the run's own, or one inside the call around the frame at `path`."""
+        previous = self._latest.get(path)
         if previous is not None:
             for call in previous.calls:
                 call.is_past = True
                 if call.args is None:
-                    self.past = previous
-        around = innermost_call(path)
-        names = programs_in(path[len(around) :])
+                    self.also_changed = previous
+        outer_call = innermost_call(path)
+        names = programs_in(path[len(outer_call) :])
         beat = Beat(slot=slot, first=self.entries - 1, number=0, at=at)
-        beat.begun_at = self._seen_at.get(path)
-        if around in self._calls:
-            _, owner = self._calls[around]
-            beats, beat.number = owner.inside, len(owner.inside)
+        beat.begun_at = self._previous_at.get(path)
+        if outer_call in self._calls:
+            _, owner = self._calls[outer_call]
+            beats = owner.inside
+            beat.number = len(beats)
             beat.owner = owner.key
             if beat.begun_at is None:
                 beat.begun_at = owner.begun_at
-            names = names[1:]  # the program that was called as this tool
+            names = names[1:]  # the first is the called program, which the call names already
         else:
-            beats, beat.number = self.beats, len(self.beats) + self.before
+            beats = self.beats
+            beat.number = len(beats) + self.before
         beat.program = "/".join(names)
         beats.append(beat)
-        self._open[path] = beat
+        self._latest[path] = beat
         return beat
 
-    def _named(self, digest: str) -> tuple[str, dict[str, Any]]:
-        if self._last[0] != digest:
-            self._last = digest, named_call(digest)
-        return self._last[1]
+    def _parse(self, digest: str) -> tuple[str, dict[str, Any]]:
+        """The name and the arguments of the call in a digest."""
+        parsed_digest, call = self._parsed
+        if parsed_digest != digest:
+            call = named_call(digest)
+            self._parsed = digest, call
+        return call
 
     def _match(
         self,
@@ -249,23 +273,23 @@ class Story:
         at: float | None,
         call_id: str | None = None,
     ) -> tuple[Beat, CallBeat]:
-        """The call of the latest beat to which these arguments belong.
+        """The call of the frame's latest beat that an entry is about, and that beat.
 
-        A new call if the model wrote it as text.
+        If the beat has no such call, the model wrote the call as text: it becomes a new call.
         """
         name, args = call
-        beat = self._open.get(path) or self._new(entry.slot, path, at)
-        free = [
-            written
-            for written in beat.calls
-            if written.name == name and not written.slot and not written.is_refused
+        beat = self._latest.get(path) or self._new(entry.slot, path, at)
+        candidates = [
+            candidate
+            for candidate in beat.calls
+            if candidate.name == name and not candidate.slot and not candidate.is_refused
         ]
-        if free:
+        if candidates:
             is_decision = entry.kind == "decision"
-            return beat, _best_match(free, args, call_id, is_decision=is_decision)
-        as_text = CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args)
-        beat.calls.append(as_text)
-        return beat, as_text
+            return beat, _best_match(candidates, args, call_id, is_decision=is_decision)
+        call_as_text = CallBeat(name=name, key=f"{beat.first}.{len(beat.calls)}", args=args)
+        beat.calls.append(call_as_text)
+        return beat, call_as_text
 
 
 def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple[Beat, ...]:
@@ -283,23 +307,24 @@ def story(entries: Iterable[Entry], times: Sequence[float | None] = ()) -> tuple
 
 
 def _best_match(
-    free: list[CallBeat], args: Mapping[str, Any], call_id: str | None, *, is_decision: bool
+    candidates: list[CallBeat], args: Mapping[str, Any], call_id: str | None, *, is_decision: bool
 ) -> CallBeat:
-    """Of equally named calls, the one that an entry is about: by its id, else by its arguments."""
-    for call in free:
+    """Of calls with one name, the one that an entry is about. The first test that fits decides."""
+    for call in candidates:
         if call_id is not None and call.call_id == call_id:
             return call
-    for call in free:
-        # A decision is about a call without one, and a start or a result about a decided one.
+    for call in candidates:
+        # A person saw these arguments. A start or a result follows the decision on its call; a
+        # decision is about another call with equal arguments, which has none yet.
         if call.args == args and bool(call.decisions) is not is_decision:
             return call
-    for call in free:
+    for call in candidates:
         if call.args is None and call.written == args:
             return call
-    for call in free:
+    for call in candidates:  # validation changed the arguments
         if not call.decisions:
             return call
-    return free[0]
+    return candidates[0]
 
 
 def _written(call: ToolCall, key: str) -> CallBeat:
@@ -317,10 +342,10 @@ def _written(call: ToolCall, key: str) -> CallBeat:
 
 
 def _swap(beat: Beat, call: CallBeat, call_id: str) -> None:
-    """Correct a match.
+    """Give a matched call the id that its result has, and what the model wrote under that id.
 
-    Equal calls of one answer are matched by their order, until a result's id shows that two must
-    be swapped.
+    Equal calls of one answer were matched by their order. What the run did stays where it is; what
+    the model wrote changes places with the call that has the id so far.
     """
     for other in beat.calls:
         if other.call_id == call_id and other.name == call.name:

@@ -214,8 +214,8 @@ class Read(Struct):
     """The number of the first entry that was read."""
     changed: list[Beat | None] = field(default_factory=list["Beat | None"])
     """The beat that each entry from `start` on began or changed."""
-    past: dict[int, Beat] = field(default_factory=dict[int, "Beat"])
-    """By the number of an entry: the beat that it changed as well (`Story.past`)."""
+    also_changed: dict[int, Beat] = field(default_factory=dict[int, "Beat"])
+    """By the number of an entry: `Story.also_changed` after it, if it was not None."""
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = Usage()
     shown: dict[int, str] = field(default_factory=dict[int, str])
@@ -258,9 +258,9 @@ class Read(Struct):
             entry = read_entry(text)
             beat = self.story.add(entry, time)
             self.changed.append(beat)
-            if self.story.past is not None:
-                self.past[self.story.entries - 1] = self.story.past
-            for changed_beat in (beat, self.story.past):
+            if self.story.also_changed is not None:
+                self.also_changed[self.story.entries - 1] = self.story.also_changed
+            for changed_beat in (beat, self.story.also_changed):
                 if changed_beat is not None:
                     self.shown.pop(self._outermost(changed_beat).first, None)
             if entry.kind == "model" and counts_usage:
@@ -278,7 +278,7 @@ class Read(Struct):
             self.story = Story()
             self.start = 0
             self.changed = []
-            self.past = {}
+            self.also_changed = {}
             self.usage = Usage()
             self.shown = {}
             stored = self.store.load(self.run_id)
@@ -314,8 +314,8 @@ class Read(Struct):
     def since(self, number: int) -> list[Beat]:
         """The beats that the entries from this number on began or changed, each once."""
         changed = self.changed[max(0, number - self.start) :]
-        past = [beat for entry, beat in self.past.items() if entry >= number]
-        beats = {beat.first: beat for beat in (*changed, *past) if beat is not None}
+        also_changed = [beat for entry, beat in self.also_changed.items() if entry >= number]
+        beats = {beat.first: beat for beat in (*changed, *also_changed) if beat is not None}
         return [beats[first] for first in sorted(beats)]
 
     def beat(self, first: int) -> Beat:

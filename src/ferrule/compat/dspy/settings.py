@@ -1,6 +1,14 @@
-"""DSPy's settings and callbacks over the core's."""
+"""DSPy's settings and callbacks over the core's.
 
-# DSPy's names override those of the core, and accept anything.
+`dspy.settings` has no state. It reads and changes the core's settings; a setting that the core does
+not have is kept in the core's `extra`, or has its default in `_DEFAULTS`.
+
+A callback of DSPy is an object with a hook for each event. `Observer` puts it behind the core's
+interface, a function of an event. It is wrapped when it is configured, and unwrapped when it is
+read, so that a program sees the object that it passed.
+"""
+
+# DSPy's classes override methods of the core with other signatures, and have no annotations.
 # pyright: basic
 # pyright: reportIncompatibleMethodOverride=false, reportIncompatibleVariableOverride=false
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportCallIssue=false
@@ -25,33 +33,34 @@ _DEFAULTS = {
     "rm": None,
     "trace": None,
 }
-"""DSPy's settings that the core does not have."""
+"""The defaults of DSPy's settings that the core does not have."""
 
 
 class Settings:
-    """The core's settings, and DSPy's other settings in the core's `extra`."""
+    """The type of `dspy.settings`."""
 
     @staticmethod
     def configure(**changes):
-        ferrule.configure(**_of_core(changes))
+        ferrule.configure(**_core_changes(changes))
 
     @staticmethod
     def context(**changes):
-        return ferrule.context(**_of_core(changes))
+        return ferrule.context(**_core_changes(changes))
 
     def __getattr__(self, name):
-        others = self.others()
-        if name in others:
-            return others[name]
+        dspy_settings = self.others()
+        if name in dspy_settings:
+            return dspy_settings[name]
         return getattr(core.current(), name)
 
     def get(self, name, default=None):
         return getattr(self, name, default)
 
-    __getitem__ = get
+    __getitem__ = get  # so an unknown name is None, not a `KeyError`
 
     @staticmethod
     def others():
+        """The settings that the core does not have, or has in another form."""
         callbacks = []
         for observer in core.current().callbacks:
             if isinstance(observer, Observer):
@@ -64,7 +73,7 @@ class Settings:
 settings = Settings()
 
 
-def _of_core(changes: dict[str, Any]) -> dict[str, Any]:
+def _core_changes(changes: dict[str, Any]) -> dict[str, Any]:
     """Changes of DSPy's settings as changes of the core's."""
     current = core.current()
     known: dict[str, Any] = {}
@@ -76,7 +85,7 @@ def _of_core(changes: dict[str, Any]) -> dict[str, Any]:
             known[name] = value
         else:
             extra[name] = value
-    if "num_threads" in extra:
+    if "num_threads" in extra:  # the core's `max_workers`; in `extra` to be read by DSPy's name
         known["max_workers"] = extra["num_threads"]
     return {**known, "extra": {**current.extra, **extra}}
 
@@ -86,7 +95,7 @@ class BaseCallback:
 
 
 def observers(callbacks):
-    """Callbacks as observers of the core; the core's own observers stay as they are."""
+    """Callbacks as observers of the core. Observers of the core stay as they are."""
     observers = []
     for callback in callbacks:
         if isinstance(callback, BaseCallback):
@@ -102,6 +111,8 @@ class Observer:
     def __init__(self, callback: BaseCallback) -> None:
         self.callback = callback
         self.tools: dict[str, Any] = {}
+        """The tools of all programs seen so far, by name. An event of a call has only the name, and
+        DSPy's hook gets the tool."""
 
     def __call__(self, event: ferrule.Event) -> None:
         match event:
@@ -113,13 +124,17 @@ class Observer:
             case ferrule.events.ModelCalled(request=request, lm=lm):
                 body = openai_body(request)
                 messages = body["messages"]
+                # The core has no event for an adapter; this is the first that has its messages.
                 self._call(event, "adapter_format_end", outputs=messages, exception=None)
                 self._call(event, "lm_start", instance=lm, inputs={"prompt": None, **body})
             case ferrule.events.ModelAnswered(response=response, error=error):
-                outputs = response and outputs_of(response)
+                outputs = None
+                if response is not None:
+                    outputs = outputs_of(response)
                 self._call(event, "lm_end", outputs=outputs, exception=error)
             case ferrule.events.CallStarted(call=call):
-                tool = self.tools.get(call.name, SimpleNamespace(name=call.name))
+                unknown_tool = SimpleNamespace(name=call.name)
+                tool = self.tools.get(call.name, unknown_tool)
                 self._call(event, "tool_start", instance=tool, inputs=call.args)
             case ferrule.events.CallFinished(result=result):
                 outputs = None
@@ -134,23 +149,26 @@ class Observer:
 
 
 def openai_body(request: ferrule.Request, lm: Any = None) -> dict[str, Any]:
-    """A request in OpenAI's form, in which DSPy shows and sends it."""
+    """A request in OpenAI's form, in which DSPy shows and sends it; `lm` adds its settings."""
     if lm is None:
         return json.loads(render(request, model="", settings={}))
     return json.loads(render(request, model=lm.name, settings=lm.settings))
 
 
 def outputs_of(response: ferrule.Response) -> list[Any]:
-    """An answer as the list of outputs that DSPy's models return."""
+    """An answer as the list of outputs that DSPy's models return, one for each choice.
+
+    An output is a text, or a dict if the choice has more than a text.
+    """
     more: dict[str, Any] = {}
     if response.reasoning:
         more["reasoning_content"] = response.reasoning
     if response.tool_calls:
         more["tool_calls"] = [call.format() for call in response.tool_calls]
-    first: Any = response.text
+    output: Any = response.text
     if more:
-        first = {"text": response.text, **more}
-    outputs = [first]
-    for other in response.others:
-        outputs += outputs_of(other)
+        output = {"text": response.text, **more}
+    outputs = [output]
+    for other_choice in response.others:
+        outputs += outputs_of(other_choice)
     return outputs

@@ -1,8 +1,16 @@
-"""A run as a JSON document: its head, which is everything except the journal.
+"""The head of a run: the JSON document with everything except the journal.
 
-In: a `RunState`. Out: a head as JSON data, and a `RunState` filled from one. Inputs are stored as
-JSON and read back as the types that the program declares. An input that would not come back equal
-raises when the run starts, not when it is resumed.
+`inputs_form` and `head_form` write it. Reading has three steps, because a `RunState` can only be
+created with its inputs: `check_head` says whether this program may continue the run, `read_inputs`
+reads the inputs, and `restore` fills the new `RunState` with the rest.
+
+Inputs are the difficult part, because a program may be called with any Python object. `_form`
+writes plain JSON data as it is, and marks values of ferrule with the key `$ferrule`. Any other
+value is marked as `typed`: its JSON says nothing about its type, so it is read as the type that the
+program's signature or `forward` declares. It is read back at once, and compared: an input that
+would not come back equal raises when the run starts, not days later when it is resumed.
+
+`_read_input` is the inverse of `_form`: each mark that one of them knows, the other must know.
 """
 
 from __future__ import annotations
@@ -12,12 +20,11 @@ import inspect
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import starmap
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, cast, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import asdict
-from pydantic import BaseModel
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ferrule.approval.decisions import read_decision
 from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
@@ -52,8 +59,10 @@ if TYPE_CHECKING:
     from ferrule.runs.state import RunState
 
 _VERSION = 1
+"""The version of the head. A head of another version is refused."""
 _NONE_SPENT = Usage()
 _TAG = "$ferrule"
+"""The key that marks a JSON object as one of ours. Its value says how to read the other keys."""
 _STATUSES = ("new", "queued", "running", "waiting", "done", "failed", "cancelled")
 
 
@@ -62,9 +71,11 @@ def inputs_form(run: RunState) -> dict[str, Any]:
 
     Raises `RunError` if a value would not come back equal.
     """
-    _check_config(run)
+    _refuse_key_in_config(run)
     return {
-        "args": [_input_form(run.program, k, value) for k, value in enumerate(run.args)],
+        "args": [
+            _input_form(run.program, position, value) for position, value in enumerate(run.args)
+        ],
         "inputs": {
             name: _input_form(run.program, name, value) for name, value in run.inputs.items()
         },
@@ -108,18 +119,17 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
 def check_head(
     head: Mapping[str, Any], program: Program, *, migrate: bool
 ) -> dict[str, tuple[str, str]]:
-    """Check a head; returns how the program differs from the stored one.
+    """Check a head; returns how the program differs from the stored one, as (stored, now) by part.
 
     Raises `StoreError` if this ferrule cannot read it. Without `migrate`, raises
     `ReplayMismatchError` for a program of another class, or one that no longer takes the inputs of
     the run.
     """
     if head.get("ferrule_run") != _VERSION:
-        msg = (
+        raise StoreError(
             f"This run has version {head.get('ferrule_run')!r}; "
             f"this ferrule reads version {_VERSION}. Use a newer ferrule."
         )
-        raise StoreError(msg)
     kinds = {"id": str, "key": str, "args": list, "inputs": dict}
     has_fields = all(isinstance(head.get(name), kind) for name, kind in kinds.items())
     if not has_fields or head.get("status") not in _STATUSES:
@@ -137,22 +147,28 @@ def check_head(
 def _refuse_changes(
     head: Mapping[str, Any], program: Program, changes: Mapping[str, tuple[str, str]]
 ) -> None:
-    """Raise `ReplayMismatchError` for another program, or one without an input of the run."""
+    """Raise `ReplayMismatchError` for another program, or one without an input of the run.
+
+    Other changes are left to the replay, which notices whether they matter to this run.
+    """
     plan = plan_of(program)
-    fields = plan.inputs if plan is not None else {}
     for part, (then, now) in changes.items():
-        reason = ""
-        if part.startswith("signature ") and fields:
-            lost = [name for name in head["inputs"] if name not in fields and _is_input(name, then)]
-            if lost:
-                reason = f"; no input `{lost[0]}`"
-        if part == "program" or reason:
-            raise ReplayMismatchError(
-                "start", f"{part} {then}", f"{part} {now}{reason}; `migrate=True` tries anyway"
-            )
+        if part == "program":
+            _refuse_program(f"{part} {then}", f"{part} {now}")
+        if plan is None or not plan.inputs or not part.startswith("signature "):
+            continue
+        for name in head["inputs"]:
+            # The inputs of a call also hold options, such as `config`, that no signature names.
+            if name not in plan.inputs and _has_input(then, name):
+                _refuse_program(f"{part} {then}", f"{part} {now}; no input `{name}`")
 
 
-def _is_input(name: str, signature: str) -> bool:
+def _refuse_program(then: str, now: str) -> NoReturn:
+    raise ReplayMismatchError("start", then, f"{now}; `migrate=True` tries anyway")
+
+
+def _has_input(signature: str, name: str) -> bool:
+    """Whether a signature has an input. It is the text of a fingerprint: `question -> answer`."""
     inputs, _, _ = signature.partition("->")
     return re.search(rf"\b{re.escape(name)}\b", inputs) is not None
 
@@ -162,15 +178,14 @@ def read_inputs(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The positional arguments and inputs of a run, as passed to the program.
 
-    `tools` are the tools named in the inputs, in any version.
+    `tools` has a tool for each that was an input. It is found by its name alone: its definition may
+    have changed since.
     """
     tools_by_name = {tool.name: tool for tool in map(Tool.of, tools)}
     with reading(f"The inputs of the run {head['id']}"):
         args = tuple(
-            [
-                _read_input(program, position, form, tools_by_name)
-                for position, form in enumerate(head["args"])
-            ]
+            _read_input(program, position, form, tools_by_name)
+            for position, form in enumerate(head["args"])
         )
         inputs = {
             name: _read_input(program, name, form, tools_by_name)
@@ -182,7 +197,7 @@ def read_inputs(
 def check_inputs(program: Program, args: Sequence[Any], inputs: Mapping[str, Any]) -> None:
     """Raise `ReplayMismatchError` if a program's `forward` does not take the inputs of a run.
 
-    A flow checks its own.
+    A flow (`Predict`, `ReAct`, ...) checks its inputs itself when the replay begins.
     """
     if program.is_flow:
         return
@@ -210,7 +225,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     if head["error"] is not None:
         run.error = read_error(head["error"])
     run.pending = tuple(map(read_question, head["questions"]))
-    run.asked = run.pending
+    run.asked = run.pending  # the questions of the last pause, which is not over
     run.answers = {
         decision.question_id: decision for decision in map(read_decision, head["answers"])
     }
@@ -224,13 +239,16 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
 
 
 class _NeedsType(Exception):  # noqa: N818  a signal within this module, not an error
-    """Raised for a value that only its declared type can read back."""
+    """Raised for a value that only its declared type can read back.
+
+    An exception, because the value may be deep inside lists and dicts, which then need it too.
+    """
 
 
-def _check_config(run: RunState) -> None:
-    """Refuse a call's `config=` that holds an API key.
+def _refuse_key_in_config(run: RunState) -> None:
+    """Raise for an API key in a call's `config=`, because inputs are stored as they are.
 
-    Not if `config` is an input of the program.
+    A program may have an input of its own that is named `config`; that may hold anything.
     """
     config = run.inputs.get("config")
     plan = plan_of(run.program)
@@ -241,16 +259,23 @@ def _check_config(run: RunState) -> None:
 
 
 def _input_form(program: Program, name: str | int, value: Any) -> Any:
+    """One input as JSON data; `name` is the position of a positional one.
+
+    Raises `RunError` if it would not come back equal.
+    """
     with suppress(_NeedsType):
         return _form(value)
     form = {_TAG: "typed", "value": jsonable(marked_parts(value))}
     try:
         restored = _read_input(program, name, form, {})
-        is_same = _is_same(value, restored)
-        is_same = is_same and jsonable(marked_parts(restored)) == form["value"]
+        # Both are needed: some values have parts that are not in their JSON, and others (a history,
+        # a masked secret, an object without `==`) can only be compared by their JSON.
+        comes_back_equal = (
+            _is_same(value, restored) and jsonable(marked_parts(restored)) == form["value"]
+        )
     except (RunError, ValueError):
-        is_same = False
-    if not is_same:
+        comes_back_equal = False
+    if not comes_back_equal:
         raise RunError(_refusal(program, name, value))
     return form
 
@@ -289,8 +314,7 @@ def _form(value: Any) -> Any:
         if not all(type(key) is str and is_exact(key) for key in form):
             raise _NeedsType
         if _TAG in form:
-            # A dict of the user that has our tag as a key is marked, so that it is not read as
-            # ours.
+            # The user's own dict has our key. It is marked too, so that it is not read as ours.
             return {_TAG: "dict", "value": form}
         return form
     if kind is History:
@@ -304,36 +328,36 @@ def _form(value: Any) -> Any:
     raise _NeedsType
 
 
-def _is_same(value: Any, again: Any) -> bool:
+def _is_same(value: Any, restored: Any) -> bool:
     """Whether a value came back equal: the same types at every level, with equal parts.
 
-    Secrets come back masked; that is ignored.
+    True for values that only their JSON can compare, which `_input_form` does: a secret, which
+    comes back masked, a history, which may be held as messages or as turns, and an object whose
+    class does not define `==`.
     """
     kind = cast("Any", type(value))
-    if type(again) is not kind:
+    if type(restored) is not kind:
         return False
-    # A history is compared by its content, as messages or as turns.
     if hasattr(kind, "get_secret_value") or kind is History:
         return True
     if isinstance(value, (list, tuple)):
-        pairs: Any = zip(cast("Any", value), again, strict=True)
-        return len(cast("Any", value)) == len(again) and all(starmap(_is_same, pairs))
+        items = cast("Sequence[Any]", value)
+        return len(items) == len(restored) and all(map(_is_same, items, restored))
     parts = _parts(value)
     if parts is not None:
-        others = _parts(again)
-        return (
-            others is not None
-            and parts.keys() == others.keys()
-            and all(_is_same(part, others[key]) for key, part in parts.items())
-        )
-    if kind.__eq__ is object.__eq__:  # only the JSON can be compared
+        restored_parts = _parts(restored)
+        if restored_parts is None or parts.keys() != restored_parts.keys():
+            return False
+        return all(_is_same(part, restored_parts[key]) for key, part in parts.items())
+    if kind.__eq__ is object.__eq__:
         return True
-    # NaN is the only value that differs from itself.
-    return bool(value == again or (value != value and again != again))
+    if value == restored:
+        return True
+    return bool(value != value and restored != restored)  # NaN, which differs from itself
 
 
 def _parts(value: Any) -> dict[Any, Any] | None:
-    """The parts of a value, including those not in its JSON.
+    """The fields or entries of a value, by name or key, including those not in its JSON.
 
     None for a value that is compared as a whole.
     """
@@ -353,6 +377,7 @@ def _parts(value: Any) -> dict[Any, Any] | None:
 
 
 def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str, Tool]) -> Any:
+    """The value of a form made by `_input_form`, or of a part of one."""
     if isinstance(form, list):
         items = cast("list[Any]", form)
         return [_read_input(program, name, item, tools) for item in items]
@@ -372,7 +397,8 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
             try:
                 return read_value(value)
             except ValueError as refusal:
-                # A strict model reads dates, tuples and enums only as JSON.
+                # A strict pydantic model takes a date, a tuple or an enum from JSON text, but not
+                # from JSON data.
                 with suppress(ValueError):
                     return read_text(json_bytes(value))
                 raise refusal from None
@@ -382,27 +408,26 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
             return Limits(**rest)
         case "tool":
             return _tool(rest, tools)
-        case tag:
-            return PARTS[tag](**rest)
+        case part_name:  # an image, audio, a file
+            return PARTS[part_name](**rest)
 
 
 def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
     if tool is None:
-        msg = (
+        raise RunError(
             f"The run was started with the tool `{form['name']}` as an input. "
             "Pass it: Run.load(..., tools=[...])."
         )
-        raise RunError(msg)
     return tool
 
 
 def _readers(
     program: Program, name: str | int
 ) -> tuple[Callable[[Any], Any], Callable[[bytes], Any]]:
-    """Functions that read an input, from JSON data and from JSON text.
+    """Two functions that read an input as its declared type: from JSON data, and from JSON text.
 
-    As the type that the signature, or `forward`, declares.
+    The signature declares the type, or else a parameter of `forward`.
     """
     signature = getattr(program, "signature", None)
     field = None
@@ -411,27 +436,29 @@ def _readers(
     if field is not None:
 
         def read_text(text: bytes) -> Any:
-            # Made here: most values need no second adapter.
+            # Built on first use: most values are read from JSON data.
             _, validate_json = eager_validators(adapter_of(field))
             return validate_json(text)
 
-        return input_check(field) or (lambda value: value), read_text
+        return input_check(field) or _take_any, read_text
     method = type(program).forward
     if program.is_only_async:
         method = type(program).aforward
-    from pydantic import PydanticUserError, TypeAdapter
-
     try:
-        kind = get_type_hints(method)[_parameter_name(method, name)]
-        adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        declared_type = get_type_hints(method)[_parameter_name(method, name)]
+        adapter: TypeAdapter[Any] = TypeAdapter(declared_type)
     except (KeyError, NameError, PydanticUserError) as error:
         # No type, one that only type checkers see, or one that is not data.
         raise RunError(f"`{program.name}` declares no type for `{name}`.") from error
     return adapter.validate_python, adapter.validate_json
 
 
+def _take_any(value: Any) -> Any:
+    return value
+
+
 def _parameter_name(method: Any, name: str | int) -> str:
-    """The name of a parameter, also of a positional one."""
+    """The name of a method's parameter, from its name or its position after `self`."""
     names = method.__code__.co_varnames[1 : method.__code__.co_argcount]
     if isinstance(name, int) and name < len(names):
         return names[name]
