@@ -15,7 +15,6 @@ import copy
 from contextlib import contextmanager
 
 import ferrule
-from ferrule import settings as core
 from ferrule.compat.udspy import models, values
 from ferrule.runs.run import is_inside_run
 
@@ -47,7 +46,7 @@ class Module(ferrule.Module):
         with self._asked(resume_state, inputs, history) as (program, given), self._settings():
             return self._finished(program.__call__(**given), history)
 
-    @core.with_settings_of_call
+    @ferrule.settings.with_settings_of_call
     async def acall(self, *, resume_state=None, history=None, **inputs):
         with self._asked(resume_state, inputs, history) as (program, given), self._settings():
             return self._finished(await program.acall(**given), history)
@@ -55,12 +54,12 @@ class Module(ferrule.Module):
     def astream(self, *, resume_state=None, history=None, **inputs):
         # Not async: the settings are those of this call, not those of the first `anext`.
         with self._settings():
-            overrides = core.all_in_force()
+            overrides = ferrule.settings.all_in_force()
         return self._events(overrides, resume_state, history, inputs)
 
     async def _events(self, overrides, resume_state, history, inputs):
         with self._asked(resume_state, inputs, history) as (program, given):
-            with core.under(overrides):
+            with ferrule.settings.under(overrides):
                 stream = program.stream(**given)
             async with stream:
                 convert = _Events(self)
