@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from ferrule.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 
 
 class Leaf(BaseModel):
@@ -35,7 +35,7 @@ class Pong(BaseModel):
 
 def schema_of(kind):
     return inline_definitions(
-        strip_titles(TypeAdapter(kind).json_schema(schema_generator=Generator)),
+        strip_titles(TypeAdapter(kind).json_schema(schema_generator=SchemaGenerator)),
     )
 
 

@@ -205,7 +205,7 @@ def field_description(fields: PromptFields) -> str:
 
 def task_description(signature: type[Signature], fields: PromptFields) -> str:
     """Render the instructions, or the default ones for these fields."""
-    task = signature.plan.own_instructions
+    task = signature.plan.author_instructions
     if task is None:
         task = default_instructions(fields.inputs, fields.outputs)
     if task:

@@ -31,7 +31,7 @@ Models that share models double in size at every level.
 """
 
 
-class Generator(GenerateJsonSchema):
+class SchemaGenerator(GenerateJsonSchema):
     """A schema generator like pydantic's, without generated titles.
 
     And without warnings about defaults that are not JSON.
@@ -80,7 +80,9 @@ class Generator(GenerateJsonSchema):
         return super().field_is_present(field)
 
 
-def json_schema_of(adapter: TypeAdapter[Any], generator: type[Generator] = Generator) -> Schema:
+def json_schema_of(
+    adapter: TypeAdapter[Any], generator: type[SchemaGenerator] = SchemaGenerator
+) -> Schema:
     """The schema of a validator's type; empty for a type that JSON Schema cannot express."""
     try:
         return adapter.json_schema(schema_generator=generator)

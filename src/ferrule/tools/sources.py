@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.nodes import is_object
 from ferrule.tools.mcp.tool import mcp_tool_options
 
@@ -99,7 +99,7 @@ def _langchain_schema(model: Any) -> dict[str, Any]:
     if is_object(model):
         schema = dict(model)
     elif hasattr(model, "model_json_schema"):
-        schema = strip_titles(model.model_json_schema(schema_generator=Generator))
+        schema = strip_titles(model.model_json_schema(schema_generator=SchemaGenerator))
     else:  # a pydantic 1 model, which LangChain still accepts
         schema = strip_titles(model.schema())
     schema = inline_definitions(schema)

@@ -11,7 +11,7 @@ from ferrule.schema.explain import (
     unknown_arguments,
 )
 from ferrule.schema.failures import find_failures
-from ferrule.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.validator import Validator
 from ferrule.tools.arguments.problems import explain_pydantic
 
@@ -38,7 +38,7 @@ class Floors(TypedDict):
 
 def told(args, kind=Args):
     adapter = TypeAdapter(kind)
-    schema = inline_definitions(strip_titles(adapter.json_schema(schema_generator=Generator)))
+    schema = inline_definitions(strip_titles(adapter.json_schema(schema_generator=SchemaGenerator)))
     with pytest.raises(ValidationError) as caught:
         adapter.validate_python(args)
     return dict(

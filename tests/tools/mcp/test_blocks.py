@@ -128,5 +128,5 @@ def test_a_link_is_read_through_its_server():
     assert asked == ["demo://x"]
     with pytest.raises(ValueError, match="no `uri`"):
         read_block({"type": "text", "text": "x"}, asked.append).read()
-    with pytest.raises(ValueError, match="not at hand"):
+    with pytest.raises(ValueError, match="`read_resource`"):
         read_block({"type": "resource_link", "uri": "demo://x"}).read()

@@ -27,7 +27,7 @@ from typing_extensions import TypedDict
 
 from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import ToolDefinitionError
-from ferrule.schema.inline import Generator, inline_definitions, strip_titles
+from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.iterables import eager_type, validator_kinds
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
 from ferrule.tools.definition.inspect_function import (
@@ -312,7 +312,7 @@ def _make_schema(
 def _json_schema(adapter: ArgumentsValidator | None) -> Schema:
     if adapter is None:
         return {}
-    return adapter.json_schema(schema_generator=Generator)
+    return adapter.json_schema(schema_generator=SchemaGenerator)
 
 
 def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
@@ -337,7 +337,7 @@ def _has_form(annotation: Any) -> bool:
     if get_origin(annotation) is NotRequired:
         annotation = get_args(annotation)[0]
     try:
-        TypeAdapter(annotation, config=None).json_schema(schema_generator=Generator)
+        TypeAdapter(annotation, config=None).json_schema(schema_generator=SchemaGenerator)
     except (*_NO_VALIDATOR, *_NO_SCHEMA):
         return False
     return True

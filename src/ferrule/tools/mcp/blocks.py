@@ -2,6 +2,9 @@
 
 A `Block` keeps the server's whole block, and decides how a model sees it: as text, as a content
 part, or as a line that describes it. Bytes never become text.
+
+A server may send anything. So the properties of a `Block` read `raw` with care: a field of a wrong
+type counts as missing, and a block that does not fit the protocol has no `part` but is kept.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from ferrule.tools.mcp_definition import as_plain
 from ferrule.values.content.parts import Audio, File, Image, Part, Text
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"})
-"""The images that providers accept. For an SVG or a TIFF, they would reject the whole request."""
+"""The images that providers accept. For an SVG or a TIFF, they would reject the whole request.
+`image/jpg` is not a registered type, but servers send it."""
 _FILES = frozenset({"application/pdf"})
-_UNKNOWN = "application/octet-stream"
+"""The files that providers accept."""
+_UNKNOWN_TYPE = "application/octet-stream"
 
 
 class Block(PartlyCompared, Struct, frozen=True):
@@ -33,7 +38,9 @@ class Block(PartlyCompared, Struct, frozen=True):
     part: Part | None
     """Its text, image, audio or file. None for a link, a damaged block and an unknown type."""
     reader: Callable[[str], Any] | None = None
-    """The `read_resource` of the server that sent the block, by which a link is fetched."""
+    """Fetches the resource of a URI: `read_resource` of the server or session that sent the block.
+
+    None if there is no such method."""
 
     def __repr__(self) -> str:
         if self.part is None:
@@ -47,7 +54,7 @@ class Block(PartlyCompared, Struct, frozen=True):
 
     @property
     def text(self) -> str | None:
-        """Its own text, or its resource's."""
+        """The text of a `text` block, or of a `resource` block with text; else None."""
         if not isinstance(self.part, Text):
             return None
         return self.part.text
@@ -59,7 +66,7 @@ class Block(PartlyCompared, Struct, frozen=True):
 
     @property
     def media_type(self) -> str | None:
-        """Its MIME type, as the server gave it."""
+        """The MIME type of a link or a resource, an image or audio, as the server stated it."""
         return _text_or_none(self.raw.get("mimeType", self._resource.get("mimeType")))
 
     @property
@@ -100,8 +107,10 @@ class Block(PartlyCompared, Struct, frozen=True):
         if self.uri is None:
             raise ValueError(f"A block of type `{self.type}` cannot be read: it has no `uri`.")
         if self.reader is None:
-            msg = f"A block of type `{self.type}` cannot be read: its server is not at hand."
-            raise ValueError(msg)
+            raise ValueError(
+                f"A block of type `{self.type}` cannot be read: what called its server has no "
+                f"`read_resource`. Read {self.uri!r} through an `MCPServer`."
+            )
         return self.reader(self.uri)
 
     def shown(self) -> tuple[Part, ...]:
@@ -158,6 +167,7 @@ def read_block(raw: Any, reader: Callable[[str], Any] | None = None) -> Block:
 
 
 def _part(raw: dict[str, Any]) -> Part | None:
+    """The content of a block; None for a link, damaged data and an unknown type."""
     match raw:
         case {"type": "text", "text": str(text)}:
             return Text(text=text)
@@ -176,7 +186,7 @@ def _resource_part(resource: dict[str, Any]) -> Part | None:
         case {"text": str(text)}:
             return Text(text=text)
         case {"blob": str(data)} if _is_base64(data):
-            mime = _mime(resource, _UNKNOWN)
+            mime = _mime(resource, _UNKNOWN_TYPE)
             if mime.startswith("image/"):
                 return Image(data=data, media_type=mime)
             if mime.startswith("audio/"):
@@ -187,15 +197,16 @@ def _resource_part(resource: dict[str, Any]) -> Part | None:
 
 
 def _file_name(uri: Any) -> str:
+    """The last segment of a URI, as a name for the file."""
     if not isinstance(uri, str):
         return "file"
     return uri.rstrip("/").rpartition("/")[2] or "file"
 
 
-def _mime(raw: dict[str, Any], otherwise: str) -> str:
+def _mime(raw: dict[str, Any], default: str) -> str:
     mime = raw.get("mimeType")
     if not isinstance(mime, str) or "/" not in mime:
-        return otherwise
+        return default
     return mime
 
 
@@ -210,6 +221,7 @@ def _is_base64(data: str) -> bool:
 def _size(data: Any, stated: Any) -> int | None:
     """The bytes that `data` encodes, or else the size that the server states for a link."""
     if isinstance(data, str):
+        # Base64 writes three bytes as four characters. Not decoded: data may be large.
         return len(data.rstrip("=")) * 3 // 4
     if isinstance(stated, bool) or not isinstance(stated, int):
         return None

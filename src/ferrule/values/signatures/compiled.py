@@ -1,12 +1,20 @@
 """Everything that is derived from a signature's fields, computed once and kept with the signature.
 
-A signature is compiled when its class is made, because that is when mistakes should be reported.
-Validators and schemas are built on first use instead: pydantic needs milliseconds for each, and
-many signatures (those that a program derives to compose a prompt) never check a value.
+A signature is a class of pydantic with a metaclass (`signature.py`). This module has what that
+class would otherwise compute again and again: `Signature.plan` is its `CompiledSignature`, and most
+methods of a signature are a line that calls one here. Three moments matter:
+
+- When the class is made, `class_fields` and `compile_signature` check the fields, because that is
+  when a mistake should be reported.
+- On first use, validators and schemas are built. Pydantic needs milliseconds for each, and many
+  signatures (those that a program derives to compose a prompt) never check a value.
+- In each run, default factories are called. A run records what they make, so that its replay gets
+  the same values.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
@@ -14,10 +22,12 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import SchemaError
 
 from ferrule.encoding.encode import TYPE_NAMES, is_plain, is_read_once, jsonable, without_modules
 from ferrule.errors import InputError, SignatureError, nearest
-from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
+from ferrule.schema.inline import INEXPRESSIBLE, SchemaGenerator, json_schema_of
 from ferrule.schema.iterables import read_iterators
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.signatures.fields import (
@@ -32,7 +42,6 @@ from ferrule.values.signatures.fields import (
 from ferrule.values.signatures.output_checks import OutputCheck, output_check
 
 if TYPE_CHECKING:
-    import inspect
     from collections.abc import Sequence
 
     from pydantic import BaseModel
@@ -62,16 +71,18 @@ _OPTION_ADVICE = {
 """Options of ferrule or of other libraries that users pass as inputs by mistake, with advice."""
 
 GENERATED = object()
-"""The placeholder for the default of an input that has a default factory."""
+"""The default of a function's parameter for an input that has a default factory: the factory must
+be called in each run, and a function's default exists once (`CompiledSignature.call_signature`)."""
 
 
 class CompiledSignature:
-    """The fields of one signature by role. Checks and schema are made on first use."""
+    """The fields of one signature by role, and what is derived from them."""
 
     __slots__ = (
         "_input_checks",
         "_output_checks",
         "_schema",
+        "author_instructions",
         "cache",
         "content",
         "factories",
@@ -80,7 +91,6 @@ class CompiledSignature:
         "instructions",
         "optional",
         "outputs",
-        "own_instructions",
     )
 
     def __init__(self, fields: Mapping[str, SignatureField], instructions: str | None) -> None:
@@ -94,7 +104,7 @@ class CompiledSignature:
             name for name, field in self.inputs.items() if "default_factory" in field.more
         ]
         """The inputs whose defaults a factory makes in each run."""
-        self.own_instructions = instructions
+        self.author_instructions = instructions
         """The instructions that the author wrote, or None."""
         if instructions is None:
             self.instructions = default_instructions(self.inputs, self.outputs)
@@ -108,6 +118,7 @@ class CompiledSignature:
 
         A missing type counts as text, because a model sees the same.
         """
+        # Only names: types and defaults are part of `content`, but need not be hashable.
         self.hash = hash((self.instructions, *self.inputs, *self.outputs))
         self.optional = {
             name: field
@@ -116,7 +127,8 @@ class CompiledSignature:
         }
         """Outputs that an answer may omit."""
         self.cache: dict[Any, Any] = {}
-        """Values that other modules derive from this signature, by key."""
+        """Values that other modules derive from this signature, by key (`derived`,
+        `Signature.kept`)."""
         self._input_checks: dict[str, InputCheck | None] | None = None
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
@@ -146,7 +158,7 @@ class CompiledSignature:
         """The function that checks each input, by name; None for an input that takes any value."""
         if self._input_checks is None:
             self._input_checks = {
-                name: _make_check(name, field, input_check) for name, field in self.inputs.items()
+                name: _build(input_check, name, field) for name, field in self.inputs.items()
             }
         return self._input_checks
 
@@ -155,23 +167,23 @@ class CompiledSignature:
         """The function that checks each output, by name."""
         if self._output_checks is None:
             self._output_checks = {
-                name: _make_check(name, field, output_check) for name, field in self.outputs.items()
+                name: _build(output_check, name, field) for name, field in self.outputs.items()
             }
         return self._output_checks
 
-    def check_inputs(self, signature: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Coerce inputs and fill in defaults.
+    def check_inputs(self, class_name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Coerce inputs and fill in defaults; `class_name` is for errors.
 
         Raises an `InputError` that names every problem, so that a caller corrects all of them at
         once.
         """
         if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
-                f"Pass the inputs of `{self._display_name(signature)}` as a mapping by name; "
+                f"Pass the inputs of `{self._display_name(class_name)}` as a mapping by name; "
                 f"found {type(values).__name__}."
             )
         checks = self.input_checks
-        problems = [(name, self._unknown(name)) for name in values if name not in checks]
+        problems = [(name, self._why_unknown(name)) for name in values if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
             if name in values:
@@ -183,8 +195,9 @@ class CompiledSignature:
                 except ValueError as error:
                     problems.append((name, str(error)))
                     continue
-                # An iterator becomes a list, because a request may be rendered more than once.
-                checked[name] = list(value) if is_read_once(value) else value
+                if is_read_once(value):  # an iterator; a request may be rendered more than once
+                    value = list(value)
+                checked[name] = value
             elif self.inputs[name].is_required:
                 problems.append((name, "is missing"))
             else:
@@ -192,7 +205,7 @@ class CompiledSignature:
         if problems:
             input_names = ", ".join(f"`{name}`" for name in checks) or "none"
             raise InputError(
-                f"Wrong inputs for `{self._display_name(signature)}`: {_join(problems)}. "
+                f"Wrong inputs for `{self._display_name(class_name)}`: {_join(problems)}. "
                 f"Its inputs are: {input_names}.",
                 problems,
             )
@@ -201,15 +214,16 @@ class CompiledSignature:
     def generate_defaults(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Call the factories of the inputs that `values` lacks; the defaults as JSON data.
 
-        A run records them, so that a replay reads the same values. Defaults that JSON cannot hold
-        are left out: those are made again in a replay.
+        A run records them, so that a replay reads the same values. Defaults that do not survive
+        JSON are left out: their factories are called again in a replay.
         """
         defaults = {
             name: jsonable(marked_parts(self.inputs[name].get_default()))
             for name in self.factories
             if name not in values
         }
-        return {name: defaults[name] for name in self.read_generated(defaults)}
+        readable = self.read_generated(defaults)
+        return {name: form for name, form in defaults.items() if name in readable}
 
     def read_generated(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """The values of recorded `generate_defaults`.
@@ -225,17 +239,18 @@ class CompiledSignature:
             check = self.input_checks[name]
             with suppress(ValueError):
                 if check is not None:
-                    check(value)
+                    check(value)  # whether it fits; `check_inputs` coerces it later
                 values[name] = value
         return values
 
-    def _display_name(self, signature: str) -> str:
+    def _display_name(self, class_name: str) -> str:
         """The name of a signature's class, or the fields of one that was written as text."""
-        if signature == "StringSignature":
+        if class_name == "StringSignature":
             return f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
-        return signature
+        return class_name
 
-    def _unknown(self, name: Any) -> str:
+    def _why_unknown(self, name: Any) -> str:
+        """The problem of an input that the signature does not have, with advice."""
         similar = nearest(str(name), self.inputs)
         if similar:
             return f"is unknown (did you mean `{similar}`?)"
@@ -246,13 +261,11 @@ class CompiledSignature:
         return "is unknown"
 
     def call_signature(self) -> inspect.Signature:
-        """The inputs as keyword-only parameters of a function, with constraints and defaults.
+        """The inputs as keyword-only parameters of a function, for a program that becomes a tool.
 
-        The default of an input with a factory is `GENERATED`, which `without_generated` leaves out:
-        the program makes it in each run.
+        With constraints and defaults. The default of an input with a factory is `GENERATED`. Pass
+        the arguments through `without_generated`, so that the program calls the factory.
         """
-        import inspect  # late: few signatures become a tool
-
         parameters: list[inspect.Parameter] = []
         for name, field in self.inputs.items():
             if field.is_required:
@@ -306,7 +319,8 @@ def class_fields(cls: Any) -> dict[str, SignatureField]:
 def compile_signature(cls: Any, fields: Mapping[str, SignatureField]) -> CompiledSignature:
     """Compile the fields of a signature.
 
-    Raises `SignatureError` if more than one output, or a part of one, would receive tool calls.
+    An answer's tool calls go to the output of the type `ToolCalls`. Raises `SignatureError` if
+    there is more than one, or if it is only a part of an output (`list[ToolCalls]`).
     """
     plan = CompiledSignature(fields, cls.__instructions__)
     receivers = [name for name, field in plan.outputs.items() if calls_type(field.annotation)]
@@ -335,8 +349,8 @@ def compiled(signature: Any) -> CompiledSignature:
 def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
     """Decorate a function of a signature: its value is computed once, and kept with the signature.
 
-    For functions that are called for every answer. `signature.kept` does the same for a key that
-    has more parts than the function.
+    For functions that are called for every answer. For a function with more arguments, use
+    `signature.kept`.
     """
 
     @wraps(make)
@@ -391,26 +405,30 @@ class InvalidOutputsError(ValueError):
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = list(problems)
-        texts = [f"{name}: {problem}" if name else problem for name, problem in self.problems]
+        texts: list[str] = []
+        for name, problem in self.problems:
+            if name:
+                texts.append(f"{name}: {problem}")
+            else:
+                texts.append(problem)
         super().__init__("; ".join(texts))
 
 
 def run_validators(
     cls: type[BaseModel], inputs: Mapping[str, Any], outputs: dict[str, Any]
 ) -> dict[str, Any]:
-    """See `SignatureType.validate_outputs`."""
-    from pydantic import ValidationError
+    """The outputs after the pydantic validators of `cls`, which may change them.
 
+    Pydantic can only run them by making an instance of the class, and that needs the inputs too.
+    Raises `InvalidOutputsError` for rejected outputs, and `InputError` for rejected inputs.
+    """
     values = {**inputs, **outputs}
     try:
         instance = cls.model_validate(
             {name: values[name] for name in cls.model_fields if name in values}
         )
     except ValidationError as error:
-        problems = [
-            (str(detail["loc"][0]) if detail["loc"] else "", _validator_message(detail))
-            for detail in error.errors(include_url=False)
-        ]
+        problems = [_problem_of(detail) for detail in error.errors(include_url=False)]
         # A validator may reject an input. The model cannot change that; the caller can.
         input_problems = [problem for problem in problems if problem[0] in inputs]
         if input_problems:
@@ -429,12 +447,15 @@ def _join(problems: Iterable[tuple[str, str]]) -> str:
     return "; ".join([f"`{name}` {text}" for name, text in problems])
 
 
-def _validator_message(detail: ErrorDetails) -> str:
-    """A validator's message, without pydantic's words around it."""
+def _problem_of(detail: ErrorDetails) -> tuple[str, str]:
+    """The field, and a validator's message without pydantic's words around it."""
+    field_name = ""  # a validator of the whole model
+    if detail["loc"]:
+        field_name = str(detail["loc"][0])
     raised = detail.get("ctx", {}).get("error")
     if isinstance(raised, Exception) and str(raised):
-        return str(raised)
-    return detail["msg"]
+        return field_name, str(raised)
+    return field_name, detail["msg"]
 
 
 def _with_none_as_default(field: SignatureField) -> SignatureField:
@@ -444,12 +465,10 @@ def _with_none_as_default(field: SignatureField) -> SignatureField:
     return field
 
 
-def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField], Any]) -> Any:
-    from pydantic import PydanticUserError
-    from pydantic_core import SchemaError
-
+def _build(build: Callable[[SignatureField], T], name: str, field: SignatureField) -> T:
+    """`build(field)`; raises `SignatureError` if pydantic cannot build it for the field's type."""
     try:
-        return make(field)
+        return build(field)
     except (PydanticUserError, SchemaError, NameError, TypeError) as error:
         # Pydantic's further lines are advice about its own classes.
         reason = str(error).splitlines()[0]
@@ -459,6 +478,7 @@ def _make_check(name: str, field: SignatureField, make: Callable[[SignatureField
 
 
 def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
+    """What makes two fields equal."""
     default = field.more.get("default_factory", field.default)
     return (name, field.role, field.annotation, field.metadata, field.description, default)
 
@@ -466,8 +486,8 @@ def _content(name: str, field: SignatureField) -> tuple[Any, ...]:
 def _object_schema(
     fields: Mapping[str, SignatureField], required: list[str], mode: JsonSchemaMode = "validation"
 ) -> dict[str, Any]:
-    # Most fields are plain (`str`, `int`, ...). Pydantic is asked for the others only, because it
-    # builds a validator before it gives a schema.
+    # Most fields are plain (`str`, `int`, ...), and their schema is their type's name. Pydantic is
+    # asked only for the others, because it builds a validator before it gives a schema.
     complex_fields = {
         name: field
         for name, field in fields.items()
@@ -496,30 +516,33 @@ def _object_schema(
     return schema
 
 
+class _NamesWithoutModules(SchemaGenerator):
+    """Names definitions without the names of ferrule's modules, which a model must not see.
+
+    Pydantic puts the module's name before the class's if two classes have one name.
+    """
+
+    def normalize_name(self, name: str) -> str:
+        """The name of a definition."""
+        return super().normalize_name(without_modules(name))
+
+
 def _field_schemas(
     fields: Mapping[str, SignatureField], mode: JsonSchemaMode
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """The schema of each field, and the shared definitions."""
-    from pydantic import TypeAdapter
-
-    class OwnNames(Generator):
-        """Names definitions without the names of ferrule's modules, which a model must not see.
-
-        Pydantic puts the module's name before the class's if two classes have one name.
-        """
-
-        def normalize_name(self, name: str) -> str:
-            """The name of a definition."""
-            return super().normalize_name(without_modules(name))
-
-    adapters = {name: _make_check(name, field, adapter_of) for name, field in fields.items()}
+    adapters = {name: _build(adapter_of, name, field) for name, field in fields.items()}
     try:
         schemas, shared = TypeAdapter.json_schemas(
-            [(name, mode, adapter) for name, adapter in adapters.items()], schema_generator=OwnNames
+            [(name, mode, adapter) for name, adapter in adapters.items()],
+            schema_generator=_NamesWithoutModules,
         )
     except INEXPRESSIBLE:
-        # Each field by itself, so that only the field with the inexpressible type gets an empty
-        # schema. Its values are still checked.
-        separate = {name: json_schema_of(adapter, OwnNames) for name, adapter in adapters.items()}
+        # One of the types has no JSON Schema. Ask for each field by itself, so that only the field
+        # with that type gets an empty schema. Its values are still checked.
+        separate = {
+            name: json_schema_of(adapter, _NamesWithoutModules)
+            for name, adapter in adapters.items()
+        }
         return separate, {}
     return {name: dict(schemas[(name, mode)]) for name in fields}, shared.get("$defs") or {}

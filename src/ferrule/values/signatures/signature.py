@@ -301,7 +301,7 @@ class SignatureType(_ModelMetaclass):
             annotation = str
         copied = copy_field(new_field, annotation=annotation, untyped=new_field.is_untyped)
         siblings.insert(position, (name, copied))
-        return _make_class(cls, dict(inputs + outputs), plan.own_instructions)
+        return _make_class(cls, dict(inputs + outputs), plan.author_instructions)
 
     def delete(cls, *names: str) -> type[Signature]:
         """A copy without some fields.
@@ -314,7 +314,7 @@ class SignatureType(_ModelMetaclass):
             known = ", ".join(fields) or "none"
             raise SignatureError(f"`{cls.__name__}` has no field {unknown}; it has: {known}.")
         remaining = {name: field for name, field in fields.items() if name not in names}
-        return _make_class(cls, remaining, cls.plan.own_instructions)
+        return _make_class(cls, remaining, cls.plan.author_instructions)
 
     def with_updated_fields(cls, name: str, type_: Any = None, **changes: Any) -> type[Signature]:
         """A copy with another type or other options (`desc`, `default`, ...) for one field."""
@@ -323,7 +323,7 @@ class SignatureType(_ModelMetaclass):
             known = ", ".join(fields) or "none"
             raise SignatureError(f"`{cls.__name__}` has no field `{name}`; it has: {known}.")
         changed = copy_field(fields[name], annotation=type_, keep_bounds=False, **changes)
-        return _make_class(cls, {**fields, name: changed}, cls.plan.own_instructions)
+        return _make_class(cls, {**fields, name: changed}, cls.plan.author_instructions)
 
     # -- comparing, saving
 
@@ -375,7 +375,7 @@ class SignatureType(_ModelMetaclass):
         instructions = state.get("instructions")
         if instructions == cls.instructions:
             # They may be the default instructions, which follow the fields.
-            instructions = cls.plan.own_instructions
+            instructions = cls.plan.author_instructions
         return _make_class(cls, updated, instructions)
 
     def __repr__(cls) -> str:
@@ -518,7 +518,13 @@ def _pickled(cls: SignatureType) -> str | tuple[Any, ...]:
     if named is cls:
         return cls.__qualname__
     plan = cls.plan
-    arguments = (Signature, plan.fields, plan.own_instructions, cls.__name__, cls.__validated_by__)
+    arguments = (
+        Signature,
+        plan.fields,
+        plan.author_instructions,
+        cls.__name__,
+        cls.__validated_by__,
+    )
     return _make_class, arguments
 
 

@@ -1,9 +1,16 @@
 """Encodes requests for OpenAI's chat completions.
 
-vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak this protocol,
-too; a `Dialect` says how a provider differs. Messages and tools are rendered once. Messages come
-last, so that each body of a conversation begins with the previous one, except for its end, and a
-provider can cache that beginning.
+vLLM, llama.cpp, Ollama, OpenRouter, Groq, Mistral, DeepSeek and most others speak this protocol
+too. A `Dialect` says how a provider differs.
+
+A body is joined from bytes, not encoded as one object, because each step of a conversation sends
+the earlier messages again. Tools, each message, and the joined messages keep their bytes, under the
+name of their form (`Declarations.kept`, `Message.rendered`, `Messages.joined`). Messages come last,
+so that each body of a conversation begins with the previous one, except for its end: a provider can
+cache that beginning.
+
+The name of a form must say all that the bytes depend on, or one dialect gets those of another
+(`_form_name`). Most messages are equal in all dialects; those share `Message.json`.
 """
 
 from __future__ import annotations
@@ -38,14 +45,12 @@ OURS = frozenset(
     }
 )
 """Fields of the body that settings may not set, because the `Request` or the model does."""
-_PLAIN_ROLES = frozenset({"system", "user"})
-"""Roles whose messages, without calls and ids, look the same in all dialects."""
-_PLAIN = Dialect()
+_COMMON = Dialect()
 
 
 def path(model: str, *, stream: bool = False) -> str:
     """The path of the endpoint, below a base URL."""
-    del model, stream
+    del model, stream  # other wires have them in the path; here they are in the body
     return "/chat/completions"
 
 
@@ -62,7 +67,7 @@ def render(
     model: str,
     settings: Mapping[str, Any],
     stream: bool = False,
-    dialect: Dialect = _PLAIN,
+    dialect: Dialect = _COMMON,
 ) -> bytes:
     """The body of a request.
 
@@ -80,10 +85,12 @@ def render(
         dialect=dialect,
         has_tools=bool(tools),
     )
-    begin = json_bytes(head).removesuffix(b"}")
-    name = _form_name(dialect)
-    messages = request.messages.joined(name, lambda added: _conversation(added, name, dialect))
-    return b"".join([begin, tools, b',"messages":[', messages, b"]}"])
+    open_head = json_bytes(head).removesuffix(b"}")
+    form_name = _form_name(dialect)
+    messages = request.messages.joined(
+        form_name, lambda added: _conversation(added, form_name, dialect)
+    )
+    return b"".join([open_head, tools, b',"messages":[', messages, b"]}"])
 
 
 def _head(
@@ -134,7 +141,7 @@ def _tools(declarations: Declarations) -> bytes:
 
 
 def _form_name(dialect: Dialect) -> str:
-    """The name under which a message keeps its form in this dialect."""
+    """The name of a message's form in this dialect; equal for dialects with equal messages."""
     name = WIRE
     if dialect.wants_reasoning:
         name += "+reasoning"
@@ -143,11 +150,12 @@ def _form_name(dialect: Dialect) -> str:
     return name
 
 
-def _conversation(messages: Iterable[Message], name: str, dialect: Dialect) -> list[bytes]:
-    """The messages as JSON; `name` is that of their form.
+def _conversation(messages: Iterable[Message], form_name: str, dialect: Dialect) -> list[bytes]:
+    """The messages as JSON objects.
 
     Tool messages hold only text (API reference, "Create chat completion"), so the media of one
-    turn's results follow in a user message after them.
+    turn's results follow in a user message. It comes after the last result, because no other
+    message may separate results from their calls.
     """
     form = partial(_in_dialect, dialect=dialect)
     pieces: list[bytes] = []
@@ -155,20 +163,21 @@ def _conversation(messages: Iterable[Message], name: str, dialect: Dialect) -> l
     for message in messages:
         if not isinstance(message.content, str):
             message = _without_remote_audio(message)  # noqa: PLW2901  the message that can be sent
-        is_plain = message.role in _PLAIN_ROLES and not message.extra
         if media and message.role != "tool":
             pieces.append(_user_message(media))
             media = []
         if message.role == "tool" and not isinstance(message.content, str):
+            # The names of these two forms need not say the dialect: if an id is shortened, `result`
+            # is a new message, which has no forms yet.
             result = _with_short_ids(message, dialect.longest_id)
             pieces.append(result.rendered(f"{WIRE}+text", _text_of_result))
             media_of_result = result.rendered(f"{WIRE}+media", _media_of_result)
             if media_of_result:
                 media.append(media_of_result)
-        elif is_plain or _is_common(message, dialect):
+        elif _is_common(message, dialect):
             pieces.append(message.json)
         else:
-            pieces.append(message.rendered(name, form))
+            pieces.append(message.rendered(form_name, form))
     if media:
         pieces.append(_user_message(media))
     return pieces
@@ -179,14 +188,17 @@ def _user_message(parts: list[bytes]) -> bytes:
 
 
 def _is_common(message: Message, dialect: Dialect) -> bool:
-    """Whether a message looks the same in this dialect as in the common form."""
+    """Whether a message looks the same in this dialect as in the common one."""
     if message.extra or (dialect.wants_reasoning and message.tool_calls):
         return False
     return _has_short_ids(message, dialect.longest_id)
 
 
 def _in_dialect(message: Message, dialect: Dialect) -> bytes:
-    """A message with what its provider needs back: opaque fields, short ids, reasoning."""
+    """A message with what its provider needs back: opaque fields, short ids, reasoning.
+
+    The decoder put the opaque fields of the message and of its calls, by index, into `extra`.
+    """
     message = _with_short_ids(message, dialect.longest_id)
     fields = sent_message(message)
     extra: Mapping[str, Any] = (message.extra or {}).get(WIRE) or {}
@@ -195,7 +207,7 @@ def _in_dialect(message: Message, dialect: Dialect) -> bytes:
     for index, call in enumerate(fields.get("tool_calls") or ()):
         call.update(extra_of_calls.get(str(index)) or {})
     if dialect.wants_reasoning and message.tool_calls:
-        # Even if it is empty: DeepSeek reportedly refuses calls without the field
+        # The field is sent even if it is empty: DeepSeek reportedly refuses calls without it
         # (deepseek-harness, discussion 1850).
         fields["reasoning_content"] = message.reasoning
     return json_bytes(fields)
@@ -210,7 +222,7 @@ def _has_short_ids(message: Message, longest: int | None) -> bool:
 
 
 def _with_short_ids(message: Message, longest: int | None) -> Message:
-    """The message, with long ids from other providers shortened."""
+    """The message, with long ids from other providers shortened; itself if none is too long."""
     if _has_short_ids(message, longest):
         return message
     calls = tuple(
@@ -264,4 +276,5 @@ def _media_of_result(message: Message) -> bytes:
     tool_name = message.name or "the tool"
     heading = Text(text=f"From the result of `{tool_name}` (call {message.tool_call_id}):")
     parts = json_bytes(openai_content((heading, *media)))
+    # Without brackets: the media of several results are joined into one list.
     return parts.removeprefix(b"[").removesuffix(b"]")
