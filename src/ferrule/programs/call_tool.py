@@ -22,7 +22,7 @@ from ferrule.errors import (
 from ferrule.programs.module import Module
 from ferrule.programs.tool_use.use import use_tools
 from ferrule.runs.run import acall_program, call_program
-from ferrule.schema.inline import INEXPRESSIBLE, Generator, json_schema_of
+from ferrule.schema.inline import INEXPRESSIBLE, SchemaGenerator, json_schema_of
 from ferrule.schema.nodes import admitted_types
 from ferrule.settings import with_settings_of_call
 from ferrule.tools.arguments.given_schema import json_view
@@ -39,7 +39,7 @@ from ferrule.values.signatures.signature import OutputField, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from collections.abc import Generator as Acts
+    from collections.abc import SchemaGenerator as Acts
 
     from ferrule.values.content.parts import Content
     from ferrule.values.signatures.output_checks import OutputCheck
@@ -209,7 +209,7 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
         schema: dict[str, Any] = {}
         if not is_plain(kind):
             adapter = adapter_of(signature.plan.outputs["result"])
-            schema = adapter.json_schema(schema_generator=Generator)
+            schema = adapter.json_schema(schema_generator=SchemaGenerator)
     except INEXPRESSIBLE as error:
         raise ToolDefinitionError(
             f"{cannot}: {shown(kind)} has no form in JSON ({error.args[0]})."

@@ -21,7 +21,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, shown
-from ferrule.schema.inline import Generator
+from ferrule.schema.inline import SchemaGenerator
 from ferrule.tools.tool import Tool
 from ferrule.values.content.type import Type
 from ferrule.values.signatures.compiled import without_generated
@@ -248,7 +248,7 @@ def _return_schema(function: Callable[..., Any] | None) -> tuple[dict[str, Any] 
         else:
             served_kind = kind
         adapter = TypeAdapter[Any](served_kind)
-        schema = adapter.json_schema(mode="serialization", schema_generator=Generator)
+        schema = adapter.json_schema(mode="serialization", schema_generator=SchemaGenerator)
     except (NameError, TypeError, AttributeError, PydanticUserError, PydanticInvalidForJsonSchema):
         return None, False
     if schema.get("type") == "object":
