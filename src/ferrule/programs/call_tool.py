@@ -39,7 +39,7 @@ from ferrule.values.signatures.signature import OutputField, Signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from collections.abc import SchemaGenerator as Acts
+    from collections.abc import Generator as Acts
 
     from ferrule.values.content.parts import Content
     from ferrule.values.signatures.output_checks import OutputCheck
