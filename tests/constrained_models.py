@@ -91,6 +91,7 @@ def report_agent(name: str, lm: Any, runs: int) -> None:
         [*TOOLS.values()],
         max_iters=4,
         limits=Limits(tool_calls=10),
+        on_limit="extract",
         enable_user_clarification=False,
     )
     steps = faults = ended = 0

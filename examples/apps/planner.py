@@ -105,8 +105,9 @@ lodging = ReAct(
     FindHotel,
     [hotels],
     lm=ScriptedLM(by=browser),
-    limits=Limits(steps=2),
-)  # its own limit, within those of the run
+    limits=Limits(steps=2),  # its own limit, within those of the run
+    on_limit="extract",  # otherwise the whole run would end there with a `LimitReachedError`
+)
 planner = ReAct(
     Plan,
     [rail.as_tool("rail", "Finds a train."), lodging.as_tool("lodging", "Finds a hotel.")],
@@ -131,7 +132,9 @@ print("model calls of all three:", prediction.usage.calls)
 
 # 2. A limit of the run counts the steps of all three. A step counts when its calls are done, so `lodging` may take one here, and then
 #    the planner none. Nothing raises: each agent that reaches the limit answers with what it has.
-prediction = planner(wish="The same, but the hotel first.", limits=Limits(steps=1))
+prediction = planner(
+    wish="The same, but the hotel first.", limits=Limits(steps=1), on_limit="extract"
+)
 print("lodging:", prediction.trajectory.steps[0].results[0].content)
 print("plan:", prediction.plan)
 print("ended by:", prediction.reason, "| model calls of all three:", prediction.usage.calls)

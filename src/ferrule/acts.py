@@ -199,6 +199,10 @@ class Within(Struct, frozen=True):
     lm: Any = ...
     """The model passed for this call only, which programs that its tools call use, too. None: the
     model of the settings; `...`: as before."""
+    answers_at_limit: bool = False
+    """Whether the program ends with an answer at a limit: if it handles `LimitReachedError`, it
+    may call a model once more. A program that it calls as a tool then fails alone at a limit;
+    otherwise it ends the run."""
 
 
 Act = CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | Tell | Within

@@ -603,14 +603,20 @@ class MaxTurnsReachedError(RunError, RuntimeError):
 class LimitReachedError(RunError):
     """A program reached one of its `Limits`: `name`, whose value is `limit`.
 
-    `reason` is as in an agent's prediction.
+    `reason` is as in an agent's prediction. `trajectory` has the steps so far, `usage` what the run
+    has spent, and `run` is the run, which continues with `run.resume(limits=...)`. These three are
+    None in the run that reached the limit, until it has ended.
     """
 
     def __init__(self, name: str, limit: float) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
+        self.trajectory: Any = None
+        self.usage: Any = None
+        self.run: Any = None
         super().__init__(
-            f"The run was stopped at its limit {name}={limit:g}. "
-            f"Raise the limit (`Limits({name}=...)`) and resume."
+            f"The run was stopped at its limit {name}={limit:g}. Continue it with a larger one: "
+            f'`error.run.resume(limits=Limits({name}=...))`. An agent with `on_limit="extract"` '
+            "answers from its steps instead."
         )
 
 

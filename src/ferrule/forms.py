@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import jsonable
-from ferrule.errors import LMError
+from ferrule.errors import LimitReachedError, LMError
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.type import Type
@@ -117,12 +117,15 @@ def result_form(result: ToolResult) -> dict[str, Any]:
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:
-    """The storable part of an error: its class, its text, and a model error's details.
+    """The storable part of an error: its class, its text, and the details of two kinds.
 
-    A model error of a class that a user derived is stored as ferrule's class, because a replay has
-    to raise an error that it can import.
+    Those are a model error's, and the name and the value of a limit. A model error of a class that
+    a user derived is stored as ferrule's class, because a replay has to raise an error that it can
+    import.
     """
     facts: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
+    if isinstance(error, LimitReachedError):
+        return {**facts, "name": error.name, "limit": error.limit}
     if not isinstance(error, LMError):
         return facts
     for error_class in type(error).__mro__:

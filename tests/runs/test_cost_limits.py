@@ -49,12 +49,14 @@ def served(by: Callable[[Any], Any] = looping, name: str = "m") -> Iterator[LM]:
         yield LM(server.base_url, model=name, max_retries=0)
 
 
-def looker(looks: list[str] | None = None, **keywords: Any) -> ReAct:
+def looker(looks: list[str] | None = None, on_limit: Any = "extract", **keywords: Any) -> ReAct:
+    """An agent that answers at a limit, unless told otherwise."""
     seen = looks if looks is not None else []
     return ReAct(
         "question -> answer",
         [Tool(lambda: seen.append("look") or "seen", "look", "Look.")],
         native=True,
+        on_limit=on_limit,
         **keywords,
     )
 
@@ -132,7 +134,9 @@ def test_what_a_sub_agent_spends_counts_for_the_agent_around_it(how: str) -> Non
             return Response("", (ToolCall(name="inner", args={"question": "?"}),), usage=EACH)
         return looping(request)
 
-    agent = ReAct("question -> answer", [inner], native=True, limits=Limits(cost=0.55))
+    agent = ReAct(
+        "question -> answer", [inner], native=True, limits=Limits(cost=0.55), on_limit="extract"
+    )
     with served(by) as lm, context(lm=lm, prices=PRICED):
         run = carry(agent, how, question="?")
     # 1 call, 3 inside, 1 call, 1 inside: 0.6, then the sub-agent and the agent extract an answer each
@@ -169,7 +173,9 @@ def test_a_resumed_run_goes_on_counting_where_it_was() -> None:
         Tool(lambda: paid.append("pay") or "paid", "pay", "Pay.", require_confirmation=True),
     ]
     agent, store = (
-        ReAct("question -> answer", tools, native=True, limits=Limits(cost=0.35)),
+        ReAct(
+            "question -> answer", tools, native=True, limits=Limits(cost=0.35), on_limit="extract"
+        ),
         MemoryStore(),
     )
     with served(by) as lm, context(lm=lm, prices=PRICED):

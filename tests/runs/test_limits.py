@@ -11,6 +11,7 @@ from agent_script import STEPS, fields, native_step
 
 from ferrule import (
     Limits,
+    MemoryStore,
     Module,
     Predict,
     Prediction,
@@ -22,7 +23,8 @@ from ferrule import (
     context,
     settings,
 )
-from ferrule.errors import ConfigurationError, LimitReachedError
+from ferrule.acts import Within
+from ferrule.errors import BadRequestError, ConfigurationError, LimitReachedError
 from ferrule.runs import limits as limits_module
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.journal import Journal
@@ -64,13 +66,20 @@ def looping(tools: int = 1, *, usage: Usage | None = None, cost: float | None = 
     return ScriptedLM(by=answer)
 
 
-def looker(then: Callable[[], Any] = lambda: "seen", **keywords: Any) -> ReAct:
+def looker(
+    then: Callable[[], Any] = lambda: "seen", on_limit: Any = "extract", **keywords: Any
+) -> ReAct:
+    """An agent that answers at a limit, unless told otherwise."""
     return ReAct(
         "question -> answer",
         [Tool(then, "look", "Look.", effect="read")],
         native=True,
+        on_limit=on_limit,
         **keywords,
     )
+
+
+SPENT = Usage(8, 2, 0, 1)
 
 
 # -- limits ---------------------------------------------------------------------------------------------------------
@@ -139,6 +148,251 @@ def test_a_limit_ends_an_agent_with_a_reason_and_an_extracted_answer(
     )
 
 
+LIMITS = {
+    "steps": (Limits(steps=2), Limits(steps=4)),
+    "tool_calls": (Limits(tool_calls=2), Limits(tool_calls=4)),
+    "tokens": (Limits(tokens=20), Limits(tokens=40)),
+    "cost": (Limits(cost=0.5), Limits(cost=1)),
+    "wall_s": (Limits(wall_s=2), Limits(wall_s=4)),
+}
+"""A limit that two steps reach, and one that four steps reach."""
+
+
+def carried_by(how: str, agent: ReAct, **inputs: Any) -> Run:
+    """The failed run of an agent that reaches a limit."""
+    store = MemoryStore()
+    if how == "called":
+        with pytest.raises(LimitReachedError) as raised:
+            agent(**inputs)
+        return raised.value.run
+    if how == "awaited":
+        with pytest.raises(LimitReachedError) as raised:
+            asyncio.run(agent.acall(**inputs))
+        return raised.value.run
+    if how == "streamed":
+        stream = agent.stream(**inputs)
+        with pytest.raises(LimitReachedError):
+            list(stream)
+        return stream.run
+    run = agent.start(**inputs, store=store, run_id="r")
+    if how == "stored":
+        run = Run.load(store, "r", agent)
+    return run
+
+
+def going_on(how: str, agent: ReAct, run: Run, limits: Limits) -> Run:
+    if how == "called":
+        with pytest.raises(LimitReachedError):
+            agent(resume_state=run.error, limits=limits)
+        return run
+    if how == "awaited":
+        return asyncio.run(run.aresume(limits=limits))
+    if how == "streamed":
+        with pytest.raises(LimitReachedError):
+            list(agent.stream(resume_state=run.error, limits=limits))
+        return run
+    return run.resume(limits=limits)
+
+
+@pytest.mark.parametrize("how", ["called", "awaited", "streamed", "started", "stored"])
+@pytest.mark.parametrize("where", ["agent", "call", "settings"])
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_limit_raises_an_error_whose_run_goes_on_with_a_larger_limit(
+    name: str, where: str, how: str, seconds: list[float]
+) -> None:
+    """No call is made at a limit, and none is repeated after it."""
+    small, large = LIMITS[name]
+    looks: list[int] = []
+
+    def look() -> str:
+        looks.append(1)
+        seconds[0] += 1
+        return "seen"
+
+    agent = looker(look, "raise", limits=small if where == "agent" else None)
+    inputs = {"question": "q", **({"limits": small} if where == "call" else {})}
+    lm = looping(usage=SPENT, cost=0.25)
+    with context(lm=lm):
+        with context(limits=small if where == "settings" else None):
+            run = carried_by(how, agent, **inputs)
+        error: Any = run.error
+        assert (run.status, type(error), error.name) == ("failed", LimitReachedError, name)
+        assert (error.limit, error.reason) == (getattr(small, name), f"limits.{name}")
+        assert (error.run, error.usage, error.usage.calls, len(looks)) == (run, run.usage, 2, 2)
+        if how != "stored":  # the steps of a loaded run are known once it is resumed
+            assert len(error.trajectory.steps) == 2
+        seconds[0] = 0
+        run = going_on(how, agent, run, large)
+    error = run.error
+    # The clock counts one execution, the others count the run.
+    more = 4 if name == "wall_s" else 2
+    assert (error.name, error.limit) == (name, getattr(large, name))
+    assert (error.usage.calls, len(error.trajectory.steps), len(looks)) == (2 + more,) * 3
+
+
+def test_the_limits_of_a_resume_must_be_limits() -> None:
+    run = Run(looker(), (), {"question": "q"})
+    wrong: Any = {"steps": 3}
+    with pytest.raises(ConfigurationError, match="limits"):
+        run.resume(limits=wrong)
+
+
+def test_on_limit_is_one_of_two_words() -> None:
+    wrong: Any = "extrct"
+    with pytest.raises(ConfigurationError, match="on_limit"):
+        looker(on_limit=wrong)
+    with context(lm=looping()), pytest.raises(ConfigurationError, match="on_limit"):
+        looker()(question="q", on_limit=wrong)
+
+
+def test_a_call_chooses_what_happens_at_its_limit(driver: str) -> None:
+    with context(lm=looping(), limits=Limits(steps=2)):
+        run = carry(looker(on_limit="raise"), driver, question="q", on_limit="extract")
+        assert run.prediction.reason == "limits.steps"
+        run = carry(looker(on_limit="extract"), driver, question="q", on_limit="raise")
+        assert isinstance(run.error, LimitReachedError)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_an_answer_at_a_limit_takes_one_call_even_if_it_cannot_be_read(
+    driver: str, name: str, seconds: list[float]
+) -> None:
+    asked: list[bool] = []
+
+    def answer(request: Any) -> Any:
+        asked.append(bool(len(request.tools)))
+        seconds[0] += 1
+        if asked[-1]:
+            call = ToolCall(name="look", args={})
+            return Response("", (call,), usage=SPENT, cost=0.25)
+        return Response("What?", usage=SPENT, cost=0.25)
+
+    agent = ReAct(
+        "question -> number: int",
+        [Tool(lambda: "seen", "look", "Look.")],
+        native=True,
+        limits=LIMITS[name][0],
+        on_limit="extract",
+    )
+    with context(lm=ScriptedLM(by=answer)):
+        run = carry(agent, driver, question="q")
+    assert isinstance(run.error, LimitReachedError)
+    assert asked == [True, True, False]
+
+
+def test_an_answer_at_a_limit_that_the_model_could_not_give_is_asked_for_again(driver: str) -> None:
+    """A failed call is no answer: the one call is still there when the run goes on."""
+    failing = [True]
+
+    def answer(request: Any) -> Any:
+        if len(request.tools):
+            return native_step("l", "look")
+        if failing[0]:
+            raise BadRequestError("no")
+        return fields(reasoning="r", answer="extracted")
+
+    with context(lm=ScriptedLM(by=answer)):
+        run = carry(looker(limits=Limits(steps=2)), driver, question="q")
+        assert isinstance(run.error, BadRequestError)
+        failing[0] = False
+        assert resume(run, driver).prediction.answer == "extracted"
+
+
+@pytest.mark.parametrize("on_limit", ["raise", "extract"])
+def test_the_answer_after_max_iters_is_no_call_over_a_limit(driver: str, on_limit: str) -> None:
+    """The steps ran out with the tokens: only `extract` asks for a call after that."""
+    agent = looker(on_limit=on_limit, max_iters=2, limits=Limits(tokens=20))
+    with context(lm=looping(usage=SPENT)):
+        run = carry(agent, driver, question="q")
+    if on_limit == "raise":
+        assert (type(run.error), run.usage.calls) == (LimitReachedError, 2)
+    else:
+        assert run.prediction.reason == "limits.tokens"
+        assert (run.prediction.answer, run.usage.calls) == ("extracted", 3)
+
+
+# -- nested agents -------------------------------------------------------------------------------------------------
+
+
+def nested(on_limit: Any, looks: list[int], around: Any = "raise", **keywords: Any) -> ReAct:
+    inner = ReAct(
+        "job -> outcome",
+        [Tool(lambda: looks.append(1) or "seen", "look", "Look.", effect="once")],
+        native=True,
+        on_limit=on_limit,
+        **keywords,
+    ).as_tool("worker")
+    return ReAct("question -> answer", [inner], native=True, on_limit=around)
+
+
+def working(request: Any) -> Any:
+    """The agent calls the worker once; the worker looks five times."""
+    names = [tool["function"]["name"] for tool in request.tools]
+    results = sum(message.role == "tool" for message in request.messages)
+    if not names:
+        return Response(
+            fields(reasoning="r", answer="extracted", outcome="extracted"), usage=SPENT, cost=0.25
+        )
+    if names[0] == "worker":
+        name, args = ("finish", {"answer": "done"}) if results else ("worker", {"job": "j"})
+    else:
+        name, args = ("finish", {"outcome": "o"}) if results == 5 else ("look", {})
+    return Response("", (ToolCall(name=name, args=args),), usage=SPENT, cost=0.25)
+
+
+@pytest.mark.parametrize("where", ["settings", "inside"])
+def test_a_limit_inside_an_agent_that_is_a_tool_ends_the_run_which_goes_on_there(
+    driver: str, where: str
+) -> None:
+    looks: list[int] = []
+    limits, none = Limits(tokens=40), None
+    agent = nested("raise", looks, limits=limits if where == "inside" else none)
+    with context(lm=ScriptedLM(by=working)):
+        with context(limits=limits if where == "settings" else none):
+            run = carry(agent, driver, question="q")
+        assert isinstance(run.error, LimitReachedError)
+        calls = run.usage.calls
+        assert (calls, len(looks)) == ((4, 3) if where == "settings" else (4 + 1, 4))
+        agent.tools["worker"].func.program.limits = Limits()
+        run = resume(run, driver)
+    assert (run.prediction.answer, run.usage.calls, len(looks)) == ("done", 1 + 6 + 1, 5)
+
+
+def test_an_agent_that_answers_at_a_limit_goes_on_without_the_one_inside(driver: str) -> None:
+    """The limit is that of the agent inside: the one around it has more to spend."""
+    looks: list[int] = []
+    agent = nested("raise", looks, "extract", limits=Limits(tokens=20))
+    with context(lm=ScriptedLM(by=working)):
+        run = carry(agent, driver, question="q")
+    assert run.prediction.answer == "done"
+    assert run.trajectory.steps[0].results[0].is_error
+
+
+def test_calls_at_the_same_time_end_before_a_limit_inside_one_of_them_ends_the_run(
+    driver: str,
+) -> None:
+    done: list[str] = []
+    inner = looker(on_limit="raise", limits=Limits(steps=1)).as_tool("worker", description="Work.")
+    pay = Tool(lambda: done.append("paid") or "paid", "pay", "Pay.", effect="once")
+    calls = (ToolCall(name="worker", args={"question": "q"}), ToolCall(name="pay", args={}))
+
+    def answer(request: Any) -> Any:
+        names = [tool["function"]["name"] for tool in request.tools]
+        if request.messages[-1].role == "tool":
+            return native_step("", "finish", {"answer": "done"})
+        if "worker" in names:
+            return Response("", calls)
+        return native_step("l", "look")
+
+    agent = ReAct("question -> answer", [inner, pay], native=True)
+    with context(lm=ScriptedLM(by=answer)):
+        run = carry(agent, driver, question="q")
+        assert (type(run.error), done) == (LimitReachedError, ["paid"])
+        inner.func.program.limits = Limits()
+        assert resume(run, driver).prediction.answer == "done"
+    assert done == ["paid"]
+
+
 @pytest.mark.parametrize("where", ["agent", "call", "run"])
 def test_limits_are_given_to_the_agent_the_call_or_the_run(driver: str, where: str) -> None:
     limits = Limits(steps=2)
@@ -156,6 +410,7 @@ def test_both_modes_end_alike(mode: str) -> None:
         [Tool(lambda: "seen", "look", "Look.")],
         native=mode == "native",
         limits=Limits(steps=2),
+        on_limit="extract",
     )
     with ScriptedLM([*steps, fields(reasoning="r", answer="a")]) as lm:
         assert agent(question="q", lm=lm).reason == "limits.steps"
@@ -344,12 +599,16 @@ def test_branches_and_children_share_one_budget(driver: str) -> None:
     assert found == ["limits.steps"] * 3
 
 
-def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_flow_that_answers_at_a_limit_has_one_call_for_it_and_another_has_none(
+    answers: bool,
+) -> None:
     """A flow that does not stop is stopped."""
     made: list[int] = []
 
     class Stubborn(Module):
         def flow(self) -> Generator[Any, Any, Any]:
+            yield Within(answers_at_limit=answers)
             while True:
                 made.append(1)
                 try:
@@ -364,7 +623,7 @@ def test_an_end_takes_a_few_calls_but_not_more_than_a_few() -> None:
     ):
         run = Stubborn().start()
     assert isinstance(run.error, LimitReachedError)
-    assert (run.usage.calls, len(made)) == (5, 21)
+    assert (run.usage.calls, len(made)) == (1 + answers, 21)
 
 
 def test_without_limits_there_is_no_budget() -> None:

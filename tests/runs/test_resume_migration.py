@@ -248,7 +248,13 @@ def test_ids_of_calls_may_come_again_in_a_later_turn() -> None:
 def test_an_agent_that_was_refused_as_a_tool_has_spent_nothing() -> None:
     """The limit was reached in its turn: so a replay finds no record of its spending."""
     inner = agent_of(parallel=True, nested=False).as_tool("desk")
-    agent = ReAct("question -> answer", [inner, send], native=True, limits=Limits(tool_calls=1))
+    agent = ReAct(
+        "question -> answer",
+        [inner, send],
+        native=True,
+        limits=Limits(tool_calls=1),
+        on_limit="extract",
+    )
     turn = [{"name": "send", "args": {"euros": 10}}, {"name": "desk", "args": {"question": "q"}}]
     with context(lm=ScriptedLM([turn, {"outputs": {"reasoning": "r", "answer": "done"}}])):
         run = agent.start(question="q")

@@ -197,7 +197,7 @@ def test_failures_and_limits_are_turns() -> None:
     [failed] = story([Entry("0", "failure", "digest", UnavailableError("away"))])
     assert failed.error == "UnavailableError: away"
     beats = told(
-        agent(),
+        agent(on_limit="extract"),
         ScriptedLM(
             by=lambda request: Response(
                 None,

@@ -254,8 +254,9 @@ def shelved() -> ReAct:
 
 
 def limited() -> ReAct:
-    """An agent that reaches its limit."""
-    return ReAct("task -> answer", [write], native=True, limits=Limits(steps=1))
+    """An agent that reaches its limit, and answers there."""
+    limits = Limits(steps=1)
+    return ReAct("task -> answer", [write], native=True, limits=limits, on_limit="extract")
 
 
 class Team(Module):

@@ -126,7 +126,8 @@ class Module(Batches[S, D, P]):
 
         Raises `ConfirmationRequired`, which carries the run, if a person must decide.
         `resume_state=` resumes that run (also in `stream`): pass a `ResumeState`, or the exception
-        itself for "yes"; None starts a new run. Tools find `deps=` in their `Context`; it is never
+        itself for "yes"; None starts a new run. It also takes a `LimitReachedError`, with larger
+        `limits=`. Tools find `deps=` in their `Context`; it is never
         stored. If the program has an input called `deps`, the keyword is that input, and
         `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares
         `Context[X]` and gets no `deps`.

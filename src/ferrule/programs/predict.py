@@ -63,6 +63,7 @@ OPTIONS = (
     "max_turns",
     "name",
     "native",
+    "on_limit",
     "parallel",
     "policy",
     "require_confirmation",

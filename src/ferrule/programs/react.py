@@ -15,6 +15,8 @@ from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react_loop.agent import (
+    OnLimit,
+    check_on_limit,
     check_signature,
     check_stops,
     check_tools,
@@ -47,11 +49,11 @@ class ReAct(Module[S, D, P]):
 
     `prediction.trajectory` has the steps. The tools `finish` and `user_clarification` are built
     in. If a tool fails, a call is invalid, or outputs passed to `finish` do not fit, the model sees
-    the error as the result. At `max_iters`, at one of the `limits`, or when outputs were refused
-    `limits.same_error` times, the model must answer from the steps so far, and `prediction.reason`
-    says why.
+    the error as the result. At `max_iters`, or when outputs were refused `limits.same_error` times,
+    the model must answer from the steps so far, and `prediction.reason` says why.
 
-    A call takes `max_iters=`, `limits=`, `lm=`, `config=`, `demos=` and `deps=` besides the inputs.
+    A call takes `max_iters=`, `limits=`, `on_limit=`, `lm=`, `config=`, `demos=` and `deps=`
+    besides the inputs.
     Agents given as tools use the same `lm`, unless they have their own.
 
     Args:
@@ -65,6 +67,9 @@ class ReAct(Module[S, D, P]):
         intention: Whether the model says why it makes each call: `call.intention`, which is not
             passed to the tool.
         limits: Limits of the agent and everything that it calls.
+        on_limit: What happens at one of the limits. `"raise"`: `LimitReachedError`, which carries
+            the run, so that it can continue with a larger limit. `"extract"`: one more model call
+            answers from the steps so far, and `prediction.reason` names the limit.
         enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a
             person.
         policy: Which calls run, which need a decision, and which are denied.
@@ -83,6 +88,7 @@ class ReAct(Module[S, D, P]):
         ConfigurationError: An option is unknown or invalid.
         SignatureError: The signature is invalid, or has a field name that the agent reserves.
         ToolDefinitionError: One of `tools` cannot become a tool.
+        LimitReachedError: In a run, at a limit, unless `on_limit="extract"`.
         TooManyFaultsError: In a run, after `limits.same_error` steps in a row in which all calls
             were faulty.
 
@@ -97,6 +103,7 @@ class ReAct(Module[S, D, P]):
         calls: Calls | None = None,
         intention: bool = False,
         limits: Limits | None = None,
+        on_limit: OnLimit = "raise",
         enable_user_clarification: bool = True,
         policy: Policy | None = None,
         parallel: bool = True,
@@ -123,6 +130,7 @@ class ReAct(Module[S, D, P]):
             self.limits = Limits()
         else:
             self.limits = limits
+        self.on_limit: OnLimit = check_on_limit(on_limit)
         self.enable_user_clarification = enable_user_clarification
         check_policy(policy)
         self.policy = policy

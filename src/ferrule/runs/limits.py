@@ -38,10 +38,10 @@ class Limits:
 
     Give them as `ReAct(..., limits=)`, `agent(..., limits=)`, or the setting `limits`.
 
-    Once a limit is reached, no further model call is made, except an agent's last one, which
-    extracts an answer from the steps so far; `prediction.reason` then names the limit. Other
-    programs raise `LimitReachedError`. None means no limit. `cost` is in US dollars; `wall_s` and
-    `tool_s` are in seconds.
+    Once a limit is reached, no further model call is made: the run ends with `LimitReachedError`,
+    and can be resumed with a larger limit. Only an agent with `on_limit="extract"` makes one last
+    call, which answers from the steps so far; `prediction.reason` then names the limit. None means
+    no limit. `cost` is in US dollars; `wall_s` and `tool_s` are in seconds.
     """
 
     steps: int | None = None

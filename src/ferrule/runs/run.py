@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ferrule.approval.policy import Grant
     from ferrule.approval.question import Decision
     from ferrule.events import Event
+    from ferrule.runs.limits import Limits
     from ferrule.runs.protocols import Program, Store, Stored, Summary
     from ferrule.values.conversation.exchange import Usage
     from ferrule.values.outcome import Prediction
@@ -173,20 +174,22 @@ class Run(Displayed, RunState, Typed[S]):
         """
         revoke_grant(self, grant_id, by=by)
 
-    def resume(self, *, deps: Any = None) -> Self:
+    def resume(self, *, deps: Any = None, limits: Limits | None = None) -> Self:
         """Continue the run: replay the journal, then go on live.
 
-        Returns this run, which may wait again. `deps` replace those of the run. Raises
-        `ConfigurationError`, before executing anything, if a tool needs `deps` and there are none.
+        Returns this run, which may wait again. `deps` replace those of the run. `limits` replace
+        those of the settings, of the call and of the run's own program, but not those of programs
+        inside; they are not stored. Raises `ConfigurationError`, before executing anything, if a
+        tool needs `deps` and there are none.
         """
-        self.goes_on(resumed=True, deps=deps)
+        self.goes_on(resumed=True, deps=deps, limits=limits)
         execute(self)
         return self
 
     @with_settings_of_call
-    async def aresume(self, *, deps: Any = None) -> Self:
+    async def aresume(self, *, deps: Any = None, limits: Limits | None = None) -> Self:
         """`resume` on this event loop."""
-        self.goes_on(resumed=True, deps=deps)
+        self.goes_on(resumed=True, deps=deps, limits=limits)
         await aexecute(self)
         return self
 

@@ -16,14 +16,15 @@ from ferrule.acts import Suspended, status_after
 from ferrule.approval.tally import Tally
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
-from ferrule.errors import InputError, RunCancelledError, RunError
+from ferrule.errors import InputError, LimitReachedError, RunCancelledError, RunError
 from ferrule.observers import Observers
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.runs.journal.spending import spending
-from ferrule.runs.limits import Budget
+from ferrule.runs.journal.spending import spending, spent
+from ferrule.runs.limits import Budget, Limits
 from ferrule.runs.observers import CallPlace, Execution, cancelled_around
 from ferrule.runs.protocols import check_run_id
+from ferrule.settings import check_limits
 from ferrule.values.content.type import Type
 from ferrule.values.conversation.history import History
 from ferrule.values.outcome import Prediction, Step, Trajectory
@@ -63,8 +64,10 @@ class Frame(Struct):
     """The last number given out here for each key: a child, `gather`, a value of `once`."""
     active: dict[str, str] = field(default_factory=dict[str, str])
     """The keys of the children that are executing now, with their paths."""
+    answers_at_limit: bool = False
+    """Whether the program may call a model once more after a limit was reached."""
     last_calls: int = -1
-    """Model calls left for the program to finish after a limit was reached; -1 before that."""
+    """Model calls left after a limit was reached; -1 before that."""
     live: bool = True
     """Whether the latest act was answered live, not from the journal.
 
@@ -286,6 +289,8 @@ class RunState:
         """The secret from which the ids of this run's questions are made; stored with the run."""
         self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
+        self.limits: Limits | None = None
+        """The limits with which the run was resumed; None for those of its program and settings."""
         self.notes: Mapping[str, str] = {}
         """The observers' notes, stored with the run (`Observers.open_run`)."""
         self.persistence: Persistence | None = None
@@ -397,14 +402,20 @@ class RunState:
         if self.status == "running" and store.summary(self.id).status == "cancelled":
             self.status = "cancelled"  # no process executed it
 
-    def goes_on(self, *, resumed: bool = False, deps: Any = None) -> None:
+    def goes_on(
+        self, *, resumed: bool = False, deps: Any = None, limits: Limits | None = None
+    ) -> None:
         """Before an execution: clear the cancellation of an earlier execution.
 
         Later cancellations apply to this one. A cancellation before the first execution also
-        applies, unless the run is resumed. `deps` replace those of the run, unless None.
+        applies, unless the run is resumed. `deps` and `limits` replace those of the run, unless
+        None.
         """
+        check_limits(limits)
         if deps is not None:
             self.deps = deps
+        if limits is not None:
+            self.limits = limits
         if resumed or self.status != "running":
             with _BEGINNING.lock:
                 if not self.executing:
@@ -461,6 +472,17 @@ class RunState:
         else:
             self.error, self.trace = error, error.__traceback__
             self.status = status_after(error)
+            self.describe_limit()
             if self.cancelled:
                 self.forget_untaken()
         self.executing = None
+
+    def describe_limit(self) -> None:
+        """Give an error about a limit what its reader needs to continue the run."""
+        error = self.error
+        if not isinstance(error, LimitReachedError):
+            return
+        error.run = self
+        error.usage = spent(self.journal.entries)
+        if self.steps or error.trajectory is None:  # an agent inside a `forward` sets its own
+            error.trajectory = Trajectory(self.steps)

@@ -94,13 +94,13 @@ OF_THE_RUN = [
     ferrule.errors.StoreError("x"),
     ferrule.errors.ReplayMismatchError("x", "y", "z"),
     ferrule.errors.RunCancelledError("x"),
+    ferrule.errors.LimitReachedError("cost", 1),
 ]
 RESULTS = [
     ValueError("x"),
     AssertionError("x"),
     ferrule.errors.UnavailableError("x"),
     ferrule.InputError("x"),
-    ferrule.errors.LimitReachedError("cost", 1),
 ]
 
 

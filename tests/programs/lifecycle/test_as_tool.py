@@ -462,10 +462,11 @@ def test_limits_are_shared_with_what_is_nested(driver: str) -> None:
             else native_step("w", "worker", {"job": "j"})
         )
 
-    worker = ReAct("job -> outcome", [Tool(lambda: "seen", "look", "Look.")], native=True).as_tool(
-        "worker",
+    looks = [Tool(lambda: "seen", "look", "Look.")]
+    worker = ReAct("job -> outcome", looks, native=True, on_limit="extract").as_tool("worker")
+    agent = ReAct(
+        "question -> answer", [worker], native=True, limits=Limits(steps=3), on_limit="extract"
     )
-    agent = ReAct("question -> answer", [worker], native=True, limits=Limits(steps=3))
     with context(lm=ScriptedLM(by=answer)):
         prediction = start(agent, driver, question="q").prediction
     assert (prediction.answer, prediction.reason) == ("A", "limits.steps")

@@ -386,6 +386,7 @@ def test_the_summary_counts_for_the_limits() -> None:
         "native",
         Compact(6_000, "summarize"),
         limits=Limits(tokens=free.usage.total_tokens - 100),
+        on_limit="extract",
     )(question="Read.", lm=lm_answers)
     assert prediction.reason == "limits.tokens"
 

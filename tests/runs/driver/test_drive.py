@@ -776,7 +776,7 @@ def test_an_async_run_writes_without_blocking_the_loop() -> None:
         with pytest.raises(UnavailableError):
             yield CallModel(request("a"), lm)
         yield CallModel(request("b"), lm)
-        yield Within(Limits(tool_calls=1))
+        yield Within(Limits(tool_calls=1), answers_at_limit=True)
         found += [each.content for each in (yield CallTools((checked(Tool(add), a=1, b=2),)))]
         with pytest.raises(LimitReachedError):
             yield CallModel(request("c"), lm)

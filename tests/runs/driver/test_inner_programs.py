@@ -111,7 +111,13 @@ def test_a_program_that_a_function_calls_spends_from_the_same_budget(driver: str
             else Response(fields(reasoning="r", answer="x"))
         )
 
-    agent = ReAct("question -> answer", [Tool(shout)], native=True, limits=Limits(tokens=100))
+    agent = ReAct(
+        "question -> answer",
+        [Tool(shout)],
+        native=True,
+        limits=Limits(tokens=100),
+        on_limit="extract",
+    )
     with context(lm=ScriptedLM(by=answer)):
         prediction = (
             asyncio.run(agent.acall(question="q")) if driver == "async" else agent(question="q")

@@ -156,11 +156,11 @@ def test_rulings_of_a_policy(store: SlowStore) -> None:
 
 
 def test_calls_that_a_limit_refuses(store: SlowStore) -> None:
-    agent = ReAct("task -> answer", [look], native=True, limits=Limits(tool_calls=1))
-    assert (
-        store.start(agent, TWO_LOOKS, FINISH, fields(reasoning="r", answer="yes")).prediction.answer
-        == "yes"
+    agent = ReAct(
+        "task -> answer", [look], native=True, limits=Limits(tool_calls=1), on_limit="extract"
     )
+    run = store.start(agent, TWO_LOOKS, fields(reasoning="r", answer="yes"))
+    assert run.prediction.answer == "yes"
 
 
 def test_a_program_that_is_called_as_a_tool(store: SlowStore) -> None:

@@ -541,7 +541,8 @@ def test_the_limits_of_a_call_are_stored_with_its_run_and_bound_it_when_it_resum
     bounds = ferrule.Limits(tokens=1_000, cost=0.5, tool_calls=1)
     last = {"outputs": {"reasoning": "No more calls.", "answer": "one room"}}
     with answers(ASKING[0], last):
-        agent().start(task="rooms", limits=bounds, store=store, run_id="r")
+        inputs = {"task": "rooms", "limits": bounds, "on_limit": "extract"}
+        agent().start(**inputs, store=store, run_id="r")
         again = Run.load(store, "r", agent())
         assert again.inputs["limits"] == bounds
         assert Run.from_json(again.to_json(), agent()).inputs["limits"] == bounds
@@ -611,10 +612,11 @@ def test_the_limits_of_a_call_are_stored_and_hold_in_the_next_process() -> None:
             max_iters=3,
         )
 
-    text = booking().start(task="x", limits=limits, store=store, run_id="r").to_json()
+    inputs = {"task": "x", "limits": limits, "on_limit": "extract"}
+    text = booking().start(**inputs, store=store, run_id="r").to_json()
     assert Run.from_json(text, booking()).to_json() == text
     run = Run.load(store, "r", booking())
-    assert run.inputs == {"task": "x", "limits": limits}
+    assert run.inputs == inputs
     while run.status == "waiting":
         run.answer(run.pending[0].approve())
         run.resume()

@@ -11,13 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.approval.direct_calls import asked_directly
 from ferrule.approval.question import Question
-from ferrule.errors import ConfirmationRequired, DecisionError, InputError, RunError, shown
+from ferrule.errors import (
+    ConfirmationRequired,
+    DecisionError,
+    InputError,
+    LimitReachedError,
+    RunError,
+    shown,
+)
 from ferrule.runs.decisions import decided_ids
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_fingerprint
 from ferrule.runs.stream import EventStream
 from ferrule.settings import with_settings_of_call
+from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -50,6 +58,8 @@ class ResumeState:
         run = exception
         if isinstance(exception, ConfirmationRequired):
             self._raised = exception
+            run = exception.run
+        elif isinstance(exception, LimitReachedError):
             run = exception.run
         if not isinstance(run, Run):
             raise DecisionError(f"There is no run to resume: found {_what_has_no_run(exception)}.")
@@ -176,10 +186,11 @@ def resume_stream(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any
 
 
 def _decided_run(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any) -> Run:
-    """The run of a `ResumeState`, a `ConfirmationRequired` or a run, with its decision recorded.
+    """The run of a `ResumeState` or of an error, or the run itself, with its decision recorded.
 
     Raises `DecisionError` for a decision that does not fit, `RunError` for another program's run,
-    and `InputError` for inputs that differ from those at the start; inputs may be omitted.
+    and `InputError` for inputs that differ from those at the start; inputs may be omitted. `limits`
+    replace those of the run.
     """
     if not isinstance(state, ResumeState):
         state = ResumeState(state)
@@ -193,6 +204,10 @@ def _decided_run(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any)
                 "the signature or the tools differ."
             )
         run.program = program
+    limits = None
+    if "limits" in inputs and "limits" not in getattr(plan_of(program), "inputs", ()):
+        limits = inputs["limits"]
+        inputs = {name: value for name, value in inputs.items() if name != "limits"}
     for name, value in inputs.items():
         # First `is`: an array compares its elements.
         is_equal = name in run.inputs and (run.inputs[name] is value or run.inputs[name] == value)
@@ -202,7 +217,7 @@ def _decided_run(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any)
                 "now. Leave inputs out when resuming."
             )
     state.decide()
-    run.goes_on(resumed=True, deps=deps)
+    run.goes_on(resumed=True, deps=deps, limits=limits)
     return run
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ferrule.acts import CallTools
 from ferrule.adapters.fields import tool_inputs
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ferrule.values.outcome import Step, Trajectory
     from ferrule.values.signatures.signature import Signature
 
+OnLimit = Literal["raise", "extract"]
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
 _TRAJECTORY = declare(
@@ -52,6 +53,7 @@ class Agent(Protocol):
     calls: Calls | None
     intention: bool
     limits: Limits
+    on_limit: OnLimit
     enable_user_clarification: bool
     policy: Policy | None
     parallel: bool
@@ -186,6 +188,13 @@ def _entries(step: Step, index: int) -> dict[str, Any]:
     return {**entries, f"observation_{index}": observation}
 
 
+def check_on_limit(value: Any) -> OnLimit:
+    """Check the option `on_limit`; raises `ConfigurationError` for another value."""
+    if value not in {"raise", "extract"}:
+        raise ConfigurationError(f'`on_limit` is "raise" or "extract", found {shown(value)}.')
+    return value
+
+
 def tool_names(tools: Any) -> frozenset[str]:
     """The names of these tools, each given as a tool, a function or a name."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
@@ -250,11 +259,11 @@ def why_void(
             "Your answer was not accepted: `finish` was called several times, with different "
             "arguments. Call it once."
         )
-    lines = [
-        f"- `{call.name}`: {reason}"
-        for call, result in zip(others, results, strict=True)
-        if (reason := _difference(result))
-    ]
+    lines: list[str] = []
+    for call, result in zip(others, results, strict=True):
+        difference = _difference(result)
+        if difference:
+            lines.append(f"- `{call.name}`: {difference}")
     if not lines:
         return ""
     return "\n".join(

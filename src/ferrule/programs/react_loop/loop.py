@@ -2,7 +2,8 @@
 
 The loop asks for one turn after another through a mode (`modes.py`) and runs the calls of each.
 Unreadable turns and outputs that do not fit become observations. If the model finishes without
-outputs, or the steps run out, an extractor reads them from the trajectory.
+outputs, or the steps run out, an extractor reads them from the trajectory. At a limit, that happens
+only with `on_limit="extract"`: an answer that nobody asked for would pass as the model's own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ferrule.programs.instructions import is_builtin
 from ferrule.programs.react_loop.agent import (
     OWN_KEYWORDS,
     check_names,
+    check_on_limit,
     note_results,
     outputs_of_result,
     render_trajectory,
@@ -76,7 +78,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """Run an agent once."""
     signature = agent.react.signature
     options, values, tools = yield from split_inputs(
-        signature, inputs, (*OWN_KEYWORDS, "limits", "demos"), agent.react.toolbox
+        signature, inputs, (*OWN_KEYWORDS, "limits", "on_limit", "demos"), agent.react.toolbox
     )
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
@@ -89,14 +91,22 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     limits: Limits | None = options.get("limits")
     check_limits(limits)
     limits = (agent.limits if limits is None else limits).within(setting("limits"))
-    if limits.are_shared:
-        yield Within(limits)
+    on_limit = check_on_limit(options.get("on_limit", agent.on_limit))
+    if limits.are_shared or on_limit == "extract":
+        yield Within(limits, answers_at_limit=on_limit == "extract")
     loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
-    outputs, reason = yield from loop.flow(max_iters)
-    if outputs is None:
-        # The extractor has the settings of the program already; those of the call are passed on.
-        config_of_call: Mapping[str, Any] = options.get("config") or {}
-        config = {name: value for name, value in asker.config.items() if name in config_of_call}
+    # The extractor has the settings of the program already; those of the call are passed on.
+    config_of_call: Mapping[str, Any] = options.get("config") or {}
+    config = {name: value for name, value in asker.config.items() if name in config_of_call}
+    try:
+        outputs, reason = yield from loop.flow(max_iters)
+        if outputs is None:
+            outputs = yield from _extract(agent, asker, loop, config)
+    except LimitReachedError as reached:
+        reached.trajectory = Trajectory(loop.steps)
+        if on_limit == "raise":
+            raise
+        reason = reached.reason
         outputs = yield from _extract(agent, asker, loop, config)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     answer = Message("assistant", asker.adapter.answer_content(signature, outputs))
@@ -256,10 +266,7 @@ class _Loop:
         for index in range(max_iters):
             if self.compaction is not None:
                 yield from self.compaction.check()
-            try:
-                turn = yield from self._turn(index)
-            except LimitReachedError as reached:
-                return None, reached.reason
+            turn = yield from self._turn(index)
             if turn.outputs is not None:  # plain text, which ends the loop, too
                 outputs, problems = yield from self._validated_answer(turn.outputs)
                 if not problems:

@@ -58,9 +58,6 @@ if TYPE_CHECKING:
 
 
 _POLL_S = 0.01
-_LAST_CALLS = 4
-"""Model calls that a program may make after a limit: an extraction, two repairs of its answer, and
-one with the fallback adapter."""
 
 
 # -- executing a program
@@ -296,11 +293,15 @@ async def _answer(frame: Frame, act: Act) -> Any:
             return None
         case Once():
             return await answer_once(frame, act)
-        case Within(limits, lm):
-            if limits is not None:
+        case Within(limits, lm, answers_at_limit):
+            # Limits with which the run was resumed replace those of its program.
+            is_replaced = frame.outer is None and frame.run.limits is not None
+            if limits is not None and not is_replaced:
                 frame.budget = Budget(limits, frame.budget)
             if lm is not ...:
                 frame.lm = lm
+            if answers_at_limit:
+                frame.answers_at_limit = True
             return _conditions(frame)
         case AskPerson():
             decisions = await answer_questions(frame, act)
@@ -332,16 +333,19 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
     if failure is not None:
         return None, failure
     try:
-        return await call_model(frame, slot, act), None
+        response = await call_model(frame, slot, act)
     except LMError as error:
         return None, _Failure(Entry(slot, "failure", act.request, error), is_recorded=False)
+    if frame.last_calls > 0:
+        frame.last_calls -= 1
+    return response, None
 
 
 def _recorded_answer(
     frame: Frame, act: CallModel, entry: Entry
 ) -> tuple[Response | None, _Failure | None]:
     if entry.kind == "limit":
-        _allow_last_calls(frame)
+        _allow_last_call(frame)
     if entry.kind in {"failure", "limit"}:
         return None, _Failure(entry, is_recorded=True)
     if frame.last_calls > 0:
@@ -354,25 +358,22 @@ def _recorded_answer(
 def _refuse_over_limit(frame: Frame, slot: Slot, act: CallModel) -> _Failure | None:
     """The failure for a reached limit, in place of a live answer.
 
-    A program that handles it has a few calls left to finish.
+    A program that answers at a limit has one call left.
     """
-    if frame.budget is None:
-        return None
-    if frame.last_calls > 0:
-        frame.last_calls -= 1
+    if frame.budget is None or frame.last_calls > 0:
         return None
     error = frame.budget.reached()
     if error is None:
         return None
-    _allow_last_calls(frame)
+    _allow_last_call(frame)
     value = {"name": error.name, "limit": error.limit}
     return _Failure(Entry(slot, "limit", act.request, value), is_recorded=False)
 
 
-def _allow_last_calls(frame: Frame) -> None:
-    # Only once: if the program does not finish then, every further call fails with the limit.
-    if frame.last_calls < 0:
-        frame.last_calls = _LAST_CALLS
+def _allow_last_call(frame: Frame) -> None:
+    # Only once: if the program does not end then, every further call fails with the limit.
+    if frame.answers_at_limit and frame.last_calls < 0:
+        frame.last_calls = 1
 
 
 def _tell(frame: Frame, event: events.Event) -> None:

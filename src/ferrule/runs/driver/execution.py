@@ -216,8 +216,11 @@ def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
         tell = Observers(observers, run_id=run.id, name=name, outer=outer, earlier=run.tell)
     frame = run.begin(execution, tell, wants_deltas=options.wants_deltas)
     run.prices = here.prices
-    if here.limits is not None:
-        frame.budget = Budget(here.limits, frame.budget)
+    limits = here.limits
+    if run.limits is not None:
+        limits = run.limits
+    if limits is not None:
+        frame.budget = Budget(limits, frame.budget)
     # All settings are fixed: a later `configure` does not change them.
     return Scope(structs.asdict(here), frame)
 

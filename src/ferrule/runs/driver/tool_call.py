@@ -19,7 +19,7 @@ from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_masked
-from ferrule.errors import ConfirmationRequired, RunError, ToolError
+from ferrule.errors import ConfirmationRequired, LimitReachedError, RunError, ToolError
 from ferrule.runs.driver.elicitation import open_inputs
 from ferrule.runs.driver.inner_programs import close_frame
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
@@ -132,6 +132,10 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
         blocks = frame.blocks or database is not None
         result = await _invoke(place, inside, checked, blocks=blocks)
         if inside is not None:
+            # No model can repair it: the run ends here, and goes on inside this program when it is
+            # resumed with a larger limit. An agent that answers at a limit goes on without it.
+            if isinstance(result.error, LimitReachedError) and not frame.answers_at_limit:
+                raise result.error
             spent = close_frame(frame, slot, inside, failed=result.is_error)
             if spent is not None:
                 await frame.run.journal.write(spent, blocks=blocks)

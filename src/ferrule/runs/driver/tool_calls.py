@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
+from ferrule.errors import LimitReachedError
 from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.driver.tool_call import (
     PlacedCall,
@@ -60,6 +61,8 @@ class _Batch(Struct):
     """Results of calls that do not run, to be journalled."""
     waiting: dict[int, Suspended] = field(default_factory=dict[int, Suspended])
     """The calls that wait for a person, by position."""
+    reached: list[LimitReachedError] = field(default_factory=list[LimitReachedError])
+    """The limits that programs called as tools have reached."""
 
 
 async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
@@ -186,6 +189,8 @@ async def _run_together(frame: Frame, batch: _Batch) -> None:
             batch.results[number] = await run_tool_call(frame, call)
         except Suspended as asking:  # the others continue: only this one waits
             batch.waiting[number] = asking
+        except LimitReachedError as reached:  # the others continue: they may have taken effect
+            batch.reached.append(reached)
 
     if frame.blocks:
         _run_in_threads(batch.live, lambda live: offload.run_blocking(run(live)))
@@ -199,6 +204,8 @@ async def _run_together(frame: Frame, batch: _Batch) -> None:
                 for question in batch.waiting[number].questions
             ]
         )
+    if batch.reached:
+        raise batch.reached[0]
 
 
 def _run_in_threads(calls: list[_Live], run: Callable[[_Live], None]) -> None:
