@@ -31,6 +31,7 @@ PASSING = (
     ferrule.events.TextDelta,
     ferrule.events.ThoughtDelta,
     ferrule.events.FieldDelta,
+    ferrule.events.Preamble,
 )
 
 

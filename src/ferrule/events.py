@@ -39,6 +39,7 @@ __all__ = [
     "ModelFellBack",
     "ParseFinished",
     "ParseStarted",
+    "Preamble",
     "QuestionAsked",
     "Resumed",
     "RuleUsed",
@@ -252,7 +253,7 @@ class TextDelta(Event):
 class FieldDelta(Event):
     """A piece of one output field's value: of a text, or of the JSON of any other value.
 
-    The pieces of one `call_id` join to the value; a later model call starts again.
+    The pieces of one `call_id` join to the value; a later model call and `Preamble` start again.
     """
 
     call_id: str
@@ -263,12 +264,25 @@ class FieldDelta(Event):
 class ThoughtDelta(Event):
     """A piece of the model's thoughts.
 
-    A reasoning field, the provider's reasoning, `<think>` tags, or the text beside calls of
-    `ReAct`.
+    A reasoning field, the provider's reasoning, or `<think>` tags.
     """
 
     call_id: str
     text: str
+
+
+class Preamble(Event):
+    """The text of an answer so far is not the output: calls follow it, or the output itself.
+
+    The pieces of `field` with this `call_id` are void. A page that shows them as the answer moves
+    `text`, such as "I'll look that up.", to a place of its own, before the calls.
+    """
+
+    call_id: str
+    field: str
+    """The field of the pieces so far; empty if they were `TextDelta`s."""
+    text: str
+    """What the model said. Empty if nothing remains: the pieces were thoughts, or come again."""
 
 
 class CallDelta(Event):

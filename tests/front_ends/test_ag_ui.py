@@ -117,24 +117,27 @@ def test_a_run_streams_thoughts_calls_results_and_each_output_as_its_own_message
     }
     assert [message["role"] for message in client.messages] == [
         "user",
-        "reasoning",
+        "assistant",
         "assistant",
         "tool",
         "assistant",
         "assistant",
     ]
     assert client.messages[1]["content"] == "I fail first."
+    assert [event["value"] for event in events if event["type"] == "CUSTOM"][:1] == [
+        {"messageId": client.messages[1]["id"]},
+    ]
     assert client.messages[2]["toolCalls"][0]["function"] == {
         "name": "fail",
         "arguments": '{"text":"no"}',
     }
     assert "ValueError: no" in client.results[0]
-    assert client.said == ["Bien sûr 🎉", "[5,4]"]
+    assert client.said == ["I fail first.", "Bien sûr 🎉", "[5,4]"]
     assert events[-1]["outcome"] == {"type": "success"}
     assert events[-1]["result"] == {"answer": "Bien sûr 🎉", "stars": [5, 4]}
-    assert next(event for event in events if event["type"] == "TEXT_MESSAGE_START")["metadata"] == {
-        "ferrule": {"field": "answer"},
-    }
+    preamble, answer, _ = [event for event in events if event["type"] == "TEXT_MESSAGE_START"]
+    assert "metadata" not in preamble
+    assert answer["metadata"] == {"ferrule": {"field": "answer"}}
 
 
 def test_calls_in_text_are_shown_as_calls_and_their_fields_are_not() -> None:
@@ -598,12 +601,12 @@ def test_a_page_that_comes_back_to_a_waiting_run_is_asked_again_from_the_journal
         fresh.receive(text_of(AGUI(body(run_id="r9"))(Run.load(store, run.id, agent).events())))
         assert fresh.interrupts == client.interrupts
         assert [message["id"] for message in fresh.messages if message["role"] == "assistant"] == [
-            client.messages[-1]["id"],
+            message["id"] for message in client.messages if message["role"] == "assistant"
         ]
         resumed(fresh, store, True)
         done = AGUIClient(USER)
         done.receive(text_of(AGUI(body(run_id="r9"))(Run.load(store, run.id, agent).events())))
-    assert done.said == fresh.said == ["Done.", "[5]"]
+    assert done.said == fresh.said == ["Hm.", "Done.", "[5]"]
     assert done.results == fresh.results
 
 

@@ -86,14 +86,15 @@ def test_a_run_is_one_message_with_a_step_for_each_answer_of_the_model() -> None
     kinds = [part["type"] for part in client.parts]
     assert kinds == [
         "step-start",
-        "reasoning",
+        "text",
         "tool-fail",
         "step-start",
         "text",
         "text",
         "data-outputs",
     ]
-    assert client.said == ["Bien sûr 🎉", "[5]"]
+    assert client.said == ["Hm.", "Bien sûr 🎉", "[5]"]
+    assert client.parts[1]["providerMetadata"] == {"ferrule": {"preamble": True}}
     assert "ValueError: no" in client.calls("output-error")[0]["errorText"]
     assert client.parts[-1]["data"] == {"answer": "Bien sûr 🎉", "stars": [5]}
     assert client.chunks[-1]["finishReason"] == "stop"
@@ -265,7 +266,7 @@ def test_a_page_that_comes_back_to_a_stored_run_sees_its_calls_and_is_asked_agai
         )
         fresh.decide(approved=True)
         go_on(fresh, store)
-    assert fresh.said == ["Done.", "[5]"]
+    assert fresh.said == ["Hm.", "Done.", "[5]"]
 
 
 def test_events_may_be_iterated_either_way() -> None:

@@ -328,7 +328,7 @@ def test_branches_of_a_gather_wait_together_and_resume_each_at_its_place() -> No
             return Prediction(ok=[each.ok for each in found])
 
     def answer(request: Any) -> Any:
-        name = request.messages[1].text.split("name ## ]]")[1].split()[0]
+        name = request.messages[1].text
         return (
             native_step("e", "finish", {"ok": True})
             if request.messages[-1].role == "tool"

@@ -66,8 +66,8 @@ class _Case:
     def _answer(self, request: Any) -> Any:
         self.asked += 1
         opening, last = request.messages[1].text, request.messages[-1]
-        if "who ## ]]" in opening:
-            who = opening.split("who ## ]]")[1].split()[0]
+        if any(declared["function"]["name"] == "pay" for declared in request.tools):
+            who = opening
             return (
                 native_step("e", "finish", {"receipt": last.text})
                 if last.role == "tool"

@@ -81,7 +81,7 @@ def test_a_stream_tells_thoughts_calls_results_and_one_prediction(driver: str, m
     assert ended.result.content == "5"
     thoughts: dict[str, str] = {}
     for event in told:
-        if isinstance(event, events.ThoughtDelta):
+        if isinstance(event, events.Preamble if mode == "native" else events.ThoughtDelta):
             thoughts[event.call_id] = thoughts.get(event.call_id, "") + event.text
     assert [thought.strip() for thought in thoughts.values()] == ["add them up", "done"]
     assert stream.prediction.answer == 5

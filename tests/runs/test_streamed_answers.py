@@ -32,7 +32,7 @@ from ferrule import (
     events,
 )
 from ferrule.models.wires.streamed import assembly
-from ferrule.programs.asking.native import NativeReader
+from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.runs.stream import EventStream
 from ferrule.testing import ScriptedLM
 from ferrule.testing.server import openai_chat
@@ -111,12 +111,22 @@ class Told:
         return self._joined(events.TextDelta)
 
     @property
+    def preambles(self) -> list[tuple[str, str]]:
+        return [
+            (event.field, event.text)
+            for event in self.events
+            if isinstance(event, events.Preamble)
+        ]
+
+    @property
     def fields(self) -> dict[str, str]:
         found: dict[str, dict[str, str]] = defaultdict(dict)
         for event in self.events:
             if isinstance(event, events.FieldDelta):
                 values = found[event.call_id]
                 values[event.field] = values.get(event.field, "") + event.text
+            elif isinstance(event, events.Preamble):
+                found[event.call_id].pop(event.field, None)
         return next(reversed(found.values()), {})
 
 
@@ -179,7 +189,7 @@ def test_the_pieces_of_finish_join_to_its_values(
     told = Told(ReAct("q -> answer, n: int", [], native=True).stream(q="q", lm=lm))
     assert told.prediction.answer == text
     assert told.fields == {"answer": text, "n": str(number)}
-    assert (told.thoughts, told.text) == ("so it is", "")
+    assert (told.thoughts, told.text, told.preambles) == ("", "so it is", [("", "so it is")])
     assert {
         (event.index, event.tool_call_id or "c", event.name)
         for event in told.events
@@ -195,7 +205,7 @@ def test_a_text_in_finish_is_decoded_wherever_its_json_is_cut(text: str, size: i
     """Escapes and surrogate pairs."""
     for ascii_only in (True, False):
         written = json.dumps({"answer": text}, ensure_ascii=ascii_only)
-        reader = NativeReader(lambda _: {}, None, ("answer",), last_call="finish")
+        reader = NativeReader(lambda _: {}, lambda _: None, "answer", ("answer",), last_call="finish")
         pieces = [
             CallPiece(0, "c", "finish", written[at : at + size])
             for at in range(0, len(written), size)
@@ -219,8 +229,8 @@ def test_react_with_native_calls_tells_the_answer_of_finish_as_it_comes(driver: 
     lm = ScriptedLM([native_step("let me see", "finish", {"answer": "one two three", "n": [1, 2]})])
     told = Told(ReAct("q -> answer, n: list[int]", [], native=True).stream(q="q", lm=lm), driver)
     assert (told.thoughts, told.text, told.fields) == (
-        "let me see",
         "",
+        "let me see",
         {"answer": "one two three", "n": "[1,2]"},
     )
     assert (
@@ -231,8 +241,7 @@ def test_react_with_native_calls_tells_the_answer_of_finish_as_it_comes(driver: 
     assert told.partial[-1] == {"answer": "one two three", "n": [1, 2]}
 
 
-def test_a_plain_answer_of_react_comes_as_a_field_at_its_end(driver: str) -> None:
-    """Until the answer has ended without a call, its text may be what the model thinks before one."""
+def test_a_plain_answer_of_react_comes_as_a_field_from_its_first_token(driver: str) -> None:
     told = Told(
         ReAct("q -> answer", [], native=True).stream(q="q", lm=ScriptedLM(["It is five."])),
         driver,
@@ -242,6 +251,7 @@ def test_a_plain_answer_of_react_comes_as_a_field_at_its_end(driver: str) -> Non
         {"answer": "It is five."},
         "",
     )
+    assert {"answer": "It "} in told.partial
 
 
 def double(n: int) -> int:
@@ -249,10 +259,11 @@ def double(n: int) -> int:
     return 2 * n
 
 
-def test_predict_with_native_calls_tells_the_text_beside_them_as_text(driver: str) -> None:
+def test_text_before_native_calls_of_predict_is_a_preamble(driver: str) -> None:
     lm = ScriptedLM([native_step("let me see", "double", {"n": 2}), fields(answer="four")])
     told = Told(Predict("q -> answer", tools=[double], native=True).stream(q="q", lm=lm), driver)
-    assert (told.text, told.thoughts, told.fields) == ("let me see", "", {"answer": "four"})
+    assert (told.text, told.thoughts, told.fields) == ("", "", {"answer": "four"})
+    assert told.preambles == [("answer", "let me see")]
     lm = ScriptedLM([native_step("let me see", "double", {"n": 2}), "It is four."])
     told = Told(Predict("q -> answer", tools=[double], native=True).stream(q="q", lm=lm), driver)
     assert (told.prediction.answer, told.fields) == ("It is four.", {"answer": "It is four."})

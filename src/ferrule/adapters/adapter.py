@@ -18,8 +18,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 from msgspec import Struct
 
 from ferrule.adapters import composing
-from ferrule.adapters.demos import demo_messages, has_output, history_messages
-from ferrule.adapters.fields import PromptFields, native_signature, prompt_fields, whole_of
+from ferrule.adapters.demos import FieldWriter, demo_messages, has_output, history_messages
+from ferrule.adapters.fields import (
+    PromptFields,
+    is_native_text,
+    native_signature,
+    prompt_fields,
+    whole_of,
+)
+from ferrule.adapters.native_text import (
+    NativeText,
+    answers_in_text,
+    native_field_description,
+    native_system,
+    native_task_description,
+    native_text,
+)
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.render import as_read, field_description, join_pieces, task_description
 from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
@@ -51,6 +65,8 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 400
 _CALL_CODES = frozenset({"invalid_tool_calls", "invalid_tool_call", "invalid_tool_call_arguments"})
+_FORM = frozenset({"structure", "reminder", "render_fields", "render_answer"})
+"""The methods of the form in which an adapter writes fields."""
 _SETTINGS = ("use_native_function_calling", "fallback", "repairs")
 _NO_SETTINGS: Mapping[str, Any] = {}
 
@@ -61,6 +77,7 @@ class _PromptParts(Struct, frozen=True):
     system: Message
     fields: PromptFields
     reminder: str
+    writer: FieldWriter
 
 
 class _AnswerForm(Struct):
@@ -68,6 +85,7 @@ class _AnswerForm(Struct):
 
     adapter: Adapter
     signature: type[Signature]
+    native: bool = False
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -77,7 +95,8 @@ class _AnswerForm(Struct):
         adapter = self.adapter
         if adapter.overridden:
             return adapter.format_assistant_message_content(self.signature, outputs)
-        return join_pieces(adapter.render_answer(as_read(self.signature, outputs)))
+        writer = adapter.writer(self.signature, native=self.native)
+        return join_pieces(writer.render_answer(as_read(self.signature, outputs)))
 
 
 class Adapter:
@@ -98,6 +117,12 @@ class Adapter:
     """Whether `raw_fields` returns decoded JSON values; otherwise it returns text."""
     overridden: ClassVar[frozenset[str]] = frozenset()
     """The pieces that this class overrides: prompts are then composed from the pieces."""
+    writes_native_text: ClassVar[bool] = False
+    """Whether native conversations are written as plain text (`native_text.py`).
+
+    Otherwise, and in a subclass that writes fields in a form of its own, they have the adapter's
+    form.
+    """
 
     __slots__ = _SETTINGS
 
@@ -127,6 +152,9 @@ class Adapter:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.overridden = composing.overridden_pieces(cls, Adapter)
+        has_own_form = not vars(cls).keys().isdisjoint(_FORM)
+        if has_own_form and "writes_native_text" not in vars(cls):
+            cls.writes_native_text = False
 
     def _refuse_missing_form(self) -> None:
         kind = type(self)
@@ -198,8 +226,10 @@ class Adapter:
                     self, signature, inputs, demos=demos, native=native, whole=whole
                 )
         parts = self._prompt_parts(signature, native=native)
-        fields = parts.fields
-        messages = [parts.system]
+        fields, writer = parts.fields, parts.writer
+        messages: list[Message] = []
+        if parts.system.content:
+            messages.append(parts.system)
         demos = list(demos)
         if demos or fields.histories:
             turn_fields = fields
@@ -210,11 +240,11 @@ class Adapter:
                     demo_fields = fields
                 else:
                     demo_fields = turn_fields
-                messages += demo_messages(self, demo_fields, demo, index)
+                messages += demo_messages(writer, demo_fields, demo, index)
             for name in fields.histories:
-                messages += history_messages(self, turn_fields, inputs.get(name))
-        question = self._question(fields.inputs, inputs, parts.reminder)
-        if question or messages[-1].role != "user":
+                messages += history_messages(writer, turn_fields, inputs.get(name))
+        question = _question(writer, fields.inputs, inputs, parts.reminder)
+        if question or not messages or messages[-1].role != "user":
             messages.append(Message("user", content_of(question or ["Begin."])))
         return Messages(messages)
 
@@ -224,11 +254,16 @@ class Adapter:
             return Message("user", content_of(composing.compose_fields(self, fields)))
         return Message("user", content_of(self.render_fields(fields)))
 
-    def answer_content(self, signature: type[Signature], outputs: Mapping[str, Any]) -> Content:
+    def answer_content(
+        self, signature: type[Signature], outputs: Mapping[str, Any], *, native: bool = False
+    ) -> Content:
         """Render outputs as the answer that ends a conversation."""
         if composing.ASSISTANT in self.overridden:
             return composing.compose_answer(self, signature, outputs)
-        return content_of(self.render_answer(as_read(signature, outputs)))
+        writer: FieldWriter = self
+        if native and self.writes_native_text:
+            writer = native_text(prompt_fields(signature, native=True))
+        return content_of(writer.render_answer(as_read(signature, outputs)))
 
     def repair_messages(
         self,
@@ -259,6 +294,25 @@ class Adapter:
         question = f"Your answer could not be read:\n{problems}\n\n{demand} {reminder}".rstrip()
         return (Message("assistant", answer or "(empty)"), Message("user", question))
 
+    def writer(self, signature: type[Signature], *, native: bool) -> FieldWriter:
+        """What writes the fields of a conversation: the adapter, or `NativeText`."""
+        if native and self.writes_as_native_text(signature):
+            return native_text(prompt_fields(signature, native=True))
+        return self
+
+    def writes_as_native_text(self, signature: type[Signature]) -> bool:
+        """Whether a conversation with native calls is written as plain text.
+
+        An answer with several fields needs the adapter's form to tell them apart.
+        """
+        return self.writes_native_text and answers_in_text(signature)
+
+    def writer_of(self, signature: type[Signature]) -> FieldWriter:
+        """What writes the fields of a signature that a piece got."""
+        if is_native_text(signature):
+            return native_text(prompt_fields(signature))
+        return self
+
     # -- what programs use: requests
 
     def request(
@@ -286,7 +340,7 @@ class Adapter:
                 "(`tools=`), or as inputs of type `Tool`."
             )
             raise ToolCallError("invalid_request", msg, raw=settings)
-        form = _AnswerForm(self, signature)
+        form = _AnswerForm(self, signature, native=len(tools) > 0)
         if not len(tools):
             shape = self.shape(signature, capabilities)
             return Request(messages, shape=shape, settings=settings, form=form)
@@ -457,18 +511,28 @@ class Adapter:
 
     def format_field_description(self, signature: type[Signature]) -> str:
         """List the fields with their types and descriptions."""
-        return field_description(prompt_fields(signature))
+        fields = prompt_fields(signature)
+        if is_native_text(signature):
+            return native_field_description(fields)
+        return field_description(fields)
 
     def format_field_structure(self, signature: type[Signature]) -> str:
         """Describe the form of messages and answers."""
+        if is_native_text(signature):
+            return ""
         return self.structure(prompt_fields(signature))
 
     def format_task_description(self, signature: type[Signature]) -> str:
         """Return the instructions."""
-        return task_description(signature, prompt_fields(signature))
+        fields = prompt_fields(signature)
+        if is_native_text(signature):
+            return native_task_description(signature, fields)
+        return task_description(signature, fields)
 
     def user_message_output_requirements(self, signature: type[Signature]) -> str:
         """Return the request for the outputs, at the end of the question. Empty without outputs."""
+        if is_native_text(signature):
+            return ""
         return self.reminder(list(prompt_fields(signature).outputs))
 
     def format_user_message_content(
@@ -486,7 +550,7 @@ class Adapter:
         values = {name: inputs[name] for name in signature.plan.inputs if name in inputs}
         parts = [prefix]
         if values:
-            parts.append(join_pieces(self.render_fields(values)))
+            parts.append(join_pieces(self.writer_of(signature).render_fields(values)))
         if main_request:
             parts.append(self.user_message_output_requirements(signature))
         parts.append(suffix)
@@ -507,7 +571,7 @@ class Adapter:
             for name in signature.plan.outputs
             if name in outputs or missing_field_message
         }
-        return join_pieces(self.render_answer(as_read(signature, values)))
+        return join_pieces(self.writer_of(signature).render_answer(as_read(signature, values)))
 
     def format_demos(
         self, signature: type[Signature], demos: Iterable[Any]
@@ -521,7 +585,7 @@ class Adapter:
                 demo_fields = fields
             else:
                 demo_fields = turn_fields
-            messages += demo_messages(self, demo_fields, demo, index)
+            messages += demo_messages(self.writer_of(signature), demo_fields, demo, index)
         return [openai_message(message) for message in messages]
 
     def format_conversation_history(
@@ -529,7 +593,8 @@ class Adapter:
     ) -> list[dict[str, Any]]:
         """Return the history in one of the inputs as messages in OpenAI's form."""
         history = inputs.get(history_field_name)
-        messages = history_messages(self, prompt_fields(signature), history)
+        writer = self.writer_of(signature)
+        messages = history_messages(writer, prompt_fields(signature), history)
         return [openai_message(message) for message in messages]
 
     def parse(self, signature: type[Signature], completion: str) -> dict[str, Any]:
@@ -569,34 +634,26 @@ class Adapter:
 
     def _build_prompt_parts(self, signature: type[Signature], *, native: bool) -> _PromptParts:
         fields = prompt_fields(signature, native=native)
+        writer = self.writer(signature, native=native)
+        if isinstance(writer, NativeText):
+            system = Message("system", native_system(signature, fields))
+            return _PromptParts(system, fields, "", writer)
         parts = [field_description(fields)]
         if fields.outputs:
             parts.append(self.structure(fields))
         parts.append(task_description(signature, fields))
         system = Message("system", "\n\n".join(part for part in parts if part))
-        return _PromptParts(system, fields, self.reminder(list(fields.outputs)))
+        return _PromptParts(system, fields, self.reminder(list(fields.outputs)), writer)
 
     def _repair_reminder(self, signature: type[Signature], *, native: bool) -> str:
         if self.overridden:
             if native:
-                signature = native_signature(signature)
+                as_native_text = self.writes_as_native_text(signature)
+                signature = native_signature(signature, as_native_text=as_native_text)
             return self.user_message_output_requirements(signature)
         if native:
             return self._prompt_parts(signature, native=True).reminder
         return self.reminder(list(signature.plan.outputs))
-
-    def _question(
-        self, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str
-    ) -> list[Piece]:
-        values = {name: inputs[name] for name in fields if name in inputs}
-        pieces: list[Piece] = []
-        if values:
-            pieces += self.render_fields(values)
-        if pieces and reminder:
-            pieces.append("\n\n")
-        if reminder:
-            pieces.append(reminder)
-        return pieces
 
     # -- events of direct calls
 
@@ -624,6 +681,20 @@ class Adapter:
 
         with _events_around(begin, end) as pass_on:
             yield pass_on
+
+
+def _question(
+    writer: FieldWriter, fields: Iterable[str], inputs: Mapping[str, Any], reminder: str
+) -> list[Piece]:
+    values = {name: inputs[name] for name in fields if name in inputs}
+    pieces: list[Piece] = []
+    if values:
+        pieces += writer.render_fields(values)
+    if pieces and reminder:
+        pieces.append("\n\n")
+    if reminder:
+        pieces.append(reminder)
+    return pieces
 
 
 def _is_direct_call() -> bool:

@@ -42,6 +42,8 @@ class ChatAdapter(Adapter):
     escaped, so that no value holds a field: `[\[ ## answer ## ]]`, in JSON `[\u005b ##`.
     """
 
+    writes_native_text = True
+
     __slots__ = ()
 
     def __init__(

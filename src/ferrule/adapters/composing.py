@@ -89,11 +89,10 @@ def compose_opening(
 ) -> Messages:
     """`Adapter.opening` for an adapter that overrides pieces."""
     if native:
-        signature = native_signature(signature)
-        if whole is None:
-            whole = None
-        else:
-            whole = native_signature(whole)
+        as_native_text = adapter.writes_as_native_text(signature)
+        signature = native_signature(signature, as_native_text=as_native_text)
+        if whole is not None:
+            whole = native_signature(whole, as_native_text=as_native_text)
     if "format" not in adapter.overridden:
         return compose(adapter, signature, demos, inputs, whole)
     remember_whole(signature, whole)
@@ -157,14 +156,14 @@ class PieceWriter(Struct, frozen=True):
     def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
         if USER not in self.adapter.overridden:
-            return self.adapter.render_fields(fields)
+            return self.adapter.writer_of(self.signature).render_fields(fields)
         text = self.adapter.format_user_message_content(self.signature, fields)
         return _unpack_parts(_checked_text(self.adapter, USER, text), fields)
 
     def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
         if ASSISTANT not in self.adapter.overridden:
-            return self.adapter.render_answer(fields)
+            return self.adapter.writer_of(self.signature).render_answer(fields)
         text = self.adapter.format_assistant_message_content(self.signature, fields)
         return _unpack_parts(_checked_text(self.adapter, ASSISTANT, text), fields)
 

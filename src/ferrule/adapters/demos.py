@@ -52,11 +52,16 @@ _PACKAGES_OF_TEXTS = frozenset(
 NOT_GIVEN = "(not given in this example)"
 
 
-class _FieldWriter(Protocol):
-    """The part of `Adapter` that this module uses."""
+class FieldWriter(Protocol):
+    """Writes the fields of questions and answers: an adapter, or `NativeText`."""
 
-    def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]: ...
-    def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]: ...
+    def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """See `Adapter`."""
+        ...
+
+    def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
+        """See `Adapter`."""
+        ...
 
 
 class _Turn(Struct, frozen=True):
@@ -71,7 +76,7 @@ class _Turn(Struct, frozen=True):
 
 
 def demo_messages(
-    writer: _FieldWriter, fields: PromptFields, demo: Any, index: int
+    writer: FieldWriter, fields: PromptFields, demo: Any, index: int
 ) -> list[Message]:
     """Render a demo as messages. Raises `InputError` for a demo with none of the fields."""
     values = _mapping(demo)
@@ -99,7 +104,7 @@ def has_output(demo: Any, fields: PromptFields) -> bool:
     return values is not None and not values.keys().isdisjoint(fields.outputs)
 
 
-def history_messages(writer: _FieldWriter, fields: PromptFields, history: Any) -> list[Message]:
+def history_messages(writer: FieldWriter, fields: PromptFields, history: Any) -> list[Message]:
     """Render a history as messages, without its leading system message.
 
     Raises `InputError` for a turn with none of the fields.
@@ -169,7 +174,7 @@ def _calls_and_results(
     return tuple(identified), tuple(valid_results)
 
 
-def _turn_messages(writer: _FieldWriter, fields: PromptFields, turn: _Turn) -> list[Message]:
+def _turn_messages(writer: FieldWriter, fields: PromptFields, turn: _Turn) -> list[Message]:
     signature = fields.signature
     messages: list[Message] = []
     inputs = _as_declared(signature.plan.inputs, turn.inputs)

@@ -96,12 +96,37 @@ def calls_output(signature: type[Signature]) -> str | None:
 # -- smaller signatures, for the pieces of a prompt that a subclass of an adapter overrides
 
 
-def native_signature(signature: type[Signature]) -> type[Signature]:
-    """The signature without the inputs and the output that native calls replace."""
+def native_signature(
+    signature: type[Signature], *, as_native_text: bool = False
+) -> type[Signature]:
+    """The signature without the inputs and the output that native calls replace.
+
+    With `as_native_text`, `is_native_text` tells the pieces that get it to write plain text.
+    """
     fields = prompt_fields(signature, native=True)
-    return signature.kept(
-        native_signature, lambda: _reduced(signature, fields, extra=fields.histories)
-    )
+
+    def make() -> type[Signature]:
+        reduced = _reduced(signature, fields, extra=fields.histories)
+        if not as_native_text:
+            return reduced
+        if reduced is signature:  # the mark is for a copy: the signature has other uses
+            reduced = signature.delete()
+        return _marked(reduced)
+
+    return signature.kept((native_signature, as_native_text), make)
+
+
+_NATIVE_TEXT = "written as native text"
+
+
+def is_native_text(signature: type[Signature]) -> bool:
+    """Whether the fields are written as the texts of a native conversation."""
+    return _NATIVE_TEXT in signature.plan.cache
+
+
+def _marked(signature: type[Signature]) -> type[Signature]:
+    signature.kept(_NATIVE_TEXT, lambda: True)
+    return signature
 
 
 def signature_without_histories(signature: type[Signature]) -> type[Signature]:
@@ -122,6 +147,8 @@ def _reduced(
     # The fields of the whole signature, not of the reduced one: turns of a history may still hold
     # native calls.
     reduced.kept((prompt_fields, False), lambda: fields)
+    if is_native_text(signature):
+        return _marked(reduced)
     return reduced
 
 

@@ -31,6 +31,7 @@ class JSONAdapter(Adapter):
     """
 
     reads_values: ClassVar[bool] = True
+    writes_native_text: ClassVar[bool] = True
 
     __slots__ = ()
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 from xml.etree import ElementTree
 
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.fields import calls_output
 from ferrule.adapters.json_object import JSONAdapter
-from ferrule.adapters.render import read_verbatim, render_parts, render_text, write_verbatim
+from ferrule.adapters.render import read_verbatim
 from ferrule.adapters.streaming import Buffer, Unescaped, starts_line
-from ferrule.encoding.mark import Mark
+from ferrule.adapters.tags import end_tag, render_tags
 from ferrule.schema.nodes import is_object, members
 from ferrule.values.content.type import TEXTS
 from ferrule.values.signatures.fields import without_none
@@ -37,6 +36,8 @@ class XMLAdapter(Adapter):
     holds its own end tag: in text it becomes `<\/answer>`, and in JSON the slash of each `</` is
     escaped.
     """
+
+    writes_native_text = True
 
     __slots__ = ()
 
@@ -72,21 +73,11 @@ class XMLAdapter(Adapter):
 
     def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """See `Adapter`."""
-        pieces: list[Piece] = []
-        for name, value in fields.items():
-            between = "\n" if pieces else ""
-            pieces.append(f"{between}<{name}>\n")
-            text = render_text(name, value, _escape, _escape_json)
-            if text is not None:
-                pieces.append(text)
-            else:
-                pieces += render_parts(name, value, _escape)
-            pieces.append(f"\n</{name}>")
-        return pieces
+        return render_tags(fields)
 
     def unescape(self, name: str, text: str) -> str:
         """See `Adapter`."""
-        return read_verbatim(_end_tag(name).unescape(text))
+        return read_verbatim(end_tag(name).unescape(text))
 
     def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
         """See `Adapter`."""
@@ -104,28 +95,13 @@ class XMLAdapter(Adapter):
         """See `Adapter`."""
         return Unescaped(
             TagReader(_tags(signature)),
-            lambda name, text: _end_tag(name).unescape(text),
+            lambda name, text: end_tag(name).unescape(text),
             _PARTIAL_ESCAPE,
         )
 
 
 def _tags(signature: type[Signature]) -> Tags:
     return signature.kept(Tags, lambda: Tags(signature.plan.outputs))
-
-
-@lru_cache(maxsize=256)
-def _end_tag(name: str) -> Mark:
-    return Mark("<", rf"/{re.escape(name)}\s*>")
-
-
-def _escape(name: str, text: str) -> str:
-    return write_verbatim(text, _end_tag(name).escape(text))
-
-
-def _escape_json(name: str, json: str) -> str:
-    # An escaped end tag in a string: without `<`, reading an answer leaves it unchanged.
-    json = re.sub(rf"<(?=\\+/{re.escape(name)}\s*>)", r"\\u003c", json)
-    return json.replace("</", r"<\/")
 
 
 # -- values as nested tags

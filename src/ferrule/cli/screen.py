@@ -101,6 +101,9 @@ class Screen:
         match event:
             case events.ThoughtDelta(text=text):
                 self._think(text)
+            case events.Preamble(text=text):
+                self._end_thought()
+                self._think(text)
             case events.AttemptFailed(reason=reason):
                 text = "The answer could not be used; asking the model again."
                 self._line("", f"{text} {one_line(reason, 200)}", "yellow")

@@ -252,8 +252,16 @@ class _Events(Page):
             self.say("REASONING_END", messageId=text.id, subagentRunId=agent)
         else:
             self.say("TEXT_MESSAGE_END", messageId=text.id, subagentRunId=agent)
+            if text.is_preamble:
+                self._mark_preamble(text)
         if is_void:
             self.replace_text(text)
+
+    def _mark_preamble(self, text: ShownText) -> None:
+        # The client has the metadata of the message's start, which cannot be changed.
+        self.custom("preamble", {"messageId": text.id}, text.agent)
+        facts = {"role": "assistant", "metadata": {"ferrule": {"preamble": True}}}
+        self._keep(text.id, facts, text.agent, text.pieces)
 
     def replace_text(self, text: ShownText) -> None:
         if self._messages.pop(text.id, None) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule import events
+from ferrule.adapters.parse import output_spec
 from ferrule.encoding.encode import json_text
 from ferrule.errors import FerruleError
 from ferrule.forms import form_of
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
     from ferrule.events import Event
     from ferrule.front_ends.page import Page
     from ferrule.values.calls.call import ToolCall
+    from ferrule.values.conversation.exchange import Response
 
-    Piece = events.TextDelta | events.FieldDelta | events.ThoughtDelta | events.CallDelta
+    Piece = (
+        events.TextDelta
+        | events.FieldDelta
+        | events.ThoughtDelta
+        | events.Preamble
+        | events.CallDelta
+    )
 
 _HIDDEN_CALLS = frozenset({"finish"})
 """Calls that are not shown: `finish` is the answer, whose fields are shown as texts."""
@@ -72,6 +80,12 @@ class Narrator:
         """The outputs of the run's program, if known."""
         self._asked: set[str] = set()
         """The paths of model calls that began in this stream: their answers come in pieces."""
+        self._text_fields: dict[str, str] = {}
+        """The output that the text of a native answer is, by the path of the program."""
+        self._answering: set[str] = set()
+        """The paths of native model calls whose answer has no call so far."""
+        self._answers: dict[str, str] = {}
+        """The paths of model calls whose answer was read from a journal, by their text."""
         self._ending: events.RunFinished | None = None
         self._is_over = False
 
@@ -133,17 +147,20 @@ class Narrator:
                 events.TextDelta()
                 | events.FieldDelta()
                 | events.ThoughtDelta()
+                | events.Preamble()
                 | events.CallDelta()
             ):
                 self._tell_piece(event, program, agent)
-            case events.ModelCalled():
+            case events.ModelCalled(request=request):
                 self._asked.add(event.path)
+                if len(request.tools):
+                    self._answering.add(event.path)
                 self._close(self._texts_of(program))
                 self._page.step(agent)
             case events.ModelAnswered(response=response):
                 is_replayed = event.path not in self._asked  # from a journal: no pieces came
-                if is_replayed and response is not None and response.reasoning:
-                    self._add(event.path, program, None, response.reasoning, agent)
+                if is_replayed and response is not None:
+                    self._recall_texts(event.path, program, response, agent)
                 self._end_calls(self._calls_of(program))
                 self._page.answered(event)
             case events.AttemptFailed():
@@ -162,13 +179,19 @@ class Narrator:
                 self._end_calls(self._calls_of(event.path))
                 if event.path in self._agents:
                     self._leave([event.path], event.status, event.prediction)
-            case events.RunStarted(program=root) | events.Resumed(program=root) if not event.depth:
-                plan = plan_of(root)
-                self._fields = None
-                if plan is not None:
-                    self._fields = plan.outputs
+            case events.RunStarted() | events.Resumed():
+                self._begin_program(event)
             case _:
                 self._tell_call(event, program, agent)
+
+    def _begin_program(self, event: events.RunStarted | events.Resumed) -> None:
+        plan = plan_of(event.program)
+        if plan is not None:
+            self._text_fields[event.path] = output_spec(event.program.signature).text or ""
+        if not event.depth:
+            self._fields = None
+            if plan is not None:
+                self._fields = plan.outputs
 
     def _discard_attempt(self, program: str) -> None:
         """The answer could not be used: another one follows."""
@@ -212,13 +235,42 @@ class Narrator:
             case events.TextDelta(text=text):
                 self._add(event.path, program, "", text, agent)
             case events.FieldDelta(field=name, text=text):
-                is_output = bool(agent) or self._fields is None or name in self._fields
-                if is_output and name not in _HIDDEN_FIELDS:
+                if self._is_shown_field(name, agent):
                     self._add(event.path, program, name, text, agent)
             case events.ThoughtDelta(text=text):
                 self._add(event.path, program, None, text, agent)
+            case events.Preamble(field=name, text=text):
+                self._tell_preamble(event.path, program, name, text, agent)
             case events.CallDelta():
+                self._answering.discard(event.path)  # fields that follow are arguments
                 self._tell_call_piece(event, program, agent)
+
+    def _tell_preamble(self, path: str, program: str, name: str, text: str, agent: str) -> None:
+        """The text so far is not the output: it stays where it is, or is void."""
+        shown_text = self._texts.get(self._text_id(path, program, name, agent))
+        if shown_text is not None and shown_text.program == program:
+            is_said = "".join(shown_text.pieces).strip() == text.strip()
+            shown_text.is_preamble = is_said
+            if name and self._outputs.get(name) is shown_text:
+                del self._outputs[name]
+            self._close([shown_text], is_void=not is_said)
+            if is_said:
+                return
+        if text.strip() and self._is_shown_field(name, agent):
+            self._add(path, program, name, text, agent)
+            self._tell_preamble(path, program, name, text, agent)
+
+    def _recall_texts(self, path: str, program: str, response: Response, agent: str) -> None:
+        """Show what an answer from a journal says beside the outputs."""
+        if response.reasoning:
+            self._add(path, program, None, response.reasoning, agent)
+        text = (response.text or "").strip()
+        if text and response.tool_calls:
+            self._answering.add(path)
+            name = self._text_fields.get(program, "")
+            self._tell_preamble(path, program, name, response.text or "", agent)
+        elif text:
+            self._answers[text] = path
 
     def _tell_call_piece(self, event: events.CallDelta, program: str, agent: str) -> None:
         name, call_id = event.name, event.tool_call_id
@@ -237,7 +289,7 @@ class Narrator:
 
     def _add(self, path: str, program: str, name: str | None, text: str, agent: str) -> None:
         is_output = bool(name) and not agent
-        key = self._text_id(path, name, is_output=is_output)
+        key = self._text_id(path, program, name, agent)
         shown_text = self._texts.get(key)
         is_of_another = shown_text is not None and shown_text.program != program
         if is_of_another or (path, name) in self._unshown:
@@ -255,8 +307,17 @@ class Narrator:
         shown_text.pieces.append(text)
         self._page.add_text(shown_text, text)
 
-    def _text_id(self, path: str, name: str | None, *, is_output: bool) -> str:
-        if is_output:  # the same id, whether it is streamed or read from a journal
+    def _is_shown_field(self, name: str, agent: str) -> bool:
+        is_output = not name or bool(agent) or self._fields is None or name in self._fields
+        return is_output and name not in _HIDDEN_FIELDS
+
+    def _text_id(self, path: str, program: str, name: str | None, agent: str) -> str:
+        """The id of a text: the same, whether it is streamed or read from a journal.
+
+        The text of a native answer may precede calls, so each answer has an id of its own.
+        """
+        is_text = path in self._answering and self._text_fields.get(program) == name
+        if name and not agent and not is_text:
             return f"{self._run_id}#{name}"
         if name is None:
             return f"{self._run_id}/{path}#thoughts"
@@ -296,7 +357,10 @@ class Narrator:
                 continue
             if latest is not None and latest.id in self._texts:
                 self._close([latest], is_void=True)
-            self._add("", "", name, text, "")
+            path = self._answers.get(text.strip(), "")
+            if path:
+                self._answering.add(path)
+            self._add(path, path.rpartition("/")[0], name, text, "")
 
     # -- calls and questions
 

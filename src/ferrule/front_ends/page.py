@@ -34,6 +34,8 @@ class ShownText:
     name: str | None
     """The output field; empty for text outside any field; None for a thought."""
     pieces: list[str] = field(default_factory=list[str])
+    is_preamble: bool = False
+    """Whether calls followed: the text is not the output."""
 
 
 @dataclass(slots=True)

@@ -148,6 +148,8 @@ class _Chunks(Page):
         facts = None
         if is_void:
             facts = _facts(field=text.name, void=True)
+        elif text.is_preamble:
+            facts = _facts(preamble=True)
         self.say(f"{_kind(text)}-end", id=text.id, providerMetadata=facts)
 
     def open_call(self, call: ShownCall) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ferrule.adapters.parse import output_spec
 from ferrule.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -26,18 +27,22 @@ CLARIFY = Tool(_ask_user, "user_clarification", _WHEN_TO_ASK, effect="read")
 """The tool that asks a person: a call becomes a question of the run, and is never executed."""
 
 
+_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
+
+
 @lru_cache(maxsize=256)
 def finish_tool(signature: type[Signature], *, with_outputs: bool) -> Tool:
     """The tool that ends the loop.
 
     Its arguments are the signature's outputs; with `with_outputs=False` it has none.
     """
-    names = ", ".join(f"`{name}`" for name in signature.plan.outputs)
-    description = f"Call this when all information for the outputs ({names}) is at hand."
-    schema: dict[str, Any] = {"type": "object", "properties": {}, "required": []}
     if with_outputs:
-        description += " Its arguments are these outputs."
+        description = "Give the final answer."
         schema = signature.output_schema()
+    else:
+        outputs = _names(signature.plan.outputs)
+        description = f"Call this when all information for the outputs ({outputs}) is at hand."
+        schema = _NO_ARGUMENTS
     return Tool("finish", description, _finish, schema, effect="read")
 
 
@@ -70,8 +75,19 @@ def _names(fields: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in fields) or "nothing"
 
 
-def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, native: bool) -> str:
-    """The prompt of the loop. It lists the tools only in text mode; native mode declares them."""
+def native_instructions(signature: type[Signature]) -> str:
+    """The prompt of the loop with native calls.
+
+    The request declares the tools, and `finish` has the outputs. An answer in text is an answer if
+    the only output is a text; otherwise the model must know how to end.
+    """
+    if output_spec(signature).text is not None:
+        return signature.instructions
+    return f"{signature.instructions}\nTo answer, call `finish`."
+
+
+def loop_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
+    """The prompt of the loop with calls in text, which lists the tools."""
     introduction = (
         f"You solve this step by step. You are given {_names(signature.plan.inputs)} and in the "
         f"end {_names(signature.plan.outputs)} must be known. In every step you call tools and are "
@@ -85,12 +101,6 @@ def loop_instructions(signature: type[Signature], tools: Iterable[Tool], *, nati
     ]
     if described:
         lines += ["What is wanted in the end:", *described]
-    if native:
-        lines.append(
-            "Say briefly what you think before each call. "
-            "Call `finish` with the outputs as soon as you know them."
-        )
-        return "\n".join(lines)
     step = (
         "Each of your answers is one step: `next_thought` says where things stand and what to do "
         "next, `next_tool_name` names the tool to call, `next_tool_args` holds its arguments as a "

@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.acts import Act, Tell
 from ferrule.adapters.fields import calls_output
+from ferrule.adapters.native_text import text_output
 from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
-from ferrule.programs.asking.ask import Answering, ask_model, validated
+from ferrule.programs.asking.ask import Answering, ask_model, read_text_answer, validated
 from ferrule.programs.asking.asker import Asker, calls_natively
-from ferrule.programs.asking.native import NativeReader, adapt_to_model, add_native_outputs
-from ferrule.programs.asking.refusals import calls_in_text, refuses_tools
+from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
+from ferrule.programs.asking.native_reader import FormReader, NativeReader
+from ferrule.programs.asking.refusals import calls_in_text, refuses_tools, text_beside_calls
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.live import after_turns
@@ -206,11 +208,14 @@ class _WithTools:
 
     def reader(self, adapter: Adapter) -> FieldReader:
         """Make the reader that splits a streamed answer into fields."""
-        reader = adapter.reader(self.signature)
         if not self.native:
-            return reader
+            return adapter.reader(self.signature)
         outputs = tuple(self.signature.plan.outputs)
-        return NativeReader(partial(self._read, adapter), reader, outputs)
+        read = partial(self._read, adapter)
+        if not adapter.writes_as_native_text(self.signature):
+            return FormReader(read, adapter.reader(self.signature), outputs)
+        beside_calls = partial(text_beside_calls, self.asker.lm, self.toolbox.declarations)
+        return NativeReader(read, beside_calls, text_output(self.signature), outputs)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         raise NotImplementedError
@@ -360,7 +365,7 @@ class _Turns(_WithTools):
         if self.native:
             calls, rest = calls_in_text(self.asker.lm, response.text, self.toolbox.declarations)
             if not calls:
-                return adapter.read(self.signature, response, lenient=True)
+                return read_text_answer(adapter, self.signature, response)
             return {**self._beside_calls(adapter, Response(rest)), _CALLS: calls, _REST: rest}
         return self._read_text(adapter, response)
 

@@ -15,16 +15,20 @@ from contextlib import suppress
 from contextvars import copy_context
 from operator import attrgetter
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pydantic_core import from_json, to_json
 
 from ferrule import events, settings
+from ferrule.adapters.streaming import JSONStrings
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import RunCancelledError, RunError
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.observers import EventLog, Execution, from_any_thread
 from ferrule.values.content.type import TEXTS
 from ferrule.values.outcome import Prediction
-from ferrule.values.signatures.fields import adapter_of, without_none
+from ferrule.values.signatures.fields import adapter_of, allows_none, without_none
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import S, Typed
 
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature
 
 
+_OPEN_WORD = pattern(r"[-+.\w]+\Z")
+"""A number or a literal at the end of a JSON text, which may go on."""
 _GRACE_S = 5.0
 """How long closing a stream waits for async tools that ignore their cancellation."""
 _LISTENS_S = 0.2
@@ -79,8 +85,9 @@ class EventStream(Typed[S]):
     def partial(self) -> dict[str, Any]:
         """The outputs so far, from the events iterated so far: typed, without missing ones.
 
-        Text grows; a list or an object has its complete parts, if they fit its type; any other
-        value appears when it is complete.
+        Text grows; a list or an object has the parts that are complete and fit its type; any other
+        value appears when it is complete. A value never shrinks, until an event makes it void
+        (`Preamble`, `AttemptFailed`, `StepFinished` with a refusal) or it comes again.
         """
         return self._outputs.read()
 
@@ -304,6 +311,10 @@ class _PartialOutputs:
         """The pieces of each field, in the order in which the fields began.
 
         Only the last one can be incomplete."""
+        self._values: dict[str, Any] = {}
+        """The values that `read` returned last.
+
+        A value that fits its type no more will be refused; until then, it stays as it was."""
         self._is_answered = False
         self._prediction: Any = None
 
@@ -315,13 +326,18 @@ class _PartialOutputs:
                 if self._fields is not None and name not in self._fields:
                     return
                 if call_id != self._call_id:
-                    self._call_id, self._pieces, self._is_answered = call_id, {}, False
+                    self._void()
+                    self._call_id, self._is_answered = call_id, False
                 self._pieces.setdefault(name, []).append(text)
+            case events.Preamble(call_id=call_id, field=name):
+                if call_id == self._call_id:
+                    self._pieces.pop(name, None)
+                    self._values.pop(name, None)
             case events.AttemptFailed():
-                self._pieces = {}
+                self._void()
             case events.StepFinished(step=step):
                 if any(result.is_fault for result in step.results):
-                    self._pieces = {}  # outputs that were refused
+                    self._void()  # outputs that were refused
             case events.ModelAnswered(call_id=call_id):
                 self._is_answered = self._is_answered or call_id == self._call_id
             case events.RunFinished(prediction=Prediction() as prediction, depth=0):
@@ -329,16 +345,18 @@ class _PartialOutputs:
             case _:
                 pass
 
+    def _void(self) -> None:
+        self._pieces, self._values = {}, {}
+
     def read(self) -> dict[str, Any]:
         if self._prediction is not None:
             return dict(self._prediction.items())
         last = next(reversed(self._pieces), None)
-        outputs: dict[str, Any] = {}
         for name, pieces in self._pieces.items():
             is_complete = self._is_answered or name != last
             with suppress(ValueError):
-                outputs[name] = self._value(name, "".join(pieces), is_complete=is_complete)
-        return outputs
+                self._values[name] = self._value(name, "".join(pieces), is_complete=is_complete)
+        return {name: self._values[name] for name in self._pieces if name in self._values}
 
     def _value(self, name: str, text: str, *, is_complete: bool) -> Any:
         if self._signature is None:
@@ -347,14 +365,46 @@ class _PartialOutputs:
         if is_complete:
             return self._signature.check_output(name, text)
         if without_none(field.annotation) in TEXTS:
+            if allows_none(field.annotation) and "null".startswith(text.strip().lower()):
+                raise ValueError(text)  # it may become None
             return text
         if text.lstrip()[:1] not in {"[", "{"}:
             raise ValueError(text)  # half a number is another number
         if name not in self._adapters:
             self._adapters[name] = adapter_of(field)
-        return self._adapters[name].validate_json(
-            text, experimental_allow_partial="trailing-strings"
-        )
+        return _value_so_far(self._adapters[name], text)
+
+
+def _value_so_far(adapter: TypeAdapter[Any], text: str) -> Any:
+    """The value of an incomplete JSON text; raises `ValueError` if no part of it fits the type.
+
+    What has just begun may not fit yet, such as an object without its required fields. It is left
+    out, from the innermost value outwards, and the rest stays.
+    """
+    strings = JSONStrings()
+    strings.read(text, 0, len(text))
+    if not strings.is_inside:
+        text = _OPEN_WORD.sub("", text)  # half a number is another number
+    value = from_json(text, allow_partial="trailing-strings")
+    containers: list[Any] = []
+    innermost = value
+    while isinstance(innermost, (list, dict)) and innermost:
+        containers.append(innermost)
+        if isinstance(innermost, dict):
+            innermost = cast("Any", innermost)[next(reversed(innermost))]  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            innermost = cast("Any", innermost)[-1]
+    while True:
+        try:
+            return adapter.validate_json(to_json(value, inf_nan_mode="constants"))
+        except ValueError:
+            if not containers:
+                raise
+            container = containers.pop()
+            if isinstance(container, dict):
+                container.popitem()
+            else:
+                container.pop()
 
 
 def _is_within(run: Run) -> bool:

@@ -60,6 +60,10 @@ class AnswerDraft(Struct):
                 self.texts.setdefault(name, []).append(text)
             case events.TextDelta(text=text):
                 self.texts.setdefault("", []).append(text)
+            case events.Preamble(field=name, text=text):
+                self.texts.pop(name, None)
+                if text:
+                    self.texts[""] = [text]
             case events.CallDelta(index=index, name=name):
                 self.calls[index] = name
             case (

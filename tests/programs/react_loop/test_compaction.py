@@ -495,9 +495,9 @@ def test_the_history_after_an_extraction_that_overflowed_is_one_that_providers_t
     check_pairs(Request(prediction.messages))
     assert shown[: 3 if compact is None else 2] == (
         ["Hello.", "Hi."] if compact is None else [LEFT_OUT]
-    ) + ["[[ ## question ## ]]\nRead."]
+    ) + ["Read."]
     assert sum("Read." in text for text in shown) == 1
-    assert prediction.history[-1].text.startswith("[[ ## answer ## ]]\n3")
+    assert prediction.history[-1].text == "3"
 
 
 # -- a share of the context ---------------------------------------------------------------------------------------
@@ -623,7 +623,7 @@ def test_a_question_waits_through_compactions_and_the_resumed_run_sees_the_same_
 
 @pytest.mark.parametrize(
     "other",
-    [None, Compact(6_000, "drop"), Compact(10**6), Compact(2_000, "summarize"), 3_000],
+    [None, Compact(7_000, "drop"), Compact(10**6), Compact(2_000, "summarize"), 3_000],
 )
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_another_policy_strands_no_run_that_has_compacted(
@@ -637,9 +637,8 @@ def test_another_policy_strands_no_run_that_has_compacted(
     assert (run.status, paid, run.prediction.answer) == ("done", [3], 20)
     shown = "".join(message.text for message in steps_of(lm)[0].messages)
     assert read(0) not in shown
-    assert ("characters left out" in shown) == (
-        strategy == "shorten" and other != 3_000 and other != Compact(2_000, "summarize")
-    )
+    if other not in (3_000, Compact(2_000, "summarize")):  # these compact again
+        assert ("characters left out" in shown) == (strategy == "shorten")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -73,6 +73,7 @@ class Adapter(ferrule.Adapter):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cls.writes_native_text = False  # DSPy's prompts have markers, also with native calls
         for name, instead in REFUSED_METHODS.items():
             if _definition(cls, name) is not _definition(ferrule.Adapter, name):
                 raise ferrule.errors.ConfigurationError(

@@ -17,6 +17,7 @@ from typing import Any
 
 import ferrule
 from ferrule import settings as core
+from ferrule.compat.dspy.checked_adapters import ChatAdapter
 from ferrule.compat.dspy.errors import under_dspys_names
 from ferrule.compat.dspy.models import LM, without_rollout
 from ferrule.compat.dspy.settings import observers, settings
@@ -25,6 +26,8 @@ from ferrule.concurrency.offload import in_worker_thread
 from ferrule.values.signatures.signature import as_signature
 
 _logger = logging.getLogger("ferrule.compat.dspy")
+_DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
+"""DSPy's prompts; the model's capabilities choose how tools are called."""
 _OPTIONS = {"lm", "config", "demos", "max_turns", "max_iters", "limits", "deps", "resume_state"}
 
 
@@ -48,6 +51,8 @@ class Module(ferrule.Module):
                 "No LM is loaded. Please configure the LM using `dspy.configure(lm=dspy.LM(...))`."
             )
         changes: dict[str, Any] = {}
+        if core.current().adapter is None:
+            changes["adapter"] = _DEFAULT_ADAPTER
         if getattr(self, "callbacks", ()):
             changes["callbacks"] = [*core.current().callbacks, *observers(self.callbacks)]
         with under_dspys_names(), ferrule.context(**changes):

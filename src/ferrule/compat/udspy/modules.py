@@ -269,7 +269,11 @@ class _Events:
                     yield from self._piece(values.OutputStreamChunk, module, "reasoning", text)
                 else:
                     yield from self._piece(values.ThoughtStreamChunk, module, "thought", text)
-            case ferrule.events.ModelAnswered() | ferrule.events.AttemptFailed():
+            case (
+                ferrule.events.ModelAnswered()
+                | ferrule.events.AttemptFailed()
+                | ferrule.events.Preamble()
+            ):
                 yield from self._close()
             case ferrule.events.Custom(payload=payload):
                 yield payload

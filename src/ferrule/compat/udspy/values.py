@@ -236,6 +236,8 @@ class ChatAdapter(ferrule.JSONAdapter):
     A subclass may override them, except for two that ferrule would never call.
     """
 
+    writes_native_text = False  # udspy's prompts, also with native calls
+
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
         for name, instead in _NEVER_CALLED.items():

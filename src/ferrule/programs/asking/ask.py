@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.acts import Act, CallModel, Tell
+from ferrule.adapters.native_text import text_output
 from ferrule.errors import AdapterParseError, BadRequestError, RefusalError, shown
 from ferrule.models.several import SeveralLM
 from ferrule.values.conversation.exchange import FieldReader, Request, Response
@@ -121,6 +122,23 @@ def ask_model(
     if latest is first:
         raise first
     raise latest from first
+
+
+def read_text_answer(
+    adapter: Adapter, signature: type[Signature], response: Response
+) -> dict[str, Any]:
+    """Parse an answer whose text needs no form: it is the only text output.
+
+    A model may use the adapter's form nevertheless.
+    """
+    try:
+        return adapter.read(signature, response, lenient=True)
+    except AdapterParseError:
+        name, text = text_output(signature), response.text or ""
+        is_whole = text.strip() and response.finish_reason != "length"
+        if not name or not is_whole or not adapter.writes_as_native_text(signature):
+            raise
+        return {**dict.fromkeys(signature.plan.outputs), name: text}
 
 
 def _reader_of(signature: type[Signature]) -> Callable[[Adapter], FieldReader]:

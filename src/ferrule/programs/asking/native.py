@@ -1,8 +1,6 @@
-"""What a model answers natively, outside the fields in its text.
+"""Outputs that use a native feature of the model, such as its reasoning.
 
-Some outputs use a native feature of the model, such as its reasoning: their types read them from
-the whole response. And with native calls, fields come as the arguments of a call, so a stream needs
-a reader that splits these (`NativeReader`).
+Their types read them from the whole response.
 """
 
 from __future__ import annotations
@@ -11,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ferrule.adapters.json_object import JSONReader
 from ferrule.errors import AdapterParseError
 from ferrule.values.content.type import Reasoning, Type
-from ferrule.values.conversation.exchange import Response
 from ferrule.values.signatures.fields import without_none
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from ferrule.programs.asking.asker import Asker
-    from ferrule.values.conversation.exchange import CallPiece, FieldReader
+    from ferrule.values.conversation.exchange import Response
     from ferrule.values.signatures.signature import Signature
 
 NativeOutputs = tuple[tuple[str, Any], ...]
@@ -99,66 +93,3 @@ def add_native_outputs(
         )
     values = {**outputs, **values}
     return {name: values.get(name) for name in signature.plan.outputs}
-
-
-class NativeReader:
-    """Splits a streamed answer with native calls into fields.
-
-    Fields are in the arguments of the call that ends the loop, and in the text of an answer without
-    calls. `reader` splits the text; without one, the text is the model's thought. If neither a call
-    nor a field came, the text is the answer itself, which `read` parses at the end.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[Response], Mapping[str, Any]],
-        reader: FieldReader | None,
-        outputs: Sequence[str],
-        *,
-        last_call: str = "",
-    ) -> None:
-        self._read = read
-        self._reader = reader
-        self._outputs = outputs
-        self._last_call = last_call
-        self._arguments = JSONReader(outputs)
-        self._index: int | None = None
-        """The index of the call that ends the loop: the first call with that name."""
-        self._text: list[str] = []
-        self._is_answer = True
-        """Whether the text may still be the answer itself."""
-
-    def feed(self, text: str) -> Sequence[tuple[str, str]]:
-        """See `FieldReader`."""
-        self._text.append(text)
-        if self._reader is None:
-            return (("next_thought", text),)
-        pieces = self._reader.feed(text)
-        if pieces:
-            self._is_answer = False
-        return pieces
-
-    def feed_call(self, piece: CallPiece) -> Sequence[tuple[str, str]]:
-        """See `CallReader`."""
-        self._is_answer = False
-        if not piece.arguments or piece.name != self._last_call:
-            return ()
-        if self._index is None:
-            self._index = piece.index
-        if piece.index != self._index:
-            return ()
-        return self._arguments.feed(piece.arguments)
-
-    def finish(self) -> Sequence[tuple[str, str]]:
-        """See `FieldReader`."""
-        pieces: Sequence[tuple[str, str]] = ()
-        if self._reader is not None:
-            pieces = self._reader.finish()
-        if pieces or not self._is_answer or not self._text:
-            return pieces
-        try:
-            fields = self._read(Response("".join(self._text)))
-        except AdapterParseError:
-            return ()
-        texts = [(name, fields.get(name)) for name in self._outputs]
-        return [(name, text) for name, text in texts if isinstance(text, str) and text]

@@ -130,6 +130,14 @@ def calls_in_text(
     return tuple([ToolCall.unchecked(**fields) for fields in calls]), rest
 
 
+def text_beside_calls(lm: Any, tools: Iterable[Any], text: str) -> str | None:
+    """The text without the calls of offered tools that it holds; None if it holds none."""
+    calls, rest = calls_in_text(lm, text, tools)
+    if not calls:
+        return None
+    return rest
+
+
 _CALLS_AS_TEXT = (
     "%s wrote its calls as text, and they were read.%s "
     "A server that can parse calls may need an option for it."

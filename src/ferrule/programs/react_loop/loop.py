@@ -109,7 +109,8 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
         reason = reached.reason
         outputs = yield from _extract(agent, asker, loop, config)
     # The answer is added as text: no provider accepts a call of `finish` without a result.
-    answer = Message("assistant", asker.adapter.answer_content(signature, outputs))
+    content = asker.adapter.answer_content(signature, outputs, native=loop.native)
+    answer = Message("assistant", content)
     messages = loop.request.messages.then(answer)
     return Prediction.of(
         outputs,
@@ -268,7 +269,7 @@ class _Loop:
                 yield from self.compaction.check()
             turn = yield from self._turn(index)
             if turn.outputs is not None:  # plain text, which ends the loop, too
-                outputs, problems = yield from self._validated_answer(turn.outputs)
+                outputs, problems = yield from self._validated(dict(turn.outputs))
                 if not problems:
                     return outputs, None
                 turn = replace(turn, outputs=None, problem=_not_accepted(problems))
@@ -280,17 +281,10 @@ class _Loop:
             if end is not None:
                 self._add_last_step(step)
                 return end.outputs, None
-            if not self._goes_on(step):
+            if not self._goes_on(step, turn):
                 return None, "same_error"
             yield from self._add_step(step, turn)
         return None, "max_iters"
-
-    def _validated_answer(
-        self, outputs: Mapping[str, Any]
-    ) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
-        if not outputs:
-            return None, []  # text that is not the outputs: they must be extracted
-        return (yield from self._validated(dict(outputs)))
 
     def _add_step(self, step: Step, turn: Turn) -> Generator[Act, Any, None]:
         """Make the next request: it shows the step, and offers the tools as they are now."""
@@ -486,7 +480,7 @@ class _Loop:
             return None, [("", objection)]
         return outputs, []
 
-    def _goes_on(self, step: Step) -> bool:
+    def _goes_on(self, step: Step, turn: Turn) -> bool:
         """Whether another turn may follow.
 
         False if the outputs were refused `limits.same_error` times: they must be extracted.
@@ -500,6 +494,6 @@ class _Loop:
         self.faults.append(str(results[0].content))
         if len(self.faults) < self.limits.same_error:
             return True
-        if all(result.name == "finish" for result in results):
+        if turn.is_text or all(result.name == "finish" for result in results):
             return False
         raise TooManyFaultsError(self.faults)

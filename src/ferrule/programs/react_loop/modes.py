@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ferrule.adapters.native_text import text_output
 from ferrule.adapters.parse import CUT_OFF
 from ferrule.errors import AdapterParseError
+from ferrule.programs.asking.ask import read_text_answer
 from ferrule.programs.asking.asker import Asker
-from ferrule.programs.asking.native import NativeReader
-from ferrule.programs.asking.refusals import calls_in_text
-from ferrule.programs.instructions import loop_instructions
+from ferrule.programs.asking.native_reader import NativeReader
+from ferrule.programs.asking.refusals import calls_in_text, text_beside_calls
+from ferrule.programs.instructions import loop_instructions, native_instructions
 from ferrule.tools.definition.export import (
     INTENTION_DESCRIPTION,
     add_intention,
@@ -50,6 +53,8 @@ class Turn(Struct):
     """The signature's outputs, if the model answered without `finish`."""
     problem: str = ""
     response: Response | None = None
+    is_text: bool = False
+    """Whether the problem is that the model answered in text, and the outputs are not text."""
 
 
 class Mode(Protocol):
@@ -211,7 +216,11 @@ class _NativeMode(Struct):
 
     def reader(self, adapter: Adapter) -> FieldReader:
         return NativeReader(
-            partial(self.read, adapter), None, tuple(self.outputs.plan.outputs), last_call="finish"
+            partial(self.read, adapter),
+            partial(text_beside_calls, self.asker.lm, self.declarations),
+            text_output(self.outputs),
+            tuple(self.outputs.plan.outputs),
+            last_call="finish",
         )
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -249,6 +258,12 @@ class _NativeMode(Struct):
                 why = f"; {CUT_OFF}"
             problem = f"The answer was empty{why}. Call a tool, or call `finish`."
             return Turn(problem=problem, response=response)
+        if not fields:
+            problem = (
+                "Your answer was text, which is not read: call `finish` with "
+                f"{', '.join(f'`{name}`' for name in self.outputs.plan.outputs)}."
+            )
+            return Turn(thought, problem=problem, response=response, is_text=True)
         return Turn(thought, outputs=fields, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -258,11 +273,15 @@ class _NativeMode(Struct):
         if calls:
             return {_CALLS: calls, "text": rest}
         try:
-            return adapter.read(self.outputs, response, lenient=True)
-        except AdapterParseError:
-            if response.finish_reason == "length":
+            return read_text_answer(adapter, self.outputs, response)
+        except AdapterParseError as error:
+            if response.finish_reason == "length" or error.parsed:
                 raise
-            return {}  # plain text ends the loop, too; the extractor reads the outputs from it
+            other = adapter.fallback
+            if other is not None and response.text.lstrip().startswith(("{", "```")):
+                with suppress(AdapterParseError):
+                    return other.read(self.outputs, response)
+            return {}  # text where the outputs are not text: `turn` asks for `finish`
 
     def render(
         self, step: Step, index: int, turn: Turn | None, news: str = ""
@@ -331,7 +350,7 @@ def _with_intention(toolbox: Toolbox) -> Declarations:
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
     def make() -> type[Signature]:
         return _step_signature(
-            base, loop_instructions(base, toolbox, native=False), toolbox.names, intention=intention
+            base, loop_instructions(base, toolbox), toolbox.names, intention=intention
         )
 
     return toolbox.kept((_text_signature, base, intention), make)
@@ -362,7 +381,7 @@ def _step_signature(
 
 @lru_cache(maxsize=256)
 def _native_signature(base: type[Signature]) -> type[Signature]:
-    return _without_outputs(base).with_instructions(loop_instructions(base, (), native=True))
+    return _without_outputs(base).with_instructions(native_instructions(base))
 
 
 def _without_outputs(base: type[Signature]) -> type[Signature]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.observers import Observers
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import ToolCall
-    from ferrule.values.conversation.exchange import CallPiece
+    from ferrule.values.conversation.exchange import CallPiece, FieldReader
     from ferrule.values.conversation.thoughts import Kind
     from ferrule.values.slot import Slot
 
@@ -124,8 +124,9 @@ def _with_ids(response: Response, slot: str) -> Response:
 class _Deltas:
     """Reports the pieces of one streamed answer, each once, and keeps its final response.
 
-    If a reader splits the text into fields, it is held back until the first field begins: it may be
-    thoughts without an opening tag, or an answer without fields.
+    If a reader splits the text into fields, text that it does not return is held back until the
+    first field begins: it may be thoughts without an opening tag, or an answer without fields. What
+    the text is may become clear only after it was reported; `Preamble` then takes it back.
     """
 
     def __init__(self, frame: Frame, tell: Observers, slot: str, act: CallModel) -> None:
@@ -140,6 +141,8 @@ class _Deltas:
 
         None after the first field."""
         self._has_fields = False
+        self._reported_text: list[str] | None = []
+        """The text that was reported and may precede calls; None after the first call."""
         self._is_silent = True
         """Whether no piece has come so far: a model may stream only its final response."""
         self._response: Response | None = None
@@ -153,7 +156,7 @@ class _Deltas:
                     self.take(delta)
             self._take_pieces(self._splitter.finish())
             if self._reader is not None:
-                self._tell_fields(self._reader.finish())
+                self._finish_reader(self._reader)
             self._tell_held_back()
             return
         # Models of users yield anything.
@@ -176,7 +179,7 @@ class _Deltas:
             elif kind == "thought":
                 self._tell(events.ThoughtDelta(self._slot, piece))
             elif self._reader is None:
-                self._tell(events.TextDelta(self._slot, piece))
+                self._tell_text(piece)
             else:
                 if self._held_back is not None:
                     self._held_back.append(piece)
@@ -184,15 +187,43 @@ class _Deltas:
 
     def _take_call(self, piece: CallPiece) -> None:
         self._take_pieces(self._splitter.finish())  # a closing tag right before the call
-        self._tell_held_back()
+        if self._reported_text is not None:
+            self._end_text()
         self._tell(events.CallDelta(self._slot, piece.index, piece.name, piece.arguments, piece.id))
         if isinstance(self._reader, CallReader):
             self._tell_fields(self._reader.feed_call(piece))
 
+    def _end_text(self) -> None:
+        """Report that the text so far precedes calls."""
+        if isinstance(self._reader, CallReader):
+            self._tell_fields(self._reader.begin_calls())
+        self._tell_held_back()
+        text = "".join(self._reported_text or ())
+        self._reported_text = None
+        if text.strip():
+            self._tell(events.Preamble(self._slot, self._text_field, text))
+
+    def _finish_reader(self, reader: FieldReader) -> None:
+        pieces = reader.finish()
+        if isinstance(reader, CallReader):
+            remains = reader.take_back()
+            if remains is not None:
+                self._tell(events.Preamble(self._slot, reader.text_field, remains))
+        self._tell_fields(pieces)
+
+    @property
+    def _text_field(self) -> str:
+        if isinstance(self._reader, CallReader):
+            return self._reader.text_field
+        return ""
+
     def _take_back(self) -> None:
         """Treat all text so far as thoughts: the fields are read from the text after them."""
-        if self._held_back:
-            self._tell(events.ThoughtDelta(self._slot, "".join(self._held_back).strip()))
+        text = "".join([*(self._reported_text or ()), *(self._held_back or ())]).strip()
+        if self._reported_text:
+            self._tell(events.Preamble(self._slot, self._text_field, ""))
+        if text:
+            self._tell(events.ThoughtDelta(self._slot, text))
         elif self._has_fields:  # the thoughts held a draft of the answer
             self._tell(
                 events.AttemptFailed(
@@ -200,19 +231,28 @@ class _Deltas:
                 )
             )
         self._reader = self._new_reader()
-        self._held_back, self._has_fields = [], False
+        self._held_back, self._reported_text, self._has_fields = [], [], False
 
     def _tell_held_back(self) -> None:
         if self._held_back:
-            self._tell(events.TextDelta(self._slot, "".join(self._held_back)))
+            self._tell_text("".join(self._held_back))
             self._held_back.clear()
+
+    def _tell_text(self, text: str) -> None:
+        if self._reported_text is not None:
+            self._reported_text.append(text)
+        self._tell(events.TextDelta(self._slot, text))
 
     def _tell_fields(self, pieces: Sequence[tuple[str, str]]) -> None:
         for name, piece in pieces:
             self._held_back = None
-            if name in _THOUGHTS:
+            if not name:
+                self._tell_text(piece)
+            elif name in _THOUGHTS:
                 self._tell(events.ThoughtDelta(self._slot, piece))
             else:
+                if name == self._text_field and self._reported_text is not None:
+                    self._reported_text.append(piece)
                 self._has_fields = True
                 self._tell(events.FieldDelta(self._slot, name, piece))
 

@@ -341,7 +341,21 @@ class FieldReader(Protocol):
 
 @runtime_checkable
 class CallReader(FieldReader, Protocol):
-    """A `FieldReader` for answers whose calls contain fields too."""
+    """A `FieldReader` for answers whose calls contain fields, too."""
+
+    text_field: str
+    """The field whose value the text is, as far as it is known; empty for none."""
+
+    def begin_calls(self) -> Sequence[tuple[str, str]]:
+        """End the text before the first call; returns the pieces that were held back."""
+        ...
+
+    def take_back(self) -> str | None:
+        """What remains of the text that was returned as `text_field`, if it was not its value.
+
+        Asked after `finish`, before its pieces are used.
+        """
+        ...
 
     def feed_call(self, piece: CallPiece) -> Sequence[tuple[str, str]]:
         """Take the next piece of a call; returns pieces as `feed` does."""

@@ -38,7 +38,7 @@ def test_the_fields_of_one_program_inside_are_found_by_its_name() -> None:
     assert "".join(event.text for event in found) == "fineRefunded."
 
 
-def test_an_answer_in_plain_text_arrives_as_thoughts_and_as_a_field() -> None:
+def test_an_answer_in_plain_text_arrives_as_a_field() -> None:
     found = list(
         ReAct("question -> answer", []).stream(question="x", lm=ScriptedLM(["It is sunny."])),
     )
@@ -46,4 +46,4 @@ def test_an_answer_in_plain_text_arrives_as_thoughts_and_as_a_field() -> None:
         kind: "".join(event.text for event in found if isinstance(event, kind))
         for kind in (ThoughtDelta, FieldDelta)
     }
-    assert texts == {ThoughtDelta: "It is sunny.", FieldDelta: "It is sunny."}
+    assert texts == {ThoughtDelta: "", FieldDelta: "It is sunny."}
