@@ -1,7 +1,7 @@
-"""Stream a run: thoughts word by word, then calls and results as they happen."""
+"""Stream a run: text word by word, calls and results as they happen."""
 
 from ferrule import ReAct, configure, progress
-from ferrule.events import CallFinished, CallProgress, CallStarted, ThoughtDelta
+from ferrule.events import CallFinished, CallProgress, CallStarted, FieldDelta, Preamble
 from ferrule.testing import ScriptedLM
 
 
@@ -19,18 +19,21 @@ configure(
                 "text": "I have to read it first.",
                 "tool_calls": [{"name": "read_pages", "args": {"pages": 3}}],
             },
-            {"name": "finish", "args": {"answer": "the butler"}},
+            "It was the butler.",
         ],
     ),
 )
 agent = ReAct("question -> answer", [read_pages])
 
-words, seen = [], []
+answer, seen = "", []
 with agent.stream(question="Who did it?") as stream:
     for event in stream:
         match event:
-            case ThoughtDelta(text=text):
-                words.append(text)
+            case FieldDelta(text=text):
+                answer += text
+            case Preamble(text=text):  # the text so far was not the answer: a call follows
+                answer = ""
+                seen.append(f"the model says: {text}")
             case CallStarted(call=call):
                 seen.append(f"started {call.name}")
             case CallProgress(done=done, total=total):
@@ -40,10 +43,15 @@ with agent.stream(question="Who did it?") as stream:
             case _:
                 pass
 
-print("".join(words))
 print("\n".join(seen))
-print("answer:", stream.prediction.answer)
+print("answer:", answer)
 
-assert "".join(words) == "I have to read it first."
-assert seen == ["started read_pages", "1 of 3", "2 of 3", "3 of 3", "finished: It was the butler."]
-assert stream.prediction.answer == "the butler"
+assert seen == [
+    "the model says: I have to read it first.",
+    "started read_pages",
+    "1 of 3",
+    "2 of 3",
+    "3 of 3",
+    "finished: It was the butler.",
+]
+assert answer == stream.prediction.answer == "It was the butler."

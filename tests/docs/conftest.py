@@ -53,3 +53,17 @@ def links() -> Callable[[str], list[str]]:
         return [link for link in found if "://" not in link and not (path.parent / link).exists()]
 
     return broken
+
+
+_OUTPUT = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Check that a page which was executed printed its blocks of text, in order, and nothing else."""
+
+    def check(page: str) -> None:
+        blocks = _OUTPUT.findall((ROOT / page).read_text(encoding="utf-8"))
+        assert capsys.readouterr().out == "".join(blocks)
+
+    return check

@@ -7,8 +7,9 @@ from ferrule.events import FieldDelta, ThoughtDelta
 from ferrule.testing import ScriptedLM
 
 
-def test_every_block_of_the_page_runs(execute) -> None:
+def test_every_block_of_the_page_runs_and_prints_what_the_page_says(execute, printed) -> None:
     execute("docs/how-to/agents/streaming.md")
+    printed("docs/how-to/agents/streaming.md")
 
 
 def test_every_link_of_the_page_leads_somewhere(links) -> None:
