@@ -113,9 +113,7 @@ class Told:
     @property
     def preambles(self) -> list[tuple[str, str]]:
         return [
-            (event.field, event.text)
-            for event in self.events
-            if isinstance(event, events.Preamble)
+            (event.field, event.text) for event in self.events if isinstance(event, events.Preamble)
         ]
 
     @property
@@ -205,7 +203,9 @@ def test_a_text_in_finish_is_decoded_wherever_its_json_is_cut(text: str, size: i
     """Escapes and surrogate pairs."""
     for ascii_only in (True, False):
         written = json.dumps({"answer": text}, ensure_ascii=ascii_only)
-        reader = NativeReader(lambda _: {}, lambda _: None, "answer", ("answer",), last_call="finish")
+        reader = NativeReader(
+            lambda _: {}, lambda _: None, "answer", ("answer",), last_call="finish"
+        )
         pieces = [
             CallPiece(0, "c", "finish", written[at : at + size])
             for at in range(0, len(written), size)

@@ -162,7 +162,21 @@ def test_a_json_object_of_the_outputs_is_an_answer() -> None:
 
 
 WORDS = st.sampled_from(
-    ["It ", "is\n", "`a` ", "```\n", "```js\n", "{ ", "[1] ", "<b>", "[[ ", "\n\n", "- ", "##", "<|"],
+    [
+        "It ",
+        "is\n",
+        "`a` ",
+        "```\n",
+        "```js\n",
+        "{ ",
+        "[1] ",
+        "<b>",
+        "[[ ",
+        "\n\n",
+        "- ",
+        "##",
+        "<|",
+    ],
 )
 
 
