@@ -137,12 +137,12 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
 
 
-def refuse_unknown(what: str, given: Iterable[str], known: Collection[str]) -> None:
+def refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
     """Raise `ConfigurationError` for a keyword that `what` does not accept.
 
     The message suggests the nearest one, or lists all.
     """
-    for name in given:
+    for name in names:
         if name not in known:
             near = nearest(name, known)
             if near:

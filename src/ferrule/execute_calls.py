@@ -140,7 +140,7 @@ def _find_function(call: _Call, functions: Functions) -> Callable[..., Any]:
     known = by_name(functions)
     function = known.get(call.name)
     if function is None:
-        raise UnknownToolError(call.name, [str(each) for each in known])
+        raise UnknownToolError(call.name, [str(known_name) for known_name in known])
     if not callable(function):
         raise ToolDefinitionError(
             f"`{call.name}` is {shown(cast('object', function))}, which cannot be called."

@@ -55,7 +55,6 @@ def is_history(field: SignatureField) -> bool:
     """Whether a field holds a `History`."""
     if not Type.extract_custom_type_from_annotation(field.annotation):
         return False
-
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 
 

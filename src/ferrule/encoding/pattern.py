@@ -25,6 +25,6 @@ class _Late:
 
     def __getattr__(self, name: str) -> Any:  # called until the methods are set
         compiled = re.compile(self._text, self._flags)
-        for each in _METHODS:
-            setattr(self, each, getattr(compiled, each))
+        for method in _METHODS:
+            setattr(self, method, getattr(compiled, method))
         return getattr(compiled, name)

@@ -93,23 +93,23 @@ def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
     """The complete top-level objects in a text, in order, with the repairs of each."""
     from ferrule.encoding.loose import LooseReader
 
-    found: list[tuple[dict[str, Any], tuple[str, ...]]] = []
+    objects: list[tuple[dict[str, Any], tuple[str, ...]]] = []
     failed: set[int] = set()
-    at, left = text.find("{"), _MOST_CANDIDATES
-    while at >= 0 and left > 0:
-        end = at + 1
-        if at not in failed:
-            left -= 1
+    start, tries_left = text.find("{"), _MOST_CANDIDATES
+    while start >= 0 and tries_left > 0:
+        end = start + 1
+        if start not in failed:
+            tries_left -= 1
             reader = LooseReader(text)
             try:
-                value, end = reader.value(at, 0)
+                value, end = reader.value(start, 0)
             except ValueError:
                 failed.update(reader.open)  # not read again: each would end in the same error
             else:
                 if isinstance(value, dict):
-                    found.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
-        at = text.find("{", end)
-    return found
+                    objects.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
+        start = text.find("{", end)
+    return objects
 
 
 def kind_of(value: object) -> str:

@@ -26,8 +26,9 @@ _ESCAPES = pattern(
     r"|\x1b[ -/]*[0-~]?"  # two-character escapes
 )
 _STRIPPED = pattern(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and line feed
-    # changes of the writing direction, which make text read as something else
+    # Control characters except tab and line feed.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    # Changes of the writing direction, which make text read as something else.
     "\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c"
     "\ufeff\u2028\u2029]"
 )
@@ -136,11 +137,11 @@ def conceal(text: str, original: str) -> str:
 def clip_lines(text: str, *, characters: int = 1_200, lines: int = 15) -> str:
     """Printable text of at most `characters` and `lines`; a last line says how much is missing."""
     text = printable(text).strip("\n")
-    kept = "\n".join(text[:characters].split("\n")[:lines])
-    missing = len(text) - len(kept)
+    beginning = "\n".join(text[:characters].split("\n")[:lines])
+    missing = len(text) - len(beginning)
     if missing == 0:
         return text
-    return f"{kept}\n… ({missing} more characters)"
+    return f"{beginning}\n… ({missing} more characters)"
 
 
 def one_line(text: str, characters: int = 400) -> str:

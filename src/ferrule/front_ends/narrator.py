@@ -438,14 +438,14 @@ class Narrator:
     def _enter(self, agent: str, parent_id: str) -> None:
         if agent in self._agents:
             return
-        place = agent.rpartition("/")[0]
-        outer = agent_path(place)
+        call_path = agent.rpartition("/")[0]
+        outer = agent_path(call_path)
         if outer:
             self._enter(outer, "")
         self._agents[agent] = None
-        call_id = self._places.get(place)
+        call_id = self._places.get(call_path)
         if call_id is None and parent_id:
-            call_id = tool_call_id(self._run_id, place.rpartition("/")[0], parent_id)
+            call_id = tool_call_id(self._run_id, call_path.rpartition("/")[0], parent_id)
         self._page.enter(agent, outer, call_id)
 
     def _leave(self, agents: Iterable[str], status: str, prediction: Any = None) -> None:

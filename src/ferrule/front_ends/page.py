@@ -77,8 +77,8 @@ def run_of(shown_id: str) -> str:
 
     Raises `InputError` for an id that `question_id` did not make.
     """
-    run_id, _, own = shown_id.rpartition(":")
-    if not run_id or not own:
+    run_id, _, question = shown_id.rpartition(":")
+    if not run_id or not question:
         raise InputError(
             "The id of a question names its run, as in the response that asked it; "
             f"found {shown(shown_id)}."

@@ -121,8 +121,8 @@ class FallbackLM(BaseLM):
 
 def _models_in(models: Any) -> tuple[Model, ...]:
     if isinstance(models, str) or not isinstance(models, Iterable):
-        found = shown(cast("object", models))
-        raise ConfigurationError(f"`FallbackLM` takes a list of models, found {found}.")
+        text = shown(cast("object", models))
+        raise ConfigurationError(f"`FallbackLM` takes a list of models, found {text}.")
     adapted = tuple(map(as_model, cast("Iterable[Any]", models)))
     if not adapted:
         raise ConfigurationError("`FallbackLM` takes a list of models, found an empty one.")

@@ -179,8 +179,6 @@ class BaseLM:
                 f"A question is text, found {shown(prompt)}. "
                 "Use `messages=[...]` for a conversation, `complete` for a `Request`."
             )
-        # Late: programs write their conversations as `Messages`.
-
         return Request(read_messages(messages), settings=settings)
 
 
@@ -211,7 +209,6 @@ def _observed(
 ) -> AbstractContextManager[Callable[[Response], Response]]:
     if not is_observed():
         return nullcontext(lambda response: response)
-
     return events_around(
         scope(), current().callbacks, lambda slot: ModelCalled(slot, request, lm), ModelAnswered
     )
@@ -348,7 +345,6 @@ def _normalized(answer: Any, name: str) -> Response:
     if isinstance(answer, str):
         return Response(answer)
     _refuse_coroutine(answer, name)
-
     if is_answer(answer):
         return response_of(answer)
     raise BadRequestError(f"`{name}.complete` must return a `Response`, found {shown(answer)}.")

@@ -181,7 +181,6 @@ def _can_merge(last: Message, message: Message) -> bool:
 def _joined(first: Content, second: Content) -> Content:
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
-
     if isinstance(first, str):
         first = (Text(text=first),)
     if isinstance(second, str):

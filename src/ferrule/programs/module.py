@@ -137,7 +137,6 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             if state is None:
                 return calling.run_program(self, args, inputs, deps)
-
             return resume_program(self, state, inputs, deps)
 
     @typed_call
@@ -149,7 +148,6 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             if state is None:
                 return await calling.arun_program(self, args, inputs, deps)
-
             return await aresume_program(self, state, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:

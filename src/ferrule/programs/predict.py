@@ -185,7 +185,6 @@ class Predict(Module[S, D, P]):
         validators = [validator for validator in self.output_validators if validator.is_recorded]
         if not validators:
             return [None] * len(answers)
-
         return (yield from judge_answers(validators, self.signature, inputs, answers))
 
     def check_answer(
@@ -229,8 +228,6 @@ class Predict(Module[S, D, P]):
         )
         demos = list_demos(options.get("demos", self.demos), InputError)
         if returns_calls:
-            # Late: most predictors have no tools, and `ReAct` asks itself.
-
             native = declares_tools(self.calls)
             if native is None and asker.adapter.use_native_function_calling is False:
                 # No call runs, so the adapter may choose: see docs/how-to/tools/tool-calls.md.
@@ -297,7 +294,6 @@ def _check_config(config: Mapping[str, Any]) -> None:
     """Check the settings of the model that a program is made with."""
     if not config:
         return
-
     check_saved(config)
     check_spelling(config.keys() - {"n"}, OPTIONS)
     if config.get("n") is not None:

@@ -272,8 +272,6 @@ class _Turns(_WithTools):
         self.live: LiveTools | LoadedTools | None = None
         toolbox = self.predict.toolbox
         if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
-            # Late: most programs have no such tools.
-
             self.live = after_turns(toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
         if not native:

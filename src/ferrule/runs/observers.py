@@ -250,9 +250,9 @@ def progress(message: str = "", *, done: float | None = None, total: float | Non
 
     Does nothing outside a run.
     """
-    place = settings.scope().call
-    if place is not None:
-        place.progress(message, done, total)
+    call = settings.scope().call
+    if call is not None:
+        call.progress(message, done, total)
 
 
 def is_cancelled() -> bool:
@@ -260,8 +260,8 @@ def is_cancelled() -> bool:
 
     Sync tools should check it: a thread cannot be stopped from outside.
     """
-    place = settings.scope().call
-    return place is not None and place.cancelled
+    call = settings.scope().call
+    return call is not None and call.cancelled
 
 
 def emit_event(name: str, payload: Any = None) -> None:

@@ -435,7 +435,6 @@ def _child(
     try:
         if deps is not None:
             child.deps = deps
-
         check_program_deps(program, child.deps)
         with entered(Scope(scope().overrides, child)):
             yield child

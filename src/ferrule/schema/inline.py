@@ -53,7 +53,8 @@ class SchemaGenerator(GenerateJsonSchema):
         NaN and the infinities, which JSON lacks, are written as text.
         """
         encoded = super().encode_default(dft)  # raises for a value without a JSON form
-        # pydantic lists the items of a set in any order, and then only the value knows its sets.
+        # Pydantic lists the items of a set in any order. Its result does not say which lists were
+        # sets, so the value itself is encoded.
         if isinstance(encoded, (list, dict)):
             return jsonable(dft)
         return jsonable(encoded)

@@ -126,12 +126,15 @@ class Validator:
         """A value as plain JSON, for the check that follows. Raises `UncheckableError`."""
         if self._steps is not None:
             self._steps.left = _MOST_STEPS
-        made, size = plain_json(value)
+        plain_value, size = plain_json(value)
         if size * self.work > _MOST_CHECKS:
             raise UncheckableError("it is too large to be checked against its schema")
-        if self._unfolded > _FEW_PARTS and _characters(made) * self._unfolded > _MOST_MATCHED:
+        if (
+            self._unfolded > _FEW_PARTS
+            and _characters(plain_value) * self._unfolded > _MOST_MATCHED
+        ):
             raise UncheckableError("it is too large to be checked against its schema")
-        return made
+        return plain_value
 
     def _part(self, pointer: str) -> Any:
         """The compiled validator of the schema at a JSON pointer into this one."""
@@ -265,9 +268,9 @@ def schema_problem(schema: Any) -> str:
     problem = work_problem(schema)
     if problem:
         return problem
-    own = _own(schema)  # without unknown metaschemas, which the check would fetch
+    checkable = _own(schema)  # without unknown metaschemas, which the check would fetch
     try:
-        jsonschema_rs.meta.validate(own)
+        jsonschema_rs.meta.validate(checkable)
     except jsonschema_rs.ValidationError as error:
         return f"{error.message} at {'/'.join(map(str, error.instance_path)) or 'the top'}"
     return ""
@@ -276,9 +279,9 @@ def schema_problem(schema: Any) -> str:
 def work_problem(schema: Any) -> str:
     """Why checking against this schema would take too long; empty if it would not."""
     try:
-        own = _own(schema)
-        count_work(SchemaReferences(own), is_backtracking)
-        _unfolded(own)
+        checkable = _own(schema)
+        count_work(SchemaReferences(checkable), is_backtracking)
+        _unfolded(checkable)
     except ValueError as error:
         return str(error)
     return ""

@@ -101,7 +101,7 @@ class ScriptedLM(LocalLM):
             )
         add_id = _numbering("call_")
         self._script = [
-            _prepare(item, f"answers[{place}]", add_id) for place, item in enumerate(items)
+            _prepare(item, f"answers[{number}]", add_id) for number, item in enumerate(items)
         ]
         self._by = by
         if record is None:
@@ -122,13 +122,13 @@ class ScriptedLM(LocalLM):
                 return answer
             return _respond(_prepare(answer, "what `by` returned", _numbering_of(request)), request)
         with self._place.lock:
-            place = self._place.asked
-            self._place.asked = place + 1
+            number = self._place.asked
+            self._place.asked = number + 1
             if self._record:
                 self.requests.append(request)
-        if place >= len(self._script):
-            raise ScriptError(_too_much(place + 1, len(self._script), request))
-        answer = self._script[place]
+        if number >= len(self._script):
+            raise ScriptError(_too_much(number + 1, len(self._script), request))
+        answer = self._script[number]
         return _respond(answer, request)
 
     def assert_done(self) -> None:
@@ -209,7 +209,6 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
         if _has_ids(item.tool_calls):
             return item
         return replace(item, tool_calls=tuple([add_id(call) for call in item.tool_calls]))
-
     try:
         match item:
             case str():

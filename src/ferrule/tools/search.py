@@ -52,12 +52,12 @@ def defer_tools(
     toolbox = Toolbox(tools)
 
     def search_tools(query: str = "") -> str:
-        found = _find(toolbox, query)
-        if not found:
+        matches = _find(toolbox, query)
+        if not matches:
             return "No tool matches these words."
-        lines = [f"{tool.name}: {summary(tool)}".rstrip(": ") for tool in found[:_MOST_RESULTS]]
-        if len(found) > _MOST_RESULTS:
-            lines.append(f"({len(found) - _MOST_RESULTS} more; use other words)")
+        lines = [f"{tool.name}: {summary(tool)}".rstrip(": ") for tool in matches[:_MOST_RESULTS]]
+        if len(matches) > _MOST_RESULTS:
+            lines.append(f"({len(matches) - _MOST_RESULTS} more; use other words)")
         return "\n".join(lines)
 
     def load_tool(name: str) -> str:

@@ -407,8 +407,8 @@ def _read_tools(tools: Any) -> tuple[Tool, ...]:
         raise ToolDefinitionError(
             f"Tools come as a list of tools or functions, found {shown(cast('object', tools))}."
         )
-    made = [Tool.of(tool) for tool in cast("Iterable[Any]", tools)]
-    return tuple({id(tool): tool for tool in made}.values())
+    converted = [Tool.of(tool) for tool in cast("Iterable[Any]", tools)]
+    return tuple({id(tool): tool for tool in converted}.values())
 
 
 def _unique_names(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:

@@ -178,12 +178,12 @@ def _back(request: Request) -> Response:
         request.scope["ferrule.form"].get("back"),
         request.path_params.get("question"),
     )
-    there = (
-        f"#q-{quote(question)}" if question and back != "chat" else ""
-    )  # a chat begins at its end, where the message is typed
+    fragment = ""
+    if question and back != "chat":  # a chat opens at its end, where the person types
+        fragment = f"#q-{quote(question)}"
     return RedirectResponse(
         ("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}")
-        + there,
+        + fragment,
         303,
     )
 

@@ -246,9 +246,8 @@ def _object(
     if not isinstance(properties, dict) or not properties or depth > _DEEPEST:
         return None
     given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    if (
-        path and given.keys() - cast("dict[str, Any]", properties).keys()
-    ):  # further properties need the JSON
+    # A property that the schema does not name has no field; only the JSON can show it.
+    if path and given.keys() - cast("dict[str, Any]", properties).keys():
         return None
     required: Any = node.get("required")
     fields = [

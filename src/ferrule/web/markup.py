@@ -77,9 +77,10 @@ def time_html(at: float, now: float) -> Markup:
 
 def _time(at: float, now: float) -> str:
     text, past = iso(at), round(max(0, now - at))
-    ago = (
-        span(past) if past >= _MINUTE else f"{past} s"
-    )  # whole seconds, as the script of the page writes it
+    # Whole seconds, because the page's script, which updates the text, writes it so.
+    ago = f"{past} s"
+    if past >= _MINUTE:
+        ago = span(past)
     return f'<time datetime="{text}" title="{text}" data-ago="{at!r}">{ago} ago</time>'
 
 
@@ -315,9 +316,10 @@ def picture_type(part: Part) -> str:
 
 
 def _long(text: str, href: str, tag: str, most: int) -> str:
-    start = (
-        ' tabindex="0">\n' if tag == "pre" else ">"
-    )  # a browser leaves out a line feed there, which may be one of the text
+    start = ">"
+    if tag == "pre":
+        # A browser drops a line feed after `<pre>`: without this one, it drops that of the text.
+        start = ' tabindex="0">\n'
     rest = ""
     if len(text) > most:
         rest = (

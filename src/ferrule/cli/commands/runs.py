@@ -334,8 +334,8 @@ def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
     """A run with its journal as JSON; see docs/reference/cli.md."""
     head = json.loads(stored.head)
     entries = [
-        {**_shown_entry(json.loads(entry)), "at": at}
-        for entry, at in zip(stored.entries, stored.times, strict=True)
+        {**_shown_entry(json.loads(entry)), "at": written_at}
+        for entry, written_at in zip(stored.entries, stored.times, strict=True)
     ]
     return {
         **_line_document(run),

@@ -71,8 +71,9 @@ class Example(ferrule.Prediction[Any]):
 
     def without(self, *names):
         example = self.copy()
-        kept = {name: value for name, value in self._outputs.items() if name not in names}
-        example._outputs = kept
+        example._outputs = {
+            name: value for name, value in self._outputs.items() if name not in names
+        }
         return example
 
 

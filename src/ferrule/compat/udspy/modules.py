@@ -43,13 +43,19 @@ class Module(ferrule.Module):
         cls.is_only_async = cls.is_async and "forward" not in written
 
     def __call__(self, *, resume_state=None, history=None, **inputs):
-        with self._asked(resume_state, inputs, history) as (program, given), self._settings():
-            return self._finished(program.__call__(**given), history)
+        with (
+            self._asked(resume_state, inputs, history) as (program, program_inputs),
+            self._settings(),
+        ):
+            return self._finished(program.__call__(**program_inputs), history)
 
     @ferrule.settings.with_settings_of_call
     async def acall(self, *, resume_state=None, history=None, **inputs):
-        with self._asked(resume_state, inputs, history) as (program, given), self._settings():
-            return self._finished(await program.acall(**given), history)
+        with (
+            self._asked(resume_state, inputs, history) as (program, program_inputs),
+            self._settings(),
+        ):
+            return self._finished(await program.acall(**program_inputs), history)
 
     def astream(self, *, resume_state=None, history=None, **inputs):
         # Not async: the settings are those of this call, not those of the first `anext`.
@@ -58,9 +64,9 @@ class Module(ferrule.Module):
         return self._events(overrides, resume_state, history, inputs)
 
     async def _events(self, overrides, resume_state, history, inputs):
-        with self._asked(resume_state, inputs, history) as (program, given):
+        with self._asked(resume_state, inputs, history) as (program, program_inputs):
             with ferrule.settings.under(overrides):
-                stream = program.stream(**given)
+                stream = program.stream(**program_inputs)
             async with stream:
                 convert = _Events(self)
                 async for event in stream:

@@ -67,7 +67,7 @@ class _Call(Struct, kw_only=True):
     needs_task: bool
     """Whether the tool can only be called as a task."""
     meta: Mapping[str, Any] | None
-    place: Any
+    run_call: Any
     """The place in a run that makes the call; None outside a run."""
     inputs: Any
     """Takes questions for that run; None outside a run, and if a hook takes them."""
@@ -78,7 +78,7 @@ class _Call(Struct, kw_only=True):
     @property
     def record(self) -> Any:
         """Journals the task for the run that makes the call."""
-        return getattr(self.place, "inputs", None)
+        return getattr(self.run_call, "inputs", None)
 
 
 class Client:
@@ -197,8 +197,8 @@ class Client:
             definition = await self._unchanged(name, definition)
         if timeout_s is None:
             timeout_s = self.options.timeout_for(name)
-        place = settings.scope().call
-        inputs = self.questions.inputs_of(place)
+        run_call = settings.scope().call
+        inputs = self.questions.inputs_of(run_call)
         if inputs is not None and answers is None:
             answers, state = inputs.continuation()
         call = _Call(
@@ -209,7 +209,7 @@ class Client:
             may_repeat=_may_repeat(definition),
             needs_task=definition is not None and definition.needs_task,
             meta=meta,
-            place=place,
+            run_call=run_call,
             inputs=inputs,
         )
         task_id = getattr(call.record, "task", None)
@@ -240,7 +240,7 @@ class Client:
                 inputs.wait()  # it asked while the call was open, and got `cancel`
             if result.get("resultType") != "input_required":
                 return result
-            found, unanswered = await self.questions.answer(result)
+            answered, unanswered = await self.questions.answer(result)
             if unanswered:
                 call.is_left = True
                 is_for_person = None not in unanswered.values()
@@ -248,7 +248,7 @@ class Client:
                     inputs.want(
                         unanswered,
                         state=result.get("requestState"),
-                        answered=found,
+                        answered=answered,
                         expires_s=self.options.input_expires_s,
                     )
                     inputs.wait()
@@ -256,7 +256,7 @@ class Client:
             if time.monotonic() > ends:
                 attempt = Attempt(server=self.spec.name, phase="input", tool=call.name)
                 raise timeout_error(attempt, self.options.total_timeout_s or 0)
-            answers, state = found, result.get("requestState")
+            answers, state = answered, result.get("requestState")
         attempt = self._attempt_of(call)
         raise MCPProtocolError(
             f"{attempt.subject} came back with questions {_MOST_ROUNDS} times.", **attempt.facts()
@@ -406,15 +406,15 @@ class Client:
 
     def _progress(self, call: _Call) -> Callable[[float, float | None, str | None], Any] | None:
         """What takes the progress of a call: observers of the run that makes it, and the hook."""
-        hook, place, tool = self.options.on_progress, call.place, call.name
-        if place is None:
+        hook, run_call, tool = self.options.on_progress, call.run_call, call.name
+        if run_call is None:
             if hook is not None:
                 return partial(hook, tool)
             return None
 
         def report(done: float, total: float | None, message: str | None) -> Any:
-            if not place.cancelled:  # after that, the call is over for its run
-                place.progress(message or "", done, total)
+            if not run_call.cancelled:  # after that, the call is over for its run
+                run_call.progress(message or "", done, total)
             if hook is not None:
                 return hook(tool, done, total, message)
             return None
@@ -457,14 +457,14 @@ class Questions:
             return self._options.elicit
         return self._pass_on if self.in_runs else None
 
-    def inputs_of(self, place: Any) -> Any:
+    def inputs_of(self, run_call: Any) -> Any:
         """Takes questions for the run that makes a call.
 
         It is None outside a run, and if a hook takes the questions.
         """
         if self._options.elicit is not None or self._options.rules.on_input is not None:
             return None
-        return getattr(place, "inputs", None)
+        return getattr(run_call, "inputs", None)
 
     @asynccontextmanager
     async def turn(self, inputs: Any, handshake: Handshake | None) -> AsyncGenerator[None]:

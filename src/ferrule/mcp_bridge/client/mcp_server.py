@@ -488,14 +488,14 @@ class MCPServer:
         notes = self.client.guard.notes
         tools = self._tools
         if tools is None or tools.definitions != definitions or tools.notes != notes:
-            made = make_tools(
+            new_tools = make_tools(
                 definitions.values(),
                 cast("Any", self),
                 self.name,
                 prefix=self.options.prefix is True,
                 rules=self.options.rules,
             )
-            by_name = {tool.name: _with_note(tool, notes) for tool in made}
+            by_name = {tool.name: _with_note(tool, notes) for tool in new_tools}
             tools = self._tools = ServerTools(definitions, by_name, notes)
         return tools
 

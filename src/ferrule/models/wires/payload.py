@@ -94,9 +94,9 @@ def _decode_leniently(body: bytes) -> Any:
         ) from error
 
 
-def no_answer(found: str, body: Json) -> str:
+def no_answer(description: str, body: Json) -> str:
     """The message for an answer without content."""
-    return f"the answer has {found}: {shown(body)}. Ask again. {_OTHER_PROTOCOL}"
+    return f"the answer has {description}: {shown(body)}. Ask again. {_OTHER_PROTOCOL}"
 
 
 # -- fields

@@ -95,8 +95,6 @@ class Asker(Struct):
 def _as_request(made: Any) -> Request:
     if isinstance(made, Request):
         return made
-    # Late: only a user's adapter returns a body.
-
     try:
         return read_request(made)
     except InputError as error:
@@ -249,8 +247,6 @@ def split_inputs(
         if name in values and name not in plan.inputs:
             options[name] = values.pop(name)
     if tool_inputs(signature):
-        # Late: few signatures declare tools.
-
         values, toolbox = declare_tools(signature, values, toolbox)
     if plan.factories:
         made = yield Once(partial(plan.generate_defaults, values), _MADE_INPUTS, only_if_true=True)

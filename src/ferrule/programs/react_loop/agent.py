@@ -168,7 +168,6 @@ def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText |
     contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
     if all(isinstance(content, str) for content in contents):
         return RenderedText("\n\n".join(map(content_text, contents)), adapter)
-
     parts: list[Part] = []
     for content in contents:
         if parts:

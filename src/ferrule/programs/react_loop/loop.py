@@ -195,8 +195,6 @@ class _Loop:
         self.live: LiveTools | LoadedTools | None = None
         toolbox = agent.react.toolbox
         if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
-            # Late: most programs have no such tools.
-
             self.live = after_turns(toolbox, self.host, asker.conditions)
         self.news = ""
         """The changes of the tools, in words. Rendered with the current step."""
@@ -211,8 +209,6 @@ class _Loop:
         self.compaction: Compaction | None = None
         # A resumed run repeats its compactions, even if the agent compacts no more.
         if agent.compact is not None or "compaction" in asker.conditions.due:
-            # Late: few agents compact.
-
             self.compaction = Compaction(self, agent.compact)
 
     def _choose_mode(self, *, native: bool) -> None:

@@ -118,8 +118,10 @@ def _context_of(program: Any, name: str) -> ContextParameter | None:
         return context_parameter(method)
     if function not in _parameters:
         parameter = context_parameter(function)
-        if parameter is not None and parameter.at is not None:
-            parameter = replace(parameter, at=parameter.at - 1)  # `self` is passed already
+        if parameter is not None and parameter.position is not None:
+            parameter = replace(
+                parameter, position=parameter.position - 1
+            )  # `self` is passed already
         _parameters[function] = parameter
     return _parameters[function]
 

@@ -122,7 +122,6 @@ def _check_deps(run: RunState, outer: CallPlace | None) -> None:
         run.deps = outer.frame.deps
     if run.program.is_flow and not _may_need_deps(run.program):
         return
-
     check_program_deps(run.program, run.deps)
 
 

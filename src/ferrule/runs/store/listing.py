@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored
 
-# `read_decision`, `read_entry` and `read_question` are imported where they are called: they load
-# pydantic, which the list of runs (`ferrule runs`) does not need.
-
 NO_ENTRIES = 1 << 31
 """More entries than any journal has.
 

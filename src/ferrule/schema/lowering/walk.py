@@ -464,9 +464,9 @@ class LoweringPass:
         name_rules: list[Any] = []
         if schema.get("propertyNames", True) not in (True, None, {}):
             name_rules.append(schema["propertyNames"])
-        value, place = schema.get("additionalProperties"), "additionalProperties"
+        value, keyword = schema.get("additionalProperties"), "additionalProperties"
         for pattern, part in members(schema, "patternProperties").items():  # at most one
-            value, place = part, f"patternProperties/{escape_step(pattern)}"
+            value, keyword = part, f"patternProperties/{escape_step(pattern)}"
             if pattern:
                 name_rules.append({"pattern": pattern})
         key: Schema = {"type": "string"}
@@ -474,7 +474,7 @@ class LoweringPass:
             key["allOf"] = name_rules
         pair = {
             "key": self._schema(key, f"{pointer}/propertyNames"),
-            "value": self._schema(value, f"{pointer}/{place}"),
+            "value": self._schema(value, f"{pointer}/{keyword}"),
         }
         item: Schema = {
             "type": "object",
@@ -488,7 +488,7 @@ class LoweringPass:
         notes.append("A list of keys and values, each key once.")
         self._lose(
             pointer,
-            place.partition("/")[0],
+            keyword.partition("/")[0],
             "that keys are unique is not enforced; the description says it",
         )
 

@@ -345,7 +345,7 @@ class OTel:
         if self._content is not None:
             opened.span.set_attributes(content)
         if has_event:
-            opened.told = {**attributes, **content}
+            opened.event_attributes = {**attributes, **content}
 
     def _about_model(self, lm: Any) -> dict[str, Any]:
         return self._models.get(lm) or self._models.put(lm, about_model(lm))
@@ -370,10 +370,10 @@ class OTel:
             self._note_answer(opened, event.response)
         if error is not None:
             self._fail(opened.span, error, event.error)
-        if opened.told is not None and self._details is not None:
+        if opened.event_attributes is not None and self._details is not None:
             if error is not None:
-                opened.told[names.ERROR_TYPE] = error
-            self._details.emit(opened.context, opened.told)
+                opened.event_attributes[names.ERROR_TYPE] = error
+            self._details.emit(opened.context, opened.event_attributes)
         if self._metrics is not None:
             self._metrics.model(opened, event.response, error)
         spans.close(opened)
@@ -384,14 +384,14 @@ class OTel:
         opened.program.add(
             usage.input_tokens, usage.output_tokens, usage.cached_tokens, response.cost
         )
-        if not opened.span.is_recording() and opened.told is None:
+        if not opened.span.is_recording() and opened.event_attributes is None:
             return
         attributes = about_answer(response)
         content: dict[str, Any] = {}
-        if opened.told is not None or self._content is not None:
+        if opened.event_attributes is not None or self._content is not None:
             content = self._rendered.of_response(response)
-        if opened.told is not None:
-            opened.told |= {**attributes, **content}
+        if opened.event_attributes is not None:
+            opened.event_attributes |= {**attributes, **content}
         if self._content is not None:
             attributes |= content
         if attributes:

@@ -39,7 +39,7 @@ class OpenSpan:
     first_chunk_s: float | None = None
     facts: Mapping[str, Any] = {}
     """Its attributes that metrics have as well."""
-    told: dict[str, Any] | None = None
+    event_attributes: dict[str, Any] | None = None
     """Of a model call with an event: the attributes of its request, with content."""
     tool: Any = None
     """Of a call of an MCP server: its tool."""

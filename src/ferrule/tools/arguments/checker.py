@@ -383,7 +383,7 @@ class Checker:
         schema = self.parameters.schema
         required: Any = schema.get("required") or ()
         coerced: dict[str, Any] = {}
-        given: dict[str, Any] = {}
+        originals: dict[str, Any] = {}
         for name, value in args.items():
             parameter = self._names.get(name, name)
             key = name
@@ -391,8 +391,8 @@ class Checker:
                 key = self._schema_names.get(parameter, name)
             shown_value = shown.get(parameter, shown.get(name))
             if key in required or not self._is_default(parameter, shown_value):
-                coerced[key], given[key] = shown_value, value
-        return check_by_schema(coerced, given, schema, self._schema_problems)
+                coerced[key], originals[key] = shown_value, value
+        return check_by_schema(coerced, originals, schema, self._schema_problems)
 
     def _is_default(self, parameter: str, shown_value: Any) -> bool:
         default = self._defaults.get(parameter, PydanticUndefined)
@@ -412,12 +412,12 @@ class Checker:
         return build_validator(self.tool, self.parameters.schema)
 
 
-def _is_unchanged(value: Any, given: Any) -> bool:
+def _is_unchanged(value: Any, original: Any) -> bool:
     """Whether a validated value is a scalar that nothing coerced, and that JSON has."""
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is float:
-        return type(given) in _NUMBERS and value - value == 0.0  # neither NaN nor infinite
-    return kind in _EXACT and type(given) is kind
+        return type(original) in _NUMBERS and value - value == 0.0  # neither NaN nor infinite
+    return kind in _EXACT and type(original) is kind
 
 
 def _are_equal(one: Any, other: Any) -> bool:

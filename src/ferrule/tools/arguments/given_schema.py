@@ -43,25 +43,25 @@ def build_validator(tool: str, schema: Schema, *, lenient: bool = False) -> Vali
 
 def check_by_schema(
     coerced: dict[str, Any],
-    given: dict[str, Any],
+    originals: dict[str, Any],
     schema: Schema,
     find_problems: Callable[[dict[str, Any]], list[Problem]],
 ) -> list[Problem]:
     """The problems of arguments, by their names in the schema.
 
-    `coerced` are the coerced values, as shown, and `given` the original ones.
+    `coerced` are the coerced values, as shown; `originals` are those before.
     """
     secrets = {name for name, value in coerced.items() if is_masked(value)}
-    payload = {**coerced, **{name: _as_json(given[name]) for name in secrets}}
+    payload = {**coerced, **{name: _as_json(originals[name]) for name in secrets}}
     problems = find_problems(payload)
     if problems:
-        # The coerced form may be at fault, so the given values get a try. But one whose type the
+        # The coerced form may be at fault, so the original values get a try. But one whose type the
         # schema does not admit was coerced for that reason (text to a number): it stays coerced.
         misfits = {_name_in(path, payload) for path, _ in problems}
         is_about_all = None in misfits
         properties = schema.get("properties", {})
         for name in [name for name in payload if is_about_all or name in misfits]:
-            value = _as_json(given[name])
+            value = _as_json(originals[name])
             if _is_admitted(value, properties.get(name, True), schema):
                 payload[name] = value
         problems = find_problems(payload)

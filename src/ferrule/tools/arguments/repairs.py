@@ -147,9 +147,9 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def coercions(given: Any, coerced: Any) -> Iterator[str]:
+def coercions(original: Any, coerced: Any) -> Iterator[str]:
     """The names of the coercions that pydantic made of texts and numbers, in containers too."""
-    waiting: list[tuple[Any, Any]] = [(given, coerced)]
+    waiting: list[tuple[Any, Any]] = [(original, coerced)]
     while waiting:
         before, after = waiting.pop()
         if isinstance(before, str):

@@ -26,7 +26,7 @@ class ContextParameter(Struct, frozen=True):
     """The parameter of a plain function that takes a `Context`."""
 
     name: str
-    at: int | None
+    position: int | None
     """Its position among the arguments; None if it can only be passed by name."""
     is_named: bool
     """Whether it can be passed by name."""
@@ -45,9 +45,9 @@ class ContextParameter(Struct, frozen=True):
             raise TypeError(
                 f"`{self.name}` takes the `Context` of the run, found {shown(named[self.name])}."
             )
-        if self.at is None or (self.is_named and len(args) <= self.at):
+        if self.position is None or (self.is_named and len(args) <= self.position):
             return args, {**named, self.name: context}
-        return (*args[: self.at], context, *args[self.at :]), named
+        return (*args[: self.position], context, *args[self.position :]), named
 
     def check(self, what: str, context: Context[Any], deps: Any) -> None:
         """Raise `ConfigurationError` if `deps` do not have the type that this parameter declares.

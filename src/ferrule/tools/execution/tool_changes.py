@@ -56,12 +56,12 @@ class _Named(ModuleCallback):
     """A change of tools by name."""
 
     def __init__(self, *names: str) -> None:
-        given: Any = names  # users pass anything
-        if not given or not all(isinstance(name, str) for name in given):
+        # Users pass anything.
+        if not names or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
             kind = type(self).__name__
             raise ToolDefinitionError(
                 f"`{kind}` takes names of tools: {kind}('billing.*', 'clock'); "
-                f"found {shown(given)}."
+                f"found {shown(names)}."
             )
         self.names = names
         super().__init__(self._change)

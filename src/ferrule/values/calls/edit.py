@@ -51,7 +51,7 @@ def edit_arguments(
 
     Raises `ToolArgumentsError` for invalid values.
     """
-    given, values_before = _origin(arguments)
+    originals, values_before = _origin(arguments)
     aliases: Mapping[str, str] = {}
     if isinstance(arguments, Coerced) and arguments.names:
         aliases = arguments.names
@@ -64,21 +64,21 @@ def edit_arguments(
         # unchanged.
         if value == shown_before and is_masked(value):
             continue
-        new_values[name] = _unmasked(value, shown_before, given.get(parameter))
+        new_values[name] = _unmasked(value, shown_before, originals.get(parameter))
 
     # A value edited under its alias, as a schema shows it, replaces the one under its own name.
     replaced = {parameter_of[name] for name in new_values}.difference(new_values)
-    given = {name: value for name, value in given.items() if name not in replaced}
-    checked = prepare({**given, **new_values})
-    given_after, values_after = _origin(checked)
+    originals = {name: value for name, value in originals.items() if name not in replaced}
+    checked = prepare({**originals, **new_values})
+    originals_after, values_after = _origin(checked)
 
-    # A name that the check newly lists among the given ones was edited under its alias.
+    # A name that the check newly lists among the originals was edited under its alias.
     unchanged = {
         name
         for name in values_before
         if name in values_after
         and name not in new_values
-        and (name in given or name not in given_after)
+        and (name in originals or name not in originals_after)
     }
     values = dict(values_after)
     shown = dict(checked.shown)
@@ -96,25 +96,30 @@ def edit_arguments(
         {name: values[name] for name in checked.named},
         shown,
         checked.repairs,
-        given_after,
+        originals_after,
         values,
         aliases or None,
     )
 
 
-def _unmasked(new: Any, shown: Any, given: Any) -> Any:
-    """The new value, in which the given secrets replace the stars that it repeats."""
+def _unmasked(new: Any, shown: Any, original: Any) -> Any:
+    """The new value, in which the original secrets replace the stars that it repeats."""
     if isinstance(new, str):
         if new == shown and is_masked(new):
-            return given
+            return original
         return new
-    if is_object(new) and is_object(shown) and is_object(given):
+    if is_object(new) and is_object(shown) and is_object(original):
         return {
-            name: _unmasked(value, shown.get(name), given[name]) if name in given else value
+            name: _unmasked(value, shown.get(name), original[name]) if name in original else value
             for name, value in new.items()
         }
-    if is_list(new) and is_list(shown) and is_list(given) and len(new) == len(shown) == len(given):
-        return [_unmasked(*triple) for triple in zip(new, shown, given, strict=True)]
+    if (
+        is_list(new)
+        and is_list(shown)
+        and is_list(original)
+        and len(new) == len(shown) == len(original)
+    ):
+        return [_unmasked(*triple) for triple in zip(new, shown, original, strict=True)]
     return new
 
 

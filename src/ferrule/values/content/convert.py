@@ -53,7 +53,6 @@ def content_text(content: Content) -> str:
     """Content as plain text; other parts are named in brackets."""
     if isinstance(content, str):
         return content
-
     return "\n".join(part.text if isinstance(part, Text) else f"[{part!r}]" for part in content)
 
 
@@ -62,7 +61,6 @@ def is_part(value: Any) -> TypeIs[Part]:
     # Nothing but a `Type` can be a part.
     if not isinstance(value, Type):
         return False
-
     return isinstance(value, (Text, Image, Audio, File))
 
 
@@ -73,7 +71,6 @@ def content_of(pieces: Sequence[Piece]) -> Content:
     """
     if all(isinstance(piece, str) for piece in pieces):
         return "".join(cast("Sequence[str]", pieces))
-
     joined: list[Piece] = []
     for piece in pieces:
         text = piece.text if isinstance(piece, Text) else piece
@@ -108,7 +105,6 @@ def read_part(value: Any) -> Part:
     """Read one part in OpenAI's form; a part is returned unchanged."""
     if is_part(value):
         return value
-
     if isinstance(value, str):
         return Text(text=value)
     form: Mapping[str, Any] = {}

@@ -145,8 +145,8 @@ class History(Type):
     @classmethod
     def _read_entries(cls, data: Any) -> Any:
         if isinstance(data, (str, bytes, Mapping)) or not isinstance(data, Iterable):
-            found = shown(cast("object", data))
-            raise ValueError(f"must be a list of turns or messages, found {found}")
+            text = shown(cast("object", data))
+            raise ValueError(f"must be a list of turns or messages, found {text}")
         entries = list(cast("Iterable[Any]", data))
         for i, entry in enumerate(entries):
             if not isinstance(entry, (Mapping, Message)):
@@ -266,8 +266,6 @@ class History(Type):
         messages stay. An answer with calls and their results count as one. Sizes are estimates: a
         quarter of the UTF-8 bytes.
         """
-        # Few histories grow that long.
-
         return History(messages=compact_entries(self.entries(), tokens, strategy, keep=keep))
 
     def entries(self) -> list[Any]:

@@ -80,7 +80,6 @@ class Message(Struct, frozen=True, dict=True):
         """The content as plain text."""
         if isinstance(self.content, str):
             return self.content
-
         return content_text(self.content)
 
 
@@ -93,7 +92,6 @@ def shorten(content: Content, limit: int) -> Content:
     """Cut the middle out of every text that is longer than `limit` characters. Other parts stay."""
     if isinstance(content, str):
         return _without_middle(content, limit)
-
     texts = [part for part in content if isinstance(part, Text)]
     if all(len(text.text) <= limit for text in texts):
         return content

@@ -356,7 +356,6 @@ def calls_type(annotation: Any) -> type[ToolCalls] | None:
     # Most annotations contain no type of ferrule, so the class is not even imported for them.
     if not Type.extract_custom_type_from_annotation(annotation):
         return None
-
     return next(iter(ToolCalls.extract_custom_type_from_annotation(annotation)), None)
 
 

@@ -187,12 +187,12 @@ class SignatureType(_ModelMetaclass):
 
     # -- checking
 
-    def check_inputs(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+    def check_inputs(cls, values: Mapping[str, Any]) -> dict[str, Any]:
         """Coerce inputs and fill in defaults.
 
         Raises an `InputError` that names all unknown, missing and ill-typed inputs.
         """
-        return compiled(cls).check_inputs(cls.__name__, given)
+        return compiled(cls).check_inputs(cls.__name__, values)
 
     def check_output(cls, name: str, value: Any, *, is_value: bool = False) -> Any:
         """Coerce one output from a value or a text; with `is_value`, a string is a value first.

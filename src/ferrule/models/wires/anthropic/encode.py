@@ -188,7 +188,6 @@ def _format(shape: Shape) -> Json | None:
     """
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
-
     lowered = lower_schema(shape.schema, "anthropic")
     # With `pairs`, a list stands for a dictionary, and the answer would not be converted back.
     if not lowered.is_strict or lowered.pairs:

@@ -160,10 +160,10 @@ def _error_without_answer(
             msg = f"the provider blocked the question ({block_reason}){why}"
             return RefusalError(msg, request_id=request_id, raw=body)
         if candidate:
-            found = "a candidate without content"
+            description = "a candidate without content"
         else:
-            found = "no candidates"
-        return MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
+            description = "no candidates"
+        return MissingContentError(no_answer(description, body), request_id=request_id, raw=body)
     if _REASONS.get(word) == "content_filter":
         msg = f"the provider withheld the answer ({word}){why}"
         return RefusalError(msg, request_id=request_id)

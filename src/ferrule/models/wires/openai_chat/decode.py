@@ -46,10 +46,10 @@ def read(payload: Json | bytes) -> Response:
     message = mapping(choice.get("message"))
     if not message:
         if choice:
-            found = "a choice without a message"
+            description = "a choice without a message"
         else:
-            found = "no choices"
-        raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
+            description = "no choices"
+        raise MissingContentError(no_answer(description, body), request_id=request_id, raw=body)
 
     model = text_of(body.get("model"))
     reason = text_of(choice.get("finish_reason"))

@@ -84,8 +84,8 @@ def read_message(entry: object, index: int = 0) -> Message:
     fields = cast("Json", entry)
     role = _ROLES.get(str(fields.get("role")))
     if role is None:
-        found = shown(fields.get("role"))
-        raise InputError(f"{where} has the role {found}; roles are {', '.join(_ROLES)}")
+        role_text = shown(fields.get("role"))
+        raise InputError(f"{where} has the role {role_text}; roles are {', '.join(_ROLES)}")
     call_id, name = fields.get("tool_call_id"), fields.get("name")
     if fields.get("role") == "tool" and not isinstance(call_id, str):
         raise InputError(f"{where} is a tool result and needs the `tool_call_id` of its call")

@@ -49,8 +49,8 @@ def read(payload: Json | bytes) -> Response:
     status = text_of(body.get("status")) or "completed"
     items = _items(body)
     if not items and status != "incomplete":
-        found = f"no output (its status is {status!r})"
-        raise MissingContentError(no_answer(found, body), request_id=request_id, raw=body)
+        description = f"no output (its status is {status!r})"
+        raise MissingContentError(no_answer(description, body), request_id=request_id, raw=body)
 
     usage = mapping(body.get("usage"))
     text, refusal = text_in(items)

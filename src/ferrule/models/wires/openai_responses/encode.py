@@ -254,7 +254,6 @@ def _in_words(content: Content) -> str:
     """The content of an answer, which may hold only text."""
     if isinstance(content, str):
         return content
-
     lines: list[str] = []
     for part in content:
         if isinstance(part, Text):
