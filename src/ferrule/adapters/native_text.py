@@ -87,7 +87,7 @@ def native_field_description(fields: PromptFields) -> str:
 
 def native_task_description(signature: type[Signature], fields: PromptFields) -> str:
     """The instructions, under a heading if something precedes them."""
-    task = signature.plan.own_instructions
+    task = signature.plan.author_instructions
     if task is None:
         task = default_instructions(fields.inputs, fields.outputs)
     if task and native_field_description(fields):
