@@ -12,7 +12,13 @@ from msgspec.structs import replace
 
 from ferrule import Decision, Grant, Question, Tool, ToolCall
 from ferrule.approval.asking import question_about, tool_fingerprint
-from ferrule.approval.decisions import accept
+from ferrule.approval.decisions import (
+    accept,
+    allowed_call,
+    call_as_decided,
+    plain_decision,
+    read_decision,
+)
 from ferrule.approval.input_form import (
     agree_to_form,
     describe_form,
@@ -20,6 +26,7 @@ from ferrule.approval.input_form import (
     form_fields,
     read_form,
 )
+from ferrule.encoding.encode import json_text
 from ferrule.errors import DecisionError
 from ferrule.values.calls.call import CheckedCall
 
@@ -315,3 +322,44 @@ def test_a_change_of_the_arguments_changes_the_digest_of_a_question_that_was_sho
     shown = question.digest
     question.call.args["path"] = "b"
     assert question.digest != shown
+
+
+def test_an_edit_removes_arguments_that_the_call_has() -> None:
+    decision = ASKED.edit({"path": "b"}, removed=["force"])
+    assert (decision.kind, decision.args, decision.removed) == ("edit", {"path": "b"}, ("force",))
+    assert ASKED.decide('{"edit": {"removed": ["force"]}}') == ASKED.edit({}, removed=["force"])
+    assert read_decision(json.loads(json_text(decision))) == decision
+    assert plain_decision(decision) == decision
+    for args, removed in (({}, ["depth"]), ({"path": "b"}, ["path"])):
+        with pytest.raises(DecisionError, match="removes arguments that the call has"):
+            ASKED.edit(args, removed=removed)
+    with pytest.raises(DecisionError, match="names the arguments that it removes"):
+        plain_decision(replace(decision, removed=("force", 1)))
+
+
+@pytest.mark.parametrize("is_default", [True, False], ids=["default", "no default"])
+def test_a_removed_argument_does_not_run(is_default: bool) -> None:
+    """The call ran with the old value."""
+    properties: Any = {"amount": {"type": "integer"}}
+    if is_default:
+        properties["amount"]["default"] = 1
+    tool = Tool.from_mcp_tool(
+        {"name": "pay", "inputSchema": {"type": "object", "properties": properties}}, "shop"
+    )
+    call = CheckedCall(
+        ToolCall(name="pay", args={"amount": 5000}), tool, tool.prepare({"amount": 5000})
+    )
+    decision = question_about(call).edit({}, removed=["amount"])
+    assert allowed_call(call, decision, has_run=None).arguments.shown == {}
+    assert call_as_decided(call, decision).args == {}
+
+
+def test_the_default_of_a_removed_argument_runs() -> None:
+    def pay(to: str, amount: int = 1) -> None:
+        """Pay."""
+
+    tool = Tool(pay)
+    args = {"to": "Ada", "amount": 5000}
+    call = CheckedCall(ToolCall(name="pay", args=args), tool, tool.prepare(args))
+    allowed = allowed_call(call, question_about(call).edit({}, removed=["amount"]), has_run=None)
+    assert allowed.arguments.shown == {"to": "Ada", "amount": 1}

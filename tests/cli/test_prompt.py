@@ -119,21 +119,36 @@ def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) 
     assert "\x1b" not in shown
 
 
-def test_the_panel_shows_what_was_changed_of_what_the_model_wrote(paper) -> None:
-    """The diff."""
+def test_the_panel_shows_every_argument_and_what_the_model_wrote_differently(paper) -> None:
     asked = Question(
         "confirm",
-        "?",
-        ToolCall(name="f", args={"n": 7, "d": 1}),
+        "Confirm execution of f with args: ...? (yes/no)",
+        ToolCall(name="f", args={"n": 7, "d": 1, "note": "one\ntwo\u3164"}),
         "q1",
         "f",
-        raw={"n": "7"},
+        raw={"n": "8", "note": "one\ntwo\u3164"},
+        note="The server differs from its pin.\n",
     )
     ask_at_terminal(asked, paper, lines("n"))
     shown = paper.file.getvalue()
-    assert '- n: "7"' in shown
-    assert "+ n: 7" in shown
-    assert "d: 1" not in shown
+    for part in (
+        "The server differs from its pin.",
+        'n (number, the model wrote "8"): 7',
+        "d (number, the default: the model left it out): 1",
+        "| one",
+        "| two\\u3164",
+    ):
+        assert part in shown
+
+
+@pytest.mark.parametrize("said", ["y", "always", "edit note=x", '{"note": "x"}'])
+def test_a_call_that_is_not_shown_whole_is_not_approved(paper, said: str) -> None:
+    asked = Question(
+        "confirm", "?", ToolCall(name="f", args={"note": "x" * 300_000, "n": 1}), "q1", "f"
+    )
+    assert ask_at_terminal(asked, paper, lines(said)) is None
+    assert "'note' has 300,000 characters" in paper.file.getvalue()
+    assert "cannot be approved" in " ".join(paper.file.getvalue().split())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ import pytest
 from page_server import FLAGS, browser, find_chromium, served
 from page_store import REFUND, TOOLS, answer, call, finish, start, support
 
-from ferrule import History, ReAct, Run, SQLiteStore, context
+from ferrule import History, Module, Prediction, ReAct, Run, SQLiteStore, ToolCall, context
+from ferrule.acts import AskPerson
+from ferrule.approval.question import Question
 from ferrule.testing import ScriptedLM
 from ferrule.web.reading import decided
 from ferrule.web.ui import ui_app
@@ -82,6 +84,11 @@ class person:
         assert kind is not None or wrong == []
 
 
+def open_fields(question: Any) -> None:
+    """Press Edit: a card shows the call first, and its fields on demand."""
+    question.get_by_text("Edit", exact=True).click()
+
+
 def expect(found: Any) -> Any:
     from playwright.sync_api import expect as expected
 
@@ -105,11 +112,12 @@ class Hand:
 
 
 def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteStore) -> None:
-    """Four clicks and two keys. What waits, the field, Approve; the page says what was decided."""
+    """Five clicks and two keys. What waits, Edit, the field, Approve; the page says what was decided."""
     expect(tab).to_have_url(re.compile(r"/$"))
     hand = Hand(tab)
     hand.click(tab.get_by_role("link", name="3 questions wait for a decision"))
     question = tab.locator(".question", has_text="refund")
+    hand.click(question.get_by_text("Edit", exact=True))
     hand.click(question.get_by_label("euros"), count=2)
     hand.type("12")
     hand.click(question.get_by_role("button", name="Approve with changes"))
@@ -119,7 +127,7 @@ def test_a_person_approves_a_refund_with_another_amount(tab: Any, store: SQLiteS
     expect(tab.locator(".question", has_text="refund")).to_contain_text("Decided by ann via web")
     [made] = decided(store, "order-1042").values()
     assert (made.kind, made.args, made.by) == ("edit", {"euros": 12}, "ann")
-    assert (hand.clicks, hand.keys) == (4, 2)
+    assert (hand.clicks, hand.keys) == (5, 2)
     check_page(tab)
 
 
@@ -179,8 +187,8 @@ def test_without_script_everything_but_live_and_keys_works(
 ) -> None:
     with person(chromium, address, app, "ann", java_script_enabled=False) as tab:
         tab.get_by_role("link", name="order-1042").first.click()
+        open_fields(tab)
         tab.get_by_label("euros").fill("900")
-        tab.evaluate
         tab.get_by_text("More ways to answer").click()
         tab.get_by_label("Text for the model").fill("too much")
         tab.get_by_role("button", name="Deny with this reason").click()
@@ -204,6 +212,7 @@ def test_the_second_person_reads_who_was_first(
         for tab in (ann, bob, looking):
             tab.goto("/inbox")
         mine = bob.locator(".question", has_text="refund")
+        open_fields(mine)
         mine.get_by_label("euros").press_sequentially("1")
         ann.locator(".question", has_text="refund").get_by_role(
             "button",
@@ -229,6 +238,7 @@ def test_a_value_that_does_not_fit_comes_back_with_what_was_typed(
 ) -> None:
     """The server's word, where the browser has none."""
     tab.goto("/runs/order-1040")
+    open_fields(tab)
     tab.get_by_label("street").fill("Nieuwegracht 3")
     tab.get_by_label(re.compile("^lines")).fill('[{"sku": "X", "count": 0}]')
     tab.get_by_role("button", name="Approve with changes").click()
@@ -253,6 +263,7 @@ def test_what_is_typed_before_the_script_is_there_counts(tab: Any, store: SQLite
     tab.route("**/page.js", lambda route: held.append(route))  # a builtin takes no attributes
     tab.goto("/inbox", wait_until="commit")
     question = tab.locator(".question", has_text="refund")
+    open_fields(question)
     question.get_by_label("euros").fill("12")
     expect(question.get_by_role("button", name="Approve", exact=True)).to_be_visible()
     held[0].continue_()
@@ -272,9 +283,10 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(
     """A text in a field that was null clears its box `null`; the box alone is a change as well."""
     tab.goto("/runs/order-1040")
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    open_fields(tab)
     zip_field = tab.locator(".field", has_text="zip")
     zip_field.get_by_role("textbox").fill("3511")
-    expect(zip_field.get_by_role("checkbox")).not_to_be_checked()
+    expect(zip_field.get_by_label("no value")).not_to_be_checked()
     tab.get_by_role("button", name="Approve with changes").click()
     expect(
         tab.get_by_role("heading", name="Approved: send_parcel, with address changed"),
@@ -283,7 +295,8 @@ def test_what_is_typed_into_an_empty_field_is_not_sent_as_null(
     assert made.args["address"] == {"street": "Oudegracht 12", "city": "Utrecht", "zip": "3511"}
     tab.goto("/runs/order-1042")
     expect(tab.get_by_role("button", name="Keys")).to_be_visible()
-    tab.locator(".field", has_text="reason").get_by_role("checkbox").check()
+    open_fields(tab)
+    tab.locator(".field", has_text="reason").get_by_label("no value").check()
     expect(tab.get_by_role("button", name="Approve with changes")).to_be_visible()
 
 
@@ -307,6 +320,137 @@ def test_a_form_works_after_its_server_was_started_anew(chromium: Any, store: SQ
             "Decided by ann via web",
         )
         inside.__exit__(None)
+
+
+PAY: Any = {
+    "type": "object",
+    "properties": {
+        "amount": {"type": "integer"},
+        "urgent": {"type": "boolean"},
+        "command": {"type": "string", "format": "password"},
+        "sql": {"type": "string"},
+        "big": {"type": "integer"},
+        "to\nwhom": {"type": "string"},
+    },
+}
+PAID = {
+    "amount": 5000,
+    "urgent": True,
+    "command": "rm -rf /home/ada",
+    "sql": "SELECT 1;" + " " * 25_000 + "DROP TABLE users;",
+    "big": 10**399,
+    "to\nwhom": "Eve\u3164",
+    "force": True,
+    "also_delete": "/srv/backup",
+}
+
+
+class Pay(Module):
+    """A program that asks about a call of a server's tool."""
+
+    def flow(self, call: Any) -> Any:
+        tool_call = ToolCall(name="pay", args=call)
+        question = Question(
+            "confirm", "", tool_call, fingerprint="f", schema=PAY, raw=call, server="shop"
+        )
+        [decision] = yield AskPerson((question,))
+        return Prediction(kind=decision.kind)
+
+
+def shown_on(card: Any) -> dict[str, str]:
+    """The arguments that a card shows, as a reader sees them."""
+    names = [text.split("\n")[0] for text in card.locator(".review dt").all_inner_texts()]
+    values = card.locator(".review .value").evaluate_all("all => all.map(one => one.textContent)")
+    return dict(zip([name.partition(" ")[0] for name in names], values, strict=True))
+
+
+@pytest.mark.parametrize("width", [1180, 360])
+def test_a_card_shows_every_argument_in_full_without_editing(
+    tab: Any, store: SQLiteStore, width: int
+) -> None:
+    """Those outside the schema, those that a server calls a password, and the end of a long one."""
+    Pay().start(call=PAID, store=store, run_id="pay")
+    tab.set_viewport_size({"width": width, "height": 800})
+    tab.goto("/runs/pay")
+    card = tab.locator(".question")
+    assert shown_on(card) == {
+        "amount": "5000",
+        "urgent": "true",
+        "command": "rm -rf /home/ada",
+        "sql": PAID["sql"],
+        "big": str(PAID["big"]),
+        "to\\u000awhom": "Eve\\u3164",
+        "force": "true",
+        "also_delete": "/srv/backup",
+    }
+    expect(card.locator(".review")).to_contain_text("25\u2009026 characters")
+    is_cut = card.locator(".review .value").evaluate_all(
+        "all => all.some(one => one.scrollWidth > one.clientWidth)"
+    )
+    assert not is_cut, "a line is wrapped, never cut at the edge"
+    expect(card.get_by_label("amount")).to_be_hidden()
+    check_page(tab)
+
+
+def test_an_argument_that_is_cleared_is_removed(tab: Any, store: SQLiteStore) -> None:
+    """The call ran with the old 5000 and the old true."""
+    Pay().start(call=PAID, store=store, run_id="pay")
+    tab.goto("/runs/pay")
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    open_fields(tab)
+    tab.get_by_label(re.compile("^amount")).fill("")
+    tab.get_by_label(re.compile("^urgent")).select_option("")
+    tab.get_by_label(re.compile("whom")).fill("Ada")
+    check_page(tab)
+    tab.get_by_role("button", name="Approve with changes").click()
+    expect(tab.get_by_role("heading", name=re.compile("Approved: pay, with"))).to_be_visible()
+    [decision] = decided(store, "pay").values()
+    assert (decision.args, decision.removed) == ({"to\nwhom": "Ada"}, ("amount", "urgent"))
+
+
+def test_an_approval_of_further_calls_is_gone_once_a_value_is_changed(
+    tab: Any, store: SQLiteStore
+) -> None:
+    """Typed 5, ran 5000, and a grant for more."""
+    Pay().start(call=PAID, store=store, run_id="pay")
+    tab.goto("/runs/pay")
+    expect(tab.get_by_role("button", name="Keys")).to_be_visible()
+    tab.get_by_text("More ways to answer").click()
+    expect(tab.get_by_role("button", name="Approve them all")).to_be_visible()
+    open_fields(tab)
+    tab.get_by_label(re.compile("^amount")).fill("5")
+    expect(tab.get_by_role("button", name="Approve them all")).to_be_hidden()
+    tab.get_by_role("button", name="Approve with changes").click()
+    expect(tab.get_by_role("heading", name=re.compile("amount 5 instead of 5000"))).to_be_visible()
+    [decision] = decided(store, "pay").values()
+    assert (decision.kind, decision.args, decision.grant) == ("edit", {"amount": 5}, None)
+
+
+def test_without_script_a_changed_value_is_not_dropped_by_an_approval_of_further_calls(
+    chromium: Any, app: Any, address: str, store: SQLiteStore
+) -> None:
+    Pay().start(call=PAID, store=store, run_id="pay")
+    with person(chromium, address, app, "ann", java_script_enabled=False) as tab:
+        tab.goto("/runs/pay")
+        open_fields(tab)
+        tab.get_by_label(re.compile("^amount")).fill("5")
+        tab.get_by_text("More ways to answer").click()
+        tab.get_by_role("button", name="Approve them all").click()
+        expect(tab.get_by_text("You changed the values")).to_be_visible()
+        expect(tab.get_by_label(re.compile("^amount"))).to_have_value("5")
+        assert decided(store, "pay") == {}
+        tab.get_by_role("button", name="Approve", exact=True).click()
+        expect(tab.get_by_role("heading", name=re.compile("amount 5 instead"))).to_be_visible()
+
+
+def test_a_call_that_is_not_shown_whole_cannot_be_approved(tab: Any, store: SQLiteStore) -> None:
+    Pay().start(call={**PAID, "sql": "x" * 300_000}, store=store, run_id="pay")
+    tab.goto("/runs/pay")
+    expect(tab.get_by_text("a part of it is not shown")).to_be_visible()
+    expect(tab.get_by_role("button", name=re.compile("Approve"))).to_have_count(0)
+    check_page(tab)
+    tab.get_by_role("button", name="Deny", exact=True).click()
+    expect(tab.get_by_role("heading", name="Denied: pay")).to_be_visible()
 
 
 def slow_run(
@@ -640,6 +784,7 @@ def test_a_conversation_in_the_browser(chromium: Any, tmp_path: Any, scheme: str
             tab.get_by_text("Enter sends"),
         ).to_be_visible()  # and what is filled in before does not rename the button
         question = tab.locator(".question", has_text="refund")
+        open_fields(question)
         question.get_by_label("euros").fill("12")
         question.get_by_role("button", name="Approve with changes").click()
         expect(tab.get_by_label("Answer", exact=True).last).to_contain_text("I paid 12 euros back.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
@@ -20,7 +20,6 @@ from ferrule.encoding.safe_text import reveal
 from ferrule.encoding.stored import parse_json
 from ferrule.testing import ScriptedLM
 from ferrule.web.forms import HTMLForm
-from ferrule.web.pages import _notes
 from ferrule.web.reading import decided
 from ferrule.web.ui import ui_app
 
@@ -37,10 +36,10 @@ def fields_of(store: SQLiteStore, run_id: str) -> dict[str, str]:
         "back": "run",
         "words": "",
     }
-    for top in _form(store, run_id).all:
+    for top in _form(store, run_id).fields:
         for leaf in top.leaves():
             found[leaf.name] = reveal(leaf.text).replace("\n", "\r\n")
-            if leaf.is_null and leaf.kind in {"text", "long"}:
+            if leaf.is_null and leaf.kind == "text":
                 found[f"null:{leaf.name}"] = "1"
     return found
 
@@ -199,52 +198,13 @@ def test_a_secret_that_was_typed_is_shown_nowhere(ann: Any, store: SQLiteStore) 
     assert not any("S3CR3T" in each for each in pages)
 
 
-@pytest.mark.parametrize(
-    ("written", "note"),
-    [
-        ("29.90", None), (29.9, None), (" 29.9 ", None), ("29.900", None), ("2.99e1", None), (30, None),
-        ("30 euros", 'The model wrote "30 euros"'), (None, "The model wrote null"), (True, "The model wrote true"), ("", 'The model wrote ""'),
-        ("NaN", 'The model wrote "NaN"'),
-    ],
-    ids=repr,
-)  # fmt: skip
-def test_a_value_that_only_has_another_form_than_the_models_is_no_difference(
-    written: Any,
-    note: str | None,
-) -> None:
-    """A stranger read "the model wrote 29.90, prepared as 29.9" and wondered."""
-    prepared = 30.0 if written == 30 else 29.9
-    asked = Question(
-        "confirm",
-        "",
-        ToolCall(name="refund", args={"euros": prepared}),
-        raw={"euros": written},
-    )
-    assert _notes(asked) == ({} if note is None else {"euros": note})
-
-
-def test_what_the_model_left_out_and_what_the_call_leaves_out_are_noted() -> None:
-    asked = Question(
-        "confirm",
-        "",
-        ToolCall(name="refund", args={"notify": True, "loud": "true"}),
-        raw={"extra": 1, "loud": True},
-    )
-    assert _notes(asked) == {
-        "notify": "Left out by the model.",
-        "extra": "The model wrote 1",
-        "loud": "The model wrote true",
-    }
-    assert _notes(replace(asked, raw=None)) == {}
-
-
 def test_a_whole_number_is_shown_without_decimals_and_typing_it_changes_nothing() -> None:
     """`30.0` in the field, and `30` typed over it was "approved with changes"."""
     form = HTMLForm(
         {"type": "object", "properties": {"euros": {"type": "number"}}},
         {"euros": 30.0},
     )
-    assert [each.text for each in form.all] == ["30"]
+    assert [each.text for each in form.fields] == ["30"]
     assert form.edits(form.read({"v:euros": "30"})) == {}
     assert form.edits({"euros": 30}) == {}
     assert form.edits({"euros": True}) == {"euros": True}
@@ -259,12 +219,8 @@ NULL = {"type": "null"}
 
 def sent_back(form: HTMLForm) -> dict[str, str]:
     """What a browser sends of the form if nothing is changed. A page shows invisible characters as escapes."""
-    leaves = [leaf for top in form.all for leaf in top.leaves() if leaf.kind != "fixed"]
-    nulls = {
-        f"null:{leaf.name}": "1"
-        for leaf in leaves
-        if leaf.is_null and leaf.kind in {"text", "long"}
-    }
+    leaves = [leaf for top in form.fields for leaf in top.leaves() if leaf.kind != "fixed"]
+    nulls = {f"null:{leaf.name}": "1" for leaf in leaves if leaf.is_null and leaf.kind == "text"}
     return {**{leaf.name: reveal(leaf.text).replace("\n", "\r\n") for leaf in leaves}, **nulls}
 
 
@@ -332,20 +288,134 @@ def test_what_is_typed_beside_an_invisible_character_leaves_it_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format", "text", "kind"),
+    ("schema", "value"),
     [
-        ("date", "2026-02-28", "date"), ("date", "2026-02-31", "text"), ("date", "tomorrow", "text"), ("date", "", "date"),
-        ("email", "ann@example.org", "email"), ("email", " ann@example.org", "text"), ("email", "j\u00f6rg@example.org", "text"),
-        ("uri", "https://example.org/a?b#c", "url"), ("uri", "a b", "text"), ("uri", "x\ny", "long"),
+        ({"type": "string", "format": "date"}, "tomorrow"),
+        ({"type": "string", "format": "uri"}, "a b"),
+        ({"type": "integer"}, 10**399),
+        ({"type": "number"}, 1e300),
     ],
-)  # fmt: skip
-def test_a_browser_gets_a_field_that_it_leaves_as_it_is(format: str, text: str, kind: str) -> None:
-    """A date field shows no date for `tomorrow`, and sends an empty text."""
-    [field] = HTMLForm(
-        {"type": "object", "properties": {"a": {"type": "string", "format": format}}},
-        {"a": text},
-    ).all
-    assert (field.kind, field.text) == (kind, text)
+    ids=str,
+)
+def test_no_field_has_a_type_that_a_browser_empties(schema: Any, value: Any) -> None:
+    """A date field shows no date for `tomorrow`, a number field no number of 400 digits."""
+    form = HTMLForm({"type": "object", "properties": {"a": schema}}, {"a": value})
+    [item] = form.fields
+    assert item.kind in {"text", "number"}
+    assert item.text == (value if isinstance(value, str) else json.dumps(value))
+
+
+PAY: Any = {
+    "type": "object",
+    "properties": {
+        "amount": {"type": "integer"},
+        "urgent": {"type": "boolean"},
+        "to\nwhom": {"type": "string"},
+        "note": {"type": "string"},
+    },
+}
+PAID = {"amount": 5000, "urgent": True, "to\nwhom": "Eve", "note": "x", "force": True}
+
+
+@pytest.mark.parametrize(
+    ("changed", "edits", "removed"),
+    [
+        ({"v:amount": ""}, {}, ("amount",)),
+        ({"v:urgent": ""}, {}, ("urgent",)),
+        ({"v:note": ""}, {"note": ""}, ()),
+        ({"out:v:note": "1"}, {}, ("note",)),
+        ({"v:force": ""}, {}, ("force",)),
+        ({"v:force": "false"}, {"force": False}, ()),
+        ({"v:to%0Awhom": "Ada"}, {"to\nwhom": "Ada"}, ()),
+        ({"out:v:to%0Awhom": "1", "v:amount": "5"}, {"amount": 5}, ("to\nwhom",)),
+        ({}, {}, ()),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_emptied_or_left_out_is_removed(
+    changed: Any, edits: Any, removed: Any
+) -> None:
+    """The call ran with the old 5000, and a name with a line break was never found."""
+    form = HTMLForm(PAY, PAID)
+    values = form.read({**sent_back(form), **changed})
+    assert values is not None
+    assert (form.edits(values), form.removed(values)) == (edits, removed)
+
+
+class Pay(Module):
+    """A program that asks about a call of a server's tool."""
+
+    def flow(self, call: Any) -> Any:
+        question = Question(
+            "confirm",
+            "",
+            ToolCall(name="pay", args=call),
+            fingerprint="f",
+            schema=PAY,
+            raw=call,
+            server="shop",
+            effect="once",
+            description="Pays.",
+        )
+        [decision] = yield AskPerson((question,))
+        return Prediction(kind=decision.kind)
+
+
+def post(ann: Any, store: SQLiteStore, do: str, **changed: str) -> Any:
+    question = question_of(store, "pay")
+    sent = {"digest": question.digest, "do": do, **sent_back(_form(store, "pay")), **changed}
+    return ann.post(f"/runs/pay/questions/{question.id}", sent)
+
+
+def test_an_approval_of_further_calls_never_drops_what_was_typed(
+    ann: Any, store: SQLiteStore
+) -> None:
+    """Typed 5, ran 5000, and a grant for more."""
+    Pay().start(call=PAID, store=store, run_id="pay")
+    answer = post(ann, store, "always", calls="3", **{"v:amount": "5"})
+    assert (answer.status, "You changed the values" in answer.text) == (422, True)
+    assert 'name="v:amount" type="text" value="5"' in answer.text
+    assert post(ann, store, "always", calls="3").status == 303
+    assert decision_on(store, "pay").grant.calls == 3
+
+
+def test_a_removal_is_recorded_and_the_page_says_so(ann: Any, store: SQLiteStore) -> None:
+    Pay().start(call=PAID, store=store, run_id="pay")
+    assert post(ann, store, "approve", **{"v:amount": ""}).status == 303
+    assert decision_on(store, "pay").removed == ("amount",)
+    assert text_of(ann.get("/runs/pay").text).startswith(
+        "Approved: pay , with amount left out instead of 5000 from the server shop urgent yes"
+    )
+
+
+def test_a_call_that_is_not_shown_whole_has_no_approval(ann: Any, store: SQLiteStore) -> None:
+    Pay().start(call={**PAID, "note": "x" * 300_000}, store=store, run_id="pay")
+    page = ann.get("/runs/pay").text
+    assert "'note' has 300,000 characters" in page
+    assert 'value="approve"' not in page
+    assert 'value="always"' not in page
+    question = question_of(store, "pay")
+    for do in ("approve", "always"):
+        sent = {"digest": question.digest, "do": do, "calls": "3"}
+        assert ann.post(f"/runs/pay/questions/{question.id}", sent).status == 422
+    assert store.load("pay").decisions == []
+    sent = {"digest": question.digest, "do": "deny"}
+    assert ann.post(f"/runs/pay/questions/{question.id}", sent).status == 303
+
+
+def test_the_card_has_who_asks_for_what_and_what_the_call_does(
+    ann: Any, store: SQLiteStore
+) -> None:
+    Pay().start(call=PAID, store=store, run_id="pay")
+    for address in ("/runs/pay", "/inbox"):
+        card = text_of(ann.get(address).text[ann.get(address).text.index("about pay") - 200 :])
+        for part in (
+            "The server says: Pays.",
+            "Acts, and cannot be undone; is never repeated automatically.",
+            "Asked by Pay,",
+            "for call {",
+        ):
+            assert part in card
 
 
 def test_items_of_a_list_are_read_by_the_schema_that_they_refer_to() -> None:

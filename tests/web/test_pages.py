@@ -281,10 +281,9 @@ def test_the_inbox_has_all_questions_the_oldest_first(ann: Any, store: SQLiteSto
         "order-1040",
         "order-1042",
     ]
-    assert page.count("the call is never repeated automatically, even if it is interrupted") == 2
+    assert page.count("Acts, and cannot be undone; is never repeated automatically.") == 2
     assert "The agent’s thought" in page
-    assert '"euros": 29.9,' in page
-    assert '"euros": "29.90",' in page, "what the model wrote is among the details"
+    assert '<div class="value" tabindex="0">29.9</div>' in page
     assert "**********" in page, "a secret shows stars"
     [question] = store.summary("order-1042").questions
     store.decide("order-1042", question.deny("no").signed("bob", "cli"))

@@ -40,14 +40,17 @@ def question_about(
         raw=_raw_arguments(checked),
         schema=tool.declaration["function"]["parameters"],
         effect=tool.effect,
+        description=tool.declaration["function"].get("description") or "",
+        note=note,
     )
     if checked.misfit:
         return replace(question, text=note + misfit_text(checked, began=False))
     server, original = mcp_origin(tool)
-    server_note = getattr(tool.func, "note", "")
+    note += getattr(tool.func, "note", "")
     return replace(
         question,
-        text=note + server_note + confirmation_text(call.name, args, server, original),
+        note=note,
+        text=note + confirmation_text(call.name, args, server, original),
         fingerprint=tool_fingerprint(tool),
         expires_s=expires_s,
         server=server,

@@ -81,7 +81,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     if question.kind == "input":
         _refuse_misfit(question, decision)
     if decision.kind == "edit":
-        question.edit(decision.args)
+        question.edit(decision.args, removed=decision.removed)
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
         raise DecisionError(
             f"This grant is for another call than that of question {question.id!r}: "
@@ -130,7 +130,14 @@ def _refuse_malformed(decision: Any) -> None:
             "A decision has one of the four kinds, a text, and arguments by name; "
             f"found {shown(decision)}."
         )
-    has_args, is_edit = bool(decision.args), decision.kind == "edit"
+    removed: Any = decision.removed
+    if not isinstance(removed, tuple) or not all(
+        isinstance(name, str) for name in cast("tuple[Any, ...]", removed)
+    ):
+        raise DecisionError(
+            f"An edit names the arguments that it removes; found {shown(decision)}."
+        )
+    has_args, is_edit = bool(decision.args) or bool(decision.removed), decision.kind == "edit"
     if has_args != is_edit or (decision.grant is not None and decision.kind != "approve"):
         raise DecisionError(
             "Only an edit has arguments, and only an approval has a grant; "
@@ -232,7 +239,10 @@ def read_response(approved: bool, data: Any, status: str | None) -> PersonRespon
 
 def call_as_decided(checked: CheckedCall, decision: Decision) -> ToolCall:
     """The call with the arguments that a decision allows, which may no longer fit the tool."""
-    return checked.call.changed(args={**checked.arguments.shown, **decision.args})
+    args = {**checked.arguments.shown, **decision.args}
+    return checked.call.changed(
+        args={name: value for name, value in args.items() if name not in decision.removed}
+    )
 
 
 def allowed_call(checked: CheckedCall, decision: Decision, *, has_run: bool | None) -> CheckedCall:
@@ -268,7 +278,9 @@ def _edited_arguments(checked: CheckedCall, decision: Decision) -> CheckedArgume
     if checked.misfit:  # an edit then replaces all arguments
         arguments = tool.prepare(decision.args)
     else:
-        arguments = edit_arguments(checked.arguments, decision.args, tool.prepare)
+        arguments = edit_arguments(
+            checked.arguments, decision.args, tool.prepare, removed=decision.removed
+        )
     if decision.kind == "approve":
         for name, value in decision.args.items():
             if arguments.shown.get(name) != value:

@@ -129,7 +129,7 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
         checked = asked.checked  # the arguments that the person saw
     if decision.kind == "approve":
         return checked
-    return edit_arguments(checked, decision.args, tool.prepare)
+    return edit_arguments(checked, decision.args, tool.prepare, removed=decision.removed)
 
 
 def asked_directly(question_id: str) -> Asked | None:
@@ -151,7 +151,7 @@ def decide_directly(decision: Decision) -> None:
     """
     asked = _table[decision.question_id]
     if decision.kind == "edit":
-        edit_arguments(asked.checked, decision.args, asked.prepare)
+        edit_arguments(asked.checked, decision.args, asked.prepare, removed=decision.removed)
     if decision.grant is not None:
         raise DecisionError(
             "A grant applies to a run, and this call was made outside any run: approve each call."

@@ -18,7 +18,7 @@ turns into one of them. Every question can be denied. For the rest its kind deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, cast
 
 from msgspec import Struct, field
@@ -29,6 +29,7 @@ from ferrule.approval.policy import Grant, arguments_digest
 from ferrule.encoding.encode import digest_of, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import PartlyCompared
+from ferrule.schema.nodes import is_list
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.slot import programs_in
 
@@ -106,6 +107,10 @@ class Question(Struct, frozen=True):
     None if there is nothing to edit."""
     effect: str = ""
     """The tool's `effect`: what a call changes. Empty if no tool waits."""
+    description: str = ""
+    """The tool's description."""
+    note: str = ""
+    """The start of the text: what a person must know besides the call."""
 
     # Computed at each read, not once: the arguments are a dict. If code changes them after the
     # question was shown, the digest must change too, so that the decision no longer fits.
@@ -191,11 +196,12 @@ class Question(Struct, frozen=True):
             same=arguments_digest(self.call.args),
         )
 
-    def edit(self, args: Mapping[str, Any]) -> Decision:
-        """Approve the call with these arguments changed.
+    def edit(self, args: Mapping[str, Any], *, removed: Iterable[str] = ()) -> Decision:
+        """Approve the call with these arguments changed, and without those that are `removed`.
 
         For an `input` question, fill the form with them. Raises `DecisionError` for an empty edit,
-        and for a question that has no call to edit.
+        for one that removes an argument that the call does not have, and for a question that has
+        no call to edit.
         """
         # Users pass what a page has sent, which may be anything.
         if not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -205,8 +211,15 @@ class Question(Struct, frozen=True):
             )
         if self.kind == "input":
             return self.fill(args)
-        if not args:
+        removed_names = tuple(removed)
+        if not args and not removed_names:
             raise DecisionError("The edit changes nothing. Approve the call, or deny it.")
+        for name in removed_names:
+            if name in args or name not in self.call.args:
+                raise DecisionError(
+                    f"An edit removes arguments that the call has, and does not change them too; "
+                    f"found {shown(name)}."
+                )
         if self.kind == "unknown":
             raise DecisionError(
                 "This call may have run already: approve it to run it (again), "
@@ -214,7 +227,9 @@ class Question(Struct, frozen=True):
             )
         if self.kind == "clarify":
             raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
-        return Decision(self.id, "edit", args=dict(args), shown=self.digest)
+        return Decision(
+            self.id, "edit", args=dict(args), removed=removed_names, shown=self.digest
+        )
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
         """Answer an `input` question with values by field.
@@ -244,9 +259,9 @@ class Question(Struct, frozen=True):
         """Make a decision from a person's words.
 
         "yes", "y", "no", "n" and booleans approve or deny. A mapping, or a JSON object, changes
-        arguments: `{"path": "b"}`, or `{"edit": {"name": ..., "args": {...}}}` with the same tool's
-        name. Any other text is a reply to the model, and nothing runs. Raises `DecisionError` for
-        an edit that changes nothing or names another tool.
+        arguments: `{"path": "b"}`, or `{"edit": {"name": ..., "args": {...}, "removed": [...]}}`
+        with the same tool's name. Any other text is a reply to the model, and nothing runs. Raises
+        `DecisionError` for an edit that changes nothing or names another tool.
         """
         if isinstance(answer, Decision):
             return answer
@@ -292,9 +307,11 @@ class Question(Struct, frozen=True):
             return self.edit(answer)
         wrapped = cast("Mapping[str, Any]", edit)
         args: Any = wrapped.get("args", {})
-        if wrapped.keys() - {"name", "args"} or not isinstance(args, Mapping):
+        removed: Any = wrapped.get("removed", [])
+        is_edit = isinstance(args, Mapping) and is_list(removed)
+        if wrapped.keys() - {"name", "args", "removed"} or not is_edit:
             raise DecisionError(
-                'An edit is {"edit": {"name": ..., "args": {...}}}; '
+                'An edit is {"edit": {"name": ..., "args": {...}, "removed": [...]}}; '
                 f"found {shown(dict(answer))}."
             )
         name = wrapped.get("name", self.call.name)
@@ -303,7 +320,7 @@ class Question(Struct, frozen=True):
                 "An edit changes arguments, not the tool: the question is about "
                 f"`{self.call.name}`, the edit names {name!r}."
             )
-        return self.edit(cast("Mapping[str, Any]", args))
+        return self.edit(cast("Mapping[str, Any]", args), removed=removed)
 
 
 class Decision(PartlyCompared, Struct, frozen=True):
@@ -322,6 +339,8 @@ class Decision(PartlyCompared, Struct, frozen=True):
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit; the others stay as shown."""
+    removed: tuple[str, ...] = ()
+    """The arguments that an edit leaves out; the tool's defaults then apply."""
     shown: str = ""
     """The digest of what was shown (`Question.digest`)."""
     by: str = ""
@@ -338,6 +357,8 @@ class Decision(PartlyCompared, Struct, frozen=True):
     def __post_init__(self) -> None:
         if isinstance(self.grant, Mapping):  # read from JSON
             force_setattr(self, "grant", Grant(**cast("dict[str, Any]", self.grant)))
+        if is_list(self.removed):
+            force_setattr(self, "removed", tuple(self.removed))
 
     @property
     def status(self) -> DecisionStatus:

@@ -19,7 +19,7 @@ from rich.text import Text
 from ferrule.approval.decisions import accept
 from ferrule.approval.input_form import form_fields
 from ferrule.approval.policy import Grant
-from ferrule.encoding.encode import json_text
+from ferrule.approval.shown_call import refuse_unseen, shown_call
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 
@@ -78,6 +78,9 @@ def _decision(question: Question, text: str) -> Decision:
     if question.kind == "input":
         return question.decide(text)
     word = text.casefold()
+    is_approval = word in _YES or word == "always" or word.startswith(("edit", "{"))
+    if is_approval:
+        refuse_unseen(question)
     if word in _YES:
         return question.approve()
     if question.kind == "unknown":
@@ -141,14 +144,16 @@ def json_or_text(value: str) -> Any:
 
 def _panel(question: Question) -> Panel:
     title = _TITLES[question.kind]
-    parts = [Text(reveal(question.text))]
+    text = question.text
+    if question.kind == "confirm" and question.fingerprint:
+        text = question.note  # the rest of the text repeats the call
+    parts: list[Text] = []
+    if text:
+        parts.append(Text(reveal(text.rstrip("\n"))))
+    if question.kind != "clarify":
+        parts.append(Text("\n".join(shown_call(question).lines())))
     if question.call.intention:
         parts.append(Text(f"because: {reveal(question.call.intention)}", "dim"))
-    for name, (written, prepared) in question.changes.items():
-        # A default that was filled in does not change the model's arguments.
-        if question.raw is not None and name in question.raw:
-            parts.append(Text(reveal(f"- {name}: {one_line(json_text(written))}"), "red"))
-            parts.append(Text(reveal(f"+ {name}: {one_line(json_text(prepared))}"), "green"))
     return Panel(Group(*parts), title=Text(title), title_align="left", border_style="yellow")
 
 

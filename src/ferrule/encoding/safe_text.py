@@ -12,6 +12,7 @@ No property says that a symbol has a blank glyph: its name does.
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from unicodedata import category, name
 
@@ -74,12 +75,15 @@ def reveal(text: str) -> str:
     return "".join([_escape(letter) if is_hidden(letter) else letter for letter in text])
 
 
-def exact(text: str) -> str:
+def exact(text: str, *, is_json: bool = False) -> str:
     """As `reveal`, but different texts never look the same.
 
-    Blanks that look like a plain one, or that end a line, are escapes too; a backslash is doubled
-    where it could be read as the start of an escape.
+    Blanks that look like a plain one, or that end a line, are escapes too. A backslash is doubled
+    where it could be read as the start of an escape, except in JSON, where it is doubled already.
     """
+    if is_json:
+        letters = [json.dumps(letter)[1:-1] if _is_unclear(letter) else letter for letter in text]
+        return "".join(letters)
     return "\n".join([_exact_line(line) for line in text.split("\n")])
 
 
@@ -90,8 +94,7 @@ def _exact_line(line: str) -> str:
     letters: list[str] = []
     backslashes = 0
     for index, letter in enumerate(line):
-        is_blank = letter != " " and category(letter) == "Zs"
-        is_escaped = index >= end or is_blank or is_hidden(letter)
+        is_escaped = index >= end or _is_unclear(letter)
         if is_escaped or letter in "uU":
             letters.append("\\" * backslashes)
         letters.append(_escape(letter) if is_escaped else letter)
@@ -100,6 +103,11 @@ def _exact_line(line: str) -> str:
         else:
             backslashes = 0
     return "".join(letters)
+
+
+def _is_unclear(character: str) -> bool:
+    """Whether a character is hidden, or a blank that is not the plain one."""
+    return is_hidden(character) or (character != " " and category(character) == "Zs")
 
 
 def _escape(character: str) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
 
 from ferrule.approval.policy import Grant
+from ferrule.approval.shown_call import refuse_unseen
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import TypedText
 from ferrule.errors import DecisionError, FerruleError, StoreError
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ferrule.approval.question import Decision
+    from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store
     from ferrule.web.work import Work
 
 _MOST_CALLS = 1_000_000
-_MOST_KEPT = 1_000
+_MOST_LATEST = 1_000
 _TURN = re.compile(r"(chat-[0-9a-f]{8})(?:\.([0-9]{1,6}))?")
 _TURNS = 20
 """Earlier ones that a chat shows."""
@@ -44,7 +45,7 @@ class Deciding:
     def __init__(self, pages: Pages) -> None:
         self._pages = pages
         self._store = pages.store
-        self._made: dict[tuple[str, str], Any] = {}
+        self._latest: dict[tuple[str, str], Any] = {}
         """The latest decisions of this process: who sent which form.
 
         A session ends with the process, so no older form can come again.
@@ -52,16 +53,16 @@ class Deciding:
 
     def decide(self, request: Request) -> Response:
         """`/runs/ID/questions/QUESTION`."""
-        run_id, question_id = (
-            reading.id_from_path(request.path_params["id"]),
-            request.path_params["question"],
-        )
+        run_id = reading.id_from_path(request.path_params["id"])
+        question_id = request.path_params["question"]
+        person = request.scope["ferrule.session"].person
         sent: Mapping[str, str] = request.scope["ferrule.form"]
-        mark = request.scope["ferrule.session"].person, dict(sent)
+        sender = person, dict(sent)
         asked = self._find(run_id, question_id)
         if asked is None:
-            is_again = self._made.get((run_id, question_id)) == mark
-            return _back(request) if is_again else self._too_late(request, run_id, question_id)
+            if self._latest.get((run_id, question_id)) == sender:
+                return _back(request)
+            return self._too_late(request, run_id, question_id)
         if sent.get("digest") != asked.question.digest:
             raise Refused(409, "This question has changed. Reload the page, and check it again.")
         form = question_form(asked)
@@ -69,12 +70,10 @@ class Deciding:
             decision = _decision(asked, form, sent)
             if decision is None:
                 return self._misfit(request, asked, form, sent, "")
-            self._store.decide(
-                run_id, decision.signed(request.scope["ferrule.session"].person, "web")
-            )
-            self._made[run_id, question_id] = mark
-            while len(self._made) > _MOST_KEPT:
-                del self._made[next(iter(self._made))]
+            self._store.decide(run_id, decision.signed(person, "web"))
+            self._latest[run_id, question_id] = sender
+            while len(self._latest) > _MOST_LATEST:
+                del self._latest[next(iter(self._latest))]
         except DecisionError as error:
             if self._is_over(run_id, question_id):
                 return self._too_late(request, run_id, question_id)
@@ -111,7 +110,8 @@ class Deciding:
 
     def resume(self, request: Request) -> Response:
         """`/runs/ID/resume`. The run goes on in a thread here; its page follows the journal."""
-        run_id, work = reading.id_from_path(request.path_params["id"]), self._pages.work
+        run_id = reading.id_from_path(request.path_params["id"])
+        work = self._pages.work
         try:
             if work is None or not work.fits(stored_head(self._store, run_id)):
                 raise Refused(
@@ -130,27 +130,26 @@ class Deciding:
         Decided or not, because a second equal decision is accepted.
         """
         run = existing_run(partial(self._store.summary, run_id))
-        found = next((each for each in run.questions if each.id == question_id), None)
-        return reading.AskedQuestion(run=run, question=found) if found is not None else None
+        for question in run.questions:
+            if question.id == question_id:
+                return reading.AskedQuestion(run=run, question=question)
+        return None
 
     def _is_over(self, run_id: str, question_id: str) -> bool:
         run = self._store.summary(run_id)
-        return question_id in run.decided or all(each.id != question_id for each in run.questions)
+        waiting = {question.id for question in run.questions}
+        return question_id in run.decided or question_id not in waiting
 
     def _too_late(self, request: Request, run_id: str, question_id: str) -> Response:
-        decision, asked = (
-            reading.find_decision(self._store, run_id, question_id),
-            self._find(run_id, question_id),
-        )
-        shown = (
-            self._pages.question(request, replace(asked, decision=decision))
-            if asked is not None and decision is not None
-            else None
-        )
+        decision = reading.find_decision(self._store, run_id, question_id)
+        asked = self._find(run_id, question_id)
+        card = None
+        if asked is not None and decision is not None:
+            card = self._pages.question(request, replace(asked, decision=decision))
         values: dict[str, Any] = {
-            "said": decided_text(decision),
+            "outcome": decided_text(decision),
             "decision": decision,
-            "each": shown,
+            "card": card,
             "run_id": run_id,
         }
         return self._pages.html(request, "decided.html", status=409, **values)
@@ -165,27 +164,23 @@ class Deciding:
     ) -> Response:
         """The question again, with what was typed and what does not fit."""
         typed = {name: TypedText(text) for name, text in sent.items()}
-        shown = self._pages.question(
+        card = self._pages.question(
             request, asked, form=form, sent=typed, problem=problem, back=sent.get("back", "run")
         )
-        return self._pages.html(request, "question_page.html", status=422, each=shown)
+        return self._pages.html(request, "question_page.html", status=422, card=card)
 
 
 def _back(request: Request) -> Response:
     """To the page that a form was on, and there to the question that it decided."""
-    part, back, question = (
-        request.path_params["id"],
-        request.scope["ferrule.form"].get("back"),
-        request.path_params.get("question"),
-    )
-    fragment = ""
-    if question and back != "chat":  # a chat opens at its end, where the person types
-        fragment = f"#q-{quote(question)}"
-    return RedirectResponse(
-        ("/inbox" if back == "inbox" else f"/{'chat' if back == 'chat' else 'runs'}/{part}")
-        + fragment,
-        303,
-    )
+    run_id = request.path_params["id"]
+    back = request.scope["ferrule.form"].get("back")
+    if back == "chat":  # it begins at its end, where the message is typed
+        return RedirectResponse(f"/chat/{run_id}", 303)
+    address = "/inbox" if back == "inbox" else f"/runs/{run_id}"
+    question = request.path_params.get("question")
+    if question:
+        address += f"#q-{quote(question)}"
+    return RedirectResponse(address, 303)
 
 
 class Chat:
@@ -209,19 +204,15 @@ class Chat:
 
     def send(self, request: Request) -> Response:
         """A message, at either address."""
-        part, sent, form = (
-            request.path_params.get("id", ""),
-            request.scope["ferrule.form"],
-            self._form(),
-        )
-        values = form.read(sent)
-        text = values.get(self._work.message) if values is not None else ""
-        if values is not None and self._work.message and not str(text or "").strip():
-            return self._page(request, form, part, problem="Write a message first.")
+        part = request.path_params.get("id", "")
+        form = self._form()
+        values = form.read(request.scope["ferrule.form"])
         if values is None:
-            return self._page(
-                request, form, part, problem="A value in the form is not valid. Nothing was sent."
-            )
+            problem = "A value in the form is not valid. Nothing was sent."
+            return self._page(request, form, part, problem=problem)
+        message = self._work.message
+        if message and not str(values.get(message) or "").strip():
+            return self._page(request, form, part, problem="Write a message first.")
         try:
             run_id = self._next(reading.id_from_path(part), self._work.typed(values))
         except (FerruleError, ValueError) as error:
@@ -250,40 +241,36 @@ class Chat:
         return run_id
 
     def _form(self) -> HTMLForm:
-        form = HTMLForm(self._work.schema or {}, {})
-        for each in form.all:
-            if each.label == self._work.message:
-                each.kind = "long"
-        return form
+        return HTMLForm(self._work.schema or {}, {})
 
     def _page(self, request: Request, form: HTMLForm, part: str, *, problem: str = "") -> Response:
         work = self._work
-        main = next((each for each in form.all if each.label == work.message), None)
-        rest = [each for each in form.all if each is not main]
+        main = next((item for item in form.fields if item.label == work.message), None)
+        rest = [item for item in form.fields if item is not main]
         values: dict[str, Any] = {
-            "form": form, "main": main, "rest": rest, "problem": problem,
+            "form": form,
+            "main": main,
+            "rest": rest,
+            "problem": problem,
             "program": work.program.name,
             "keeps": bool(work.history),
             "part": part,
             "message": work.message,
             "history": work.history,
-            "needs_rest": any(each.problem or each.required for each in rest),
+            "needs_rest": any(item.problem or item.required for item in rest),
             "status": 422 if problem else 200,
-        }  # fmt: skip
+        }
         if not part:
             recent = [
-                {"run": each, "text": self._first_words(each.id)}
-                for each in self._store.list(program=work.program.name, limit=_RECENT)
+                {"run": run, "text": self._first_words(run.id)}
+                for run in self._store.list(program=work.program.name, limit=_RECENT)
             ]
             return self._pages.html(request, "chat.html", run=None, recent=recent, **values)
         shown = self._pages.run_values(request)
         if shown["run"].program != work.program.name:
             return RedirectResponse(f"/runs/{part}", 303)
-        earlier = [
-            turn
-            for each in _earlier_ids(shown["run"].id, _TURNS)
-            if (turn := self._turn(each)) is not None
-        ]
+        turns = [self._turn(run_id) for run_id in _earlier_ids(shown["run"].id, _TURNS)]
+        earlier = [turn for turn in turns if turn is not None]
         return self._pages.html(request, "chat.html", recent=(), earlier=earlier, **shown, **values)
 
     def _first_words(self, run_id: str) -> str:
@@ -291,16 +278,19 @@ class Chat:
             text = reading.inputs_in(stored_head(self._store, run_id)).get(self._work.message)
         except StoreError:  # deleted meanwhile, or damaged, which its own page shows
             return ""
-        return " ".join(text[:_MOST_WORDS].split()) if isinstance(text, str) else ""
+        if not isinstance(text, str):
+            return ""
+        return " ".join(text[:_MOST_WORDS].split())
 
     def _turn(self, run_id: str) -> dict[str, Any] | None:
         """An earlier turn: its inputs and its answer."""
         if not _is_there(self._store, run_id):
             return None
-        run, head = self._store.summary(run_id), stored_head(self._store, run_id)
-        answer = (
-            self._work.outputs(run_id) if run.status == "done" and self._work.fits(head) else None
-        )
+        run = self._store.summary(run_id)
+        head = stored_head(self._store, run_id)
+        answer = None
+        if run.status == "done" and self._work.fits(head):
+            answer = self._work.outputs(run_id)
         return {"run": run, "inputs": reading.inputs_in(head), "answer": answer}
 
 
@@ -314,19 +304,21 @@ def _next_id(run_id: str) -> str:
 
     Any other run begins a conversation.
     """
-    found = _TURN.fullmatch(run_id)
-    return f"{found[1]}.{int(found[2] or 1) + 1}" if found else _new_id()
+    turn = _TURN.fullmatch(run_id)
+    if turn is None:
+        return _new_id()
+    number = int(turn[2] or 1)
+    return f"{turn[1]}.{number + 1}"
 
 
 def _earlier_ids(run_id: str, most: int) -> list[str]:
     """The ids of the turns before this one, oldest first."""
-    found = _TURN.fullmatch(run_id)
-    count = int(found[2] or 1) if found else 1
-    return (
-        [f"{found[1]}.{k}" if k > 1 else found[1] for k in range(max(1, count - most), count)]
-        if found
-        else []
-    )
+    turn = _TURN.fullmatch(run_id)
+    if turn is None:
+        return []
+    number = int(turn[2] or 1)
+    earlier = range(max(1, number - most), number)
+    return [f"{turn[1]}.{k}" if k > 1 else turn[1] for k in earlier]
 
 
 def _is_there(store: Store, run_id: str) -> bool:
@@ -344,7 +336,8 @@ def _decision(
 
     Raises `DecisionError` for one that makes no sense.
     """
-    question, words = asked.question, sent.get("words", "").replace("\r\n", "\n")
+    question = asked.question
+    words = sent.get("words", "").replace("\r\n", "\n")
     match sent.get("do"):
         case "deny":
             return question.deny(words)
@@ -352,22 +345,47 @@ def _decision(
             if not words.strip():
                 raise DecisionError("Write an answer first.")
             return question.reply(words)
-        case "always":
-            return question.approve(always=_grant(sent))
         case "approve" if question.kind == "input":
-            if form is None:
-                return question.reply("{}")
-            values = form.read(sent)
-            return question.reply(json_text(values)) if values is not None else None
-        case "approve" if form is not None:
-            values = form.read(sent)
-            edits = form.edits(values) if values is not None else {}
-            make: Any = partial(question.edit, edits) if edits else question.approve
-            return make() if values is not None else None
+            return _filled(question, form, sent)
         case "approve":
-            return question.approve()
+            return _approved(question, form, sent)
+        case "always":
+            approval = _approved(question, form, sent)
+            if approval is None or approval.kind == "approve":
+                return approval and question.approve(always=_grant(sent))
+            raise DecisionError(
+                "You changed the values, and an approval of further calls is for the call as it "
+                "is shown. Approve this call with the changes, or undo them."
+            )
         case _:
             raise DecisionError("This form has no such button.")
+
+
+def _filled(question: Question, form: HTMLForm | None, sent: Mapping[str, str]) -> Decision | None:
+    if form is None:
+        return question.reply("{}")
+    values = form.read(sent)
+    if values is None:
+        return None
+    return question.reply(json_text(values))
+
+
+def _approved(
+    question: Question, form: HTMLForm | None, sent: Mapping[str, str]
+) -> Decision | None:
+    """An approval of the call as it is shown, or with what was changed in the form."""
+    refuse_unseen(question)
+    if form is None:
+        return question.approve()
+    values = form.read(sent)
+    if values is None:
+        return None
+    edits, removed = form.edits(values), form.removed(values)
+    if question.kind == "migration":  # its edit replaces all arguments
+        return question.edit(values)
+    if edits or removed:
+        return question.edit(edits, removed=removed)
+    return question.approve()
 
 
 def _grant(sent: Mapping[str, str]) -> Grant:

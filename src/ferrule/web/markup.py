@@ -17,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from ferrule.approval.question import DECIDED
+from ferrule.approval.shown_call import LONG, means, whole_number
 from ferrule.encoding.safe_text import reveal
 from ferrule.values.content.convert import content_text
 from ferrule.values.content.parts import Image
-from ferrule.web.forms import means, whole_number
 from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ferrule.approval.question import Decision
+    from ferrule.approval.shown_call import ShownArgument, ShownCall
     from ferrule.runs.protocols import Summary
     from ferrule.runs.story import Beat, CallBeat
     from ferrule.values.calls.call import ToolResult
@@ -51,7 +52,12 @@ def _safe(text: str) -> str:
 
     Most texts are short: `markupsafe.escape`, which makes a `Markup`, takes four times as long.
     """
-    text = reveal(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _escaped(reveal(text))
+
+
+def _escaped(text: str) -> str:
+    """Text without invisible characters as HTML."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&#34;").replace("'", "&#39;")
 
 
@@ -155,6 +161,50 @@ def arguments_html(
 ) -> Markup:
     """Arguments by name. `changes` has what the model wrote, and what was prepared."""
     return _marked(_arguments(args, changes, _safe(href), most))
+
+
+def review_html(shown: ShownCall) -> Markup:
+    """All arguments of a call that a person must decide on, in full."""
+    if not shown.arguments and not shown.dropped and not shown.not_shown:
+        return _marked('<p class="faint">no arguments</p>')
+    rows = [_reviewed(argument) for argument in shown.arguments]
+    for argument in shown.dropped:
+        rows.append(
+            f'<div class="dropped"><dt>{_escaped(argument.name)}</dt>\n'
+            f"<dd><del>{_escaped(argument.text)}</del>"
+            '<p class="mark">The model wrote it; the tool does not get it.</p></dd></div>\n'
+        )
+    return _marked(f'<dl class="review">{"".join(rows)}</dl>')
+
+
+def _reviewed(argument: ShownArgument) -> str:
+    facts = "secret" if argument.is_secret else argument.type
+    if argument.length > LONG:
+        facts += f", {with_gaps(argument.length)} characters"
+    marks: list[str] = []
+    if argument.is_secret:
+        marks.append("The tool gets the secret behind the stars.")
+    if argument.is_default:
+        marks.append("The default: the model left it out.")
+    if argument.written is not None:
+        marks.append(f"The model wrote {_escaped(argument.written)}")
+    if argument.default is not None:
+        marks.append(f"The default is {_escaped(argument.default)}")
+    mark = "".join([f'<p class="mark">{text}</p>' for text in marks])
+    # Marks made by the style sheet tell a line break from a wrapped line, and a tab from blanks.
+    value = _escaped(argument.text)
+    if argument.type == "text":
+        value = value.replace("\n", '<span class="nl"></span>\n')
+        value = value.replace("\t", '<span class="tab">\t</span>')
+    classes = "value"
+    if argument.length > LONG:
+        classes += " long"
+    if argument.written is not None:
+        classes += " changed"
+    return (
+        f"<div><dt>{_escaped(argument.name)} <small>{facts}</small></dt>\n"
+        f'<dd><div class="{classes}" tabindex="0">{value}</div>{mark}</dd></div>\n'
+    )
 
 
 def decided_html(decision: Decision, after: bool = False) -> Markup:
@@ -339,17 +389,23 @@ def _arguments(
         text = pretty(value)
         shown = _safe(text[:most])
         if name in changes and not means(changes[name][0], value):
-            written = changes[name][0]
-            before = (
-                ""
-                if written is None
-                else '<del><span class="unseen">The model wrote </span>'
-                f"{_safe(pretty(written)[:most])}</del> "
-            )
-            shown = f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
-        cut = f' <a class="cut" href="{href}" download>the whole</a>' if len(text) > most else ""
-        lines.append(f"<div><dt>{_safe(name)}</dt>\n<dd>{shown}{cut}</dd></div>")
+            shown = _change(changes[name][0], shown, most)
+        if len(text) > most:
+            shown += f' <a class="cut" href="{href}" download>the whole</a>'
+        focusable = ""
+        if len(text) > LONG:  # it may scroll
+            focusable = ' tabindex="0"'
+        lines.append(f"<div><dt>{_safe(name)}</dt>\n<dd{focusable}>{shown}</dd></div>")
     return f'<dl class="args">{"".join(lines)}</dl>'
+
+
+def _change(written: Any, shown: str, most: int) -> str:
+    """What the model wrote, and the HTML of the value that replaced it."""
+    before = ""
+    if written is not None:
+        text = _safe(pretty(written)[:most])
+        before = f'<del><span class="unseen">The model wrote </span>{text}</del> '
+    return f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
 
 
 def _decided(decision: Decision, after: bool = False) -> str:
@@ -363,8 +419,9 @@ def _decided(decision: Decision, after: bool = False) -> str:
         facts.append(f" at {time_of_day(decision.at)}")
     if decision.text:
         facts.append(f": <q>{_safe(decision.text[:_MOST_WORDS])}</q>")
-    if decision.args and not after:
-        facts.append(f", changed: <code>{_safe(', '.join(decision.args)[:_MOST_WORDS])}</code>")
+    changed = [*decision.args, *decision.removed]
+    if changed and not after:
+        facts.append(f", changed: <code>{_safe(', '.join(changed)[:_MOST_WORDS])}</code>")
     return f'<p class="decided d-{kind}">{"".join(facts)}</p>\n'
 
 

@@ -10,18 +10,18 @@ from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
+from ferrule.approval.shown_call import shortened, shown_call
 from ferrule.errors import StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.values.content.convert import content_text
 from ferrule.web import reading
-from ferrule.web.forms import HTMLForm, means
+from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
 from ferrule.web.live import live
 from ferrule.web.markup import (
     MOST_SHOWN,
     WORDS,
     beats_html,
-    literal,
     picture_type,
     pretty,
     time_of_day,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ferrule.approval.question import Decision, Question
+    from ferrule.approval.question import Decision
     from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.story import Beat
     from ferrule.web.live import PageEvent, Watch
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 
 R = TypeVar("R")
-_MOST_NOTED = 500
 
 
 class Pages:
@@ -296,27 +295,27 @@ class Pages:
 
         """
         question, decision = asked.question, asked.decision
+        shown = shown_call(question)
         form = form or question_form(asked)
         edits: Mapping[str, Any] = {}
+        removed: tuple[str, ...] = ()
         if decision is not None:
-            edits = decision.args
+            edits, removed = decision.args, decision.removed
             next_step = next_step or self._next(asked.run)
         values = form or HTMLForm({}, question.call.args)
-        notes = _notes(question)
-        for value in values.all:
-            value.note = notes.pop(value.label, "")
-        args = values.shown(edits)
+        args = values.shown(edits, removed)
         args_before = values.shown({})
         csrf = request.scope["ferrule.session"].csrf
         return {
             "run": asked.run,
             "question": question,
+            "shown": shown,
+            "inputs": self._inputs(asked.run),
             "decision": decision,
             "form": form,
-            "notes": notes,
             "back": _page_of(request),
             "next": next_step,
-            "changed": values.changed(edits),
+            "changed": values.changed(edits, removed),
             "args": args,
             "marks": {name: (args_before.get(name), args[name]) for name in edits},
             "problem": "",
@@ -324,6 +323,14 @@ class Pages:
             "version": version_of(question, decision, next_step, csrf),
             **typed,
         }
+
+    def _inputs(self, run: Summary) -> dict[str, str]:
+        """What a run was started with, shortened."""
+        try:
+            inputs = reading.inputs_in(stored_head(self.store, run.id))
+        except StoreError:  # deleted meanwhile, or damaged, which its own page shows
+            return {}
+        return {name: shortened(value) for name, value in inputs.items()}
 
     def _next(self, run: Summary) -> str:
         """What a run waits for after a decision."""
@@ -488,26 +495,10 @@ def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
     if question.kind == "input":
         if question.form is None:
             return None
-        return HTMLForm(dict(question.form), {})
-    if question.kind in {"confirm", "migration"}:
-        return HTMLForm(dict(question.schema or {}), question.call.args)
-    return None
-
-
-def _notes(question: Question) -> dict[str, str]:
-    """Where the arguments that would run differ from what the model wrote, by name.
-
-    Another form of the same value is not a difference.
-    """
-    notes: dict[str, str] = {}
-    if question.raw is None:
-        return notes
-    for name, (written, prepared) in question.changes.items():
-        if name not in question.raw:
-            notes[name] = "Left out by the model."
-        elif not means(written, prepared):
-            notes[name] = f"The model wrote {literal(written)[:_MOST_NOTED]}"
-    return notes
+        return HTMLForm(dict(question.form), {}, masks=False)
+    if question.kind not in {"confirm", "migration"} or shown_call(question).not_shown:
+        return None
+    return HTMLForm(dict(question.schema or {}), question.call.args, masks=not question.server)
 
 
 def picture_of(part: Any) -> tuple[str, bytes] | None:

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from ferrule.encoding.safe_text import reveal
+from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import LAST_TIME
 from ferrule.web import markup, reading
 
@@ -23,13 +23,6 @@ TITLES = {
 
 `clarify` names none.
 """
-EFFECTS = {
-    "read": "only reads, and changes nothing",
-    "idempotent": "repeating the call changes nothing more",
-    "transactional": "is undone if the call is interrupted",
-    "once": "the call is never repeated automatically, even if it is interrupted",
-}
-"""What a call of the tool changes, by its declared effect."""
 _REFUSALS = {
     401: "Open your link",
     409: "Not possible now",
@@ -64,6 +57,7 @@ def _templates() -> Any:
         auto_reload=False,
     )
     environment.filters.update(
+        one_line=one_line,
         pretty=markup.pretty,
         literal=markup.literal,
         clock=markup.time_of_day,
@@ -80,13 +74,13 @@ def _templates() -> Any:
         beat_html=markup.beat_html,
         arguments_html=markup.arguments_html,
         decided_html=markup.decided_html,
+        review_html=markup.review_html,
         long_html=markup.long_html,
         version_of=reading.version_of,
         LAST_TIME=LAST_TIME,
         MOST_SHOWN=markup.MOST_SHOWN,
         WORDS=markup.WORDS,
         TITLES=TITLES,
-        EFFECTS=EFFECTS,
     )
     # Loaded once: `import` in a template costs as much as a table each time.
     environment.globals["parts"] = environment.get_template("parts.html").module

@@ -438,6 +438,8 @@ def _decision_text(decision: Mapping[str, Any], digest: str) -> str:
     words = [decision["kind"]]
     if decision["args"]:
         words.append(f"with {json_text(decision['args'])}")
+    if decision.get("removed"):
+        words.append(f"without {', '.join(decision['removed'])}")
     if decision["text"]:
         words.append(decision["text"])
     if decision["by"]:

@@ -408,7 +408,7 @@ def _recall_allowed(
         for call, decision in zip(pending, decisions, strict=True)
         if decision.kind in {"approve", "edit"} and call.checked.tool is not CLARIFY
     ]
-    if not any(decision.args for _, decision in allowed):
+    if not any(decision.args or decision.removed for _, decision in allowed):
         return {}
     calls = tuple([call_as_decided(call.checked, decision) for call, decision in allowed])
     checked = tuple([call.checked for call, _ in allowed])

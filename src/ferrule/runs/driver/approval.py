@@ -128,7 +128,9 @@ class _Shown(Struct, frozen=True):
         """A decision with the arguments as shown; those of an edit take precedence."""
         if not self.args or decision.kind not in {"approve", "edit"}:
             return decision
-        return replace(decision, args={**self.args, **decision.args})
+        args = {**self.args, **decision.args}
+        kept = {name: value for name, value in args.items() if name not in decision.removed}
+        return replace(decision, args=kept)
 
 
 async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:

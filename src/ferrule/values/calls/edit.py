@@ -17,7 +17,7 @@ from ferrule.schema.nodes import is_list, is_object
 from ferrule.values.calls.call import CheckedArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 class Coerced(PartlyCompared, CheckedArguments):
@@ -46,8 +46,10 @@ def edit_arguments(
     arguments: CheckedArguments,
     changes: Mapping[str, Any],
     prepare: Callable[[dict[str, Any]], CheckedArguments],
+    *,
+    removed: Iterable[str] = (),
 ) -> CheckedArguments:
-    """Return the arguments with these changes, checked by the tool's `prepare`.
+    """Return the arguments with these changes, without those `removed`, checked by `prepare`.
 
     Raises `ToolArgumentsError` for invalid values.
     """
@@ -56,6 +58,7 @@ def edit_arguments(
     if isinstance(arguments, Coerced) and arguments.names:
         aliases = arguments.names
     parameter_of = {name: aliases.get(name, name) for name in changes}
+    left_out = {aliases.get(name, name) for name in removed}
     new_values: dict[str, Any] = {}
     for name, value in changes.items():
         parameter = parameter_of[name]
@@ -68,7 +71,9 @@ def edit_arguments(
 
     # A value edited under its alias, as a schema shows it, replaces the one under its own name.
     replaced = {parameter_of[name] for name in new_values}.difference(new_values)
-    originals = {name: value for name, value in originals.items() if name not in replaced}
+    originals = {
+        name: value for name, value in originals.items() if name not in replaced | left_out
+    }
     checked = prepare({**originals, **new_values})
     originals_after, values_after = _origin(checked)
 
@@ -78,6 +83,7 @@ def edit_arguments(
         for name in values_before
         if name in values_after
         and name not in new_values
+        and name not in left_out
         and (name in originals or name not in originals_after)
     }
     values = dict(values_after)

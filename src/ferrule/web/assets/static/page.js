@@ -22,7 +22,6 @@ function connect () {
     setTimeout(connect, 2000)
   }
 }
-
 const disconnect = () => { source?.close(); source = null }
 document.addEventListener('visibilitychange', () => document.hidden ? disconnect() : connect())
 addEventListener('pagehide', disconnect)
@@ -98,8 +97,9 @@ body.addEventListener('input', (event) => {
   const form = event.target.form
   if (!form?.querySelector('[data-approve]')) return
   form.dataset.typed = ''
-  if (!/^(v|null):/.test(event.target.name)) return
-  for (const each of form.querySelectorAll('[data-changed]')) each.textContent = each.dataset.changed
+  if (!/^(v|null|out):/.test(event.target.name)) return
+  form.dataset.edited = '' // hides the approval of further calls, which is for the call as it is shown
+  for (const button of form.querySelectorAll('[data-changed]')) button.textContent = button.dataset.changed
   if (event.target.type === 'checkbox' || !event.target.value) return
   for (const box of event.target.parentElement.querySelectorAll('.null > input')) box.checked = false
 })
@@ -130,7 +130,7 @@ function move (step) {
 const reach = (selector) => (here()?.querySelector(selector) || document.querySelector(selector))?.focus()
 const KEYS = {
   j: () => move(1), k: () => move(-1), a: () => reach('[data-approve]'), d: () => reach('[data-deny]'),
-  e: () => reach('.question :is(.fields, .words:not(details *)) :is(input, textarea, select)'),
+  e: () => { (here() || document).querySelector('details.edit')?.setAttribute('open', ''); reach('.question :is(.fields, .words:not(.others *)) :is(input, textarea, select)') },
   g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
 }
 addEventListener('keydown', (event) => {
