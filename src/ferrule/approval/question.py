@@ -227,9 +227,7 @@ class Question(Struct, frozen=True):
             )
         if self.kind == "clarify":
             raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
-        return Decision(
-            self.id, "edit", args=dict(args), removed=removed_names, shown=self.digest
-        )
+        return Decision(self.id, "edit", args=dict(args), removed=removed_names, shown=self.digest)
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
         """Answer an `input` question with values by field.
