@@ -16,10 +16,10 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
+from ferrule.approval.call_view import refuse_unseen, view_call
 from ferrule.approval.decisions import accept
 from ferrule.approval.input_form import form_fields
 from ferrule.approval.policy import Grant
-from ferrule.approval.shown_call import refuse_unseen, shown_call
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 
@@ -151,7 +151,7 @@ def _panel(question: Question) -> Panel:
     if text:
         parts.append(Text(reveal(text.rstrip("\n"))))
     if question.kind != "clarify":
-        parts.append(Text("\n".join(shown_call(question).lines())))
+        parts.append(Text("\n".join(view_call(question).lines())))
     if question.call.intention:
         parts.append(Text(f"because: {reveal(question.call.intention)}", "dim"))
     return Panel(Group(*parts), title=Text(title), title_align="left", border_style="yellow")

@@ -11,8 +11,8 @@ from urllib.parse import quote
 from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
 
+from ferrule.approval.call_view import refuse_unseen
 from ferrule.approval.policy import Grant
-from ferrule.approval.shown_call import refuse_unseen
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import TypedText
 from ferrule.errors import DecisionError, FerruleError, StoreError

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from ferrule.approval.shown_call import is_same, whole_number
+from ferrule.approval.call_view import is_same, whole_number
 from ferrule.encoding.encode import is_masked
 from ferrule.encoding.safe_text import conceal, reveal
 from ferrule.encoding.stored import parse_json

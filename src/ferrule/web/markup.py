@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from ferrule.approval.call_view import LONG, means, whole_number
 from ferrule.approval.question import DECIDED
-from ferrule.approval.shown_call import LONG, means, whole_number
 from ferrule.encoding.safe_text import reveal
 from ferrule.values.content.convert import content_text
 from ferrule.values.content.parts import Image
@@ -26,8 +26,8 @@ from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.approval.call_view import ArgumentView, CallView
     from ferrule.approval.question import Decision
-    from ferrule.approval.shown_call import ShownArgument, ShownCall
     from ferrule.runs.protocols import Summary
     from ferrule.runs.story import Beat, CallBeat
     from ferrule.values.calls.call import ToolResult
@@ -163,7 +163,7 @@ def arguments_html(
     return _marked(_arguments(args, changes, _safe(href), most))
 
 
-def review_html(shown: ShownCall) -> Markup:
+def review_html(shown: CallView) -> Markup:
     """All arguments of a call that a person must decide on, in full."""
     if not shown.arguments and not shown.dropped and not shown.not_shown:
         return _marked('<p class="faint">no arguments</p>')
@@ -177,7 +177,7 @@ def review_html(shown: ShownCall) -> Markup:
     return _marked(f'<dl class="review">{"".join(rows)}</dl>')
 
 
-def _reviewed(argument: ShownArgument) -> str:
+def _reviewed(argument: ArgumentView) -> str:
     facts = "secret" if argument.is_secret else argument.type
     if argument.length > LONG:
         facts += f", {with_gaps(argument.length)} characters"

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import HTMLResponse, Response
 
-from ferrule.approval.shown_call import shortened, shown_call
+from ferrule.approval.call_view import shortened, view_call
 from ferrule.errors import StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.values.content.convert import content_text
@@ -295,7 +295,7 @@ class Pages:
 
         """
         question, decision = asked.question, asked.decision
-        shown = shown_call(question)
+        shown = view_call(question)
         form = form or question_form(asked)
         edits: Mapping[str, Any] = {}
         removed: tuple[str, ...] = ()
@@ -496,7 +496,7 @@ def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
         if question.form is None:
             return None
         return HTMLForm(dict(question.form), {}, masks=False)
-    if question.kind not in {"confirm", "migration"} or shown_call(question).not_shown:
+    if question.kind not in {"confirm", "migration"} or view_call(question).not_shown:
         return None
     return HTMLForm(dict(question.schema or {}), question.call.args, masks=not question.server)
 

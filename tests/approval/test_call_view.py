@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ferrule import Question, ToolCall
-from ferrule.approval.shown_call import MOST_SHOWN, shown_call, value_text
+from ferrule.approval.call_view import MOST_CHARACTERS, value_text, view_call
 
 
 def asked(args: dict[str, Any], **fields: Any) -> Question:
@@ -20,7 +20,7 @@ def asked(args: dict[str, Any], **fields: Any) -> Question:
 
 def test_every_argument_is_shown_in_the_order_of_the_call_also_outside_the_schema() -> None:
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
-    shown = shown_call(asked({"force": True, "amount": 5, "also": ["/srv"]}, schema=schema))
+    shown = view_call(asked({"force": True, "amount": 5, "also": ["/srv"]}, schema=schema))
     assert [(argument.name, argument.type, argument.text) for argument in shown.arguments] == [
         ("force", "true or false", "true"),
         ("amount", "number", "5"),
@@ -33,40 +33,40 @@ def test_the_schema_of_a_server_masks_nothing() -> None:
     schema = {
         "properties": {"command": {"type": "string", "format": "password", "writeOnly": True}}
     }
-    shown = shown_call(asked({"command": "rm -rf /home/ada"}, schema=schema, server="shop"))
+    shown = view_call(asked({"command": "rm -rf /home/ada"}, schema=schema, server="shop"))
     assert [argument.text for argument in shown.arguments] == ["rm -rf /home/ada"]
 
 
 def test_stars_are_a_secret_only_in_a_tool_of_python() -> None:
     stars = asked({"key": "**********"})
-    assert [argument.is_secret for argument in shown_call(stars).arguments] == [True]
+    assert [argument.is_secret for argument in view_call(stars).arguments] == [True]
     remote = replace(stars, server="shop")
-    assert [argument.is_secret for argument in shown_call(remote).arguments] == [False]
+    assert [argument.is_secret for argument in view_call(remote).arguments] == [False]
 
 
 def test_a_long_text_is_shown_whole_and_a_longer_one_is_not_to_be_approved() -> None:
     tail = "SELECT 1;" + " " * 30_000 + "DROP TABLE users;"
-    [argument] = shown_call(asked({"sql": tail})).arguments
+    [argument] = view_call(asked({"sql": tail})).arguments
     assert argument.text.endswith("DROP TABLE users;")
     assert argument.length == len(tail)
-    too_long = shown_call(asked({"a": 1, "sql": "x" * MOST_SHOWN}))
+    too_long = view_call(asked({"a": 1, "sql": "x" * MOST_CHARACTERS}))
     assert [argument.name for argument in too_long.arguments] == ["a"]
     assert "'sql' has 200,000 characters" in too_long.not_shown[0]
 
 
 @pytest.mark.parametrize("value", [10**5_000, [[10**5_000]]], ids=["number", "nested"])
 def test_a_value_without_a_text_is_not_to_be_approved(value: Any) -> None:
-    shown = shown_call(asked({"n": value}))
+    shown = view_call(asked({"n": value}))
     assert (shown.arguments, len(shown.not_shown)) == ((), 1)
 
 
 def test_a_number_of_400_digits_is_shown() -> None:
-    [argument] = shown_call(asked({"n": 10**399})).arguments
+    [argument] = view_call(asked({"n": 10**399})).arguments
     assert argument.text == "1" + "0" * 399
 
 
 def test_differences_to_the_model_s_words_and_to_defaults_are_marked() -> None:
-    shown = shown_call(
+    shown = view_call(
         asked(
             {"euros": 29.9, "order": "A-1", "notify": True, "fee": 3},
             raw={"euros": "29.90", "order": "a-1", "fee": 3, "extra": "x"},
@@ -102,7 +102,7 @@ def test_differences_to_the_model_s_words_and_to_defaults_are_marked() -> None:
 )
 def test_another_form_of_the_model_s_value_is_no_difference(written: Any, is_marked: bool) -> None:
     """A stranger read "the model wrote 29.90, prepared as 29.9" and wondered."""
-    [argument] = shown_call(asked({"euros": 29.9}, raw={"euros": written})).arguments
+    [argument] = view_call(asked({"euros": 29.9}, raw={"euros": written})).arguments
     assert (argument.written is not None) == is_marked
 
 
@@ -114,7 +114,7 @@ def test_a_call_as_lines_has_the_server_s_words_under_its_name() -> None:
         description="Pays.",
         effect="once",
     )
-    assert shown_call(call).lines() == [
+    assert view_call(call).lines() == [
         "pay (pay of the MCP server shop)",
         "  the server says: Pays.",
         "  acts, and cannot be undone; is never repeated automatically",
@@ -140,7 +140,7 @@ VALUES = st.recursive(
 
 @given(VALUES, VALUES)
 def test_values_that_differ_are_shown_differently(one: Any, other: Any) -> None:
-    shown = [shown_call(asked({"a": value})).arguments[0] for value in (one, other)]
+    shown = [view_call(asked({"a": value})).arguments[0] for value in (one, other)]
     looks_same = (shown[0].type, shown[0].text) == (shown[1].type, shown[1].text)
     assert looks_same == (canonical(one) == canonical(other))
 

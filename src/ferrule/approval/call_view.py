@@ -1,6 +1,6 @@
 """What a person is shown of a call before they decide: one description for every view.
 
-The page, the terminal and JSON show `ShownCall`, which `shown_call` makes of a question. It has
+The page, the terminal and JSON show `CallView`, which `view_call` makes of a question. It has
 each argument that will run, in the order of the call and in full. Two different values never have
 the same type and text (`exact`), so what a person reads is what the tool receives. Where that
 cannot hold, because a value is too long or has no text, `not_shown` says why, and no view offers
@@ -26,7 +26,7 @@ from ferrule.schema.nodes import is_object, members
 if TYPE_CHECKING:
     from ferrule.approval.question import Question
 
-MOST_SHOWN = 200_000
+MOST_CHARACTERS = 200_000
 """Characters of all arguments of a call; more than that, nobody reads before a decision."""
 EFFECTS = {
     "read": "only reads, and changes nothing",
@@ -45,7 +45,7 @@ _FLOAT_LIMIT = 2**53
 ValueType = Literal["text", "number", "true or false", "null", "list", "object"]
 
 
-class ShownArgument(Struct, frozen=True, kw_only=True):
+class ArgumentView(Struct, frozen=True, kw_only=True):
     """One argument as a person reads it."""
 
     name: str
@@ -64,7 +64,7 @@ class ShownArgument(Struct, frozen=True, kw_only=True):
     """The default of an argument that has another value."""
 
 
-class ShownCall(Struct, frozen=True, kw_only=True):
+class CallView(Struct, frozen=True, kw_only=True):
     """A call as a person reads it."""
 
     tool: str
@@ -75,8 +75,8 @@ class ShownCall(Struct, frozen=True, kw_only=True):
     description: str = ""
     effect: str = ""
     """What the call changes, in words."""
-    arguments: tuple[ShownArgument, ...] = ()
-    dropped: tuple[ShownArgument, ...] = ()
+    arguments: tuple[ArgumentView, ...] = ()
+    dropped: tuple[ArgumentView, ...] = ()
     """What the model wrote, and the tool does not receive."""
     not_shown: tuple[str, ...] = ()
     """Why a part of the call cannot be shown. The call must not be approved then."""
@@ -105,12 +105,12 @@ class ShownCall(Struct, frozen=True, kw_only=True):
         return lines
 
 
-def shown_call(question: Question) -> ShownCall:
+def view_call(question: Question) -> CallView:
     """The call of a question as a person reads it."""
     call = question.call
     not_shown: list[str] = []
-    arguments: list[ShownArgument] = []
-    left = MOST_SHOWN
+    arguments: list[ArgumentView] = []
+    left = MOST_CHARACTERS
     for name, value in call.args.items():
         argument = _argument(name, value, question)
         if isinstance(argument, str):
@@ -120,11 +120,11 @@ def shown_call(question: Question) -> ShownCall:
         if left < 0:
             not_shown.append(
                 f"{argument.name!r} has {argument.length:,} characters: "
-                f"more than {MOST_SHOWN:,} of a call are not shown."
+                f"more than {MOST_CHARACTERS:,} of a call are not shown."
             )
             continue
         arguments.append(argument)
-    return ShownCall(
+    return CallView(
         tool=one_line_exact(call.name),
         server=one_line_exact(question.server),
         original=one_line_exact(question.original),
@@ -140,7 +140,7 @@ def refuse_unseen(question: Question) -> None:
     """Raise `DecisionError` if a part of the call cannot be shown, before it is approved."""
     if question.kind not in {"confirm", "unknown", "migration"}:
         return
-    not_shown = shown_call(question).not_shown
+    not_shown = view_call(question).not_shown
     if not_shown:
         raise DecisionError(
             f"This call cannot be approved, because a part of it is not shown: {not_shown[0]} "
@@ -194,7 +194,7 @@ def whole_number(value: Any) -> Any:
     return value
 
 
-def _argument(name: str, value: Any, question: Question) -> ShownArgument | str:
+def _argument(name: str, value: Any, question: Question) -> ArgumentView | str:
     """An argument; for one that cannot be shown, the reason."""
     shown_name = one_line_exact(name)
     try:
@@ -211,7 +211,7 @@ def _argument(name: str, value: Any, question: Question) -> ShownArgument | str:
     written: str | None = None
     if raw is not None and name in raw and not means(raw[name], value):
         written = shortened(raw[name])
-    return ShownArgument(
+    return ArgumentView(
         name=shown_name,
         type=_type_of(value),
         text=text,
@@ -224,11 +224,11 @@ def _argument(name: str, value: Any, question: Question) -> ShownArgument | str:
     )
 
 
-def _dropped(question: Question) -> tuple[ShownArgument, ...]:
+def _dropped(question: Question) -> tuple[ArgumentView, ...]:
     """What the model wrote, and the tool does not receive."""
     raw = question.raw or {}
     return tuple(
-        ShownArgument(
+        ArgumentView(
             name=one_line_exact(name),
             type=_type_of(value),
             text=shortened(value),
@@ -266,14 +266,14 @@ def _type_of(value: Any) -> ValueType:
             return "number"
 
 
-def _argument_lines(argument: ShownArgument) -> list[str]:
+def _argument_lines(argument: ArgumentView) -> list[str]:
     label = f"  {argument.name} ({_facts(argument)}):"
     if "\n" not in argument.text:
         return [f"{label} {argument.text}"]
     return [label, *[f"    | {line}" for line in argument.text.split("\n")]]
 
 
-def _facts(argument: ShownArgument) -> str:
+def _facts(argument: ArgumentView) -> str:
     """The type of a value, and how it differs from the model's words and the default."""
     facts: list[str] = [argument.type]
     if argument.is_secret:
