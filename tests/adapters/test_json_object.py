@@ -200,6 +200,14 @@ def test_junk_is_split_without_an_error(text: str, cuts: list[int]) -> None:
 
 
 def test_a_broken_object_falls_silent() -> None:
-    assert streamed('{"why": "a\\q", "n": 1}', [], ("why", "n")) == {"why": "a"}
+    assert streamed('{"why": "a\\u12q", "n": 1}', [], ("why", "n")) == {"why": "a"}
     assert streamed('{"why": "a" "n": 1}', [], ("why", "n")) == {"why": "a"}
     assert streamed("{'why': 'a'}", [], ("why", "n")) == {}
+
+
+@pytest.mark.parametrize("escape", [r"\d", r"\q", r"\_", r"C:\Users", r"\unit", r"\'"])
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_an_unknown_escape_streams_as_the_whole_answer_is_read(escape: str, cut: int) -> None:
+    text = f'{{"why": "a{escape}b", "n": 1}}'
+    whole = JSONAdapter().raw_fields(Signature("q -> why, n: int"), text)
+    assert streamed(text, [cut], ("why", "n"))["why"] == whole["why"]

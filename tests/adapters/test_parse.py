@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from ferrule.adapters.parse import read_calls, with_ids
-from ferrule.errors import BoundaryError, ToolCallError
+from ferrule.adapters.adapter import Adapter
+from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.json_object import JSONAdapter
+from ferrule.adapters.parse import CUT_OFF, read_calls, with_ids
+from ferrule.adapters.xml_tags import XMLAdapter
+from ferrule.errors import AdapterParseError, BoundaryError, ToolCallError
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.conversation.exchange import Response
+from ferrule.values.signatures.signature import Signature
 
 GOOD = {"name": "add", "args": {"a": 1}}
 BAD = {"name": "add", "arguments": '{"a": 1, bad'}
@@ -158,3 +165,87 @@ def test_any_answer_gives_calls_with_unique_ids_or_one_tagged_error(found: Any) 
         return
     assert len({call.id for call in calls}) == len(calls)
     assert not calls or any(call.fault is None for call in calls)
+
+
+class Invoice(BaseModel):
+    """An output with members."""
+
+    note: str
+    total: int
+
+
+BROKEN = {
+    "a damaged escape": r'{"invoice": {"note": "\u12", "total": 1}}',
+    "an unescaped quote": '{"invoice": {"note": "the "big" one", "total": 1}}',
+    "a lost brace": '{"invoice": {"note": "x", "total": 1}',
+    "a lost comma": '{"invoice": {"note": "x" "total": 1}}',
+}
+ADAPTERS = (ChatAdapter(), JSONAdapter(), XMLAdapter())
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: type(adapter).__name__)
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_an_answer_of_broken_json_gets_the_reason_that_a_call_gets(
+    adapter: Adapter, text: str
+) -> None:
+    signature = Signature("text -> invoice: Invoice", custom_types={"Invoice": Invoice})
+    fault = call_at({"name": "finish", "arguments": text}, 0).fault
+    assert fault is not None
+    _, reason = fault.reason.split("JSON: ")
+    with pytest.raises(AdapterParseError) as caught:
+        adapter.read(signature, Response(text))
+    [(field, problem)] = caught.value.problems
+    assert (field, problem.split("JSON: ")[1]) == ("", reason)
+    assert caught.value.absent == {"invoice"}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_a_field_of_broken_json_gets_the_reason_that_a_call_gets(text: str) -> None:
+    value = text.removeprefix('{"invoice": ').removesuffix("}")
+    signature = Signature("text -> invoice: Invoice", custom_types={"Invoice": Invoice})
+    fault = call_at({"name": "finish", "arguments": value}, 0).fault
+    if fault is None:
+        pytest.skip("without the object around it, the value is complete")
+    _, reason = fault.reason.split("JSON: ")
+    with pytest.raises(AdapterParseError) as caught:
+        ChatAdapter().read(signature, Response(f"[[ ## invoice ## ]]\n{value}"))
+    [(field, problem)] = caught.value.problems
+    assert (field, problem.split("JSON: ")[1]) == ("invoice", reason)
+
+
+def test_a_cut_answer_of_json_says_that_it_was_cut_and_where() -> None:
+    signature = Signature("text -> invoice: Invoice", custom_types={"Invoice": Invoice})
+    response = Response('{"invoice": {"note": "x', finish_reason="length")
+    with pytest.raises(AdapterParseError) as caught:
+        JSONAdapter().read(signature, response)
+    assert [field for field, _ in caught.value.problems] == ["", ""]
+    assert caught.value.problems[0] == ("", CUT_OFF)
+
+
+@pytest.mark.parametrize(
+    "text", [r"Half of it: \frac{1}{2}.", "Use {name} there.", "no braces", '{"other": "a"b"}']
+)
+def test_text_that_is_not_an_attempt_at_the_answer_is_not_called_broken_json(text: str) -> None:
+    with pytest.raises(AdapterParseError) as caught:
+        JSONAdapter().read(Signature("question -> answer, score: int"), Response(text))
+    assert caught.value.problems == (("answer", "is missing"), ("score", "is missing"))
+
+
+def test_an_object_inside_a_broken_answer_is_not_taken_for_the_answer() -> None:
+    text = '{"answer": "a "b"", "sources": [{"answer": "inner"}]}'
+    with pytest.raises(AdapterParseError) as caught:
+        JSONAdapter().read(Signature("question -> answer, sources: list"), Response(text))
+    assert [field for field, _ in caught.value.problems] == [""]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: type(adapter).__name__)
+def test_a_pattern_with_single_backslashes_is_read(adapter: Adapter) -> None:
+    signature = Signature("text -> invoice: Invoice", custom_types={"Invoice": Invoice})
+    value = r'{"note": "\d+ in C:\Users", "total": 1}'
+    written = {
+        "ChatAdapter": f"[[ ## invoice ## ]]\n{value}",
+        "JSONAdapter": f'{{"invoice": {value}}}',
+        "XMLAdapter": f"<invoice>{value}</invoice>",
+    }[type(adapter).__name__]
+    outputs = adapter.read(signature, Response(written))
+    assert outputs["invoice"] == Invoice(note=r"\d+ in C:\Users", total=1)

@@ -83,13 +83,32 @@ def test_repairs_are_told_in_order() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", " ", "junk", '{"a": 1} {"b": 2}', '{"a": 1}]', "[1, 2", '{"a": "b', "{'a': 'it's'}", '{"a" 1}', '{"a": b}', '{"a": 01}', "(1)", '{"a": 1,,}',
-     "{,}", '{"a": "\\d"}', '{"a": "\\u12"}', "undefined", "1 2", '```\n{"a": 1}\n``` and ```\n{"b": 2}\n```', '{"a": 1} trailing words', "[" * 10_000, "\x00",
+     "{,}", '{"a": "\\u12"}', "undefined", "1 2", '```\n{"a": 1}\n``` and ```\n{"b": 2}\n```', '{"a": 1} trailing words', "[" * 10_000, "\x00",
      '{"a": 1}}{', "{'a': 1}\n{'a': 1}", "-", "+", ".", "1__0", "{1: 2}", "{", "}", "/* never ends"],
 )  # fmt: skip
 def test_what_is_cut_or_ambiguous_is_an_error(text: str) -> None:
     """Two objects, or junk, are errors, never guesses."""
     with pytest.raises(ValueError):
         read_json(text)
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        (r"\d+\.\w", r"\d+.\w"),
+        (r"C:\Users\me", r"C:\Users\me"),
+        (r"\unit", r"\unit"),
+        (r"\xyz", r"\xyz"),
+        (r"\frac{a}", "\frac{a}"),
+    ],
+)
+def test_a_backslash_before_a_letter_that_json_does_not_escape_is_text(
+    written: str, value: str
+) -> None:
+    """DSPy's parser of JSON reads it in this way, too. `\\f` is an escape of JSON."""
+    assert read_json(f'{{"a": "{written}"}}')[0] == {"a": value}
+    call = ToolCall.read({"name": "f", "arguments": f'{{"a": "{written}", "b": "\\d"}}'})
+    assert (call.args["a"], call.repairs) == (value, ("escapes",))
 
 
 @given(OBJECTS)

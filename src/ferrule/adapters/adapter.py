@@ -422,8 +422,13 @@ class Adapter:
                 for name, value in raw.items()
             }
         adapter = type(self).__name__
+        flaw = ""
+        if text and not spec.is_complete(raw):
+            flaw = self.flaw(signature, text)
         try:
-            return parse_outputs(adapter, signature, raw, response, is_value=is_value, cut=cut)
+            return parse_outputs(
+                adapter, signature, raw, response, is_value=is_value, cut=cut, flaw=flaw
+            )
         except AdapterParseError as error:
             are_calls_unreadable = error.code == "invalid_tool_calls" and not response.tool_calls
             if spec.calls is None or not tools or not are_calls_unreadable:
@@ -471,6 +476,15 @@ class Adapter:
         """Return the text of an answer outside its fields."""
         del signature
         return text
+
+    def flaw(self, signature: type[Signature], text: str) -> str:
+        """Say why an answer has no fields although it has their form. Empty if it does not.
+
+        The answer may have the form of the fallback adapter, which is accepted, too.
+        """
+        if self.fallback is None:
+            return ""
+        return self.fallback.flaw(signature, text)
 
     def reader(self, signature: type[Signature]) -> FieldReader:
         """Return a parser that splits one streamed answer into fields; by default it finds none."""

@@ -9,8 +9,9 @@ from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.fields import calls_output
 from ferrule.adapters.render import type_name
 from ferrule.encoding.encode import json_text
+from ferrule.encoding.loose import read_escape
 from ferrule.encoding.pattern import pattern
-from ferrule.encoding.repair import objects_in, read_json, strict_json
+from ferrule.encoding.repair import flaw_of_object, objects_in, read_json, strict_json
 from ferrule.errors import AdapterParseError
 from ferrule.values.content.convert import pieces_of
 from ferrule.values.conversation.exchange import Shape
@@ -84,6 +85,13 @@ class JSONAdapter(Adapter):
             return {}
         return fields
 
+    def flaw(self, signature: type[Signature], text: str) -> str:
+        """See `Adapter`."""
+        problem = flaw_of_object(text, signature.plan.outputs)
+        if not problem:
+            return ""
+        return f"the answer is not valid JSON: {problem}"
+
     def reader(self, signature: type[Signature]) -> FieldReader:
         """See `Adapter`."""
         return JSONReader(signature.plan.outputs)
@@ -99,7 +107,7 @@ class JSONAdapter(Adapter):
             return None
         if capabilities.json_schema:
             schema = signature.plan.output_schema()
-            if signature.kept(_is_closed, lambda: _is_closed(schema)):
+            if signature.kept(is_closed, lambda: is_closed(schema)):
                 return Shape("json_schema", schema)
         if capabilities.json_schema or capabilities.json_object:
             return Shape("json_object")
@@ -126,19 +134,22 @@ def _repair(text: str, signature: type[Signature]) -> Any:
         raise AdapterParseError("JSONAdapter", text, [("", problem)], signature=signature)
     if not candidates:
         return None
+    if not complete and flaw_of_object(text, names):
+        # The object lies in one that is broken, or comes with one. It is not the answer.
+        return None
     return candidates[0]
 
 
-def _is_closed(schema: Any) -> bool:
+def is_closed(schema: Any) -> bool:
     """Whether a schema names every key of its objects."""
     if isinstance(schema, list):
-        return all(map(_is_closed, schema))  # pyright: ignore[reportUnknownArgumentType]
+        return all(map(is_closed, schema))  # pyright: ignore[reportUnknownArgumentType]
     if not isinstance(schema, dict):
         return True
     members = cast("dict[str, Any]", schema)
     if members.get("type") == "object" and not members.get("properties"):
         return False
-    return all(map(_is_closed, members.values()))
+    return all(map(is_closed, members.values()))
 
 
 _LONGEST_KEY = 10_000
@@ -314,11 +325,16 @@ class JSONReader:
             if _PART_OF_ESCAPE.match(text, offset) or _PART_OF_PAIR.match(text, offset):
                 break
             escape = _ESCAPE.match(text, offset)
-            if escape is None:
+            if escape is not None:
+                parts.append(json.loads(f'"{escape[0]}"'))
+                offset = escape.end()
+                continue
+            unknown = read_escape(text, offset + 1)
+            if unknown is None:
                 self._state = "done"
                 break
-            parts.append(json.loads(f'"{escape[0]}"'))
-            offset = escape.end()
+            meaning, offset = unknown
+            parts.append(meaning)
         self._offset = offset
         self._emit(pieces, "".join(parts))
         if has_ended:

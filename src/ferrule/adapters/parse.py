@@ -88,11 +88,12 @@ def parse_outputs(
     *,
     is_value: bool,
     cut: str = "",
+    flaw: str = "",
 ) -> dict[str, Any]:
     """Check the raw values of an answer: decoded JSON if `is_value`, otherwise text.
 
-    `cut` names a field whose value was cut off. Raises `AdapterParseError` with every problem and
-    with the outputs that could be read.
+    `cut` names a field whose value was cut off; `flaw` says why fields could not be found, if that
+    is known. Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
     spec = output_spec(signature)
     calls, fault = None, None
@@ -126,7 +127,10 @@ def parse_outputs(
             values[name] = None
         elif fault is None:
             missing.append(name)
-            problems.append((name, "is missing"))
+    if flaw and missing and not values:
+        problems.insert(0, ("", flaw))
+    else:
+        problems += [(name, "is missing") for name in missing]
     if not problems:
         return values
     raise AdapterParseError(

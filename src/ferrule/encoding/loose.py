@@ -1,6 +1,7 @@
 """A parser of JSON with mistakes, which names each mistake.
 
-`repair` loads it when a text is not valid JSON.
+It reads what can mean one thing only. An unescaped quote or a lost brace can be completed in
+several ways, and so is an error that names its position.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _BLANK = re.compile(r"\s*")
 _COMMENT = re.compile(r"//[^\n]*|#[^\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _LOOSE_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*)?(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])")
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
 _WORD = re.compile(r"[^\W\d][\w$-]*|\$[\w$-]*")
 _JSON_WORDS: dict[str, Any] = {
     "true": True,
@@ -30,30 +32,36 @@ _JSON_WORDS: dict[str, Any] = {
 _PYTHON_WORDS: dict[str, Any] = {"True": True, "False": False, "None": None}
 _PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]+'), "'": re.compile(r"[^'\\\x00-\x1f]+")}
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_MARKDOWN_ESCAPES = frozenset("'_*[]()#-.!&$%`")
+"""Characters that models escape as in Markdown. In JSON the backslash means nothing."""
 _HEX = re.compile(r"[0-9a-fA-F]{4}")
 _PYTHON_ESCAPE = re.compile(r"x[0-9a-fA-F]{2}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}")
+_HEX_DIGIT = re.compile(r"[0-9a-fA-F]")
 _HIGH, _LOW, _AFTER_LOW = 0xD800, 0xDC00, 0xE000
 
 
 def unfenced(text: str) -> str | None:
     """The content of a text that is one code fence, or one piece of inline code; else None."""
     text = text.strip()
-    behind = text.lstrip("`")
-    ticks = len(text) - len(behind)
+    after_ticks = text.lstrip("`")
+    ticks = len(text) - len(after_ticks)
     if not ticks:
         return None
-    head, end = _FENCE_HEAD.match(behind), len(behind) - ticks
+    head, end = _FENCE_HEAD.match(after_ticks), len(after_ticks) - ticks
     if (
         ticks >= _FENCE_TICKS
         and head is not None
         and head.end() <= end
-        and behind.endswith(text[:ticks])
+        and after_ticks.endswith(text[:ticks])
     ):
-        return behind[head.end() : end].rstrip(" \t").removesuffix("\n").removesuffix("\r")
-    if ticks > _FENCE_TICKS or len(behind.rstrip("`")) != end:
+        return after_ticks[head.end() : end].rstrip(" \t").removesuffix("\n").removesuffix("\r")
+    if ticks > _FENCE_TICKS or len(after_ticks.rstrip("`")) != end:
         return None
-    label = _JSON_LABEL.match(behind)
-    return behind[label.end() if label else 0 : end]
+    start = 0
+    label = _JSON_LABEL.match(after_ticks)
+    if label is not None:
+        start = label.end()
+    return after_ticks[start:end]
 
 
 def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
@@ -63,33 +71,47 @@ def read_loosely(text: str) -> tuple[Any, tuple[str, ...]]:
     """
     reader = LooseReader(text)
     value, rest = reader.whole()
+    if not rest:
+        return value, tuple(reader.repairs)
+    closer = ""
     if isinstance(value, dict):
         closer = "}"
-    else:
-        closer = ""
-        if isinstance(value, list):
-            closer = "]"
-    if rest and closer and not rest.replace(closer, "").strip():
+    elif isinstance(value, list):
+        closer = "]"
+    if closer and not rest.replace(closer, "").strip():
         return cast("Any", value), (*reader.repairs, "extra_closing_brace")
-    if rest:
-        raise ValueError(
-            f"after a complete value there is more, at character {len(text) - len(rest)}: "
-            f"{shown(rest, 60)}"
-        )
-    return cast("Any", value), tuple(reader.repairs)
+    raise ValueError(
+        f"after a complete value there is more, at character {len(text) - len(rest)}: "
+        f"{shown(rest, 60)}"
+    )
+
+
+def read_escape(text: str, offset: int) -> tuple[str, int] | None:
+    r"""The text of an escape that JSON does not have, after its backslash; None if it is damaged.
+
+    A punctuation mark means itself, as in Markdown. Before any other character the backslash is
+    text: models write patterns (`"\d+"`) and paths (`"C:\Users"`) without doubling it. DSPy's
+    parser of JSON reads them in the same way. Returns the offset after the parsed part.
+    """
+    mark = text[offset : offset + 1]
+    if not mark or (mark == "u" and _HEX_DIGIT.match(text, offset + 1)):
+        return None
+    if mark in _MARKDOWN_ESCAPES:
+        return mark, offset + 1
+    return "\\", offset
 
 
 class LooseReader:
     """One pass over a text.
 
-    Every method takes a position and returns the position after the parsed part.
+    Every method takes an offset and returns the offset after the parsed part.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.repairs: list[str] = []
         self.open: list[int] = []
-        """The positions of the objects that are not closed yet: after an error, those around it."""
+        """The offsets of the objects that are not closed yet: after an error, those around it."""
 
     def whole(self) -> tuple[Any, str]:
         """The value at the start of the text, and the rest of the text."""
@@ -100,164 +122,178 @@ class LooseReader:
         if repair not in self.repairs:
             self.repairs.append(repair)
 
-    def _fail(self, what: str, at: int) -> ValueError:
-        if at < len(self.text):
-            found = shown(self.text[at : at + 30], 60)
-        else:
-            found = "the end of the text"
-        return ValueError(f"expected {what} at character {at}, found {found}")
+    def _fail(self, expected: str, offset: int) -> ValueError:
+        rest = "the end of the text"
+        if offset < len(self.text):
+            rest = shown(self.text[offset : offset + 30], 60)
+        return ValueError(f"expected {expected} at character {offset}, found {rest}")
 
-    def _blank(self, at: int) -> int:
+    def _character(self, offset: int) -> str:
+        """The character at an offset; empty at the end of the text."""
+        return self.text[offset : offset + 1]
+
+    def _blank(self, offset: int) -> int:
+        """The offset after blanks and comments."""
         while True:
-            at = _BLANK.match(self.text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
-            if self.text[at : at + 1] not in {"/", "#"}:
-                return at
-            comment = _COMMENT.match(self.text, at)
-            if comment is not None:
-                end = comment.end()
-            elif self.text.startswith("/*", at) and (close := self.text.find("*/", at + 2)) >= 0:
-                end = close + 2
-            else:
-                return at
+            offset = _BLANK.match(self.text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+            if self._character(offset) not in {"/", "#"}:
+                return offset
+            end = self._comment_end(offset)
+            if end is None:
+                return offset
             self._note("comments")
-            at = end
+            offset = end
 
-    def value(self, at: int, depth: int) -> tuple[Any, int]:
-        """The value at a position, and the position after it. Raises `ValueError` for none."""
+    def _comment_end(self, offset: int) -> int | None:
+        """The offset after the comment at an offset; None if there is no complete one."""
+        comment = _COMMENT.match(self.text, offset)
+        if comment is not None:
+            return comment.end()
+        if not self.text.startswith("/*", offset):
+            return None
+        close = self.text.find("*/", offset + 2)
+        if close < 0:
+            return None
+        return close + 2
+
+    def value(self, offset: int, depth: int) -> tuple[Any, int]:
+        """The value at an offset, and the offset after it. Raises `ValueError` for none."""
         if depth > _DEEPEST:
             raise ValueError("nested too deeply")
-        opener = self.text[at : at + 1]
+        opener = self._character(offset)
         if opener == "{":
-            self.open.append(at)
-            found = self._object(at + 1, depth + 1)
+            self.open.append(offset)
+            value = self._object(offset + 1, depth + 1)
             self.open.pop()
-            return found
+            return value
         if opener == "[":
-            return self._array(at + 1, "]", depth + 1)
+            return self._array(offset + 1, "]", depth + 1)
         if opener == "(":
-            items, end = self._array(at + 1, ")", depth + 1)
-            if "," not in self.text[at:end]:
-                raise self._fail("a JSON value", at)  # parentheses around one value are not a tuple
+            items, end = self._array(offset + 1, ")", depth + 1)
+            if "," not in self.text[offset:end]:
+                # Parentheses around one value are not a tuple.
+                raise self._fail("a JSON value", offset)
             self._note("python_literals")
             return items, end
         if opener and opener in "\"'":
-            return self._string(at)
-        return self._scalar(at)
+            return self._string(offset)
+        return self._scalar(offset)
 
-    def _object(self, at: int, depth: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
-        at = self._blank(at)
-        while self.text[at : at + 1] != "}":
-            key, at = self._key(at)
-            at = self._blank(at)
-            if self.text[at : at + 1] != ":":
-                raise self._fail("`:`", at)
-            found[key], at = self.value(self._blank(at + 1), depth)
-            at = self._comma(at, "}")
-        return found, at + 1
+    def _object(self, offset: int, depth: int) -> tuple[dict[str, Any], int]:
+        members: dict[str, Any] = {}
+        offset = self._blank(offset)
+        while self._character(offset) != "}":
+            key, offset = self._key(offset)
+            offset = self._blank(offset)
+            if self._character(offset) != ":":
+                raise self._fail("`:`", offset)
+            members[key], offset = self.value(self._blank(offset + 1), depth)
+            offset = self._comma(offset, "}")
+        return members, offset + 1
 
-    def _array(self, at: int, closer: str, depth: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
-        at = self._blank(at)
-        while self.text[at : at + 1] != closer:
-            item, at = self.value(at, depth)
-            found.append(item)
-            at = self._comma(at, closer)
-        return found, at + 1
+    def _array(self, offset: int, closer: str, depth: int) -> tuple[list[Any], int]:
+        items: list[Any] = []
+        offset = self._blank(offset)
+        while self._character(offset) != closer:
+            item, offset = self.value(offset, depth)
+            items.append(item)
+            offset = self._comma(offset, closer)
+        return items, offset + 1
 
-    def _comma(self, at: int, closer: str) -> int:
-        at = self._blank(at)
-        mark = self.text[at : at + 1]
+    def _comma(self, offset: int, closer: str) -> int:
+        offset = self._blank(offset)
+        mark = self._character(offset)
         if mark == closer:
-            return at
+            return offset
         if mark != ",":
-            raise self._fail(f"`,` or `{closer}`", at)
-        at = self._blank(at + 1)
-        if self.text[at : at + 1] == closer and closer != ")":
+            raise self._fail(f"`,` or `{closer}`", offset)
+        offset = self._blank(offset + 1)
+        if self._character(offset) == closer and closer != ")":
             self._note("trailing_comma")
-        return at
+        return offset
 
-    def _key(self, at: int) -> tuple[str, int]:
-        if self.text[at : at + 1] in {'"', "'"}:
-            return self._string(at)
-        word = _WORD.match(self.text, at)
+    def _key(self, offset: int) -> tuple[str, int]:
+        if self._character(offset) in {'"', "'"}:
+            return self._string(offset)
+        word = _WORD.match(self.text, offset)
         if word is None:
-            raise self._fail("a key in double quotes", at)
+            raise self._fail("a key in double quotes", offset)
         self._note("unquoted_keys")
         return word[0], word.end()
 
-    def _scalar(self, at: int) -> tuple[Any, int]:
-        number = _NUMBER.match(self.text, at)
+    def _scalar(self, offset: int) -> tuple[Any, int]:
+        number = _NUMBER.match(self.text, offset)
         if number:
             return json.loads(number[0]), number.end()
-        if self.text.startswith("-Infinity", at):
-            sign = -1
-        else:
-            sign = 1
-        word = _WORD.match(self.text, at + (sign < 0))
+        is_negative = self.text.startswith("-Infinity", offset)
+        word = _WORD.match(self.text, offset + is_negative)
         if word and word[0] in _JSON_WORDS:
             value = _JSON_WORDS[word[0]]
-            return (-value if sign < 0 else value), word.end()
+            if is_negative:
+                value = -value
+            return value, word.end()
         if word and word[0] in _PYTHON_WORDS:
             self._note("python_literals")
             return _PYTHON_WORDS[word[0]], word.end()
-        loose = _LOOSE_NUMBER.match(self.text, at)
-        if loose and any(map(str.isdigit, loose[0])) and not re.match(r"[+-]?0\d", loose[0]):
-            digits = loose[0].replace("_", "")
-            self._note("numbers")
-            return (
-                float(digits) if any(mark in digits for mark in ".eE") else int(digits)
-            ), loose.end()
-        raise self._fail("a JSON value", at)
+        loose = _LOOSE_NUMBER.match(self.text, offset)
+        has_digits = loose is not None and any(map(str.isdigit, loose[0]))
+        if loose is None or not has_digits or _LEADING_ZERO.match(loose[0]):
+            raise self._fail("a JSON value", offset)
+        self._note("numbers")
+        digits = loose[0].replace("_", "")
+        if any(mark in digits for mark in ".eE"):
+            return float(digits), loose.end()
+        return int(digits), loose.end()
 
-    def _string(self, at: int) -> tuple[str, int]:
-        quote = self.text[at]
+    def _string(self, offset: int) -> tuple[str, int]:
+        quote = self.text[offset]
         if quote == "'":
             self._note("single_quotes")
         pieces: list[str] = []
-        at += 1
+        offset += 1
         while True:
-            plain = _PLAIN[quote].match(self.text, at)
+            plain = _PLAIN[quote].match(self.text, offset)
             if plain:
                 pieces.append(plain[0])
-                at = plain.end()
-            mark = self.text[at : at + 1]
+                offset = plain.end()
+            mark = self._character(offset)
             if not mark:
-                raise self._fail(f"a closing {quote}", at)
+                raise self._fail(f"a closing {quote}", offset)
             if mark == quote:
-                return "".join(pieces), at + 1
+                return "".join(pieces), offset + 1
             if mark == "\\":
-                piece, at = self._escape(at + 1)
+                piece, offset = self._escape(offset + 1)
                 pieces.append(piece)
             else:
                 self._note("control_characters")
                 pieces.append(mark)
-                at += 1
+                offset += 1
 
-    def _escape(self, at: int) -> tuple[str, int]:
-        mark = self.text[at : at + 1]
+    def _escape(self, offset: int) -> tuple[str, int]:
+        """The text of the escape whose backslash precedes an offset."""
+        mark = self._character(offset)
         if mark in _ESCAPES:
-            return _ESCAPES[mark], at + 1
-        if mark == "u":
-            return self._code_unit(at + 1)
-        if hexadecimal := _PYTHON_ESCAPE.match(self.text, at):
+            return _ESCAPES[mark], offset + 1
+        if mark == "u" and _HEX_DIGIT.match(self.text, offset + 1):
+            return self._code_unit(offset + 1)
+        hexadecimal = _PYTHON_ESCAPE.match(self.text, offset)
+        if hexadecimal is not None:
             self._note("python_literals")
             return chr(int(hexadecimal[0][1:], 16)), hexadecimal.end()
-        # `\'` and `\_` can only mean the character itself; `\d` could be a pattern or a mistake.
-        if mark and mark in "'_*[]()#-.!&$%`":
-            self._note("escapes")
-            return mark, at + 1
-        raise self._fail("a JSON escape", at - 1)
+        unknown = read_escape(self.text, offset)
+        if unknown is None:
+            raise self._fail("a JSON escape", offset - 1)
+        self._note("escapes")
+        return unknown
 
-    def _code_unit(self, at: int) -> tuple[str, int]:
-        unit = _HEX.match(self.text, at)
+    def _code_unit(self, offset: int) -> tuple[str, int]:
+        unit = _HEX.match(self.text, offset)
         if unit is None:
-            raise self._fail("four hexadecimal digits", at)
+            raise self._fail("four hexadecimal digits", offset)
         code, end = int(unit[0], 16), unit.end()
         if _HIGH <= code < _LOW and self.text.startswith("\\u", end):
             second = _HEX.match(self.text, end + 2)
             if second and _LOW <= int(second[0], 16) < _AFTER_LOW:
-                return chr(
-                    0x10000 + ((code - _HIGH) << 10) + int(second[0], 16) - _LOW
-                ), second.end()
+                low = int(second[0], 16) - _LOW
+                return chr(0x10000 + ((code - _HIGH) << 10) + low), second.end()
         return chr(code), end

@@ -7,16 +7,23 @@ guess.
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
+from ferrule.encoding.loose import LooseReader, read_loosely, unfenced
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import ToolCallError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LOSSY = frozenset({"comments", "extra_closing_brace", "prose"})
 """The repairs that drop a part of the text. All others rewrite it."""
 
 _MOST_CANDIDATES = 1000
+_OBJECT_START = pattern(r"""\{\s*(?:["']|[\w$]+\s*:)""")
 
 
 def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
@@ -36,8 +43,6 @@ def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
         if text.startswith("\ufeff"):
             # A byte order mark is not part of the JSON (RFC 8259, section 8.1).
             return read_json(text[1:], layers=layers - 1)
-        from ferrule.encoding.loose import read_loosely, unfenced
-
         inside = unfenced(text)
         if inside is not None:
             value, repairs = read_json(inside, layers=layers - 1)
@@ -67,10 +72,9 @@ def read_arguments(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[
     """
     if not text.strip():
         return {}, ()
+    of = "the arguments"
     if tool:
         of = f"the arguments of `{tool}`"
-    else:
-        of = "the arguments"
     try:
         value, repairs = read_json(text)
         if isinstance(value, str) and value.strip():
@@ -91,8 +95,6 @@ def read_arguments(text: str, *, tool: str = "") -> tuple[dict[str, Any], tuple[
 
 def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
     """The complete top-level objects in a text, in order, with the repairs of each."""
-    from ferrule.encoding.loose import LooseReader
-
     objects: list[tuple[dict[str, Any], tuple[str, ...]]] = []
     failed: set[int] = set()
     start, tries_left = text.find("{"), _MOST_CANDIDATES
@@ -110,6 +112,25 @@ def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
                     objects.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
         start = text.find("{", end)
     return objects
+
+
+def flaw_of_object(text: str, keys: Iterable[str]) -> str:
+    """Why the first object in a text that cannot be read is not valid JSON; empty for none.
+
+    Braces in prose are not an attempt at an object: only one that can have one of the keys counts.
+    """
+    names = "|".join(map(re.escape, keys))
+    members = [member.start() for member in re.finditer(rf"""(["']?)\b(?:{names})\1\s*:""", text)]
+    if not names or not members:
+        return ""
+    brace = _OBJECT_START.search(text)
+    while brace is not None and brace.start() < members[-1]:
+        try:
+            _, end = LooseReader(text).value(brace.start(), 0)
+        except ValueError as error:
+            return str(error)
+        brace = _OBJECT_START.search(text, end)
+    return ""
 
 
 def kind_of(value: object) -> str:

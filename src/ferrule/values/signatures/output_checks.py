@@ -189,7 +189,9 @@ class _TypedCheck:
                 problem = explained(error)
         except (ValueError, TypeError):
             pass
-        for reading in _readings(text.strip(), self._words):
+        stripped = text.strip()
+        problem = problem or _flaw_of_json(stripped)
+        for reading in _readings(stripped, self._words):
             try:
                 return self._validate(reading)
             except ValidationError as error:
@@ -294,6 +296,17 @@ def _readings(text: str, words: dict[str, Any]) -> list[Any]:
     if len(similar) == 1:
         readings = [*similar.values(), *readings]
     return readings
+
+
+def _flaw_of_json(text: str) -> str:
+    """Why a text that begins as an object or array is not JSON; empty if it is, or is repaired."""
+    if not text.lstrip("`").removeprefix("json").lstrip().startswith(("{", "[")):
+        return ""
+    try:
+        read_json(text)
+    except ValueError as error:
+        return f"is not valid JSON: {error}"
+    return ""
 
 
 def _is_invalid_json(error: ValidationError) -> bool:
