@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 from weakref import WeakKeyDictionary, ref
 
+from msgspec.structs import replace
+
 from ferrule.concurrency.offload import in_worker_thread, run_async
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
 from ferrule.models.model import answer_of, as_stream
-from ferrule.models.providers import PROVIDERS, Provider, capabilities_of
+from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, with_schema_target
 from ferrule.models.setting_names import check_settings
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.any_answer import body_of, is_answer
@@ -82,10 +84,14 @@ class ClientLM(TurnsLM):
         self._loop = _BoundLoop.of(client)
         self._wire_name = interface.wire
         provider = PROVIDERS.get(interface.package) or Provider(interface.package, "")
+        provider = replace(provider, wire=interface.wire)
         self._dialect = provider.dialect
         self._model = model
         self.name = f"{interface.package}/{model}"
-        self.capabilities = capabilities or capabilities_of(provider, model)
+        if capabilities is None:
+            self.capabilities = capabilities_of(provider, model)
+        else:
+            self.capabilities = with_schema_target(capabilities, provider)
         self.settings = settings
         self._turns = Turns()
 

@@ -153,6 +153,9 @@ def _shared(capabilities: list[Capabilities]) -> Capabilities:
         return all(getattr(model, name) for model in capabilities)
 
     windows = [model.context_tokens for model in capabilities if model.context_tokens is not None]
+    schema_target = capabilities[0].schema_target
+    if any(model.schema_target != schema_target for model in capabilities):
+        schema_target = None
     return Capabilities(
         native_tools=all_have("native_tools"),
         parallel_tools=all_have("parallel_tools"),
@@ -163,4 +166,5 @@ def _shared(capabilities: list[Capabilities]) -> Capabilities:
         json_object=all_have("json_object"),
         constrained_calls=all_have("constrained_calls"),
         context_tokens=min(windows, default=None),
+        schema_target=schema_target,
     )

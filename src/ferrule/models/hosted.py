@@ -16,7 +16,13 @@ from ferrule.errors import (
     MissingKeyError,
     UnavailableError,
 )
-from ferrule.models.providers import address, capabilities_of, choose, thought_settings
+from ferrule.models.providers import (
+    address,
+    capabilities_of,
+    choose,
+    thought_settings,
+    with_schema_target,
+)
 from ferrule.models.setting_names import check_settings, check_spelling
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.payload import count_of, list_of, mapping
@@ -100,7 +106,10 @@ class LM(TurnsLM):
             self._key = api_key
         self._needs_key = base_url is None
         self.name = f"{self._provider.name}/{self._model}"
-        self.capabilities = capabilities or capabilities_of(self._provider, self._model)
+        if capabilities is None:
+            self.capabilities = capabilities_of(self._provider, self._model)
+        else:
+            self.capabilities = with_schema_target(capabilities, self._provider)
         self.settings = settings
         self._turns = Turns()
         self._has_asked_window = False

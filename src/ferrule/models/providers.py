@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ferrule.errors import ConfigurationError, shown
 from ferrule.values.content.type import thinks
-from ferrule.values.conversation.exchange import Capabilities
+from ferrule.values.conversation.exchange import Capabilities, SchemaTarget
 
 
 class Dialect(Struct, frozen=True):
@@ -196,13 +196,34 @@ _PROFILES = (
 )
 
 
+SCHEMA_TARGETS: Mapping[str, SchemaTarget] = {
+    "openai_chat": "openai-strict",
+    "openai_responses": "openai-strict",
+    "anthropic": "anthropic",
+    "gemini": "gemini",
+}
+"""The dialect of JSON Schema that the providers of a wire enforce.
+
+Servers of open models (vLLM, llama.cpp, Ollama) accept more than OpenAI's.
+"""
+
+
 def capabilities_of(provider: Provider, model: str) -> Capabilities:
     """The capabilities of a model, as far as they are known."""
     capabilities = provider.capabilities
     for profile in _PROFILES:
         if profile.provider == provider.name and re.match(profile.pattern, model.lower()):
             capabilities = replace(capabilities, **profile.changes)
-    return capabilities
+    return with_schema_target(capabilities, provider)
+
+
+def with_schema_target(capabilities: Capabilities, provider: Provider) -> Capabilities:
+    """The capabilities with the dialect of JSON Schema of the provider's wire."""
+    if not capabilities.json_schema or capabilities.schema_target is not None:
+        return capabilities
+    if provider.name == "anthropic" and provider.wire != "anthropic":
+        return capabilities
+    return replace(capabilities, schema_target=SCHEMA_TARGETS[provider.wire])
 
 
 _VARIABLES: Mapping[str, tuple[tuple[str, ...], str]] = {

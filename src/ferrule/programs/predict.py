@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ferrule.adapters.fields import calls_output
 from ferrule.concurrency import offload
-from ferrule.errors import ConfigurationError, InputError, SignatureError
+from ferrule.errors import BadRequestError, ConfigurationError, InputError, SignatureError
 from ferrule.models.setting_names import check_saved, check_spelling
 from ferrule.programs.asking.ask import ask_model, ask_several, rejected, validated
 from ferrule.programs.asking.asker import (
@@ -23,6 +23,8 @@ from ferrule.programs.asking.asker import (
     split_inputs,
 )
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
+from ferrule.programs.asking.output_form import enforcing
+from ferrule.programs.asking.refusals import refuses_format
 from ferrule.programs.asking.validators import as_validator, judge_answers
 from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from ferrule.acts import Act, Flow
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.asking.asker import Asker
+    from ferrule.programs.asking.native import NativeOutputs
     from ferrule.programs.asking.validators import OutputValidator
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
@@ -113,6 +116,8 @@ class Predict(Module[S, D, P]):
     """
 
     is_predictor = True
+    outputs_have_format = True
+    """Whether typed outputs travel in the provider's format, where it enforces one."""
     outputs_of: type[Signature] | None = None
     """The signature of `prediction.outputs`, if it is not the predictor's own."""
 
@@ -249,7 +254,26 @@ class Predict(Module[S, D, P]):
 
     def _ask_without_tools(self, asker: Asker, values: Mapping[str, Any], demos: list[Any]) -> Flow:
         signature, asker, native_outputs = adapt_to_model(self.signature, asker)
+        asking = partial(self._ask, signature, values, demos, native_outputs)
+        enforcing_asker = None
+        if self.outputs_have_format:
+            enforcing_asker = enforcing(asker, signature)
+        if enforcing_asker is not None:
+            try:
+                return (yield from asking(enforcing_asker))
+            except BadRequestError as error:
+                if not refuses_format(asker.lm, error):
+                    raise
+        return (yield from asking(asker))
 
+    def _ask(
+        self,
+        signature: type[Signature],
+        values: Mapping[str, Any],
+        demos: list[Any],
+        native_outputs: NativeOutputs,
+        asker: Asker,
+    ) -> Flow:
         def render(adapter: Adapter) -> Messages:
             return adapter.opening(signature, values, demos=demos)
 

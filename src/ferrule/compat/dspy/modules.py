@@ -105,6 +105,8 @@ class Module(ferrule.Module):
 
 
 class Predict(Module, ferrule.Predict):
+    outputs_have_format = False  # the prompts are DSPy's, with its markers
+
     def __init__(self, signature, callbacks=None, **options):
         ferrule.Predict.__init__(self, signature, **without_rollout(options))
         self.callbacks = callbacks or ()

@@ -11,24 +11,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ferrule.errors import ToolCallError
+from ferrule.models.providers import SCHEMA_TARGETS
 from ferrule.schema.lowering.lower import lower_tools
 from ferrule.values.calls.call import CallFault
 from ferrule.values.conversation.exchange import Declarations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ferrule.schema.lowering.lower import LoweredTools, Target
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import Request
 
 _log = logging.getLogger("ferrule.models")
-_TARGETS: Mapping[str, Target] = {
-    "openai_chat": "openai-strict",
-    "openai_responses": "openai-strict",
-    "anthropic": "anthropic",
-    "gemini": "gemini",
-}
 
 
 def strictly(request: Request, wire: str) -> Request:
@@ -37,7 +32,7 @@ def strictly(request: Request, wire: str) -> Request:
     For Gemini, with the mode that enforces schemas.
     """
     strict = request.following(request.messages)
-    target = _TARGETS[wire]
+    target = SCHEMA_TARGETS[wire]
     if target != "gemini":
         _, strict.tools = _strict_tools(request.tools, target)
     elif request.tool_choice in (None, "auto"):  # the other modes enforce schemas already
@@ -52,7 +47,7 @@ def restored_calls(
 
     A null for an omitted argument is dropped.
     """
-    lowered, _ = _strict_tools(tools, _TARGETS[wire])
+    lowered, _ = _strict_tools(tools, SCHEMA_TARGETS[wire])
     return tuple([_restored(call, lowered) for call in calls])
 
 

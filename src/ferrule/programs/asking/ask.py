@@ -227,12 +227,10 @@ def _parse_in_other_form(
     neither can read it, this raises the error that says more.
     """
     looks_like_json = (response.text or "").lstrip().startswith(("{", "```"))
-    other: Adapter | None = None
-    if first_adapter is None and looks_like_json:
+    other = first_adapter
+    if first_adapter is None:
         other = adapter.fallback
-    elif not looks_like_json:
-        other = first_adapter
-    if other is None:
+    if other is None or looks_like_json != other.reads_values:
         raise error
     try:
         return parse(other, response)

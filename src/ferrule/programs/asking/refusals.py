@@ -1,8 +1,8 @@
-"""Models that refuse tool declarations, and models that write calls as text.
+"""Models that refuse tool declarations or a format, and models that write calls as text.
 
-A model may refuse a request with tools although its capabilities allow them; then the program lists
-its tools in the prompt. This module detects such models, remembers them for the process, and logs a
-warning once for each.
+A model may refuse a request with tools, or with the format of its answer, although its capabilities
+allow them; then the program lists its tools, or describes the form, in the prompt. This module
+detects such models, remembers them for the process, and logs a warning once for each.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _warned: set[tuple[str, str]] = set()
 _refusing: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """The models that refused tools, by their `id`: a user's model may not be hashable."""
+_refusing_formats: WeakValueDictionary[int, Any] = WeakValueDictionary()
+"""The models that refused the format of an answer, in the same way."""
 
 # The patterns below are compiled when a request is first refused: few programs need them. They
 # follow the wording of Ollama (issue 11131), OpenAI, Groq, vLLM, llama.cpp, OpenRouter, xAI,
@@ -70,6 +72,33 @@ def refuses_tools(lm: Any, error: LMError) -> bool:
     return True
 
 
+_FORMAT = re.compile(
+    r"response[._ ]?format|json[_ ]?schema|text\.format|output[_ ]?(?:config|format)"
+    r"|structured[_ ]?outputs?|response_?(?:json_?)?schema|response_?mime_?type|guided"
+    r"|grammar",
+    re.IGNORECASE,
+)
+"""How providers name the field of the format, in what they say about a request with it."""
+
+
+def refuses_format(lm: Any, error: BadRequestError) -> bool:
+    """Whether the error says that the model takes no format for its answer; if so, remembers it."""
+    if not _FORMAT.search(str(error)):
+        return False
+    with suppress(TypeError):
+        _refusing_formats[id(lm)] = lm
+    form = "%s is asked for its outputs in the text of the prompt: it refused their format%s."
+    log_once(lm, form, f" ({error})")
+    return True
+
+
+def reminded_of_format(model: Any) -> Any:
+    """The model; if it refused a format before, a wrapper that refuses again, as `reminded`."""
+    if _refusing_formats.get(id(model)) is not model:
+        return model
+    return _RefusingFormats(model)
+
+
 def reminded(model: Model) -> Model:
     """The model; if it refused tools before, a wrapper that refuses them again without a request.
 
@@ -81,8 +110,8 @@ def reminded(model: Model) -> Model:
     return _RefusingTools(model)
 
 
-class _RefusingTools(BaseLM):
-    """Wraps a model that refused tools once: refuses them again without a request."""
+class _Refusing(BaseLM):
+    """Wraps a model that refused a part of a request: refuses it again without a request."""
 
     def __init__(self, lm: Any) -> None:
         self._lm = lm
@@ -107,11 +136,31 @@ class _RefusingTools(BaseLM):
         return self._for(request).astream(request)
 
     def _for(self, request: Request) -> Any:
-        if request.tools:
+        refused = self._refused(request)
+        if refused:
             raise BadRequestError(
-                f"`{self.name}` does not support tools: it said so before, and was not asked again"
+                f"`{self.name}` does not support {refused}: "
+                "it said so before, and was not asked again"
             )
         return self._lm
+
+    def _refused(self, request: Request) -> str:
+        """The part of a request that the model refuses; empty if it has none."""
+        raise NotImplementedError
+
+
+class _RefusingTools(_Refusing):
+    def _refused(self, request: Request) -> str:
+        if request.tools:
+            return "tools"
+        return ""
+
+
+class _RefusingFormats(_Refusing):
+    def _refused(self, request: Request) -> str:
+        if request.shape is not None:
+            return "response_format"
+        return ""
 
 
 def calls_in_text(

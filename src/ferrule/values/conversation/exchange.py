@@ -88,6 +88,10 @@ construction.
 """
 
 
+SchemaTarget = Literal["openai-strict", "anthropic", "gemini"]
+"""A dialect of JSON Schema that providers enforce."""
+
+
 class Capabilities(Struct, frozen=True):
     """The features that a model supports. Programs choose the form of their requests by them."""
 
@@ -104,6 +108,11 @@ class Capabilities(Struct, frozen=True):
     """Can constrain its answer to a JSON object."""
     constrained_calls: bool = False
     """Can constrain its answer to a valid call of a declared tool."""
+    schema_target: SchemaTarget | None = None
+    """The dialect of JSON Schema in which the provider enforces the outputs of programs.
+
+    `LM` sets it for models with `json_schema`, by their wire. None: outputs are asked for in text.
+    """
 
 
 class Shape(Struct, frozen=True):
@@ -117,6 +126,8 @@ class Shape(Struct, frozen=True):
     schema: Mapping[str, Any] | None = None
     """The JSON schema, for `json_schema`."""
     name: str = "answer"
+    strict: bool = False
+    """Whether the schema is in the dialect that the provider enforces, and is sent as strict."""
 
 
 class Declarations(Sequence[dict[str, Any]]):

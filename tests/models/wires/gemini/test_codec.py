@@ -386,7 +386,7 @@ def test_the_provider_speaks_its_own_wire_and_openais_at_another_address():
     )
     other, _ = choose("gemini/gemini-3.5-flash", None, None, "openai_chat")
     assert address(other.base_url).endswith("/v1beta/openai/chat/completions")
-    assert LM("gemini/m").capabilities == PROVIDERS["gemini"].capabilities
+    assert LM("gemini/m").capabilities == capabilities_of(provider, "m")
 
 
 # -- answers ----------------------------------------------------------------------------------------------------

@@ -188,6 +188,8 @@ def _format(shape: Shape) -> Json | None:
     """
     if shape.kind == "json_object" or shape.schema is None or "properties" not in shape.schema:
         return None
+    if shape.strict:
+        return {"type": "json_schema", "schema": shape.schema}
     lowered = lower_schema(shape.schema, "anthropic")
     # With `pairs`, a list stands for a dictionary, and the answer would not be converted back.
     if not lowered.is_strict or lowered.pairs:

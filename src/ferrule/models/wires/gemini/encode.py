@@ -181,7 +181,9 @@ def _head(request: Request, *, settings: Json, dialect: Dialect, is_since_3: boo
         config["thinkingConfig"] = {**thinking, **mapping(config.get("thinkingConfig"))}
     if request.shape is not None:
         config["responseMimeType"] = "application/json"
-        if request.shape.kind == "json_schema" and request.shape.schema is not None:
+        if request.shape.strict:
+            config["responseJsonSchema"] = request.shape.schema
+        elif request.shape.kind == "json_schema" and request.shape.schema is not None:
             config["responseJsonSchema"] = _lowered(json_bytes(request.shape.schema))
     if config:
         head["generationConfig"] = config

@@ -128,7 +128,10 @@ def _choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
 def _format(shape: Shape) -> Json:
     if shape.kind == "json_object" or shape.schema is None:
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": {"name": shape.name, "schema": shape.schema}}
+    json_schema: Json = {"name": shape.name, "schema": shape.schema}
+    if shape.strict:
+        json_schema["strict"] = True
+    return {"type": "json_schema", "json_schema": json_schema}
 
 
 def _tools(declarations: Declarations) -> bytes:

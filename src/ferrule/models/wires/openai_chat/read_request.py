@@ -150,7 +150,8 @@ def _shape(response_format: Any) -> Shape | None:
             return Shape("json_object")
         case "json_schema" if mapping(json_schema.get("schema")):
             name = text_of(json_schema.get("name")) or "answer"
-            return Shape("json_schema", json_schema["schema"], name)
+            is_strict = json_schema.get("strict") is True
+            return Shape("json_schema", json_schema["schema"], name, is_strict)
         case _:
             raise InputError(
                 f"`response_format` is {shown(response_format)}; known types are text, "

@@ -166,7 +166,12 @@ def _choice(choice: str | Mapping[str, Any]) -> str | Mapping[str, Any]:
 def _format(shape: Shape) -> Json:
     if shape.kind == "json_object" or shape.schema is None:
         return {"type": "json_object"}
-    return {"type": "json_schema", "name": shape.name, "schema": shape.schema, "strict": False}
+    return {
+        "type": "json_schema",
+        "name": shape.name,
+        "schema": shape.schema,
+        "strict": shape.strict,
+    }
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,61 @@
+"""`StructuredAdapter`: the provider enforces the form of the outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.json_object import JSONAdapter, is_closed
+from ferrule.schema.lowering.lower import LoweredSchema, lower_schema
+from ferrule.values.conversation.exchange import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ferrule.schema.lowering.rules import ProviderTarget
+    from ferrule.values.conversation.exchange import Capabilities
+    from ferrule.values.signatures.signature import Signature
+
+_MARKS = ChatAdapter(use_native_function_calling=None, fallback=None)
+
+
+class StructuredAdapter(JSONAdapter):
+    """A `JSONAdapter` whose schema is in the dialect that a provider enforces.
+
+    An answer written under that schema is converted back, before its fields are checked: strict
+    modes require every property, so null stands for one that is left out.
+    """
+
+    target: ProviderTarget
+
+    def __init__(self, target: ProviderTarget) -> None:
+        super().__init__(use_native_function_calling=None, fallback=_MARKS)
+        self.target = target
+
+    def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape:
+        """See `Adapter`."""
+        del capabilities
+        return Shape("json_schema", lowered_outputs(signature, self.target).schema, strict=True)
+
+    def raw_fields(self, signature: type[Signature], text: str) -> Mapping[str, Any]:
+        """See `Adapter`."""
+        fields = super().raw_fields(signature, text)
+        lowered = lowered_outputs(signature, self.target)
+        return cast("Mapping[str, Any]", lowered.restored(fields))
+
+
+def can_hold(signature: type[Signature], target: ProviderTarget) -> bool:
+    """Whether a provider can enforce the outputs of a signature as they are.
+
+    It cannot if its dialect admits more than the schema, or has another form of it: a stream would
+    then show a list of keys and values in the place of a dictionary.
+    """
+    lowered = lowered_outputs(signature, target)
+    return lowered.level != "partial" and not lowered.pairs and is_closed(lowered.schema)
+
+
+def lowered_outputs(signature: type[Signature], target: ProviderTarget) -> LoweredSchema:
+    """The schema of a signature's outputs in a provider's dialect."""
+    return signature.kept(
+        (lowered_outputs, target), lambda: lower_schema(signature.plan.output_schema(), target)
+    )
