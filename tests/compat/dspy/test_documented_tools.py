@@ -170,6 +170,14 @@ def test_async_tool() -> None:
         assert tool(city="Bern") == "Bern!"
 
 
+def test_a_setting_can_be_assigned() -> None:
+    """"Setting settings.allow_tool_async_sync_conversion=True (or scoping it via dspy.context)"."""
+    dspy.settings.allow_tool_async_sync_conversion = True
+    assert dspy.Tool(lookup)(city="Bern") == "Bern!"
+    dspy.settings.lm = DummyLM([{"answer": "yes"}])
+    assert dspy.Predict("question -> answer")(question="?").answer == "yes"
+
+
 def test_async_agent() -> None:
     """Async: `await agent.acall(...)` with async tools."""
     dspy.configure(

@@ -414,7 +414,23 @@ def test_an_overflow_that_does_not_end_is_raised(mode: str) -> None:
     lm = ScriptedLM([*steps, *[ContextOverflowError("too long")] * 6])
     with pytest.raises(ContextOverflowError):
         agent(mode, Compact(10**6, "drop"))(question="q", lm=lm)
-    assert len(lm.requests) <= 26
+    assert len(lm.requests) == 24
+
+
+@pytest.mark.parametrize("length", [10, 20_000])
+def test_an_overflow_without_a_policy_is_truncated_three_times(mode: str, length: int) -> None:
+    """As in DSPy: "up to three rounds before the module raises"."""
+    steps: list[Any] = [STEPS[mode](str(i), "long", {"length": length}) for i in range(6)]
+    lm = ScriptedLM([*steps, *[ContextOverflowError("too long")] * 6])
+
+    def long(length: int) -> str:
+        """Return a long text."""
+        return "x" * length
+
+    program = ReAct("question -> answer: int", [long], native=mode == "native", max_iters=30)
+    with pytest.raises(ContextOverflowError):
+        program(question="q", lm=lm)
+    assert len(lm.requests) == len(steps) + 1 + 3
 
 
 def test_a_conversation_that_cannot_get_shorter_goes_on_and_is_logged_once(

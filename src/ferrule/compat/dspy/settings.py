@@ -53,6 +53,9 @@ class Settings:
             return dspy_settings[name]
         return getattr(core.current(), name)
 
+    def __setattr__(self, name, value):
+        self.configure(**{name: value})
+
     def get(self, name, default=None):
         return getattr(self, name, default)
 

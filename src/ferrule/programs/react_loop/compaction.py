@@ -91,7 +91,7 @@ def truncate(loop: Loop, rounds: int) -> bool:
 
     Huge observations are cut first. After that, each round drops the oldest step.
     """
-    if not loop.shown or rounds > _TRUNCATIONS + 1:
+    if not loop.shown or rounds > _TRUNCATIONS:
         return False
     longest = max(
         (len(result.content) for step in loop.shown for result in step.results), default=0

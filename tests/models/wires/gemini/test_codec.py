@@ -28,7 +28,7 @@ from ferrule.errors import (
     UnavailableError,
 )
 from ferrule.models.hosted import LM
-from ferrule.models.providers import PROVIDERS, Dialect, address, choose
+from ferrule.models.providers import Dialect, address, capabilities_of, choose
 from ferrule.models.wires.gemini import encode as gemini
 from ferrule.models.wires.gemini import headers, path, read, render
 from ferrule.models.wires.gemini.encode import UNSIGNED
