@@ -384,7 +384,7 @@ def test_on_context_overflow_the_oldest_step_is_dropped_and_the_trajectory_stays
 def test_context_overflow_gives_up_after_three_rounds_with_the_error(mode: str) -> None:
     steps: list[Any] = [STEPS[mode](str(i), "add", {"a": i, "b": 0}) for i in range(6)]
     with (
-        ScriptedLM([*steps, *[ContextOverflowError("too long")] * 5]) as lm,
+        ScriptedLM([*steps, *[ContextOverflowError("too long")] * 4]) as lm,
         pytest.raises(ContextOverflowError),
     ):
         agent(mode)(question="q", lm=lm)
