@@ -171,7 +171,7 @@ def test_async_tool() -> None:
 
 
 def test_a_setting_can_be_assigned() -> None:
-    """"Setting settings.allow_tool_async_sync_conversion=True (or scoping it via dspy.context)"."""
+    """ "Setting settings.allow_tool_async_sync_conversion=True (or scoping it via dspy.context)"."""
     dspy.settings.allow_tool_async_sync_conversion = True
     assert dspy.Tool(lookup)(city="Bern") == "Bern!"
     dspy.settings.lm = DummyLM([{"answer": "yes"}])

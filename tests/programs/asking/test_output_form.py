@@ -58,7 +58,9 @@ class Read(Signature):
 
 INVOICE = {"number": "7", "lines": [{"text": "Tea", "amount": 2}], "state": "paid"}
 ANSWER = json.dumps({"invoice": INVOICE, "note": "torn"})
-IN_TEXT = f"[[ ## invoice ## ]]\n{json.dumps(INVOICE)}\n\n[[ ## note ## ]]\ntorn\n\n[[ ## completed ## ]]"
+IN_TEXT = (
+    f"[[ ## invoice ## ]]\n{json.dumps(INVOICE)}\n\n[[ ## note ## ]]\ntorn\n\n[[ ## completed ## ]]"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -195,7 +197,7 @@ REFUSALS = {
     "OpenAI, a model": "'response_format' of type 'json_schema' is not supported with this model.",
     "Responses": "Unsupported parameter: 'text.format' is not supported with this model.",
     "Anthropic": "output_config.format: this model does not support structured outputs",
-    "Gemini": "Invalid JSON payload received. Unknown name \"responseJsonSchema\"",
+    "Gemini": 'Invalid JSON payload received. Unknown name "responseJsonSchema"',
     "vLLM": "Failed to compile the guided decoding grammar",
     "llama.cpp": "failed to parse grammar",
 }
@@ -237,7 +239,7 @@ def test_any_other_refused_request_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("remembers", [False, True])
-def test_a_run_that_fell_back_replays_wherever_it_is_resumed(remembers: bool) -> None:  # noqa: FBT001
+def test_a_run_that_fell_back_replays_wherever_it_is_resumed(remembers: bool) -> None:
     lm = Refusing(REFUSALS["OpenAI"], [IN_TEXT])
     with context(lm=lm):
         run = Predict(Read).start(text="Invoice 7")
