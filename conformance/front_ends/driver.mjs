@@ -57,9 +57,11 @@ async function agUI() {
       assert.equal(agent.pendingInterrupts[0].reason, "tool_call");
       const { result } = await decide(agent, { approved: true });
       assert.deepEqual(results(agent), ["Hotel Rome, 90 euros a night", "booked Hotel Rome, nights: 2"]);
-      assert.equal(result.answer, said(agent)[0]);
+      assert.deepEqual(said(agent), ["I look for a hotel first.", result.answer, "[5]"]);
       assert.deepEqual(result.stars, [5]);
-      assert.equal(agent.messages.filter((m) => m.role === "reasoning").length, 1);
+      const kinds = agent.messages.map((m) => (m.toolCalls ? "call" : m.role));
+      assert.deepEqual(kinds.slice(0, 4), ["user", "assistant", "call", "tool"]);
+      assert.ok(!kinds.includes("reasoning"));
     },
     async "changed arguments"() {
       const agent = start("book");
@@ -171,15 +173,18 @@ async function aiSDK(name) {
       await chat.decide(true);
       assert.equal(chat.messages.length, 2);
       assert.equal(chat.parts("tool")[1].output, "booked Hotel Rome, nights: 2");
-      assert.match(chat.said()[0], /booked Hotel Rome/);
-      assert.equal(chat.parts("data")[0].data.answer, chat.said()[0]);
+      const { answer } = chat.parts("data")[0].data;
+      assert.match(answer, /booked Hotel Rome/);
+      assert.deepEqual(chat.said(), ["I look for a hotel first.", answer, "[5]"]);
+      assert.equal(chat.parts("text")[0].providerMetadata.ferrule.preamble, true);
+      assert.equal(chat.parts("reasoning").length, 0);
     },
     async "a denial, and another turn"() {
       const chat = new Chat();
       await chat.sendMessage({ text: "book" });
       await chat.decide(false, "Too dear.");
       assert.equal(chat.parts("tool")[1].state, "output-denied");
-      assert.match(chat.said()[0], /Too dear/);
+      assert.match(chat.said()[1], /Too dear/);
       await chat.sendMessage({ text: "fail" });
       assert.equal(chat.said()[0], "It failed.");
       assert.match(chat.parts("tool")[0].errorText, /ValueError/);
@@ -219,7 +224,7 @@ async function aiSDK(name) {
       await page.resumeStream();
       assert.deepEqual(page.messages, chat.messages);
       await page.decide(true);
-      assert.match(page.said()[0], /booked Hotel Rome/);
+      assert.match(page.said()[1], /booked Hotel Rome/);
       await chat.addToolApprovalResponse({ id: chat.asked()[0].approval.id, approved: false });
       await until(() => chat.status === "error");
       assert.match(chat.error.message, /is not waiting for/);

@@ -69,7 +69,7 @@ def test_the_page_asks_is_loaded_again_decides_and_goes_on(address: str, kind: s
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
-    assert [line[0] for line in found["waiting"]] == ["user", "thought", "call", "call"]
+    assert [line[0] for line in found["waiting"]] == ["user", "text", "call", "call"]
     assert found["loaded"] == found["waiting"]
     assert found["waiting"][2][2] == "Hotel Rome, 90 euros a night"
     assert found["asks"] == [
