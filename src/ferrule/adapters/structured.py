@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter, is_closed
 from ferrule.schema.lowering.lower import LoweredSchema, lower_schema
-from ferrule.values.conversation.exchange import Shape
+from ferrule.values.conversation.exchange import NO_TOOLS, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ferrule.schema.lowering.rules import ProviderTarget
-    from ferrule.values.conversation.exchange import Capabilities
+    from ferrule.values.conversation.exchange import Capabilities, Declarations, Request
+    from ferrule.values.conversation.message import Messages
     from ferrule.values.signatures.signature import Signature
 
 _MARKS = ChatAdapter(use_native_function_calling=None, fallback=None)
@@ -31,6 +32,20 @@ class StructuredAdapter(JSONAdapter):
     def __init__(self, target: ProviderTarget) -> None:
         super().__init__(use_native_function_calling=None, fallback=_MARKS)
         self.target = target
+
+    def request(
+        self,
+        signature: type[Signature],
+        messages: Messages,
+        *,
+        tools: Declarations = NO_TOOLS,
+        **options: Any,
+    ) -> Request:
+        """See `Adapter`. With tools, the shape holds for an answer without calls."""
+        request = super().request(signature, messages, tools=tools, **options)
+        if len(tools):
+            request.shape = self.shape(signature, options.get("capabilities"))
+        return request
 
     def shape(self, signature: type[Signature], capabilities: Capabilities | None) -> Shape:
         """See `Adapter`."""

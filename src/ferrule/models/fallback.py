@@ -167,4 +167,5 @@ def _shared(capabilities: list[Capabilities]) -> Capabilities:
         constrained_calls=all_have("constrained_calls"),
         context_tokens=min(windows, default=None),
         schema_target=schema_target,
+        schema_with_tools=all_have("schema_with_tools"),
     )

@@ -62,6 +62,7 @@ class Provider(Struct, frozen=True):
 _READS = Capabilities(json_schema=True)
 _SEES = Capabilities(json_schema=True, images=True)
 _HEARS = Capabilities(json_schema=True, images=True, audio=True)
+_SEES_AND_CALLS = replace(_SEES, schema_with_tools=True)
 # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400
 # (autogen, issue 6377).
 _OPENAI = Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40)
@@ -73,7 +74,11 @@ _VERTEX = (
 
 _PROVIDERS = (
     Provider(
-        "openai", "https://api.openai.com/v1", "OPENAI_API_KEY", dialect=_OPENAI, capabilities=_SEES
+        "openai",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        dialect=_OPENAI,
+        capabilities=_SEES_AND_CALLS,
     ),
     # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK
     # compatibility", November 2026).
@@ -81,7 +86,7 @@ _PROVIDERS = (
         "anthropic",
         "https://api.anthropic.com/v1",
         "ANTHROPIC_API_KEY",
-        capabilities=_SEES,
+        capabilities=_SEES_AND_CALLS,
         wire="anthropic",
     ),
     Provider(
@@ -89,7 +94,7 @@ _PROVIDERS = (
         _GOOGLE,
         "GEMINI_API_KEY",
         ("GOOGLE_API_KEY",),
-        capabilities=_HEARS,
+        capabilities=replace(_HEARS, schema_with_tools=True),
         wire="gemini",
         elsewhere={"openai_chat": f"{_GOOGLE}/openai"},
     ),
@@ -134,7 +139,7 @@ _PROVIDERS = (
         "{AZURE_OPENAI_ENDPOINT}/openai/v1",
         "AZURE_OPENAI_API_KEY",
         dialect=_OPENAI,
-        capabilities=_SEES,
+        capabilities=_SEES_AND_CALLS,
     ),
     # "Invoke a model with the OpenAI Chat Completions API" (Bedrock user guide, November 2026).
     Provider(
@@ -181,6 +186,8 @@ _PROFILES = (
         r"gemma[23]?(?:$|:)|llama2(?:$|:)|phi4(?:$|:)|orca2(?:$|:)|qwen(?:$|:)",
         {"native_tools": False},
     ),
+    # Schemas together with function calls came with Gemini 3 ("Gemini 3 Developer Guide").
+    _Profile("gemini", r"(?:models/)?gemini-(?:[12]|pro)", {"schema_with_tools": False}),
     # Schemas of an answer came with gpt-4o (guide "Structured model outputs", 2026-08).
     _Profile(
         "openai",

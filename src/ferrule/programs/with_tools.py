@@ -22,7 +22,13 @@ from ferrule.programs.asking.ask import Answering, ask_model, read_text_answer, 
 from ferrule.programs.asking.asker import Asker, calls_natively
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import FormReader, NativeReader
-from ferrule.programs.asking.refusals import calls_in_text, refuses_tools, text_beside_calls
+from ferrule.programs.asking.output_form import enforcing
+from ferrule.programs.asking.refusals import (
+    calls_in_text,
+    refuses_format,
+    refuses_tools,
+    text_beside_calls,
+)
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.live import after_turns
@@ -52,6 +58,7 @@ class Asks(Protocol):
     signature: type[Signature]
     toolbox: Toolbox
     auto_execute_tools: bool
+    outputs_have_format: bool
 
     @property
     def is_validated(self) -> bool:
@@ -93,7 +100,7 @@ def ask_once(
 
     Its calls are not run: they are an output, or returned with the prediction.
     """
-    make = partial(_OneAnswer, predict, asker, values, demos, toolbox)
+    make = partial(_OneAnswer, predict, values=values, demos=demos, toolbox=toolbox)
     return _native_or_text(asker, native, make)
 
 
@@ -112,8 +119,43 @@ def ask_in_turns(
 
     A `@module_callback` sees the program `module`.
     """
-    make = partial(_Turns, predict, asker, values, demos, toolbox, module=module)
-    return _native_or_text(asker, native, partial(make, max_turns=max_turns))
+    make = partial(
+        _Turns,
+        predict,
+        values=values,
+        demos=demos,
+        toolbox=toolbox,
+        module=module,
+        max_turns=max_turns,
+    )
+    return _formatted_or_not(predict, asker, native, make)
+
+
+def _formatted_or_not(
+    predict: Asks, asker: Asker, wanted: bool | None, make: Callable[..., _Turns]
+) -> Predicting:
+    """Let the provider enforce the form of the final answer, if it can with tools declared.
+
+    If the model refuses the format of the first request, ask without it.
+    """
+    enforcing_asker = None
+    if predict.outputs_have_format and calls_natively(asker, wanted):
+        adapted, _, _ = adapt_to_model(predict.signature, asker)
+        enforcing_asker = enforcing(asker, adapted, has_tools=True)
+    if enforcing_asker is None:
+        return (yield from _native_or_text(asker, wanted, make))
+    conversation = make(asker=enforcing_asker, native=True)
+    try:
+        return (yield from conversation.flow())
+    except BadRequestError as error:
+        # Later requests differ in their messages only, and their tools have run.
+        if conversation.trajectory.steps:
+            raise
+        if wanted is None and refuses_tools(asker.lm, error):
+            return (yield from make(asker=asker, native=False).flow())
+        if not refuses_format(asker.lm, error):
+            raise
+    return (yield from _native_or_text(asker, wanted, make))
 
 
 def _native_or_text(
@@ -123,7 +165,7 @@ def _native_or_text(
 
     If the program did not choose, and the model refuses native calls, continue in text.
     """
-    conversation = make(native=calls_natively(asker, wanted))
+    conversation = make(asker=asker, native=calls_natively(asker, wanted))
     try:
         return (yield from conversation.flow())
     except BadRequestError as error:
@@ -139,11 +181,11 @@ class _WithTools:
     def __init__(
         self,
         predict: Asks,
+        *,
         asker: Asker,
         values: dict[str, Any],
         demos: Sequence[Any],
         toolbox: Toolbox,
-        *,
         native: bool,
     ) -> None:
         self.predict = predict
@@ -234,8 +276,8 @@ class _WithTools:
 class _OneAnswer(_WithTools):
     """One answer, whose calls are not run: they are an output, or returned with the prediction."""
 
-    def __init__(self, *args: Any, native: bool) -> None:
-        super().__init__(*args, native=native)
+    def __init__(self, predict: Asks, *, native: bool, **parts: Any) -> None:
+        super().__init__(predict, native=native, **parts)
         if not native:
             self.go_on_in_text()
 
@@ -263,8 +305,10 @@ class _OneAnswer(_WithTools):
 class _Turns(_WithTools):
     """Turns: the model's calls are run and their results shown to it, until it answers."""
 
-    def __init__(self, *args: Any, native: bool, module: Any, max_turns: int) -> None:
-        super().__init__(*args, native=native)
+    def __init__(
+        self, predict: Asks, *, native: bool, module: Any, max_turns: int, **parts: Any
+    ) -> None:
+        super().__init__(predict, native=native, **parts)
         self.module = module
         self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns

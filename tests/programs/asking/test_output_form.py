@@ -249,3 +249,72 @@ def test_a_run_that_fell_back_replays_wherever_it_is_resumed(remembers: bool) ->
         run.resume()
     assert run.prediction.note == "torn"
     assert lm.refused == 1
+
+
+# -- with tools
+
+
+def look_up(number: str) -> str:
+    """Look an invoice up."""
+    return f"Invoice {number}: paid."
+
+
+CALL = [{"name": "look_up", "args": {"number": "7"}}]
+
+
+def with_tools(answers: list[Any], target: SchemaTarget = "openai-strict") -> ScriptedLM:
+    capabilities = Capabilities(json_schema=True, schema_target=target, schema_with_tools=True)
+    return ScriptedLM(answers, capabilities=capabilities)
+
+
+@pytest.mark.parametrize("name", SCHEMA_TARGETS)
+def test_with_tools_the_format_holds_for_the_answer_without_calls(name: str) -> None:
+    lm = with_tools([CALL, ANSWER], SCHEMA_TARGETS[name])
+    prediction = Predict(Read, tools=[look_up])(text="Invoice 7", lm=lm)
+    assert (prediction.invoice, prediction.note) == (Invoice(**INVOICE), "torn")
+    body = json.loads(wire(name).render(lm.requests[1], model="m", settings={}))
+    golden = (GOLDEN / f"structured_with_tools_{name}.json").read_text(encoding="utf-8")
+    assert body == json.loads(golden)
+    assert "[[ ##" not in json.dumps(body)
+
+
+def test_a_server_that_constrains_the_whole_answer_gets_no_format_with_tools() -> None:
+    lm = enforcing([CALL, {"outputs": json.loads(ANSWER)}])
+    assert Predict(Read, tools=[look_up])(text="Invoice 7", lm=lm).note == "torn"
+    assert [request.shape for request in lm.requests] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("model", "together"),
+    [
+        ("openai/gpt-5", True),
+        ("anthropic/claude-opus-4-5", True),
+        ("gemini/gemini-3-pro", True),
+        ("gemini/gemini-2.5-flash", False),
+        ("vllm/qwen3", False),
+        ("ollama/qwen3", False),
+    ],
+)
+def test_which_models_take_tools_and_a_format(model: str, together: bool) -> None:
+    assert LM(model, api_key="k").capabilities.schema_with_tools is together
+
+
+def test_a_model_that_refuses_the_format_with_tools_is_asked_without() -> None:
+    lm = Refusing("response_format cannot be used with tools", [CALL, {"outputs": json.loads(ANSWER)}])
+    lm.capabilities = with_tools([]).capabilities
+    assert Predict(Read, tools=[look_up])(text="Invoice 7", lm=lm).note == "torn"
+    assert lm.refused == 1
+
+
+def test_a_format_refused_after_a_tool_ran_is_an_error() -> None:
+    """Asking from the start would run the tools again."""
+
+    class RefusingLater(ScriptedLM):
+        def complete(self, request: Any) -> Any:
+            if self.requests:
+                raise BadRequestError("response_format", status=400)
+            return super().complete(request)
+
+    lm = RefusingLater([CALL], capabilities=with_tools([]).capabilities)
+    with pytest.raises(BadRequestError):
+        Predict(Read, tools=[look_up])(text="Invoice 7", lm=lm)

@@ -43,10 +43,15 @@ _FORMATS = frozenset(
 """Settings with which a user describes the form of answers, under the names of the providers."""
 
 
-def enforcing(asker: Asker, signature: type[Signature]) -> Asker | None:
-    """The asker that lets the provider enforce the form of the outputs; None to ask in text."""
+def enforcing(asker: Asker, signature: type[Signature], *, has_tools: bool = False) -> Asker | None:
+    """The asker that lets the provider enforce the form of the outputs; None to ask in text.
+
+    `has_tools`: the request declares tools, which a model with the format may still call.
+    """
     target = asker.capabilities.schema_target
     if target is None or asker.conditions.adapter is not None:
+        return None
+    if has_tools and (asker.constrained or not asker.capabilities.schema_with_tools):
         return None
     if not _FORMATS.isdisjoint(asker.config) or "extra" in asker.config:
         return None

@@ -113,6 +113,11 @@ class Capabilities(Struct, frozen=True):
 
     `LM` sets it for models with `json_schema`, by their wire. None: outputs are asked for in text.
     """
+    schema_with_tools: bool = False
+    """Whether a request may have both tools and a schema, which then holds for text without calls.
+
+    Servers of open models constrain the whole answer, so that their models could not call.
+    """
 
 
 class Shape(Struct, frozen=True):
