@@ -300,7 +300,9 @@ def test_which_models_take_tools_and_a_format(model: str, together: bool) -> Non
 
 
 def test_a_model_that_refuses_the_format_with_tools_is_asked_without() -> None:
-    lm = Refusing("response_format cannot be used with tools", [CALL, {"outputs": json.loads(ANSWER)}])
+    lm = Refusing(
+        "response_format cannot be used with tools", [CALL, {"outputs": json.loads(ANSWER)}]
+    )
     lm.capabilities = with_tools([]).capabilities
     assert Predict(Read, tools=[look_up])(text="Invoice 7", lm=lm).note == "torn"
     assert lm.refused == 1
