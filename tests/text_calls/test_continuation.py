@@ -106,11 +106,10 @@ def test_a_call_with_other_arguments_is_no_repeat() -> None:
     assert calls(text) == [*CATS_ONCE, ("search", {"query": "dogs", "limit": 3})]
 
 
-def test_two_calls_that_cannot_be_read_are_no_repeat() -> None:
+def test_two_calls_that_cannot_be_read_are_one_fault() -> None:
     text = '<tool_call>{"name": "roll", "arguments": {"sides": six}}</tool_call>\nOr rather, I mean:\n<tool_call>{"name": "roll", "arguments": {"sides": ten}}</tool_call>'
     assert [each.fault is not None for each in ToolCalls.from_text(text, TOOLS).tool_calls] == [
-        True,
-        True,
+        True
     ]
 
 
@@ -213,11 +212,14 @@ def test_words_of_the_models_own_turn_end_no_text(text: str, form: str) -> None:
 )
 def test_turns_in_arguments_are_text(query: str) -> None:
     for ending in ("\n", "\n\nI also roll:\n"):
-        for form in (
-            f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': query}})}</tool_call>",
-            f"[search(query={query!r})]",
+        for form, roll in (
+            (
+                f"<tool_call>{json.dumps({'name': 'search', 'arguments': {'query': query}})}</tool_call>",
+                "<tool_call>roll(sides=6)</tool_call>",
+            ),
+            (f"[search(query={query!r})]", "[roll(sides=6)]"),
         ):
-            assert calls(f"{form}{ending}[roll(sides=6)]") == [("search", {"query": query}), ROLL]
+            assert calls(f"{form}{ending}{roll}") == [("search", {"query": query}), ROLL]
 
 
 TESTS = {
@@ -265,4 +267,4 @@ def test_what_follows_calls_is_read_in_linear_time(piece: str) -> None:
 
 def test_code_with_many_calls_behind_a_call_is_searched_once() -> None:
     tried = 'to=functions.search {"query": "dogs"}\n'
-    assert calls(f"{FORMS['line']}\nimport os\n{tried * (1_000_000 // len(tried))}") == CATS_ONCE
+    assert calls(f"{FORMS['line']}\nimport os\n{tried * (100_000 // len(tried))}") == CATS_ONCE

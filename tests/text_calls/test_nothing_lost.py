@@ -285,6 +285,8 @@ def test_calls_without_an_announcement_are_found(
         not any(each.strip()[:1] in "<[{" and each.strip()[-1:] in ">]}." for each in texts(calls))
         and "..." not in texts(calls),
     )
+    # A comment that is open before a call and closed in the next one may hold both.
+    assume("/*" not in before or "*/" not in json.dumps(calls))
     assert_found(before + dialect(calls) + behind, calls)
 
 
@@ -302,22 +304,6 @@ def test_calls_in_tags_are_found(
     assert_found(before + dialect(calls) + behind, calls)
 
 
-@SOME
-@given(
-    calls=st.lists(
-        st.tuples(CALLS, st.sampled_from(sorted(ANNOUNCED))),
-        min_size=2,
-        max_size=4,
-        unique_by=lambda each: same(each[0]),
-    ),
-)
-def test_calls_of_several_dialects_in_one_text_are_found(calls: list[tuple[Call, str]]) -> None:
-    assert_found(
-        "\n".join(ANNOUNCED[name]([call]) for call, name in calls),
-        [call for call, _ in calls],
-    )
-
-
 BAD = [
     "set_options(options=open('x'))",
     "set_options(options=)",
@@ -330,29 +316,22 @@ BAD = [
 @pytest.mark.parametrize("bad", BAD)
 @SOME
 @given(calls=st.lists(CALLS, min_size=2, max_size=4, unique_by=same), at=st.integers(0, 4))
-def test_a_call_that_cannot_be_read_takes_no_other_with_it(
+def test_calls_beside_one_that_cannot_be_read_do_not_run_without_it(
     bad: str,
     calls: list[Call],
     at: int,
 ) -> None:
     written = [*map(python, calls)]
     written.insert(at, bad)
-    for begin, between, end in (("[", ", ", "]"), ("<tool_call>[", ", ", "]</tool_call>"), ("", "\n", ""), ("<function_calls>\n", "\n", "\n</function_calls>"),
-                                ("```tool_code\n", "\n", "\n```"), ("```python\n", "\n", "\n```")):  # fmt: skip
-        found = [
-            each
-            for each in ToolCalls.from_text(begin + between.join(written) + end, TOOLS).tool_calls
-            if each.fault is None
-        ]
-        assert json.dumps([(each.name, each.args) for each in found], sort_keys=True) == json.dumps(
-            calls,
-            sort_keys=True,
-        )
+    for begin, between, end in (("[", ", ", "]"), ("<tool_call>[", ", ", "]</tool_call>"), ("<function_calls>\n", "\n", "\n</function_calls>"),
+                                ("```tool_code\n", "\n", "\n```")):  # fmt: skip
+        found = ToolCalls.from_text(begin + between.join(written) + end, TOOLS).tool_calls
+        assert [each.fault is None for each in found] in ([], [False])
 
 
 @SOME
 @given(calls=st.lists(CALLS, min_size=2, max_size=4, unique_by=same), at=st.integers(0, 4))
-def test_a_call_in_json_that_cannot_be_read_takes_no_other_with_it(
+def test_calls_beside_one_in_json_that_cannot_be_read_do_not_run_without_it(
     calls: list[Call],
     at: int,
 ) -> None:
@@ -368,10 +347,7 @@ def test_a_call_in_json_that_cannot_be_read_takes_no_other_with_it(
         ("Now:\n```json\n", "\n", "\n```\nSo."),
         ("```json\n[", ",\n", "]\n```"),
     ):
-        found = [
-            (each.name, each.args, each.fault is None)
-            for each in ToolCalls.from_text(begin + between.join(written) + end, TOOLS).tool_calls
+        found = ToolCalls.from_text(begin + between.join(written) + end, TOOLS).tool_calls
+        assert [(each.name, each.args, each.fault is None) for each in found] == [
+            ("set_options", {}, False)
         ]
-        wanted = [(name, given, True) for name, given in calls]
-        wanted.insert(at, ("set_options", {}, False))
-        assert json.dumps(found, sort_keys=True) == json.dumps(wanted, sort_keys=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from ferrule import ToolCalls
-from ferrule.text_calls.quotations import Quotations
 
 TOOLS = [
     {
@@ -105,22 +104,3 @@ def test_words_in_the_arguments_of_a_call_say_nothing_of_the_next() -> None:
 def test_quotations_are_looked_for_in_linear_time(piece: str) -> None:
     """By counting: no step of the search looks at more than its neighbourhood, so a megabyte ends."""
     ToolCalls.from_text(piece * (1_000_000 // len(piece)), TOOLS)
-
-
-def test_one_long_line_of_calls_is_searched_once() -> None:
-    """By counting the characters in which the start of a line is looked for."""
-
-    class Counted(str):
-        searched = 0
-        __slots__ = ()
-
-        def rfind(self, sub: str, start: int = 0, end: int | None = None) -> int:
-            end = len(self) if end is None else end
-            Counted.searched += max(0, end - start)
-            return super().rfind(sub, start, end)
-
-    text = Counted(CALL * 1_000)
-    quotations = Quotations(text)
-    for at in range(0, len(text), len(CALL)):
-        assert not quotations.quotes(at, at + len(CALL))
-    assert Counted.searched <= len(text)

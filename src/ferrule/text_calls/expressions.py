@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.errors import shown
 from ferrule.schema.nodes import is_list
-from ferrule.text_calls.tags import kinds_of
+from ferrule.text_calls.arguments import kinds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

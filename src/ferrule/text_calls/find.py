@@ -1,47 +1,100 @@
 """Find the tool calls that a model wrote as text.
 
-The forms are not tied to models. A tag, a special token, a fence or a line of its own announces a
-call. The call itself is JSON, a name followed by JSON, Python, or tags. The weaker the
-announcement, the better the arguments must fit the tool: mentioning a tool does not call it.
+One door for all who read text: programs, adapters, streams, local models, `ToolCalls.from_text`.
+`reader` does the work, `dialects` lists the forms. It is loaded on first use: programs that make
+native calls need none of it.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.text_calls.offers import offers_of
-from ferrule.text_calls.scan import Scan
 from ferrule.text_calls.shapes import CallFault, unwritable
-from ferrule.text_calls.tags import TAG, ends_calls, tag_of
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.offers import Draft
+    from ferrule.text_calls.offers import Draft, OfferedTools
 
-_NAMESPACE = "]<]minimax[>["
-_NAMESPACE_OF_TAG = re.compile(re.escape(_NAMESPACE) + r"(?=<|\s*\Z)")
-"""A prefix that models of one family write before each tag. It has no meaning of its own."""
-_MARKUP = frozenset({"call", "close", "stop"})
-_CHANNELS = frozenset({"channel", "start", "message", "constrain", "startofturn", "startheaderid"})
+_SIGNS = frozenset("<[{(`")
+"""Every form of a call has one of these."""
 
 
-def find(text: str, tools: Any) -> tuple[list[dict[str, Any]], str]:
-    """The fields of the `ToolCall`s in a text, in order, and the rest of the text (all of it if there is no call).
+def find(text: str, tools: Any, *, thoughts: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """The fields of the `ToolCall`s in a text, in order, and the rest of the text.
 
-    `tools` are tools, declarations in OpenAI's form or bare, or `Declarations`. Only calls to these
-    are found.
+    The rest is all of the text if it holds no call. `tools` are tools, declarations in OpenAI's
+    form or bare, or `Declarations`; only calls to these are found. `thoughts` are those that came
+    beside the text: if there is no text, a call that ends them is taken, with the repair
+    `from_thoughts`.
+
+    The calls of a text run together or not at all: if one of them cannot be read, the result is
+    one call with a fault.
     """
     offers = offers_of(tools)
-    if not offers or not text:
+    if not offers:
         return [], text
-    if _NAMESPACE in text:
-        text = _NAMESPACE_OF_TAG.sub("", text)
-    scan = Scan(text, offers)
-    scan.run()
-    if not scan.drafts:
+    if not text.strip() and thoughts:
+        drafts = _rescued(thoughts, offers)
+        return [_fields(draft) for draft in drafts], text
+    if _SIGNS.isdisjoint(text):
         return [], text
-    return [_fields(each) for each in scan.drafts], _rest(text, scan.spans)
+    from ferrule.text_calls.reader import Reading
+
+    reading = Reading(text, offers)
+    reading.run()
+    if reading.drafts:
+        rest = _rest(text, reading.spans)
+        return [_fields(draft) for draft in _together(reading, rest)], rest
+    outside = _rest(text, [(part.start, part.end) for part in reading.thoughts])
+    if reading.thoughts and not outside.strip():
+        last = reading.thoughts[-1]
+        drafts = _rescued(text[last.start : last.end], offers)
+        if drafts:
+            return [_fields(draft) for draft in drafts], ""
+    return [], text
+
+
+def _rescued(thoughts: str, offers: OfferedTools) -> list[Draft]:
+    """The calls that end the thoughts of a model that says nothing else."""
+    from ferrule.text_calls.reader import Reading
+
+    if _SIGNS.isdisjoint(thoughts):
+        return []
+    reading = Reading(thoughts, offers)
+    reading.run()
+    if not reading.drafts or reading.thoughts or any(draft.fault for draft in reading.drafts):
+        return []
+    if _rest(thoughts[reading.spans[-1][1] :], []):
+        return []
+    return [draft._replace(repairs=(*draft.repairs, "from_thoughts")) for draft in reading.drafts]
+
+
+def _together(reading: Any, rest: str) -> list[Draft]:
+    """The calls, or one with a fault if one of them cannot be read or the text is ambiguous."""
+    drafts: list[Draft] = reading.drafts
+    faulty = [draft for draft in drafts if draft.fault is not None]
+    left_over = [closing for closing in reading.forms.arguments.closings if closing in rest]
+    if reading.is_exhausted and not faulty:
+        reason = f"the answer with the call of `{drafts[0].offer.name}` is too long to be read"
+        fault = CallFault("invalid_tool_call_arguments", reason, json_text(drafts[0].args))
+        faulty = [drafts[0]._replace(args={}, fault=fault)]
+    if left_over and not faulty:
+        reason = (
+            f"the call of `{drafts[0].offer.name}` cannot be read: {left_over[0]!r} is there once "
+            "more after the calls, so an argument may be cut; write that text in another way"
+        )
+        fault = CallFault("invalid_tool_call_arguments", reason, json_text(drafts[0].args))
+        faulty = [drafts[0]._replace(args={}, fault=fault)]
+    if not faulty:
+        return drafts
+    first = faulty[0]
+    if len(drafts) > 1 and first.fault is not None:
+        others = "; the other calls of this answer did not run either: write all of them again"
+        fault = first.fault
+        fault = CallFault(fault.code, fault.reason + others, fault.raw)
+        first = first._replace(fault=fault)
+    return [first]
 
 
 def _fields(draft: Draft) -> dict[str, Any]:
@@ -65,15 +118,27 @@ def _fields(draft: Draft) -> dict[str, Any]:
 
 def _rest(text: str, spans: list[tuple[int, int]]) -> str:
     """The text between the calls, without the tags around them."""
+    from ferrule.text_calls.marks import tag_pattern
+
     pieces: list[str] = []
     at = 0
     for start, end in [*spans, (len(text), len(text))]:
-        pieces.append(TAG.sub(_without_markup, text[at:start]).strip())
+        pieces.append(tag_pattern().sub(_without_markup, text[at:start]).strip())
         at = max(at, end)
-    return "\n".join([each for each in pieces if each.strip("()`*") not in ("", "return")])
+    return "\n".join([piece for piece in pieces if piece.strip("()`*") not in ("", "return")])
 
 
-def _without_markup(found: re.Match[str]) -> str:
-    tag = tag_of(found[0])
-    is_markup = tag.kind in _MARKUP and (tag.kind != "close" or ends_calls(tag))
-    return "" if is_markup or (tag.stem in _CHANNELS and found[0].startswith("<|")) else found[0]
+def _without_markup(found: Any) -> str:
+    from ferrule.text_calls.marks import mark_of
+
+    mark = mark_of(found[0])
+    is_channel = mark.text.startswith("<|") and mark.word in (
+        "start",
+        "channel",
+        "message",
+        "imstart",
+    )
+    is_markup = mark.role in ("announces", "ends", "stops", "thought") or (
+        mark.closes and mark.role in ("names", "separates")
+    )
+    return "" if is_markup or is_channel else found[0]

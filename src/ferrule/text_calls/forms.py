@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ferrule.text_calls.arguments import AmbiguousError, Arguments
 from ferrule.text_calls.json_form import (
     broken_call,
     drafts_of,
@@ -14,55 +16,129 @@ from ferrule.text_calls.json_form import (
     read_value,
     unreadable,
 )
-from ferrule.text_calls.offers import Draft
+from ferrule.text_calls.marks import argument_templates, mark_at, separates, tag_pattern
+from ferrule.text_calls.offers import Draft, add_repairs
 from ferrule.text_calls.python_form import read_python_call, read_python_list, read_unreadable
-from ferrule.text_calls.tags import TAG, read_arg_keys, read_tagged, skip, tag_of
+from ferrule.text_calls.shapes import CallFault
 
 if TYPE_CHECKING:
+    from ferrule.text_calls.marks import Mark
     from ferrule.text_calls.offers import Effort, Offer, OfferedTools
 
-FENCE = re.compile(r"`{3,}[ \t]*(?:([\w+.-]*)[ \t]*\r?\n|(json|python|tool_code|tool_call)?\s*)")
-PYTHON_LIST = re.compile(r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""")
-_JOIN = re.compile(
-    r"[\s,;]*(?:(?:#[^\n]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}(?:return\s+(?=[\[(\w]))?"
-)
-"""The text between calls. Bounded: a comment may be searched again from another position."""
-_NAME_AND_JSON = re.compile(
-    r"(?P<name>[^\W\d](?:[\w.:/-]|\\_){0,120})(?P<between>[ \t]*(?:\r?\n)?[ \t]*(?=\{)"
-    r"|\s*(?:(?:<[^<>\n]{1,60}>|\[[A-Z_]+\])\s*(?:[\w.:-]{1,64}\s*(?=[<\[]))?){0,3}\s*[:=]?\s*(?:```\w*\s*)?(?=\{))"
-)
-_TYPE_AND_NAME = re.compile(r"function\s*<[^<>\n]{1,40}sep[^<>\n]{0,3}>\s*")
-_NAME_ALONE = re.compile(r"([^\W\d][\w.:/-]{0,120})\s*(?=<)")
-_PARENTHESIZED = re.compile(r"call:\s*([^\W\d][\w.:/-]{0,120})\s*(?=\{)")
-_ESCAPED_TEXT = re.compile(r"<escape>(.*?)<escape>|<\|\"\|>(.*?)<\|\"\|>", re.DOTALL)
-_ESCAPED_END = re.compile(r"<end_function_call>|<tool_call\|>|<\|tool_call>|<start_function_call>")
-_STATEMENT = re.compile(r"[ \t]*(?:[\w, \t]+=[ \t]*)?(?:print[ \t]*\(\s*)?(?:await[ \t]+)?")
-_SAME_LINE = re.compile(r"[ \t]*[;,][ \t]*(?=\S)")
-_FENCE_END = re.compile(r"\s*`{3,}")
-_EXTRA = re.compile(r"\s*\}+(?=\s*(?:<|\[/|```|\Z))")
+Found = tuple[list[Draft], int]
+"""Calls, and where they end."""
+
+_DEEPEST = 6
+"""Tags around a call."""
+_NAME = r"[^\W\d](?:[\w.:/-]|\\_){0,120}"
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    """Compiled on first use: most answers hold no text that may be a call."""
+    return {
+        name: re.compile(pattern, re.DOTALL)
+        for name, pattern in {
+            "fence": r"(?:`{3,}|~{3,})[ \t]*(?:([\w+.-]*)[ \t]*\r?\n"
+            r"|(json|python|tool_code|tool_call)?\s*)",
+            "list": r"""\[\s*["'`]*[^\W\d](?:[^\[\](){}"'=,\n\\]|\\_){0,120}\(""",
+            # Bounded: a comment may be searched again from another position.
+            "join": r"[\s,;]*(?:(?:#[^\n`]{0,300}|\\\r?)(?:\n|\Z)[\s,;]*){0,20}"
+            r"(?:return\s+(?=[\[(\w]))?",
+            "name": _NAME,
+            "json": r"[ \t]*(?:\r?\n)?[ \t]*(?=\{)|\s*[:=>]?\s*(?:`{3}\w*\s*)?(?=\{)",
+            "words": r"[\w.:-]{1,64}\s*(?=[<\[])",
+            "statement": r"[ \t]*(?:[\w, \t]+=[ \t]*)?(?:print[ \t]*\(\s*)?(?:await[ \t]+)?",
+            "same line": r"[ \t]*[;,][ \t]*(?=\S)",
+            "closing": r"\n[ \t>]{0,8}(?P<fence>`{3,}|~{3,})(?=[ \t\r]*(?:\n|<|\Z))",
+            "fence end": r"\s*`{3,}",
+            "extra": r"\s*\}+(?=\s*(?:<|\[/|```|\Z))",
+            "string": r"<escape>(.*?)<escape>|<\|\"\|>(.*?)<\|\"\|>|(\"(?:[^\"\\]|\\.)*\")|([{}])",
+            "blank": r"\s*",
+        }.items()
+    }
+
+
+class Fence(NamedTuple):
+    """The beginning of a fence."""
+
+    language: str
+    end: int
 
 
 class Forms:
     """Reads calls at given positions of a text."""
 
-    __slots__ = ("_effort", "_offers", "_text")
-
     def __init__(self, text: str, offers: OfferedTools, effort: Effort) -> None:
         self._text = text
         self._offers = offers
         self._effort = effort
+        self.arguments = Arguments(text, effort)
+        self._closing = (0, -1)
+        """From where the end of a fence was last searched, and where it was found."""
+        self._depth = 0
+        """How many tags and fences around the position announce calls."""
 
-    def calls(self, at: int, *, is_marked: bool, faults: bool = False) -> tuple[list[Draft], int]:
-        """Consecutive calls from a position on, and the end of the last. `is_marked`: a tag or a fence announces calls.
+    def blank(self, at: int) -> int:
+        """The position after blanks."""
+        return self._skip("blank", at)
 
-        `faults`: an unreadable call becomes a call with a fault, as it always does where calls are
-        announced.
+    def join(self, at: int) -> int:
+        """The position after what may stand between two calls."""
+        return self._skip("join", at)
+
+    def fence(self, at: int) -> Fence:
+        """The beginning of a fence at a position."""
+        found = _patterns()["fence"].match(self._text, at)
+        if found is None:
+            return Fence("", at + 3)
+        return Fence(found[1] or found[2] or "", found.end())
+
+    def fence_end(self, at: int) -> int:
+        """Where a fence closes: at the start of a line, or else anywhere, or at the text's end."""
+        searched, end = self._closing
+        if searched <= at <= end:
+            return end
+        found = _patterns()["closing"].search(self._text, max(at - 1, 0))
+        end = found.start("fence") if found is not None else self._text.find("```", at)
+        if end < 0:
+            end = len(self._text)
+        self._effort.spend((end - at) // 4)
+        self._closing = (at, end)
+        return end
+
+    def _find(self, closing: str, at: int) -> int:
+        found = self._text.find(closing, at)
+        end = found if found >= 0 else len(self._text)
+        self._effort.spend((end - at) // 16)
+        return end
+
+    def is_python_list(self, at: int) -> bool:
+        """Whether a list at a position may be one of Python calls."""
+        return _patterns()["list"].match(self._text, at) is not None
+
+    def calls(
+        self,
+        at: int,
+        *,
+        is_marked: bool,
+        faults: bool = False,
+        closings: tuple[str, ...] = (),
+    ) -> Found:
+        """Consecutive calls from a position on, and the end of the last.
+
+        `is_marked`: a tag or a fence announces calls. `faults`: a call that cannot be read becomes
+        one with a fault, as it always does where calls are announced. `closings`: the closing tags
+        of what is around them, innermost first.
         """
         drafts: list[Draft] = []
         end = at
-        while True:
-            start = skip(_JOIN, self._text, at)
-            found = self._one(start, is_marked=is_marked)
+        if self._depth >= _DEEPEST:
+            return drafts, end
+        self._depth += 1
+        while self._effort.left > 0:
+            start = self._skip("join", at)
+            found = self._one(start, is_marked=is_marked, closings=closings)
             if found is None and (is_marked or faults):
                 fault = read_unreadable(self._text, start, self._offers, self._effort)
                 fault = fault or broken_call(self._text, start, self._offers, self._effort)
@@ -71,184 +147,379 @@ class Forms:
                 at = start + 1  # a list that cannot be read: its calls, one by one
                 continue
             if found is None:
-                return drafts, end
+                break
             drafts += found[0]
             at = end = found[1]
-            extra = _EXTRA.match(self._text, at)
-            if extra is not None:
-                drafts[-1] = drafts[-1]._replace(
-                    repairs=(*drafts[-1].repairs, "extra_closing_brace")
-                )
+            extra = _patterns()["extra"].match(self._text, at)
+            if extra is not None and drafts:
+                drafts[-1] = add_repairs(drafts[-1], ("extra_closing_brace",))
                 at = end = extra.end()
+        self._depth -= 1
+        return drafts, end
 
-    def _one(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int] | None:
-        mark = self._text[at : at + 1]
-        if mark == "{" or (mark == "[" and not PYTHON_LIST.match(self._text, at)):
-            return self._json(at, is_marked=is_marked)
+    def _one(self, at: int, *, is_marked: bool, closings: tuple[str, ...]) -> Found | None:
+        text = self._text
+        mark = text[at : at + 1]
+        if mark == "{" or (mark == "[" and not self.is_python_list(at)):
+            found = (
+                self._json(at, is_marked=is_marked)
+                if mark == "{" or text[at + 1 : at + 2] != "/"
+                else None
+            )
+            return found if found is not None or mark == "{" else self.tagged(at, closings)
         if mark in ("[", "("):
-            return read_python_list(self._text, at, self._offers, self._effort, is_marked=is_marked)
-        if mark == "<":
-            return read_tagged(self._text, at, self._offers, self._effort)
+            return read_python_list(text, at, self._offers, self._effort, is_marked=is_marked)
+        if mark in ("<", "]") and is_marked:
+            return self.tagged(at, closings)
         if mark == "`":
-            fence = FENCE.match(self._text, at) if is_marked else None
-            if fence is None or self._text.startswith("`", skip(_JOIN, self._text, fence.end())):
+            if not is_marked:
+                return None
+            start = self.fence(at).end
+            if text.startswith("`", self._skip("join", start)):
                 return None  # fences do not nest
-            drafts, end = self.calls(fence.end(), is_marked=True)
-            return (drafts, skip(_FENCE_END, self._text, end)) if drafts else None
-        return self._by_name(at, is_marked=is_marked) if mark else None
+            drafts, end = self.calls(start, is_marked=True)
+            return (drafts, self._skip("fence end", end)) if drafts else None
+        return self.by_name(at, is_marked=is_marked, closings=closings) if mark else None
 
-    def _json(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int] | None:
+    # -- tags
+
+    def tagged(self, at: int, closings: tuple[str, ...] = ()) -> Found | None:
+        """The calls that a tag at a position begins."""
+        mark = mark_at(self._text, at)
+        if mark is None or mark.closes or not self._effort.spend(0):
+            return None
+        end = at + len(mark.text)
+        offer = self._offers.get(mark.value) if mark.role == "names" and mark.value else None
+        if mark.role == "names":
+            if offer is None:
+                return None
+            found = self._with_arguments(offer, end, (mark.closing, *closings))
+            return None if found is None else (found[0], self._skip_closing(found[1], mark.closing))
+        if mark.word == "toolfunction":
+            return self._with_line(end)
+        if mark.role == "announces":
+            if mark.word == "toolcode":
+                return self.statements(end, mark.closing)
+            return self._announced(mark, end, closings)
+        return self._own_tag(mark, at, closings)
+
+    def _announced(self, mark: Mark, at: int, closings: tuple[str, ...]) -> Found | None:
+        is_closed = self.arguments.is_ahead(mark.closing, at)
+        inner = (mark.closing, *closings) if is_closed else closings
+        drafts, end = self.calls(at, is_marked=True, closings=inner)
+        if not drafts:
+            return None
+        return drafts, self._behind_closings(end)
+
+    def _behind_closings(self, at: int) -> int:
+        """The position after the tags and tokens that end a call."""
+        while True:
+            start = self.blank(at)
+            mark = mark_at(self._text, start)
+            if mark is None or not (
+                mark.role == "ends"
+                or (mark.closes and mark.role in ("announces", "names", "separates"))
+            ):
+                return at
+            at = start + len(mark.text)
+
+    def _with_arguments(self, offer: Offer, at: int, closings: tuple[str, ...]) -> Found | None:
+        """The arguments of a call whose tool is known: JSON, or tags."""
+        start = self.blank(at)
+        if self._text.startswith("{", start):
+            return self.with_args(offer, start, is_marked=True)
+        try:
+            args, end, repairs = self.arguments.read(at, offer, closings)
+        except AmbiguousError as error:
+            reason = f"the call of `{offer.name}` cannot be read: {error}"
+            return [_fault(offer, reason, self._text[at : at + 2000])], len(self._text)
+        is_closed = self._text.startswith(closings[0], self.blank(end)) if closings else False
+        if (
+            not args
+            and not is_closed
+            and (offer.required or not self.arguments.follows(end, closings))
+        ):
+            return None
+        return [Draft(offer, args, tuple(dict.fromkeys(repairs)))], end
+
+    def _skip_closing(self, at: int, closing: str) -> int:
+        start = self.blank(at)
+        return start + len(closing) if self._text.startswith(closing, start) else at
+
+    def _own_tag(self, mark: Mark, at: int, closings: tuple[str, ...]) -> Found | None:
+        """`<search><query>cats</query></search>`. The arguments must fit: other markup has tags, too."""
+        name = mark.text.strip("<>")
+        offer = (
+            self._offers.get(name)
+            if name.replace("-", "_").replace(".", "_").isidentifier()
+            else None
+        )
+        if offer is None or mark.text[0] == "[":
+            return None
+        try:
+            inner = (mark.closing, *closings)
+            args, end, repairs = self.arguments.read(at + len(mark.text), offer, inner)
+        except AmbiguousError as error:
+            reason = f"the call of `{offer.name}` cannot be read: {error}"
+            return [_fault(offer, reason, self._text[at : at + 2000])], len(self._text)
+        closing = self.blank(end)
+        if not self._text.startswith(mark.closing, closing) or not args or not offer.fits(args):
+            return None
+        return [Draft(offer, args, tuple(repairs))], closing + len(mark.closing)
+
+    def _with_line(self, at: int) -> Found | None:
+        """A tool's name and the text of its first argument, up to the closing tag."""
+        text = self._text
+        start = self.blank(at)
+        name = _patterns()["name"].match(text, start)
+        offer = self._offers.get(name[0]) if name is not None else None
+        first = end = text.find("</tool>", start)
+        if name is None or offer is None or end < 0:
+            return None
+        while end >= 0 and self._effort.spend((end - start) // 16):
+            following = self.blank(end + len("</tool>"))
+            if following >= len(text) or mark_at(text, following) is not None:
+                break
+            end = text.find("</tool>", following)
+        end = max(first, end)
+        value = text[name.end() : end].strip()
+        behind = end + len("</tool>")
+        if "<tool:" in value:
+            return [
+                _fault(offer, f"where the call of `{offer.name}` ends is unclear", value)
+            ], behind
+        value_start = self.blank(name.end())
+        found = read_value(text, value_start, self._effort) if value.startswith("{") else None
+        if found is not None and isinstance(found[0], dict):
+            args = cast("dict[str, Any]", found[0])
+            if offer.fits(args):
+                return [Draft(offer, args, found[2])], behind
+        keys = [key for key in offer.properties if key in offer.required] or list(offer.properties)
+        if value and len(keys) != 1 and "command" not in keys:
+            reason = f"`{offer.name}` takes more than one argument: write them as JSON"
+            return [_fault(offer, reason, value)], behind
+        key = "command" if "command" in keys else (keys or [""])[0]
+        return [Draft(offer, {key: value} if value else {})], behind
+
+    # -- JSON and names
+
+    def _json(self, at: int, *, is_marked: bool) -> Found | None:
         found = read_value(self._text, at, self._effort)
         if found is None:
             return self._broken(at) if is_marked else None
         value, end, repairs = found
         drafts = drafts_of(value, self._offers, marked=is_marked)
-        return ([add_repairs(each, repairs) for each in drafts], end) if drafts else None
+        return ([add_repairs(draft, repairs) for draft in drafts], end) if drafts else None
 
-    def _broken(self, at: int) -> tuple[list[Draft], int] | None:
-        """Announced JSON that cannot be parsed: repaired if only closing braces are missing, or else a call with a fault."""
-        closing = next(
-            (
-                each
-                for each in TAG.finditer(self._text, at)
-                if tag_of(each[0]).kind in {"close", "stop"}
-            ),
-            None,
-        )
-        end = closing.start() if closing is not None else len(self._text)
+    def _broken(self, at: int) -> Found | None:
+        """Announced JSON that cannot be parsed: repaired if it lost its last braces, or a fault."""
+        end, is_closed = self._next_end(at)
         if not self._effort.spend(end - at):
             return None
-        drafts = self.unclosed(at, end) if closing is not None else None
+        drafts = self._unclosed(at, end) if is_closed else None
         if drafts:
             return drafts, end
         fault = fault_of(self._text, at, end, self._offers)
         return ([fault], end) if fault is not None else None
 
-    def unclosed(self, at: int, end: int) -> list[Draft] | None:
+    def _next_end(self, at: int) -> tuple[int, bool]:
+        """Where the next tag that ends something is, and whether there is one."""
+        for found in tag_pattern().finditer(self._text, at):
+            mark = mark_at(self._text, found.start())
+            if not self._effort.spend(0):
+                break
+            if mark is not None and (mark.closes or mark.role in ("ends", "stops")):
+                return found.start(), True
+        return len(self._text), False
+
+    def mended(self, at: int) -> Found | None:
+        """The calls of JSON that goes on to the end of the text and lost a brace, or is escaped twice."""
+        last = len(self._text.rstrip(" \t\r\n`*_'\""))
+        tail = self._text.rfind("<", 0, last)
+        mark = mark_at(self._text, tail) if tail > at else None
+        if mark is not None and mark.role == "stops" and tail + len(mark.text) == last:
+            last = len(self._text[:tail].rstrip(" \t\r\n`*_'\""))
+        drafts = self._unclosed(at, last)
+        if drafts is None and self._text.startswith("{\\", at):
+            from_escapes = read_escaped(self._text[at:last])
+            if from_escapes is not None:
+                value, repairs = from_escapes
+                drafts = [
+                    add_repairs(draft, repairs)
+                    for draft in drafts_of(value, self._offers, marked=False) or ()
+                ]
+        return (drafts, last) if drafts else None
+
+    def _unclosed(self, at: int, end: int) -> list[Draft] | None:
         """The calls of JSON that lacks only its last closing braces."""
         inside = self._text[at:end].strip()
         if not inside.endswith(("}", "]")):
             return None  # truncated: more may be missing
         for lost in ("}", "}}", "]", "}]"):
+            self._effort.spend(len(inside) // 8)
             try:
                 value = json.loads(inside + lost)
             except (ValueError, RecursionError):
                 continue
             drafts = drafts_of(value, self._offers, marked=True)
-            return [add_repairs(each, ("missing_closing_brace",)) for each in drafts or ()]
+            return [add_repairs(draft, ("missing_closing_brace",)) for draft in drafts or ()]
         return None
 
-    def _by_name(self, at: int, *, is_marked: bool) -> tuple[list[Draft], int] | None:
+    def by_name(self, at: int, *, is_marked: bool, closings: tuple[str, ...] = ()) -> Found | None:
         """A call that begins with the tool's name."""
         text = self._text
         call = read_python_call(text, at, self._offers, self._effort)
         if call is not None:
             return [call[0]], call[1]
-        typed = _TYPE_AND_NAME.match(text, at) if is_marked else None
-        if typed is not None and _NAME_AND_JSON.match(text, typed.end()) is not None:
-            at = typed.end()
-        escaped = _PARENTHESIZED.match(text, at) if is_marked else None
-        if escaped is not None:
-            return self._escaped(escaped)
-        alone = _NAME_ALONE.match(text, at) if is_marked else None
-        offer = self._offers.get(alone[1]) if alone is not None else None
-        pairs = (
-            read_arg_keys(text, alone.end(), offer, self._effort)
-            if alone is not None and offer is not None
-            else None
-        )
-        if pairs is not None:
-            return [pairs[0]], pairs[1]
-        named = _NAME_AND_JSON.match(text, at)
-        called = self._offers.get(named["name"]) if named is not None else None
-        if named is not None and called is not None:
-            found = self._with_args(called, named.end(), is_marked=is_marked)
-            return (
-                (found[0], skip(_FENCE_END, text, found[1]))
-                if found is not None and "```" in named["between"]
-                else found
-            )
-        if alone is None or offer is None:
+        if is_marked and text.startswith("call:", at):
+            return self._with_strings(at + len("call:"))
+        start = at
+        name = _patterns()["name"].match(text, start)
+        if is_marked:
+            kind = _patterns()["words"].match(text, start)
+            if kind is not None and (name is None or self._offers.get(name[0]) is None):
+                mark = mark_at(text, kind.end())  # a kind or an id before the name
+                if mark is not None and mark.word in ("toolsep", "toolcallname"):
+                    start = self.blank(kind.end() + len(mark.text))
+                    name = _patterns()["name"].match(text, start)
+        offer = self._offers.get(name[0]) if name is not None else None
+        if name is None or offer is None:
             return None
-        closing = TAG.match(text, alone.end())
-        ended = closing is not None and tag_of(closing[0]).kind in {"close", "stop"}
-        return ([Draft(offer, {})], alone.end()) if ended and not offer.required else None
+        behind = name.end()
+        if is_marked:
+            behind, closings = self._behind_separators(behind, closings)
+        mark = mark_at(text, self.blank(behind)) if is_marked else None
+        if (
+            mark is not None
+            and not mark.closes
+            and (mark.role == "argument" or argument_templates(mark.word) or behind > name.end())
+        ):
+            found = self._with_arguments(offer, behind, closings)
+            if found is not None:
+                return found
+        before_json = _patterns()["json"].match(text, behind)
+        if before_json is not None:
+            found = self.with_args(offer, before_json.end(), is_marked=is_marked)
+            if found is not None and "```" in before_json[0]:
+                return found[0], self._skip("fence end", found[1])
+            return found
+        ends = mark is not None and (mark.closes or mark.role in ("ends", "stops"))
+        if not is_marked or offer.required or not ends:
+            return None
+        return [Draft(offer, {})], behind
 
-    def _with_args(
-        self, offer: Offer, at: int, *, is_marked: bool
-    ) -> tuple[list[Draft], int] | None:
+    def _behind_separators(self, at: int, closings: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        """The position after the marks, and the id, between a name and its arguments.
+
+        Also the closing tags of what is open there.
+        """
+        for _ in range(4):
+            start = self.blank(at)
+            mark = mark_at(self._text, start)
+            if mark is None or not separates(mark):
+                return at, closings
+            at = start + len(mark.text)
+            if closings and mark.text == closings[0]:
+                closings = closings[1:]
+            elif not mark.closes and mark.text.startswith("<") and mark.text[1].isalpha():
+                closings = (mark.closing, *closings)
+            words = _patterns()["words"].match(self._text, at)
+            following = mark_at(self._text, words.end()) if words is not None else None
+            if words is not None and following is not None and separates(following):
+                at = words.end()
+        return at, closings
+
+    def with_args(self, offer: Offer, at: int, *, is_marked: bool) -> Found | None:
+        """The call of a tool with the JSON at a position as its arguments."""
         found = read_value(self._text, at, self._effort)
         if found is None:
-            closing = next(
-                (
-                    each
-                    for each in TAG.finditer(self._text, at)
-                    if tag_of(each[0]).kind in {"close", "stop", "call"}
-                ),
-                None,
-            )
-            end = closing.start() if closing is not None else len(self._text)
-            if not is_marked or not self._effort.spend(end - at):
+            if not is_marked or not self._text.startswith("{", at):
+                return None
+            end, _ = self._next_end(at)
+            if not self._effort.spend(end - at):
                 return None
             return [unreadable(offer, self._text[at:end].strip())], end
         draft = drafts_of_args(offer, found[0], self._offers)
         if draft is None or not (is_marked or offer.fits(draft.args)):
             return None
-        return [add_repairs(draft, found[2])], found[1]
+        return [add_repairs(draft, found[2])], self._behind_closings(
+            found[1]
+        ) if is_marked else found[1]
 
-    def _escaped(self, named: re.Match[str]) -> tuple[list[Draft], int] | None:
-        """`call:f{a:<escape>x<escape>}`: tokens in place of quotes."""
-        offer = self._offers.get(named[1])
-        if offer is None:
+    def _with_strings(self, at: int) -> Found | None:
+        """`f{a:<escape>x<escape>}`: tokens in place of quotation marks."""
+        text = self._text
+        name = _patterns()["name"].match(text, at)
+        offer = self._offers.get(name[0]) if name is not None else None
+        if name is None or offer is None or not text.startswith("{", name.end()):
             return None
-        closing = _ESCAPED_END.search(self._text, named.end())
-        end = closing.start() if closing is not None else len(self._text)
-        if closing is None and not self._effort.spend(end - named.end()):
-            return None
-        quoted = _ESCAPED_TEXT.sub(
-            lambda each: json.dumps(each[1] if each[1] is not None else each[2]),
-            self._text[named.end() : end],
-        )
-        found = read_value(quoted, 0, self._effort)
-        if found is None:
-            return [unreadable(offer, self._text[named.end() : end])], end
-        repairs = tuple(each for each in found[2] if each != "unquoted_keys")
-        return (
-            ([Draft(offer, cast("dict[str, Any]", found[0]), repairs)], end)
-            if isinstance(found[0], dict)
-            else None
-        )
+        depth = 0
+        pieces: list[str] = []
+        done = name.end()
+        for token in _patterns()["string"].finditer(text, done):
+            escaped, quoted, plain, brace = token.groups()
+            pieces.append(text[done : token.start()])
+            done = token.end()
+            if brace is None:
+                string = escaped if escaped is not None else quoted
+                pieces.append(plain if plain is not None else json.dumps(string))
+                continue
+            pieces.append(brace)
+            depth += 1 if brace == "{" else -1
+            if not depth:
+                break
+        self._effort.spend(done - at)
+        found = None if depth else read_value("".join(pieces), 0, self._effort)
+        if found is None or not isinstance(found[0], dict):
+            end, _ = self._next_end(done)
+            return [unreadable(offer, text[name.end() : end])], end
+        repairs = tuple(repair for repair in found[2] if repair != "unquoted_keys")
+        args = cast("dict[str, object]", found[0])
+        return [Draft(offer, args, repairs)], self._behind_closings(done)
 
-    def tool_code(self, at: int, closing: str) -> tuple[list[Draft], int]:
-        """The calls among the statements of code, up to its closing mark. A closing mark inside an argument does not end the code."""
+    # -- code
+
+    def statements(self, at: int, closing: str) -> Found:
+        """The calls among the statements of code, up to its closing tag, or to the end of a fence.
+
+        A closing mark inside an argument does not end the code.
+        """
+        text = self._text
         drafts: list[Draft] = []
-        last = self.end(closing, at)
+        last = self._find(closing, at) if closing else self.fence_end(at)
         while at < last and self._effort.left > 0:
-            start = skip(_STATEMENT, self._text, at)
-            found = self._one(start, is_marked=True)
-            if (
-                found is None
-                and (fault := read_unreadable(self._text, start, self._offers, self._effort))
-                is not None
-            ):
-                found = [fault[0]], fault[1]
+            start = self._skip("statement", at)
+            found = self._one(start, is_marked=True, closings=())
+            if found is None:
+                fault = read_unreadable(text, start, self._offers, self._effort)
+                found = ([fault[0]], fault[1]) if fault is not None else None
             if found is not None and (found[1] <= last or not any(each.fault for each in found[0])):
                 drafts += found[0]
                 at = found[1]
-                last = last if at <= last else self.end(closing, at)
-                if (more := _SAME_LINE.match(self._text, at, last)) is not None:
+                if at > last:
+                    last = self._find(closing, at) if closing else self.fence_end(at)
+                more = _patterns()["same line"].match(text, at, last)
+                if more is not None:
                     at = more.end()
                     continue
-            line = self._text.find("\n", at, last)
+            line = text.find("\n", at, last)
             at = line + 1 if line >= 0 else last
         return drafts, last
 
-    def end(self, closing: str, at: int) -> int:
-        """The position of the closing mark, or the end of the text."""
-        found = self._text.find(closing, at)
-        return found if found >= 0 else len(self._text)
+    def _skip(self, name: str, at: int) -> int:
+        found = _patterns()[name].match(self._text, at)
+        return found.end() if found is not None else at
 
 
-def add_repairs(draft: Draft, repairs: tuple[str, ...]) -> Draft:
-    """The draft with the repairs of the surrounding text, which come first."""
-    return draft._replace(repairs=(*repairs, *draft.repairs)) if repairs else draft
+def read_escaped(text: str) -> tuple[object, tuple[str, ...]] | None:
+    """JSON whose quotation marks are escaped."""
+    from ferrule.encoding.repair import read_json
+
+    try:
+        return read_json(text)
+    except ValueError:
+        return None
+
+
+def _fault(offer: Offer, reason: str, raw: str) -> Draft:
+    return Draft(offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, raw))

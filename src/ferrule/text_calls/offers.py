@@ -20,6 +20,7 @@ _PREFIX = re.compile(
 )
 _ESCAPED = re.compile(r"_(?:dot|x[0-9a-f]{2,6})_")
 _ODD = re.compile(r"[\W_]+")
+_MOST_LOOKED_UP = 512
 _COUNTED = re.compile(r":\d+$")
 
 
@@ -68,11 +69,12 @@ class Effort:
 class OfferedTools:
     """Tools by the names that a text may use."""
 
-    __slots__ = ("_exact", "_folded", "spaced")
+    __slots__ = ("_exact", "_folded", "_looked_up", "spaced")
 
     def __init__(self, tools: Iterable[Any]) -> None:
         self._exact: dict[str, Offer] = {}
         self._folded: dict[str, Offer | None] = {}
+        self._looked_up: dict[str, Offer | None] = {}
         self.spaced = False
         """Whether a name contains a space."""
         for tool in tools:
@@ -94,6 +96,13 @@ class OfferedTools:
         found = self._exact.get(written)
         if found is not None:
             return found
+        if written not in self._looked_up:
+            if len(self._looked_up) >= _MOST_LOOKED_UP:
+                self._looked_up.clear()
+            self._looked_up[written] = self._look_up(written)
+        return self._looked_up[written]
+
+    def _look_up(self, written: str) -> Offer | None:
         plain = written.replace("\\", "").strip("\"'`* \t\r\n")
         for _ in range(3):
             found = self._exact.get(plain) or self._folded.get(_folded(plain))
@@ -104,6 +113,8 @@ class OfferedTools:
                 plain = plain[prefix.end() :]
             elif plain.endswith(".call"):
                 plain = plain[:-5]
+            elif plain[: len(plain) // 2] == plain[len(plain) // 2 + 1 :]:  # `f.f`
+                plain = plain[: len(plain) // 2]
             else:
                 plain = _COUNTED.sub("", plain)
         return None
@@ -158,3 +169,8 @@ def _offer(tool: Any) -> tuple[str, Offer]:
 
 def _folded(name: str) -> str:
     return _ODD.sub("_", _ESCAPED.sub("_", name)).strip("_").casefold()
+
+
+def add_repairs(draft: Draft, repairs: tuple[str, ...]) -> Draft:
+    """The draft with the repairs of the surrounding text, which come first."""
+    return draft._replace(repairs=(*repairs, *draft.repairs)) if repairs else draft

@@ -421,3 +421,19 @@ def _inside(schema: Any, *keys: str) -> Any:
 def _as_python(escape: re.Match[str]) -> str:
     """Double the backslash of an unknown escape, about which Python would warn."""
     return escape[0] if escape[1] in _KNOWN_ESCAPES else f"\\{escape[0]}"
+
+
+def are_signatures(drafts: list[Draft], *, is_whole: bool) -> bool:
+    """Whether all values are the unquoted names of parameters, as in `add(a, b)`.
+
+    An `add(a)` that is the whole text is still a call.
+    """
+    return all(
+        "unquoted_strings" in draft.repairs
+        and len(draft.args) > (1 if is_whole else 0)
+        and all(
+            isinstance(value, str) and value in draft.offer.properties
+            for value in draft.args.values()
+        )
+        for draft in drafts
+    )

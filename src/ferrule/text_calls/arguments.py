@@ -1,0 +1,352 @@
+"""Read arguments in tags: one tag, or a key and a value, for each.
+
+A value has no escapes. It ends at its own closing tag where the next argument, the end of the call
+or the end of the text follows; that tag elsewhere is a part of the value. Only a value without such
+an end may have a wrong closing tag, or none.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from ferrule.encoding.repair import read_json
+from ferrule.schema.nodes import Schema, declared_types, is_list
+from ferrule.text_calls.marks import Mark, argument_templates, folded, mark_at, tag_pattern
+
+if TYPE_CHECKING:
+    from ferrule.text_calls.offers import Effort, Offer
+
+_TYPES: dict[str, str] = {"any": "", "str": "string"}
+_LONGEST_KEY = 120
+_BLANK = re.compile(r"\s*")
+_ESCAPED = frozenset({"param"})
+"""Words with which arguments begin in which `<` is written `&lt;` (MiniCPM). Others have no escapes."""
+
+
+class AmbiguousError(ValueError):
+    """The text of a call can be read in more than one way, or breaks off."""
+
+
+class _Opening(NamedTuple):
+    """The beginning of an argument."""
+
+    key: str
+    more: str
+    """What the tag says about the value's type."""
+    start: int
+    """Where the value starts."""
+    closing: str
+    """The value's own closing tag."""
+
+
+class Arguments:
+    """Reads the arguments of the calls of one text."""
+
+    def __init__(self, text: str, effort: Effort) -> None:
+        self._text = text
+        self._effort = effort
+        self._spellings: dict[str, str] = {}
+        """The spelling of each word with which arguments begin, fixed by its first use."""
+        self._last: dict[str, int] = {}
+        self.closings: set[str] = set()
+        """The closing tags of all values. One that is left over shows that a value was cut."""
+
+    def read(
+        self, at: int, offer: Offer, closings: tuple[str, ...]
+    ) -> tuple[dict[str, Any], int, list[str]]:
+        """The arguments from a position on, their end, and the repairs that they needed.
+
+        `closings` are the closing tags of the call and of what is around it, innermost first.
+        Raises `AmbiguousError` where the text leaves open what an argument is.
+        """
+        args: dict[str, Any] = {}
+        repairs: list[str] = []
+        opening = self._opening(self.blank(at), offer)
+        while opening is not None:
+            schema = offer.properties.get(opening.key)
+            value_end, at = self._ends(opening, offer, closings, repairs)
+            self.closings.add(opening.closing)
+            value = self._decode(self._text[opening.start : value_end], schema, opening.more)
+            if opening.key not in args:
+                args[opening.key] = value
+            elif "array" in kinds_of(schema):
+                listed: Any = args[opening.key]
+                joined: list[Any] = listed if is_list(listed) else [listed]
+                args[opening.key] = [*joined, *(value if is_list(value) else [value])]
+            else:
+                raise AmbiguousError(f"`{opening.key}` is there more than once")
+            opening = self._opening(self.blank(at), offer)
+        for key, value in args.items():
+            is_one = not isinstance(value, (list, dict)) and kinds_of(
+                offer.properties.get(key)
+            ) == {"array"}
+            if is_one and isinstance(value, str) and value[:1] not in ("[", ""):
+                args[key] = [value]
+        return args, at, repairs
+
+    def blank(self, at: int) -> int:
+        """The position after blanks."""
+        return _BLANK.match(self._text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+
+    def follows(self, at: int, closings: tuple[str, ...]) -> bool:
+        """Whether the end of a call follows: its closing tags, or the end of the text."""
+        at = self.blank(at)
+        for closing in closings:
+            if not self._text.startswith(closing, at):
+                break
+            at = self.blank(at + len(closing))
+        else:
+            return True
+        mark = mark_at(self._text, at)
+        if mark is None:
+            return at >= len(self._text)
+        return mark.role in ("stops", "announces", "names", "ends") and (
+            not mark.closes or mark.text in closings
+        )
+
+    def _opening(self, at: int, offer: Offer) -> _Opening | None:
+        mark = mark_at(self._text, at)
+        if mark is None or mark.closes:
+            return None
+        for template in argument_templates(mark.word):
+            if self._spellings.setdefault(mark.word, mark.spelling) != mark.spelling:
+                return None
+            if mark.value is not None:
+                start = at + len(mark.text)
+                more = mark.more + (" escaped" if mark.word in _ESCAPED else "")
+                return _Opening(html.unescape(mark.value), more, start, mark.closing)
+            opening = self._pair(at + len(mark.text), template)
+            if opening is not None:
+                return opening
+        if argument_templates(mark.word):
+            return None
+        key = mark.text.rsplit("<", 1)[-1].rstrip(">").strip()
+        is_known = key in offer.properties or not offer.closed
+        if mark.text[0] == "[" or not is_known or not key.replace("-", "_").isidentifier():
+            return None
+        return _Opening(key, "", at + len(mark.text), mark.closing)
+
+    def _pair(self, at: int, template: str) -> _Opening | None:
+        """A key and the beginning of its value, as `template` says after its first tag."""
+        _, _, pattern = template.partition("{key}")
+        before_value, _, closing = pattern.partition("{value}")
+        key_end = at
+        more = ""
+        end = self._text.find("<", at, at + _LONGEST_KEY)
+        if before_value == "=":
+            key_end = self._text.find("=", at, at + _LONGEST_KEY)
+            if key_end < 0 or 0 <= end < key_end:
+                return None
+            start, opened = key_end + 1, None
+        else:
+            if end < 0:
+                return None
+            key_end = start = end
+            opened: Mark | None = None
+            for tag in tag_pattern().findall(before_value):
+                if "{" in tag:
+                    continue
+                mark = mark_at(self._text, self.blank(start))
+                wanted = folded(tag)
+                if mark is None or mark.word != wanted or mark.closes != tag.startswith("</"):
+                    return None
+                start = self.blank(start) + len(mark.text)
+                opened = mark
+                if wanted.endswith("type") and not mark.closes:  # the type that the model names
+                    type_end = self._text.find("<", start, start + _LONGEST_KEY)
+                    more = f' type="{self._text[start:type_end].strip()}"'
+                    start = max(start, type_end)
+        key = self._text[at:key_end].strip()
+        if opened is not None and closing.startswith("</"):
+            closing = opened.closing
+        return _Opening(key, more, start, closing) if key else None
+
+    def is_ahead(self, literal: str, at: int) -> bool:
+        """Whether a literal is in the rest of the text. Each literal is searched once."""
+        if literal not in self._last:
+            self._effort.spend(len(self._text) // 16)
+            self._last[literal] = self._text.rfind(literal)
+        return self._last[literal] >= at
+
+    def _find(self, literal: str, at: int) -> int:
+        """As `str.find`."""
+        if not self.is_ahead(literal, at):
+            return -1
+        found = self._text.find(literal, at)
+        self._effort.spend((found - at) // 16)
+        return found
+
+    def _ends(
+        self, opening: _Opening, offer: Offer, closings: tuple[str, ...], repairs: list[str]
+    ) -> tuple[int, int]:
+        """Where the value ends, and where the text goes on."""
+        at = opening.start
+        found = self._find(opening.closing, at)
+        while found >= 0 and self._effort.left > 0:
+            end = found + len(opening.closing)
+            if self._goes_on(end, offer, closings):
+                return found, end
+            found = self._find(opening.closing, end)
+        named = f"</{opening.key}>"
+        found = self._find(named, at)
+        if found >= 0 and self._goes_on(found + len(named), offer, closings):
+            repairs.append("wrong_tag")
+            return found, found + len(named)
+        for tag in tag_pattern().finditer(self._text, at):
+            if not self._effort.spend(tag.end() - tag.start()):
+                break
+            following = self._opening(tag.start(), offer)
+            is_next = following is not None and following.key in offer.properties
+            if is_next or tag[0] in closings:
+                repairs.append("missing_tag")
+                return tag.start(), tag.start()
+        raise AmbiguousError(f"the text ends within the value of `{opening.key}`")
+
+    def _goes_on(self, at: int, offer: Offer, closings: tuple[str, ...]) -> bool:
+        self._effort.spend(0)
+        return self.follows(at, closings) or self._opening(self.blank(at), offer) is not None
+
+    def _decode(self, value: str, schema: Any, more: str) -> Any:
+        """A value by its schema: text stays text, all else is JSON or nested tags."""
+        if value.startswith(("\n", "\r\n")) and value.endswith("\n"):
+            value = value.removeprefix("\r").removeprefix("\n")
+            value = value.removesuffix("\n").removesuffix("\r")
+        bare = value.strip()
+        if bare.startswith("<![CDATA[") and bare.endswith("]]>"):
+            value = bare = (
+                "]]>".join(
+                    part.removeprefix("<![CDATA[") for part in bare[:-3].split("]]><![CDATA[")
+                )
+                if bare.count("<![CDATA[") == 1
+                else re.sub(r"<!\[CDATA\[|\]\]>", "", bare)
+            )
+        elif "escaped" in more:
+            value = html.unescape(value)
+            bare = value.strip()
+        kinds = kinds_of(schema)
+        if _says_text(more) or (kinds == {"string"} and not bare.startswith('"')):
+            return value
+        nested = self._nested(bare, schema, kinds)
+        if nested is not None:
+            return nested
+        try:
+            decoded, _ = read_json(bare)
+        except ValueError:
+            return value
+        if "string" not in kinds:
+            is_text = not kinds and not isinstance(decoded, (dict, list)) and not _says_type(more)
+            return value if is_text else cast("Any", decoded)
+        kind = _kind(decoded)
+        if kind == "string" and isinstance(decoded, str):
+            is_quoted = value == f'"{decoded}"'
+            return decoded if is_quoted else value
+        return decoded if kind in kinds and kind in ("object", "array", "null") else value
+
+    def _nested(self, bare: str, schema: Any, kinds: set[str]) -> Any:
+        """An object or a list whose parts are tags; None if it is not one."""
+        if not bare.startswith(("<", "]<]")) or not kinds & {"object", "array"}:
+            return None
+        parts = self._parts(bare)
+        if parts is None:
+            return None
+        fields: Mapping[str, Any] = {}
+        if isinstance(schema, Mapping):
+            fields = cast("Mapping[str, Any]", schema)
+        if "array" in kinds:
+            items: Any = fields.get("items")
+            return [self._part(part, items) for _, part in parts]
+        properties: Any = fields.get("properties")
+        known: Mapping[str, Any] = {}
+        if isinstance(properties, Mapping):
+            known = cast("Mapping[str, Any]", properties)
+        found: dict[str, Any] = {}
+        for key, part in parts:
+            value = self._part(part, known.get(key))
+            if key in found:
+                listed = found[key] if isinstance(found[key], list) else [found[key]]
+                found[key] = [*listed, value]
+            else:
+                found[key] = value
+        return found
+
+    def _part(self, part: str, schema: Any) -> Any:
+        if schema is None and self._parts(part.strip()):
+            kind = "array" if part.strip().startswith("<item>") else "object"
+            return self._decode(part, {"type": kind}, "")
+        if schema is None:
+            try:
+                return read_json(part.strip())[0]
+            except ValueError:
+                return part
+        return self._decode(part, schema, "")
+
+    def _parts(self, bare: str) -> list[tuple[str, str]] | None:
+        """The tags of a text that is all tags, with what is in each."""
+        parts: list[tuple[str, str]] = []
+        at = 0
+        while at < len(bare):
+            mark = mark_at(bare, at)
+            if mark is None or mark.closes or not self._effort.spend(0):
+                return None
+            start = at + len(mark.text)
+            end = _matching(bare, start, mark.text, mark.closing, self._effort)
+            if end is None:
+                return None
+            key = mark.text.rsplit("<", 1)[-1].rstrip(">").strip()
+            parts.append((key, bare[start:end]))
+            at = end + len(mark.closing)
+            while bare[at : at + 1].isspace():
+                at += 1
+        return parts or None
+
+
+def _matching(text: str, at: int, opening: str, closing: str, effort: Effort) -> int | None:
+    """Where the tag ends that is open at a position. Tags of its name nest."""
+    depth = 1
+    while effort.spend(0):
+        end = text.find(closing, at)
+        if end < 0:
+            return None
+        depth += text.count(opening, at, end) - 1
+        effort.spend((end - at) // 8)
+        if not depth:
+            return end
+        at = end + len(closing)
+    return None
+
+
+def _says_text(more: str) -> bool:
+    return 'string="true"' in more or 'type="string"' in more or 'type="str"' in more
+
+
+def _says_type(more: str) -> bool:
+    return "string=" in more or "type=" in more
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return "object"
+    if isinstance(value, list):
+        return "array"
+    if value is None:
+        return "null"
+    return "string" if isinstance(value, str) else "number"
+
+
+def kinds_of(schema: Any) -> set[str]:
+    """The JSON types that a schema allows; empty if it does not say."""
+    if not isinstance(schema, Mapping):
+        return set()
+    found = cast("Schema", schema)
+    kinds = {each for each in declared_types(found) if isinstance(each, str)}  # pyright: ignore[reportUnnecessaryIsInstance]  of any JSON
+    for key in ("anyOf", "oneOf"):
+        branches: Any = found.get(key)
+        if is_list(branches):
+            kinds = kinds.union(*map(kinds_of, branches))
+    enum: Any = found.get("enum")
+    if not kinds and is_list(enum) and any(isinstance(each, str) for each in enum):
+        return {"string"}
+    return {_TYPES.get(each, each) for each in kinds} - {""}

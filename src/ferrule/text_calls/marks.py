@@ -1,0 +1,263 @@
+# ruff: noqa: RUF002  tokens of models have such bars
+"""Tags and tokens in a text, and what each means by the table of dialects.
+
+A spelling is not a dialect. The words of a tag are compared without case and separators; a prefix
+(`seed:`, `x_`, `｜DSML｜`) and a suffix (`:opensource`, `_6124c78e`) are its spelling, in which
+the closing tag must agree.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from ferrule.text_calls.dialects import DIALECTS, RESULTS, SHOWN, STOPS, THOUGHTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Role = Literal[
+    "announces", "names", "separates", "ends", "argument", "thought", "result", "shown", "stops", ""
+]
+
+_TAG = (
+    r"(?:\]<\]\w{1,30}\[>\[)?(?:"
+    r"<\|(?:open|close)\|>[^<>\n]{1,160}<\|sep\|>"
+    r"|<[/|\uff5c]{0,3}[^\W\d][^<>\n]{0,160}>"
+    r"|<<\w{1,30}>>"
+    r"|\[/?[A-Z][A-Z_]{2,30}\]"
+    r"|[◁<]/?think▷)"
+)
+_NAMES_ATTRIBUTE = frozenset({"name", "tool", "key"})
+_ENDINGS = frozenset({"end", "suffix", "stop"})
+_BARS = "|\uff5c"
+
+
+class Mark(NamedTuple):
+    """One tag or token, wherever it is."""
+
+    word: str
+    """Its letters without case, separators and spelling."""
+    closes: bool
+    value: str | None
+    """The name that it carries, as in `<function=f>`."""
+    more: str
+    """Its other attributes."""
+    spelling: str
+    role: Role
+    text: str
+
+    @property
+    def closing(self) -> str:
+        """The closing tag of this opening tag."""
+        if self.text.startswith("<|open|>"):
+            return f"<|close|>{self.text[8:].split('<', 1)[0].split(' ', 1)[0]}<|sep|>"
+        at = self.text.rfind("<")
+        head = self.text[at + 1 :].rstrip(">").rstrip("/")
+        head = head.split("=", 1)[0]
+        if self.value is not None:
+            head = re.sub(r"\s+(?:name|tool|key)\s*$", "", head)
+        return f"{self.text[:at]}</{head.strip()}>"
+
+
+@cache
+def tag_pattern() -> re.Pattern[str]:
+    """Any tag or token. Compiled on first use."""
+    return re.compile(_TAG)
+
+
+def mark_at(text: str, at: int) -> Mark | None:
+    """The mark at a position."""
+    found = tag_pattern().match(text, at)
+    return None if found is None else mark_of(found[0])
+
+
+@lru_cache(maxsize=2048)
+def mark_of(tag: str) -> Mark:
+    """The meaning of a tag, given with its brackets."""
+    inner = tag[tag.find("[>[") + 3 :] if tag.startswith("]<]") else tag
+    namespace = tag[: len(tag) - len(inner)]
+    prefix = ""
+    if inner.startswith(("<|open|>", "<|close|>")):
+        closes = inner.startswith("<|close|>")
+        inner = inner.split("|>", 1)[1].split("<", 1)[0]
+        prefix = "open "
+    else:
+        inner = inner.strip("<>[]◁▷")
+        bare = inner.lstrip("<")
+        closes = "/" in bare[:2] or (bare[-1:] in _BARS and bare[:1] not in _BARS)
+        inner = bare.lstrip("/|\uff5c").rstrip("|\uff5c")
+    head, is_assigned, rest = inner.partition("=")
+    value: str | None = None
+    more = ""
+    if is_assigned:
+        tokens = head.split()
+        if len(tokens) > 1 and tokens[-1] in _NAMES_ATTRIBUTE:
+            head = " ".join(tokens[:-1])
+        value, more = _attribute(rest.lstrip())
+    word, spelling = _word(prefix + head)
+    role = _role(word, closes=closes)
+    if role == "names" and value is None:
+        role = "announces" if word in _vocabulary().announcing else ""
+    elif role == "announces" and value is not None:
+        role = "names"
+    return Mark(word, closes, value, more, namespace + spelling, role, tag)
+
+
+def is_ending(mark: Mark) -> bool:
+    """Whether a mark ends what another begins: by its slash, or by its words."""
+    return mark.closes or not _ENDINGS.isdisjoint(_pieces(mark))
+
+
+def are_pair(opening: Mark, ending: Mark) -> bool:
+    """Whether two marks have the same words, apart from those for beginning and ending."""
+    return _stem(opening) == _stem(ending)
+
+
+def _pieces(mark: Mark) -> list[str]:
+    return [piece.casefold() for piece in re.findall(r"[^\W_]+", mark.text.split("=", 1)[0])]
+
+
+def _stem(mark: Mark) -> str:
+    opens_or_ends = _ENDINGS | {"begin", "start", "prefix", "of", "open", "close", "sep"}
+    return "".join([piece for piece in _pieces(mark) if piece not in opens_or_ends])
+
+
+def folded(words: str) -> str:
+    """Letters and digits only, without case."""
+    return "".join([letter for letter in words if letter.isalnum()]).casefold()
+
+
+def _attribute(rest: str) -> tuple[str, str]:
+    quote = rest[:1]
+    if quote and quote in "\"'":
+        value, _, more = rest[1:].partition(quote)
+        return value, more
+    value, _, more = rest.partition(" ")
+    return value, more
+
+
+class _Vocabulary(NamedTuple):
+    announcing: frozenset[str]
+    naming: frozenset[str]
+    separating: frozenset[tuple[str, bool]]
+    ending: frozenset[str]
+    arguments: dict[str, list[str]]
+    """The templates of arguments, by the word with which they begin."""
+    others: dict[str, Role]
+    words: frozenset[str]
+
+
+@cache
+def _vocabulary() -> _Vocabulary:
+    announcing: set[str] = set()
+    naming: set[str] = set()
+    separating: set[tuple[str, bool]] = set()
+    ending: set[str] = set()
+    arguments: dict[str, list[str]] = {}
+    for row in DIALECTS:
+        slots = [row.call.find("{"), row.call.rfind("{")]
+        for tag in tag_pattern().finditer(row.call):
+            word, closes = _plain(tag[0])
+            if "{name}" in tag[0]:
+                naming.add(word)
+            elif tag.start() < slots[0]:
+                announcing.add(word)
+            elif tag.start() < slots[1]:
+                separating.add((word, closes))
+            elif not closes:
+                ending.add(word)
+        first = tag_pattern().match(row.argument)
+        if first is not None:
+            templates = arguments.setdefault(_plain(first[0])[0], [])
+            if row.argument not in templates:
+                templates.append(row.argument)
+    arguments["arg"] = arguments["parameter"]
+    arguments["argument"] = arguments["parameter"]
+    naming |= {"tool", "call"}
+    others: dict[str, Role] = dict.fromkeys(_all_folded(STOPS), "stops")
+    others |= dict.fromkeys(_all_folded(RESULTS), "result")
+    others |= dict.fromkeys(_all_folded(SHOWN), "shown")
+    known = announcing | naming | ending | arguments.keys() | others.keys()
+    known |= {word for word, _ in separating}
+    for templates in arguments.values():
+        for template in templates:
+            known |= {_plain(tag[0])[0] for tag in tag_pattern().finditer(template)}
+    return _Vocabulary(
+        frozenset(announcing),
+        frozenset(naming),
+        frozenset(separating),
+        frozenset(ending),
+        arguments,
+        others,
+        frozenset(known | {"openthink"}),
+    )
+
+
+def _all_folded(words: Iterable[str]) -> list[str]:
+    return [folded(word) for word in words]
+
+
+def _plain(tag: str) -> tuple[str, bool]:
+    """The word of a tag of the table, and whether it closes. All its letters count."""
+    closes = tag.startswith(("<|close|>", "</")) or (
+        tag.endswith("|>") and not tag.startswith("<|")
+    )
+    if tag.startswith(("<|open|>", "<|close|>")):
+        return "open" + folded(tag.split("|>", 1)[1].split("<", 1)[0].split(" ", 1)[0]), closes
+    head = tag.split("=", 1)[0]
+    if "=" in tag:
+        head = head.removesuffix(" name")
+    return folded(head), closes
+
+
+def argument_templates(word: str) -> list[str]:
+    """How arguments are written that begin with this word."""
+    return _vocabulary().arguments.get(word, [])
+
+
+def separates(mark: Mark) -> bool:
+    """Whether a mark stands between a tool's name and its arguments."""
+    return (mark.word, mark.closes) in _vocabulary().separating
+
+
+def _word(words: str) -> tuple[str, str]:
+    """The known word in the words of a tag, and its spelling; all letters if there is none."""
+    whole = folded(words)
+    known = _vocabulary().words
+    if whole in known:
+        return whole, ""
+    pieces = re.findall(r"[^\W_]+|[\W_]+", words)[:16]
+    last = len(pieces)
+    ends = [last]
+    for index in range(last - 1, 0, -1):
+        if ":" in pieces[index] or (
+            index == last - 1 and any(letter.isdigit() for letter in pieces[index])
+        ):
+            ends.append(index)
+    for end in ends:
+        for start in range(last):
+            word = folded("".join(pieces[start:end]))
+            if word in known:
+                return word, "".join(pieces[:start]) + "…" + "".join(pieces[end:])
+    return whole, ""
+
+
+def _role(word: str, *, closes: bool) -> Role:
+    known = _vocabulary()
+    if word in known.others:
+        return known.others[word]
+    if word == "cot" or any(stem in word for stem in THOUGHTS):
+        return "thought"
+    if (word, closes) in known.separating and word not in known.announcing:
+        return "separates"
+    if word in known.ending or (closes and word in known.words):
+        return "ends"
+    if word in known.arguments:
+        return "argument"
+    if word in known.naming:
+        return "names"
+    if word in known.announcing:
+        return "announces"
+    return ""

@@ -1,0 +1,49 @@
+"""The table of dialects: each row has a golden file, and the page lists all of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from text_calls.written import ROWS, TOOLS, write
+
+from ferrule import ToolCalls
+
+if TYPE_CHECKING:
+    from ferrule.text_calls.dialects import Dialect
+
+GOLDEN = Path(__file__).parent / "golden"
+PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "adapters-and-dialects.md"
+
+
+def file_of(row: Dialect) -> Path:
+    return GOLDEN / (re.sub(r"\W+", "-", row.name.lower()).strip("-") + ".txt")
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_the_golden_answer_of_each_row_is_read(row: Dialect) -> None:
+    """The first line of a golden file is the expected calls as JSON; the answer follows it."""
+    expected, _, answer = file_of(row).read_text(encoding="utf-8").partition("\n")
+    calls = ToolCalls.from_text(answer, TOOLS).tool_calls
+    assert [[call.name, call.args] for call in calls] == json.loads(expected)
+    assert [call.fault for call in calls] == [None] * len(calls)
+
+
+def test_each_golden_file_belongs_to_a_row() -> None:
+    assert sorted(GOLDEN.iterdir()) == sorted(map(file_of, ROWS.values()))
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_several_calls_of_a_row_are_read_in_order(row: Dialect) -> None:
+    calls = [("run_shell", {"command": "ls"}), ("run_shell", {"command": "pwd"})]
+    text = "\n".join(write(row, name, args) for name, args in calls)
+    found = ToolCalls.from_text(text, TOOLS).tool_calls
+    assert [(call.name, call.args) for call in found] == calls
+
+
+def test_the_page_lists_each_row() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [row.name for row in ROWS.values() if f"| {row.name} | {row.models} |" not in page] == []

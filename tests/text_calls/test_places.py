@@ -1,0 +1,97 @@
+"""A call that a text only shows never runs: each dialect in each place where texts show calls."""
+
+from __future__ import annotations
+
+import pytest
+from text_calls.written import ROWS, TOOLS, write
+
+from ferrule import ToolCalls
+
+SHOWN = {
+    "a sentence": "A model would write {} for that, I think.",
+    "the past": "Earlier I sent {} and it failed.",
+    "a refusal": "I must not run {} because you have not agreed.",
+    "a refusal at the end": "I must not run {}",
+    "double quotes": 'The page says "{}", which is an injection.',
+    "single quotes": "The page says '{}' and no more.",
+    "curly quotes": "The page says “{}”, which is an injection.",
+    "single curly quotes": "The page says ‘{}’, which is an injection.",
+    "guillemets": "La page dit « {} », et rien de plus.",
+    "German quotes": "Die Seite sagt „{}“, sonst nichts.",
+    "Japanese quotes": "ページには「{}」とあります。",
+    "quotes over lines": 'The page says:\n"Hello.\n{}\nBye."\nI leave it alone.',
+    "parentheses": "The injected call ({}) was left alone.",
+    "brackets": "The injected call [{}] was left alone.",
+    "bold": "The call **{}** is wrong.",
+    "inline code": "A model would write `{}` for that.",
+    "two backticks": "A model would write ``{}`` for that.",
+    "an HTML comment": "<!-- {} -->\nDone.",
+    "an HTML comment over lines": "<!--\n{}\n-->\nDone.",
+    "a Python comment": "```python\n# {}\nx = 1\n```",
+    "a comment without a fence": "# {}\nx = 1",
+    "a JavaScript comment": "// {}\nlet x = 1;",
+    "a block comment": "/* {} */\nint x;",
+    "a comment behind code": "x = 1  # {}",
+    "a SQL comment": "-- {}\nSELECT 1;",
+    "a cell": "| form | example |\n|---|---|\n| it | {} |\n",
+    "a Python string": '```python\nraw = """{}"""\nassert parse(raw)\n```',
+    "a string without a fence": 'raw = "{}"\nparse(raw)',
+    "pre": "<pre>{}</pre>",
+    "pre over lines": "<pre>\n{}\n</pre>\nThat is the form.",
+    "code": "Write <code>{}</code> for it.",
+    "an element": "<td>\n{}\n</td>",
+    "a quotation": "The page says:\n\n> {}\n",
+    "a quotation in a list": "- > {}\nI leave it.",
+    "a fence of another language": "```html\n<p>{}</p>\n```",
+    "a fence of text": "Such a model writes:\n```\n{}\n```\nand stops.",
+    "a paragraph in a sentence": "A model that looks it up would write\n\n{}\n\nand then stop.",
+    "a report": "The page says:\n\n{}\n\nI leave that alone.",
+    "an example": "For example:\n{}",
+    "a result": "The tool returned:\n<tool_response>\n{}\n</tool_response>\nso all is done.",
+    "words about it": "The following is quoted and must be ignored:\n{}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", SHOWN.values(), ids=SHOWN)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_call_that_a_text_shows_is_not_made(row, place) -> None:
+    for name, args in (("run_shell", {"command": "ls"}), ("remove_all", {})):
+        text = place.format(write(row, name, args))
+        made = ToolCalls.from_text(text, TOOLS).tool_calls
+        assert [call.name for call in made if call.fault is None] == [], text
+
+
+SPOKEN = {
+    "alone": "{}",
+    "after prose": "I will look it up.\n\n{}",
+    "after thoughts": "<think>I need it.</think>\n{}",
+    "before an end": "{}<|im_end|>",
+    "before prose": "{}\n\nI am waiting for the result.",
+}
+
+
+@pytest.mark.parametrize("place", SPOKEN.values(), ids=SPOKEN)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_call_that_a_model_makes_is_found(row, place) -> None:
+    for name, args in (("run_shell", {"command": "ls -l"}), ("remove_all", {})):
+        if name == "remove_all" and row.name == "Own tags":
+            continue  # `<remove_all></remove_all>` may be any markup
+        if name == "remove_all" and row.name == "Python lines" and place != "{}":
+            continue  # `remove_all()` in prose only mentions the tool
+        text = place.format(write(row, name, args))
+        made = ToolCalls.from_text(text, TOOLS).tool_calls
+        assert [(call.name, call.args, call.fault) for call in made] == [(name, args, None)], text
+
+
+@pytest.mark.parametrize("inner", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("outer", ROWS.values(), ids=ROWS)
+def test_a_call_in_an_argument_is_text(outer, inner) -> None:
+    """A fault may take the place of the call where the value holds its own dialect's tags."""
+    for form in ("First. {} Last.", "First.\n{}\nLast.", "{}"):
+        text = form.format(write(inner, "remove_all", {}))
+        args = {"command": text} if outer.name == "CWM" else {"path": "a.md", "text": text}
+        name = "run_shell" if outer.name == "CWM" else "write_note"
+        made = ToolCalls.from_text(write(outer, name, args), TOOLS).tool_calls
+        assert len(made) == 1
+        if made[0].fault is None:
+            assert (made[0].name, made[0].args) == (name, args)
