@@ -13,18 +13,18 @@ from text_calls.written import ROWS, TOOLS, write
 from ferrule import ToolCalls
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.dialects import Dialect
+    from ferrule.text_calls.dialects import TextForm
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "adapters-and-dialects.md"
 
 
-def file_of(row: Dialect) -> Path:
+def file_of(row: TextForm) -> Path:
     return GOLDEN / (re.sub(r"\W+", "-", row.name.lower()).strip("-") + ".txt")
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_the_golden_answer_of_each_row_is_read(row: Dialect) -> None:
+def test_the_golden_answer_of_each_row_is_read(row: TextForm) -> None:
     """The first line of a golden file is the expected calls as JSON; the answer follows it."""
     expected, _, answer = file_of(row).read_text(encoding="utf-8").partition("\n")
     calls = ToolCalls.from_text(answer, TOOLS).tool_calls
@@ -37,7 +37,7 @@ def test_each_golden_file_belongs_to_a_row() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_several_calls_of_a_row_are_read_in_order(row: Dialect) -> None:
+def test_several_calls_of_a_row_are_read_in_order(row: TextForm) -> None:
     calls = [("run_shell", {"command": "ls"}), ("run_shell", {"command": "pwd"})]
     text = "\n".join(write(row, name, args) for name, args in calls)
     found = ToolCalls.from_text(text, TOOLS).tool_calls

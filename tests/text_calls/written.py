@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.text_calls.dialects import DIALECTS, UNMARKED
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.dialects import Dialect
+    from ferrule.text_calls.dialects import TextForm
 
 ROWS = {row.name: row for row in (*DIALECTS, *UNMARKED)}
 
@@ -28,7 +28,7 @@ TOOLS = [
 ]
 
 
-def write(row: Dialect, name: str, args: dict[str, Any]) -> str:
+def write(row: TextForm, name: str, args: dict[str, Any]) -> str:
     """One call, as a model of the dialect writes it."""
     arguments = "".join(
         row.argument.replace("{key}", key)

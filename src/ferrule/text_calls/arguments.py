@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.repair import read_json
 from ferrule.schema.nodes import Schema, declared_types, is_list
-from ferrule.text_calls.marks import Mark, argument_templates, folded, mark_at, tag_pattern
+from ferrule.text_calls.marks import Tag, argument_templates, folded, mark_at, tag_pattern
 
 if TYPE_CHECKING:
     from ferrule.text_calls.offers import Effort, Offer
@@ -145,7 +145,7 @@ class Arguments:
             if end < 0:
                 return None
             key_end = start = end
-            opened: Mark | None = None
+            opened: Tag | None = None
             for tag in tag_pattern().findall(before_value):
                 if "{" in tag:
                     continue

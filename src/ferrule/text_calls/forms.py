@@ -22,7 +22,7 @@ from ferrule.text_calls.python_form import read_python_call, read_python_list, r
 from ferrule.text_calls.shapes import CallFault
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.marks import Mark
+    from ferrule.text_calls.marks import Tag
     from ferrule.text_calls.offers import Effort, Offer, OfferedTools
 
 Found = tuple[list[Draft], int]
@@ -203,7 +203,7 @@ class Forms:
             return self._announced(mark, end, closings)
         return self._own_tag(mark, at, closings)
 
-    def _announced(self, mark: Mark, at: int, closings: tuple[str, ...]) -> Found | None:
+    def _announced(self, mark: Tag, at: int, closings: tuple[str, ...]) -> Found | None:
         is_closed = self.arguments.is_ahead(mark.closing, at)
         inner = (mark.closing, *closings) if is_closed else closings
         drafts, end = self.calls(at, is_marked=True, closings=inner)
@@ -246,7 +246,7 @@ class Forms:
         start = self.blank(at)
         return start + len(closing) if self._text.startswith(closing, start) else at
 
-    def _own_tag(self, mark: Mark, at: int, closings: tuple[str, ...]) -> Found | None:
+    def _own_tag(self, mark: Tag, at: int, closings: tuple[str, ...]) -> Found | None:
         """`<search><query>cats</query></search>`. The arguments must fit: other markup has tags, too."""
         name = mark.text.strip("<>")
         offer = (

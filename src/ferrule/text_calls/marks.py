@@ -17,7 +17,7 @@ from ferrule.text_calls.dialects import DIALECTS, RESULTS, SHOWN, STOPS, THOUGHT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-Role = Literal[
+Meaning = Literal[
     "announces", "names", "separates", "ends", "argument", "thought", "result", "shown", "stops", ""
 ]
 
@@ -34,7 +34,7 @@ _ENDINGS = frozenset({"end", "suffix", "stop"})
 _BARS = "|\uff5c"
 
 
-class Mark(NamedTuple):
+class Tag(NamedTuple):
     """One tag or token, wherever it is."""
 
     word: str
@@ -45,7 +45,7 @@ class Mark(NamedTuple):
     more: str
     """Its other attributes."""
     spelling: str
-    role: Role
+    role: Meaning
     text: str
 
     @property
@@ -67,14 +67,14 @@ def tag_pattern() -> re.Pattern[str]:
     return re.compile(_TAG)
 
 
-def mark_at(text: str, at: int) -> Mark | None:
+def mark_at(text: str, at: int) -> Tag | None:
     """The mark at a position."""
     found = tag_pattern().match(text, at)
     return None if found is None else mark_of(found[0])
 
 
 @lru_cache(maxsize=2048)
-def mark_of(tag: str) -> Mark:
+def mark_of(tag: str) -> Tag:
     """The meaning of a tag, given with its brackets."""
     inner = tag[tag.find("[>[") + 3 :] if tag.startswith("]<]") else tag
     namespace = tag[: len(tag) - len(inner)]
@@ -102,24 +102,24 @@ def mark_of(tag: str) -> Mark:
         role = "announces" if word in _vocabulary().announcing else ""
     elif role == "announces" and value is not None:
         role = "names"
-    return Mark(word, closes, value, more, namespace + spelling, role, tag)
+    return Tag(word, closes, value, more, namespace + spelling, role, tag)
 
 
-def is_ending(mark: Mark) -> bool:
+def is_ending(mark: Tag) -> bool:
     """Whether a mark ends what another begins: by its slash, or by its words."""
     return mark.closes or not _ENDINGS.isdisjoint(_pieces(mark))
 
 
-def are_pair(opening: Mark, ending: Mark) -> bool:
+def are_pair(opening: Tag, ending: Tag) -> bool:
     """Whether two marks have the same words, apart from those for beginning and ending."""
     return _stem(opening) == _stem(ending)
 
 
-def _pieces(mark: Mark) -> list[str]:
+def _pieces(mark: Tag) -> list[str]:
     return [piece.casefold() for piece in re.findall(r"[^\W_]+", mark.text.split("=", 1)[0])]
 
 
-def _stem(mark: Mark) -> str:
+def _stem(mark: Tag) -> str:
     opens_or_ends = _ENDINGS | {"begin", "start", "prefix", "of", "open", "close", "sep"}
     return "".join([piece for piece in _pieces(mark) if piece not in opens_or_ends])
 
@@ -145,7 +145,7 @@ class _Vocabulary(NamedTuple):
     ending: frozenset[str]
     arguments: dict[str, list[str]]
     """The templates of arguments, by the word with which they begin."""
-    others: dict[str, Role]
+    others: dict[str, Meaning]
     words: frozenset[str]
 
 
@@ -176,7 +176,7 @@ def _vocabulary() -> _Vocabulary:
     arguments["arg"] = arguments["parameter"]
     arguments["argument"] = arguments["parameter"]
     naming |= {"tool", "call"}
-    others: dict[str, Role] = dict.fromkeys(_all_folded(STOPS), "stops")
+    others: dict[str, Meaning] = dict.fromkeys(_all_folded(STOPS), "stops")
     others |= dict.fromkeys(_all_folded(RESULTS), "result")
     others |= dict.fromkeys(_all_folded(SHOWN), "shown")
     known = announcing | naming | ending | arguments.keys() | others.keys()
@@ -217,7 +217,7 @@ def argument_templates(word: str) -> list[str]:
     return _vocabulary().arguments.get(word, [])
 
 
-def separates(mark: Mark) -> bool:
+def separates(mark: Tag) -> bool:
     """Whether a mark stands between a tool's name and its arguments."""
     return (mark.word, mark.closes) in _vocabulary().separating
 
@@ -244,7 +244,7 @@ def _word(words: str) -> tuple[str, str]:
     return whole, ""
 
 
-def _role(word: str, *, closes: bool) -> Role:
+def _role(word: str, *, closes: bool) -> Meaning:
     known = _vocabulary()
     if word in known.others:
         return known.others[word]

@@ -23,7 +23,7 @@ from ferrule.text_calls.python_form import are_signatures, read_python_calls, re
 from ferrule.text_calls.repeats import Repeats
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.marks import Mark
+    from ferrule.text_calls.marks import Tag
     from ferrule.text_calls.offers import Draft, OfferedTools
 
 _NEAR = 240
@@ -139,7 +139,7 @@ class Reading:
         self._repeats.skip_thought(behind)
         return behind
 
-    def _thought(self, mark: Mark, start: int, end: int) -> int:
+    def _thought(self, mark: Tag, start: int, end: int) -> int:
         text = self._text
         if is_ending(mark):
             if self._is_mention(start, end):
@@ -207,7 +207,7 @@ class Reading:
             return self._unit(mark, self.forms.calls(end, is_marked=True), start) or end
         return self._tag(mark_of(mark), start, end)
 
-    def _tag(self, mark: Mark, start: int, end: int) -> int:
+    def _tag(self, mark: Tag, start: int, end: int) -> int:
         if mark.word in ("start", "channel") and mark.text.startswith("<|"):
             return self._header(start, end) or end
         is_aside = mark.role in ("thought", "result", "shown") and mark.text != "<think>"
@@ -228,7 +228,7 @@ class Reading:
             self._effort.spend(0)
         return end
 
-    def _siblings(self, mark: Mark, found: tuple[list[Draft], int]) -> tuple[list[Draft], int]:
+    def _siblings(self, mark: Tag, found: tuple[list[Draft], int]) -> tuple[list[Draft], int]:
         """The calls, and those that follow behind blanks with the same tag: they stand together."""
         drafts, end = found
         while self._effort.spend(0):
@@ -246,7 +246,7 @@ class Reading:
             drafts, end = drafts + more[0], more[1]
         return drafts, end
 
-    def _aside(self, mark: Mark, start: int, end: int) -> int:
+    def _aside(self, mark: Tag, start: int, end: int) -> int:
         """Skip results and declarations. A result that is not closed is one that the model made up."""
         if mark.closes or mark.word in self._unclosed:
             return end
