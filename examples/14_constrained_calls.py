@@ -38,7 +38,6 @@ class RandomLM(BaseLM):
 agent = ReAct(
     "question -> answer: int, sure: bool",
     [place],
-    enable_user_clarification=False,
     max_iters=30,
 )
 prediction = agent(question="Where do the stones go?", lm=RandomLM())

@@ -102,7 +102,7 @@ TOOLS = [look_up_order, refund, send_parcel, photo]
 
 
 def support() -> ReAct:
-    return ReAct("message -> answer", TOOLS)
+    return ReAct("message -> answer", TOOLS, enable_user_clarification=True)
 
 
 def start(store: SQLiteStore, run_id: str, message: str, *answers: Any, program: Any = None) -> Any:

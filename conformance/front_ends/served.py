@@ -27,6 +27,7 @@ agent = ferrule.ReAct(
     "question, history: History -> answer, stars: list[int]",
     [find, book, fail, scout.as_tool("scout")],
     native=True,
+    enable_user_clarification=True,
 )
 LONG = " ".join(f"word{number}" for number in range(300))
 

@@ -31,7 +31,6 @@ def main(name: str) -> None:
             "question -> answer, degrees: int",
             [temperature],
             calls=calls,
-            enable_user_clarification=False,
             max_iters=5,
         )
         prediction = agent(question="How warm is it in Oslo?", lm=lm)

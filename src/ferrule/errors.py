@@ -410,6 +410,7 @@ class ConfirmationRequired(FerruleError):
     """A person must decide on `question`.
 
     `tool_call` has the arguments that will run; `run` is the waiting run, None for a direct call.
+    The message is the question, and what to do.
     """
 
     def __init__(
@@ -426,7 +427,15 @@ class ConfirmationRequired(FerruleError):
         self.tool_call = tool_call
         self.run = run
         self.context = dict(context or {})
-        super().__init__(question)
+        message = question
+        if run is not None:
+            message = (
+                f"{question}\nThe run {run.id} waits for a person. Decide with "
+                "`error.run.answer(error.run.pending[0].approve())`, or `.deny()` or "
+                "`.reply(text)`, then `error.run.resume()`. `program.start(...)` returns such a "
+                "run instead of raising: docs/how-to/tools/approval.md."
+            )
+        super().__init__(message)
 
 
 class ConfirmationRejected(FerruleError):

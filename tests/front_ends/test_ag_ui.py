@@ -44,7 +44,12 @@ def fail(text: str) -> str:
     raise ValueError(text)
 
 
-agent = ReAct("question -> answer, stars: list[int]", [book, fail], native=True)
+agent = ReAct(
+    "question -> answer, stars: list[int]",
+    [book, fail],
+    native=True,
+    enable_user_clarification=True,
+)
 
 
 def body(*messages: dict[str, Any], run_id: str = "r1", **more: Any) -> dict[str, Any]:

@@ -40,7 +40,12 @@ def fail(text: str) -> str:
     raise ValueError(text)
 
 
-agent = ReAct("question -> answer, stars: list[int]", [book, fail], native=True)
+agent = ReAct(
+    "question -> answer, stars: list[int]",
+    [book, fail],
+    native=True,
+    enable_user_clarification=True,
+)
 BOOK = {"name": "book", "args": {"hotel": "Ritz"}}
 
 

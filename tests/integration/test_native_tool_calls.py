@@ -309,7 +309,7 @@ def test_react_works_as_it_did(adapter: Any, native: bool) -> None:
     )
     assert found.trajectory["observation_0"] == "never"
     declared = [[tool["function"]["name"] for tool in request.tools] for request in lm.requests]
-    assert declared == ([["search", "user_clarification", "finish"]] * 2 if native else [[]] * 3)
+    assert declared == ([["search", "finish"]] * 2 if native else [[]] * 3)
     assert all(
         "tool_calls" not in message.text for request in lm.requests for message in request.messages
     )

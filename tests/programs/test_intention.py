@@ -84,7 +84,14 @@ def test_the_intention_is_declared_first_and_finish_needs_none():
     """The reason is written before the arguments."""
     lm = ScriptedLM(SCRIPTS["native"])
     with context(lm=lm):
-        ReAct("question -> answer", [weigh], native=True, intention=True)(question="?")
+        agent = ReAct(
+            "question -> answer",
+            [weigh],
+            native=True,
+            intention=True,
+            enable_user_clarification=True,
+        )
+        agent(question="?")
     declared = {
         each["function"]["name"]: each["function"]["parameters"] for each in lm.requests[0].tools
     }

@@ -133,7 +133,7 @@ def test_the_mode_goes_by_what_the_model_can_unless_told() -> None:
     )
     assert ReAct("question -> answer: int", [add])(question="q", lm=able).answer == 1
     assert ReAct("question -> answer: int", [add])(question="q", lm=unable).answer == 1
-    assert len(able.requests[0].tools) == 3
+    assert len(able.requests[0].tools) == 2
     assert len(unable.requests[0].tools) == 0
 
 
@@ -665,14 +665,45 @@ def test_user_clarification_pauses_with_the_models_question_and_the_answer_is_th
         ("ok", "finish", {"answer": 1999}),
     )
     with pytest.raises(ConfirmationRequired) as raised:
-        call(agent(mode), driver, question="When?", lm=lm)
+        call(agent(mode, enable_user_clarification=True), driver, question="When?", lm=lm)
     assert raised.value.question == "Which year?"
     run = raised.value.run
     run.answer(run.pending[0].reply("1999"))
     run = asyncio.run(run.aresume()) if driver == "async" else run.resume()
     assert run.prediction.answer == 1999
     assert run.prediction.trajectory["observation_0"] == "1999"
-    assert "user_clarification" not in agent(mode, enable_user_clarification=False).tools
+
+
+def test_an_agent_without_a_tool_that_asks_never_asks(mode: str, driver: str) -> None:
+    """Without `enable_user_clarification`, the model has no tool for questions."""
+    lm = script(
+        mode,
+        ("unclear", "user_clarification", {"question": "Which year?"}),
+        ("ok", "finish", {"answer": 1999}),
+    )
+    assert list(agent(mode).tools) == ["add", "finish"]
+    prediction = call(agent(mode), driver, question="When?", lm=lm)
+    assert prediction.answer == 1999
+    assert prediction.trajectory.steps[0].results[0].is_fault
+
+
+def test_the_error_of_a_waiting_run_says_what_to_do() -> None:
+    @tool(require_confirmation=True)
+    def remove(path: str) -> str:
+        """Remove a file."""
+        return path
+
+    lm = script("native", ("", "remove", {"path": "a"}), ("", "finish", {"answer": 1}))
+    with pytest.raises(ConfirmationRequired) as raised:
+        agent("native", tools=[remove])(question="q", lm=lm)
+    question, _, remedy = str(raised.value).partition("\n")
+    assert question == raised.value.question
+    assert "error.run.resume()" in remedy
+    assert "start(" in remedy
+    error = raised.value
+    error.run.answer(error.run.pending[0].approve())
+    error.run.resume()
+    assert error.run.prediction.answer == 1
 
 
 @pytest.mark.parametrize("decision", ["approve", "edit", "deny", "reply", "bad edit"])

@@ -552,7 +552,7 @@ def test_only_a_call_that_asks_first_can_be_granted() -> None:
     with context(
         lm=ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE]),
     ):
-        run = ReAct("task -> answer", []).start(task="x")
+        run = ReAct("task -> answer", [], enable_user_clarification=True).start(task="x")
     with pytest.raises(DecisionError, match="grant"):
         run.pending[0].approve(always=Grant())
 

@@ -96,7 +96,13 @@ def send(euros: int) -> str:
 
 
 def agent_of(*, parallel: bool, nested: bool) -> ReAct:
-    agent = ReAct("question -> answer", [pay, send], native=True, parallel=parallel)
+    agent = ReAct(
+        "question -> answer",
+        [pay, send],
+        native=True,
+        parallel=parallel,
+        enable_user_clarification=True,
+    )
     return (
         ReAct("question -> answer", [agent.as_tool("desk"), send], native=True) if nested else agent
     )

@@ -336,7 +336,7 @@ def test_a_tool_loads_the_calculator() -> None:
     ]
     assert [each["function"]["name"] for each in lm.requests[0].tools].count("calculator") == 0
     assert [each["function"]["name"] for each in lm.requests[1].tools].count("calculator") == 1
-    assert set(made["agent"].tools) == {"load_calculator", "finish", "user_clarification"}
+    assert set(made["agent"].tools) == {"load_calculator", "finish"}
 
 
 @pytest.mark.parametrize(

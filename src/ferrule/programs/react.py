@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 class ReAct(Module[S, D, P]):
     """An agent: the model calls tools until it returns the outputs.
 
-    `prediction.trajectory` has the steps. The tools `finish` and `user_clarification` are built
-    in. If a tool fails, a call is invalid, or outputs passed to `finish` do not fit, the model sees
-    the error as the result. At `max_iters`, or when outputs were refused `limits.same_error` times,
-    the model must answer from the steps so far, and `prediction.reason` says why.
+    `prediction.trajectory` has the steps. The tool `finish` is built in. If a tool fails, a call is
+    invalid, or outputs passed to `finish` do not fit, the model sees the error as the result. At
+    `max_iters`, or when outputs were refused `limits.same_error` times, the model must answer from
+    the steps so far, and `prediction.reason` says why.
 
     A call takes `max_iters=`, `limits=`, `on_limit=`, `lm=`, `config=`, `demos=` and `deps=`
     besides the inputs.
@@ -70,8 +70,8 @@ class ReAct(Module[S, D, P]):
         on_limit: What happens at one of the limits. `"raise"`: `LimitReachedError`, which carries
             the run, so that it can continue with a larger limit. `"extract"`: one more model call
             answers from the steps so far, and `prediction.reason` names the limit.
-        enable_user_clarification: Whether the model has the tool `user_clarification`, which asks a
-            person.
+        enable_user_clarification: Whether the model also has the tool `user_clarification`, which
+            asks a person. The run then waits, and a plain call raises `ConfirmationRequired`.
         policy: Which calls run, which need a decision, and which are denied.
         parallel: False runs the calls of one step one at a time, in their order: for tools that
             share state.
@@ -104,7 +104,7 @@ class ReAct(Module[S, D, P]):
         intention: bool = False,
         limits: Limits | None = None,
         on_limit: OnLimit = "raise",
-        enable_user_clarification: bool = True,
+        enable_user_clarification: bool = False,
         policy: Policy | None = None,
         parallel: bool = True,
         compact: Compact | float | None = None,

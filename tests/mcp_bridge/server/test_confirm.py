@@ -507,7 +507,7 @@ def test_a_program_that_asks_for_words_gets_them(era: str, action: str, told: st
             else native_step("", "user_clarification", {"question": "Where?"})
         )
 
-    agent = ReAct("question -> answer", [])
+    agent = ReAct("question -> answer", [], enable_user_clarification=True)
     with ferrule.context(lm=ScriptedLM(by=model)):
         app = MCPApp({"agent": agent})
     found = text(call(app, era, "agent", {"question": "weather?"}, elicitation_callback=answer))

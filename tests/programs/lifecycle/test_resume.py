@@ -424,7 +424,8 @@ def test_a_question_of_the_model_is_answered_with_words_and_never_with_an_edit()
     """An edit would tell the model "yes"; the built-in tool is never executed."""
     lm = ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])
     with context(lm=lm):
-        run = react().start(task="x")
+        agent = ReAct("task -> answer", [rm], enable_user_clarification=True)
+        run = agent.start(task="x")
         question = run.pending[0]
         for said in (
             lambda: question.approve(question="Other?"),

@@ -85,7 +85,6 @@ def test_a_program_keeps_its_servers_and_what_they_listed_and_no_secret(
         "page",
         "changed",
         "local",
-        "user_clarification",
         "finish",
     ]
     assert not (tmp_path / "calls").exists()  # nobody was asked
@@ -135,7 +134,7 @@ def test_tools_that_were_picked_come_back_alone(
     there.close()
     agent = ReAct("task -> answer", [local])
     agent.load(path)
-    assert list(agent.tools) == ["pay", "local", "user_clarification", "finish"]
+    assert list(agent.tools) == ["pay", "local", "finish"]
     assert not isinstance(agent.react.toolbox, LiveToolbox)
     assert answered(agent, "pay").trajectory["observation_0"] == "done {}"
     agent.tools["pay"].func.caller.close()
@@ -147,7 +146,7 @@ def test_a_toolbox_with_a_search_is_asked_for_again(tmp_path: Path) -> None:
     agent = ReAct("task -> answer", Toolbox([mine], search="bm25", keep=["pay"]))
     agent.load(path)
     assert not mine.is_connected
-    assert list(agent.tools) == ["pay", "search_tools", "user_clarification", "finish"]
+    assert list(agent.tools) == ["pay", "search_tools", "finish"]
     mine.close()
 
 

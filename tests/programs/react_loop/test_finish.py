@@ -406,6 +406,27 @@ def test_tools_that_were_loaded_beside_a_void_finish_are_there_in_the_next_step(
     assert (prediction.answer, prediction.trajectory["observation_1"]) == (ANSWER, "order 1")
 
 
+def test_the_answer_to_a_clarification_is_read_though_a_tool_would_end_the_run(mode: str) -> None:
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("user_clarification", {"question": "Which?"}),
+        ("look", {"number": 1}),
+    ]
+    lm = ScriptedLM([answer_of(mode, calls), STEPS[mode]("", "finish", {"answer": ANSWER})])
+    agent = ReAct(
+        "question -> answer",
+        [look],
+        native=mode == "native",
+        stop_at_tools=[look],
+        enable_user_clarification=True,
+    )
+    with context(lm=lm):
+        run = agent.start(question="?")
+        run.answer(run.pending[0].reply("A1"))
+        run.resume()
+    assert run.prediction.answer == ANSWER
+    assert "A1" in "\n".join(message.text for message in lm.requests[1].messages)
+
+
 def test_predict_drops_an_answer_beside_calls() -> None:
     """In `Predict`, an answer without calls is the end: outputs beside calls never count."""
     calls = json.dumps([{"name": "broken", "args": {"number": 1}}])

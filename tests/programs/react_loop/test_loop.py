@@ -76,7 +76,6 @@ def test_outputs_that_do_not_fit_go_back_to_the_model_which_still_has_its_tools(
     assert "- answer: should be a valid integer" in refused.text
     assert [tool["function"]["name"] for tool in lm.requests[1].tools] == [
         "add",
-        "user_clarification",
         "finish",
     ]
     assert [result.is_fault for result in prediction.trajectory.steps[0].results] == [True]

@@ -102,10 +102,12 @@ def script(mode: str, *steps: tuple[Any, ...]) -> ScriptedLM:
 
 
 def agent(mode: str, *tools: Any, **keywords: Any) -> ReAct:
+    """An agent that may ask a person, so that its run can wait."""
     return ReAct(
         "question -> answer",
         tools[0] if isinstance(tools[0], Toolbox) else tools,
         native=mode == "native",
+        enable_user_clarification=True,
         **keywords,
     )
 
@@ -735,8 +737,8 @@ def test_of_a_thousand_tools_the_model_sees_the_search_and_what_it_loaded() -> N
     with script("native", *steps) as lm:
         made = ReAct("question -> answer", box, native=True)(question="?", lm=lm)
     names = [[each["function"]["name"] for each in request.tools] for request in lm.requests]
-    assert names[0] == ["clock", "search_tools", "user_clarification", "finish"]
-    assert names[1][:5] == [*names[0], "calculator"]
+    assert names[0] == ["clock", "search_tools", "finish"]
+    assert names[1][:4] == [*names[0], "calculator"]
     assert made.trajectory["observation_1"] == "130938"
     assert made.trajectory["observation_2"] == "No tool fits 'zzz'. Try other words, or fewer."
     assert names[3] == names[2] == names[1]

@@ -116,7 +116,6 @@ def test_a_tool_that_came_is_offered_from_the_next_turn_on_and_the_prompt_before
         assert [each["function"]["name"] for each in second.tools] == [
             "add",
             "change",
-            "user_clarification",
             "finish",
             "times",
         ]
@@ -325,7 +324,7 @@ def test_servers_are_connected_when_their_tools_are_first_needed(sums: Any) -> N
     assert not agent.react.toolbox.is_listed
     assert not server.is_connected
     assert repr(agent.react.toolbox) == "Toolbox([sums])"
-    assert list(agent.tools) == ["add", "user_clarification", "finish"]
+    assert list(agent.tools) == ["add", "finish"]
     assert server.is_connected
 
 
@@ -343,7 +342,6 @@ def test_names_that_two_servers_have_are_told_apart_by_the_server() -> None:
         "one__finish",
         "two__add",
         "times",
-        "user_clarification",
         "finish",
     ]
     assert [each.name for each in Toolbox([*one.tools, *two.tools])] == [

@@ -49,7 +49,7 @@ def names(request: Any) -> list[str]:
     return [each["function"]["name"] for each in request.tools]
 
 
-FIXED = ["mail_status", "search_tools", "user_clarification", "finish"]
+FIXED = ["mail_status", "search_tools", "finish"]
 
 
 def test_what_was_not_called_for_so_many_turns_is_put_back_and_the_declarations_before_it_stay() -> (
@@ -57,7 +57,7 @@ def test_what_was_not_called_for_so_many_turns_is_put_back_and_the_declarations_
 ):
     lm = ScriptedLM([*CALLS, FINISH])
     ReAct("task -> answer", box(keep_turns=3))(task="x", lm=lm)
-    assert [names(each)[4:] for each in lm.requests] == [
+    assert [names(each)[3:] for each in lm.requests] == [
         [],
         ["payments_status"],
         ["payments_status", "queue_status"],
@@ -67,7 +67,7 @@ def test_what_was_not_called_for_so_many_turns_is_put_back_and_the_declarations_
         ["queue_status"],
         [],
     ]
-    assert all(names(each)[:4] == FIXED for each in lm.requests)
+    assert all(names(each)[:3] == FIXED for each in lm.requests)
     for one, other in zip(lm.requests, lm.requests[1:], strict=False):
         assert list(other.messages)[: len(one.messages)] == list(one.messages)
 
@@ -91,7 +91,7 @@ def test_a_tool_that_was_put_back_is_loaded_again_and_counts_anew() -> None:
     calls = [CALLS[0], call("mail_status"), CALLS[0], call("payments_status"), FINISH]
     lm = ScriptedLM(calls)
     prediction = ReAct("task -> answer", box(keep_turns=1))(task="x", lm=lm)
-    assert [names(each)[4:] for each in lm.requests] == [
+    assert [names(each)[3:] for each in lm.requests] == [
         [],
         ["payments_status"],
         [],
@@ -104,7 +104,7 @@ def test_a_tool_that_was_put_back_is_loaded_again_and_counts_anew() -> None:
 def test_without_it_loaded_tools_stay() -> None:
     lm = ScriptedLM([*CALLS, FINISH])
     ReAct("task -> answer", box())(task="x", lm=lm)
-    assert names(lm.requests[-1])[4:] == ["payments_status", "queue_status"]
+    assert names(lm.requests[-1])[3:] == ["payments_status", "queue_status"]
 
 
 def test_predict_puts_them_back_too() -> None:

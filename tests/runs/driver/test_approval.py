@@ -216,7 +216,7 @@ def test_a_denial_holds_for_the_rest_of_a_turn_that_a_crash_cut_off_and_moves_no
 def test_no_rule_answers_for_the_person_that_a_model_asks() -> None:
     lm = ScriptedLM([native_step("", "user_clarification", {"question": "Which?"}), DONE])
     with context(lm=lm, policy=Policy([deny("*")])):
-        run = ReAct("task -> answer", []).start(task="x")
+        run = ReAct("task -> answer", [], enable_user_clarification=True).start(task="x")
         run.answer(run.pending[0].reply("that one"))
         assert run.resume().trajectory["observation_0"] == "that one"
 

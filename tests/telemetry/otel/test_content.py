@@ -332,7 +332,6 @@ def test_content_is_in_the_form_of_the_conventions() -> None:
     }
     assert [each["name"] for each in values(sent, "gen_ai.tool.definitions")[0]] == [
         "look",
-        "user_clarification",
         "finish",
     ]
     assert values(sent, "gen_ai.tool.call.arguments") == [{"place": "Rome"}]

@@ -239,7 +239,6 @@ class ChainOfThought(Module, ferrule.ChainOfThought):
 
 class ReAct(Module, ferrule.ReAct):
     def __init__(self, signature, tools, max_iters=20, **options):
-        options = {"enable_user_clarification": False, **options}
         ferrule.ReAct.__init__(self, signature, tools, max_iters, **options)
         self.react.__class__ = self.extract.predict.__class__ = Predict
 

@@ -148,6 +148,7 @@ class Module(ferrule.Module):
                 waiting[:] = [*others, error.run]
                 steps = values.episodes(error.context["trajectory"])
                 error.context = {**error.context, "trajectory": steps, "stream": False}
+                error.args = (error.question,)
             raise
 
     def _check_inputs(self, inputs):

@@ -35,7 +35,7 @@ from ferrule.programs.asking.asker import (
     split_inputs,
 )
 from ferrule.programs.asking.refusals import refuses_tools
-from ferrule.programs.instructions import is_builtin
+from ferrule.programs.instructions import CLARIFY, is_builtin
 from ferrule.programs.react_loop.agent import (
     OWN_KEYWORDS,
     check_names,
@@ -408,11 +408,13 @@ class _Loop:
     def _stop(self, calls: Sequence[ToolCall]) -> Generator[Act, Any, _End | None]:
         """The end of the loop if one of `stop_at_tools` returned.
 
-        If its result does not fit the outputs, they must be extracted.
+        If its result does not fit the outputs, they must be extracted. A clarification in the same
+        answer keeps the loop going: the model asked, and must read what the person said.
         """
         returned, self.returned = self.returned, {}
         results = [returned[call.id] for call in calls if call.id in returned]
-        if not results:
+        is_clarified = any(call.name == CLARIFY.name for call in calls)
+        if not results or is_clarified:
             return None
         outputs = outputs_of_result(self.agent.react.signature, results[0])
         if outputs is not None and self.agent.react.is_validated:
