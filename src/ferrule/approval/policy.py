@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
@@ -189,10 +189,17 @@ class Policy(Struct, frozen=True):
     allow. `otherwise` is the verdict on calls that no rule matches (`"allow"`, `"ask"` or
     `"deny"`); None leaves those to the tool's own `require_confirmation`. If the settings and the
     agent both have a policy, the stricter verdict wins.
+
+    A stored run keeps the policy of the settings that it was started with. If that has a lambda
+    among its conditions, it needs a `name`: a policy of that name must be in force when the run
+    resumes.
     """
 
     rules: Sequence[Rule]
     otherwise: Verdict | None = None
+    name: str = ""
+    around: Policy | None = None
+    """A policy that holds, too; the stricter verdict wins."""
 
     def __post_init__(self) -> None:
         argument: Any = self.rules  # users pass anything
@@ -214,12 +221,23 @@ class Policy(Struct, frozen=True):
 
     def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
         """The rule that applies to a call; None leaves the call to the tool's own rule."""
-        matching = [rule for rule in self.rules if rule.covers(tool, args)]
-        if matching:
-            return strictest(matching)
-        if self.otherwise is not None:
-            return Rule(self.otherwise)
+        verdicts = [rule for rule in self.rules if rule.covers(tool, args)]
+        if not verdicts and self.otherwise is not None:
+            verdicts = [Rule(self.otherwise)]
+        if self.around is not None:
+            rule = self.around.rule_for(tool, args)
+            if rule is not None:
+                verdicts.append(rule)
+        if verdicts:
+            return strictest(verdicts)
         return None
+
+    def together_with(self, other: Policy) -> Policy:
+        """Both policies as one: the stricter verdict wins."""
+        around = other
+        if self.around is not None:
+            around = self.around.together_with(other)
+        return replace(self, around=around)
 
 
 def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]) -> Rule | None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
-    from ferrule.approval.policy import Grant
+    from ferrule.approval.policy import Grant, Policy
     from ferrule.approval.question import Decision
     from ferrule.events import Event
     from ferrule.runs.limits import Limits
@@ -174,22 +174,35 @@ class Run(Displayed, RunState, Typed[S]):
         """
         revoke_grant(self, grant_id, by=by)
 
-    def resume(self, *, deps: Any = None, limits: Limits | None = None) -> Self:
+    def resume(
+        self,
+        *,
+        deps: Any = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+    ) -> Self:
         """Continue the run: replay the journal, then go on live.
 
         Returns this run, which may wait again. `deps` replace those of the run. `limits` replace
         those of the settings, of the call and of the run's own program, but not those of programs
-        inside; they are not stored. Raises `ConfigurationError`, before executing anything, if a
-        tool needs `deps` and there are none.
+        inside; they are not stored. `policy` replaces that of the settings that the run was started
+        with. Raises `ConfigurationError`, before executing anything, if a tool needs `deps` and
+        there are none, or if the policy that the run was started with is not found here.
         """
-        self.goes_on(resumed=True, deps=deps, limits=limits)
+        self.goes_on(resumed=True, deps=deps, limits=limits, policy=policy)
         execute(self)
         return self
 
     @with_settings_of_call
-    async def aresume(self, *, deps: Any = None, limits: Limits | None = None) -> Self:
+    async def aresume(
+        self,
+        *,
+        deps: Any = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+    ) -> Self:
         """`resume` on this event loop."""
-        self.goes_on(resumed=True, deps=deps, limits=limits)
+        self.goes_on(resumed=True, deps=deps, limits=limits, policy=policy)
         await aexecute(self)
         return self
 

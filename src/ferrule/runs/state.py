@@ -18,6 +18,7 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
 from ferrule.errors import InputError, LimitReachedError, RunCancelledError, RunError
 from ferrule.observers import Observers
+from ferrule.runs.governing import Governing
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending, spent
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
     from types import TracebackType
 
+    from ferrule.approval.policy import Policy
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Persistence, Program, RunStatus
     from ferrule.values.conversation.message import Messages
@@ -272,6 +274,10 @@ class RunState:
         Dropped at its end: run and frame form a cycle, which waits for garbage collection."""
         self.latest_messages: Messages | None = None
         """The messages of the program's own latest model request."""
+        self.governing: Governing | None = None
+        """The limits and the policy that the run was started with.
+
+        None before its start."""
         self.prices: Any = None
         """The setting `prices` during the current execution."""
         self.replay_lock: Any = None
@@ -403,19 +409,28 @@ class RunState:
             self.status = "cancelled"  # no process executed it
 
     def goes_on(
-        self, *, resumed: bool = False, deps: Any = None, limits: Limits | None = None
+        self,
+        *,
+        resumed: bool = False,
+        deps: Any = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
     ) -> None:
         """Before an execution: clear the cancellation of an earlier execution.
 
         Later cancellations apply to this one. A cancellation before the first execution also
-        applies, unless the run is resumed. `deps` and `limits` replace those of the run, unless
-        None.
+        applies, unless the run is resumed. `deps`, `limits` and `policy` replace those of the run,
+        unless None.
         """
         check_limits(limits)
         if deps is not None:
             self.deps = deps
         if limits is not None:
             self.limits = limits
+        if policy is not None:
+            if self.governing is None:
+                self.governing = Governing()
+            self.governing.replace_policy(policy)
         if resumed or self.status != "running":
             with _BEGINNING.lock:
                 if not self.executing:

@@ -20,10 +20,11 @@ from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.observers import Observers, observing
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
+from ferrule.runs.governing import Governing
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
 from ferrule.runs.resume import lost_answers
-from ferrule.settings import Scope, current, enter, leave, restore_scope, scope
+from ferrule.settings import Scope, Settings, current, enter, leave, restore_scope, scope
 
 if TYPE_CHECKING:
     from ferrule.runs.observers import CallPlace
@@ -77,6 +78,8 @@ class _Options(Struct, frozen=True):
     is_silent: bool
     blocks: bool
     """Whether it waits by blocking its thread, or on its event loop."""
+    settings: Settings = Settings()
+    """The settings of this execution, with those that govern the run."""
 
 
 async def _execute(run: RunState, options: _Options) -> None:
@@ -89,6 +92,9 @@ async def _execute(run: RunState, options: _Options) -> None:
     outside = scope()
     if not options.is_silent:
         _check_deps(run, outside.call)
+    if run.governing is None:
+        run.governing = Governing.of(current())
+    options = structs.replace(options, settings=run.governing.within(current()))
     execution, is_leased = Execution(outside.call), False
     try:
         await _run_to_rest(run, execution, options)
@@ -198,7 +204,7 @@ def _has_suspended(error: object) -> bool:
 
 
 def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
-    here = current()
+    here = options.settings
     outer: CallPlace | None = execution.outer
     observers: tuple[Any, ...] = ()
     if not options.is_silent:

@@ -32,6 +32,7 @@ from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
 from ferrule.forms import usage_form
 from ferrule.models.setting_names import check_saved
+from ferrule.runs.governing import Governing
 from ferrule.runs.journal.encode import (
     PART_NAMES,
     PARTS,
@@ -100,6 +101,10 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
         "status": run.status,
         "error": error,
     }
+    if run.governing is not None:
+        settings = run.governing.form()
+        if settings:
+            form["settings"] = settings
     usage = spent(run.journal.entries)
     if usage != _NONE_SPENT:
         form["usage"] = usage_form(usage)
@@ -221,6 +226,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.key = bytes.fromhex(head["key"])
     run.status = head["status"]
     run.notes = head.get("notes", {})
+    run.governing = Governing.read(head.get("settings", {}))
     run.error = None
     if head["error"] is not None:
         run.error = read_error(head["error"])

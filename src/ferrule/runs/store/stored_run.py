@@ -17,8 +17,10 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.decisions import caller_notes
+from ferrule.runs.governing import Governing
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.store.document import head_form, inputs_form
+from ferrule.settings import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +45,7 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
     """
     run.status = "queued"
     run.notes = caller_notes()
+    run.governing = Governing.of(current())
     store.submit(
         run.id,
         program=run.program.name,
