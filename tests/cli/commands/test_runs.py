@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sqlite3
@@ -38,12 +39,26 @@ no_program = 7
 '''
 
 
+class Terminal(io.StringIO):
+    """Standard input of a person who answers each question with the same word."""
+
+    word = "y"
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int | None = -1, /) -> str:
+        del size
+        return f"{self.word}\n"
+
+
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "billing", raising=False)
     (tmp_path / "billing.py").write_text(PROGRAM)
+    monkeypatch.setattr(sys, "stdin", Terminal())
     return tmp_path
 
 
@@ -301,9 +316,61 @@ def test_of_several_questions_one_is_named_by_the_beginning_of_its_id(
     waiting("r", calls=2)
     first, second = question_ids(capsys)
     assert "Several questions" in said(capsys, "approve", "r", code=1)
-    said(capsys, "approve", "r", second[:6])
+    said(capsys, "approve", "r", "--question", second[:6])
     said(capsys, "reply", "r", "no", "--question", first)
-    assert "decided already" in said(capsys, "deny", "r", second, code=1)
+    assert "decided already" in said(capsys, "deny", "r", "--question", second, code=1)
+
+
+def test_a_decision_is_shown_with_its_call_before_it_counts(here: Path, capsys: Any) -> None:
+    waiting("r")
+    assert main(["approve", "r", "--edit", "to=eve"]) == 0
+    out, asked = capsys.readouterr()
+    assert 'pay\n      | euros = 3\n      | to = "eve"' in asked
+    assert 'pay\n      | euros = 3\n      | to = "eve"' in out
+
+
+@pytest.mark.parametrize("words", [["approve", "r"], ["deny", "r"], ["reply", "r", "paid"]])
+def test_a_no_at_the_terminal_decides_nothing(
+    here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    waiting("r")
+    monkeypatch.setattr(Terminal, "word", "")
+    assert main(words) == 1
+    assert "Nothing was decided." in capsys.readouterr().err
+    assert "  waiting  Confirm" in said(capsys, "runs")
+
+
+@pytest.mark.parametrize("words", [["approve", "r"], ["deny", "r"], ["reply", "r", "paid"]])
+@pytest.mark.parametrize("options", [[], ["--yes"], ["--yes", "--question", "a"]], ids=repr)
+def test_without_a_terminal_a_decision_names_its_question(
+    here: Path,
+    capsys: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    options: list[str],
+) -> None:
+    waiting("r")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    assert "--question" in said(capsys, *words, *options, code=2)
+    assert "  waiting  Confirm" in said(capsys, "runs")
+
+
+@pytest.mark.parametrize("part", ["id", "digest"])
+def test_a_decision_on_a_question_that_the_run_no_longer_asks_is_refused(
+    here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """The run moved from three euros for ann to another call after the person had looked."""
+    waiting("r")
+    with closing(SQLiteStore()) as store:
+        [question] = store.summary("r").questions
+    name = getattr(question, part)[:10]
+    run_of_other_call = ["--yes", "--question", name]
+    said(capsys, "deny", "r", *run_of_other_call)
+    other = [{"name": "pay", "args": {"euros": 5000, "to": "eve"}}]
+    with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM([other])):
+        ferrule.Run.load(store, "r", agent()).resume()
+    assert "No question" in said(capsys, "approve", "r", *run_of_other_call, code=1)
+    assert "  waiting  Confirm" in said(capsys, "runs")
 
 
 def test_a_run_is_cancelled_from_the_command_line(here: Path, capsys: Any) -> None:
@@ -366,7 +433,7 @@ def test_neither_the_id_of_a_run_nor_its_error_makes_a_line_of_the_list(
         pytest.param(("show", "x"), 1, "No run of the id 'x'; there are: r2, r1", id="no run"),
         pytest.param(("cancel", ""), 1, "No run of the id ''", id="no name of a run"),
         pytest.param(
-            ("approve", "r1", ""),
+            ("approve", "r1", "--question", ""),
             1,
             "No question of the id ''",
             id="no name of a question",
@@ -711,8 +778,8 @@ def test_a_decision_is_shown_with_the_call_that_it_decided(
     with closing(SQLiteStore()) as store, ferrule.context(lm=ScriptedLM(script)):
         run = agent(ferrule.ask(expires_s=3600)).start(task="Pay.", store=store, run_id="r")
         first, second = (question.id for question in run.pending)
-    said(capsys, "approve", "r", first)
-    said(capsys, "deny", "r", second, "--why", "too dear")
+    said(capsys, "approve", "r", "--question", first)
+    said(capsys, "deny", "r", "--question", second, "--why", "too dear")
     said(capsys, "resume", "r", "--program", "billing.py:agent")
     shown = said(capsys, "show", "r")
     at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
@@ -811,7 +878,7 @@ def test_a_run_that_could_not_begin_is_not_called_failed(here: Path, capsys: Any
 
 @pytest.mark.parametrize(
     ("command", "usage"),
-    [("approve", "{RUN} [QUESTION]\n"), ("worker", "{PROGRAM}...\n")],
+    [("ui", "[PROGRAM]\n"), ("worker", "{PROGRAM}...\n")],
 )
 def test_the_usage_marks_what_is_optional_or_repeated_once(
     capsys: pytest.CaptureFixture[str],

@@ -2,7 +2,10 @@
 
 `ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel` and `resume`.
 
-Only `resume` loads a program; the others read and write the store. None waits for input.
+Only `resume` loads a program; the others read and write the store. `approve`, `deny` and `reply`
+print the call and ask at the terminal: a person decides on what stands there, not on what the run
+asked when he last looked. Without a terminal, `--yes` needs the question by name. Its id is made
+from the call, so that a run that has moved on does not take the decision.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.protocols import check_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored, Summary
@@ -38,9 +41,15 @@ if TYPE_CHECKING:
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
 _QuestionId = Annotated[
     str | None,
-    typer.Argument(
-        metavar="QUESTION", help="The id of the question, or its beginning, if several wait."
+    typer.Option(
+        "--question",
+        metavar="ID",
+        help="The question: the beginning of its id or of its digest. Needed if several wait, and "
+        "with --yes.",
     ),
+]
+_Yes = Annotated[
+    bool, typer.Option("--yes", help="Do not ask; the question must be named by --question.")
 ]
 
 
@@ -50,6 +59,8 @@ _LEGEND = (
 )
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
+_SHORTEST_NAME = 8
+"""The fewest characters of an id or a digest that name a question with `--yes`."""
 _MOST_LISTED = 20
 """Ids that an error lists."""
 
@@ -123,6 +134,7 @@ def approve_call(
         list[str] | None,
         typer.Option("--edit", help="A changed argument, as name=value. May be repeated."),
     ] = None,
+    yes: _Yes = False,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Approve a waiting call, unchanged or with changed arguments."""
@@ -137,17 +149,18 @@ def approve_call(
             return asked.edit(changes)
         return asked.approve()
 
-    return _decide(store, run, question, decide)
+    return _decide(store, run, question, decide, asks=not yes)
 
 
 def deny_call(
     run: _Run,
     question: _QuestionId = None,
     why: Annotated[str, typer.Option("--why", help="The reason, for the model.")] = "",
+    yes: _Yes = False,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Deny a waiting call."""
-    return _decide(store, run, question, lambda asked: asked.deny(why))
+    return _decide(store, run, question, lambda asked: asked.deny(why), asks=not yes)
 
 
 def reply_to_question(
@@ -158,9 +171,8 @@ def reply_to_question(
             help="The answer for the model; the call does not run. `-` reads standard input."
         ),
     ],
-    question: Annotated[
-        str | None, typer.Option("--question", help="The id of the question, if several wait.")
-    ] = None,
+    question: _QuestionId = None,
+    yes: _Yes = False,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
     """Answer a question of the model or program.
@@ -168,7 +180,7 @@ def reply_to_question(
     A reply can also be the result of a call that may have run.
     """
     answer = text_or_stdin(text)
-    return _decide(store, run, question, lambda asked: asked.reply(answer))
+    return _decide(store, run, question, lambda asked: asked.reply(answer), asks=not yes)
 
 
 def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
@@ -317,17 +329,67 @@ def _choose_one(prefix: str | None, candidates: Mapping[str, Any], noun: str) ->
 
 
 def _decide(
-    path: str, run: str, question: str | None, decide: Callable[[Question], Decision]
+    path: str,
+    run: str,
+    question: str | None,
+    decide: Callable[[Question], Decision],
+    *,
+    asks: bool,
 ) -> int:
+    if not asks and len(question or "") < _SHORTEST_NAME:
+        raise ConfigurationError(
+            f"`--yes` decides without asking, so it needs the question: `--question ID`, with at "
+            f"least {_SHORTEST_NAME} characters of its id or its digest, found {question!r}. "
+            "`ferrule show RUN` lists them."
+        )
     with open_store(path) as store:
         summary = _find_run(store, run)
-        questions = {question.id: question for question in summary.questions}
-        chosen = _choose_one(question, questions, "question")
+        chosen = _choose_question(question, summary.questions)
         decision = decide(chosen).signed(user_name(), "cli")
+        if asks and not _is_confirmed(summary, chosen, decision):
+            say("Nothing was decided.")
+            return ExitCode.FAILED
         store.decide(summary.id, decision)
     decided = f"{_shown_id(summary.id)} {chosen.id}: {DECIDED[decision.kind]}."
     _print(f"{decided} It takes effect when the run is resumed.")
+    _print(f"    {_decided_call(chosen, decision)}")
     return ExitCode.DONE
+
+
+def _choose_question(name: str | None, questions: Iterable[Question]) -> Question:
+    """The question whose id, or whose digest, begins so; without a name, the only one."""
+    by_id = {question.id: question for question in questions}
+    by_digest = {question.digest: question for question in by_id.values()}
+    matching = [digest for digest in by_digest if name and digest.startswith(name)]
+    if len(matching) == 1 and len(by_digest) == len(by_id):
+        return by_digest[matching[0]]
+    return _choose_one(name, by_id, "question")
+
+
+def _is_confirmed(run: Summary, question: Question, decision: Decision) -> bool:
+    """Show a person the call and the decision, and ask whether it is meant."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigurationError(
+            f"There is no terminal to ask at. The run {run.id!r} asks: {question.text} To decide "
+            f"on this question without being asked, add `--yes --question {question.id}`."
+        )
+    say(f"{_shown_id(run.id)}  {run.program}")
+    say(f"{question.id}  {_question_text(question)}")
+    say(f"{DECIDED[decision.kind]}: {_decided_call(question, decision)}")
+    sys.stderr.write("Is this your decision? (y/n) ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().casefold() in {"y", "yes"}
+
+
+def _decided_call(question: Question, decision: Decision) -> str:
+    """The call with the arguments that the decision gives it, and the words that go with it."""
+    lines = [question.call.name]
+    # Whole, on a line each: a person decides on all of it.
+    for name, value in {**question.call.args, **decision.args}.items():
+        lines.append(f"{name} = {json_text(value)}")
+    if decision.text:
+        lines.append(f"with the text {json_text(decision.text)}")
+    return _barred(reveal("\n".join(lines)))
 
 
 def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
