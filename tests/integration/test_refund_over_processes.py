@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from named_question import named_question
 
 SHOP = '''
 import sqlite3
@@ -78,7 +79,8 @@ def test_an_approved_refund_does_not_happen_without_deps_and_nobody_says_that_it
     pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
     (tmp_path / "shop.py").write_text(SHOP.format(declared=declared))
     assert run(tmp_path, "shop.py").stdout.strip() == "waiting"
-    assert ferrule(tmp_path, "approve", "r1").returncode == 0
+    named = named_question(ferrule(tmp_path, "runs", "--json").stdout, "r1")
+    assert ferrule(tmp_path, "approve", "r1", *named).returncode == 0
     without = ferrule(tmp_path, "resume", "r1", "--program", "shop:desk")
     assert without.returncode in {1, 2}
     assert "--deps module:factory" in without.stderr

@@ -359,7 +359,9 @@ def test_commands_of_other_processes_move_nothing_and_call_workers(yard: Yard) -
         yard.sql("SELECT workflow_uuid, executor_id FROM dbos.workflow_status ORDER BY 1") == before
     )
     yard.until(lambda: yard.store.summary("pays-1").status == "waiting")
-    assert PASSWORD not in yard.command("show", "pays-1") + yard.command("approve", "pays-1")
+    [question] = yard.store.summary("pays-1").questions
+    approved = yard.command("approve", "pays-1", "--yes", "--question", question.id)
+    assert PASSWORD not in yard.command("show", "pays-1") + approved
     yard.until(yard.all_are("done"))
     assert yard.did()["pay 1"] == 1
     assert all(PASSWORD not in log.read_text() for log in yard.folder.glob("*.log"))

@@ -131,7 +131,7 @@ class People(threading.Thread):
         self._expect("cancelled" in self._ferrule("show", run_id), "is cancelled", run_id)
         self._ferrule("resume", run_id, "--program", PROGRAM, code=WAITS)
         self._question(run_id)
-        self._ferrule("approve", run_id)
+        self._ferrule("approve", run_id, "--yes", "--question", self._question(run_id).id)
 
     # -- the page
     # --------------------------------------------------------------------------------------------------

@@ -50,8 +50,10 @@ def carry(program: Module, driver: str, **inputs: Any) -> Run:
     return asyncio.run(program.astart(**inputs)) if driver == "async" else program.start(**inputs)
 
 
-def resume(run: Run, driver: str) -> Run:
-    return asyncio.run(run.aresume()) if driver == "async" else run.resume()
+def resume(run: Run, driver: str, limits: Limits | None = None) -> Run:
+    if driver == "async":
+        return asyncio.run(run.aresume(limits=limits))
+    return run.resume(limits=limits)
 
 
 def looping(tools: int = 1, *, usage: Usage | None = None, cost: float | None = None) -> ScriptedLM:
@@ -354,7 +356,8 @@ def test_a_limit_inside_an_agent_that_is_a_tool_ends_the_run_which_goes_on_there
         calls = run.usage.calls
         assert (calls, len(looks)) == ((4, 3) if where == "settings" else (4 + 1, 4))
         agent.tools["worker"].func.program.limits = Limits()
-        run = resume(run, driver)
+        # The limits of the settings at the start hold where the run resumes.
+        run = resume(run, driver, Limits() if where == "settings" else none)
     assert (run.prediction.answer, run.usage.calls, len(looks)) == ("done", 1 + 6 + 1, 5)
 
 

@@ -878,7 +878,7 @@ def test_a_run_that_could_not_begin_is_not_called_failed(here: Path, capsys: Any
 
 @pytest.mark.parametrize(
     ("command", "usage"),
-    [("ui", "[PROGRAM]\n"), ("worker", "{PROGRAM}...\n")],
+    [("ui", "[program]\n"), ("worker", "{PROGRAM}...\n")],
 )
 def test_the_usage_marks_what_is_optional_or_repeated_once(
     capsys: pytest.CaptureFixture[str],

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from named_question import named_question
 
 pytest.importorskip("typer", reason="needs the extra: pip install 'ferrule[cli]'")
 
@@ -99,8 +100,20 @@ def read(tmp_path: Path, servers: ExitStack) -> None:
                 ) as address:
                     assert wait_until_ready(address) == 200
             case "sh", note:
+                command = block["text"]
+                if command.startswith("ferrule approve"):  # a reader has a terminal
+                    runs = subprocess.run(
+                        ["/bin/sh", "-c", "ferrule runs --json"],
+                        cwd=tmp_path,
+                        env=env,
+                        capture_output=True,
+                        text=True,
+                        check=True,
+                    )
+                    words = shlex.split(command)
+                    command = shlex.join([*words, *named_question(runs.stdout, words[2])])
                 run = subprocess.run(
-                    ["/bin/sh", "-c", block["text"]],
+                    ["/bin/sh", "-c", command],
                     cwd=tmp_path,
                     env=env,
                     capture_output=True,
@@ -155,6 +168,8 @@ def test_in_step_5_a_tool_without_an_effect_makes_a_person_answer_whether_it_hap
     resume = ["resume", "ticket-1", "--program", "desk:agent"]
 
     def ferrule(*words: str, **env: str) -> tuple[int, str]:
+        if words and words[0] in {"approve", "reply"}:
+            words = (*words, *named_question(ferrule("runs", "--json")[1], words[1]))
         command = (
             [sys.executable, "-m", "ferrule", *words] if words else [sys.executable, "desk.py"]
         )
