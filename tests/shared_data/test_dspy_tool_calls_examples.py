@@ -63,7 +63,9 @@ def test_every_printed_class_method_takes_the_printed_parameters(name: str) -> N
 def test_it_is_a_type_and_describes_itself() -> None:
     """Line 18 (`Bases: Type`), lines 93-98."""
     assert issubclass(ToolCalls, Type)
-    assert "JSON" in ToolCalls.description()
+    description = ToolCalls.description()
+    assert description.startswith("Tool calls information, including the name of the tools")
+    assert "Arguments must be provided in JSON format" in description
     assert ToolCalls.is_streamable() is False
     assert ToolCalls.parse_lm_response("text") is None
     assert ToolCalls.parse_stream_chunk(object()) is None

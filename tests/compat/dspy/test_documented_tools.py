@@ -512,3 +512,22 @@ def test_agent_whose_trajectory_is_truncated() -> None:
     dspy.configure(lm=ScriptedLM(by=answer, capabilities=Capabilities(native_tools=False)))
     assert Agent("question -> answer", tools=[get_weather])(question="?").answer == "ok"
     assert seen
+
+
+def test_calls_are_dumped_as_they_format() -> None:
+    """`serialize_model` returns what `format` returns."""
+    calls = dspy.ToolCalls.from_dict_list([{"name": "f", "args": {"a": 1}, "id": "call_1"}])
+    assert calls.model_dump() == calls.format() == {"tool_calls": [{"name": "f", "args": {"a": 1}}]}
+
+
+def test_a_tool_of_langchain_is_converted() -> None:
+    """"Implementation lives in dspy.utils.langchain_tool"."""
+    tools = pytest.importorskip("langchain_core.tools")
+    convert = dspy.utils.langchain_tool.convert_langchain_tool
+
+    @tools.tool
+    def triple(x: int) -> int:
+        """Triple it."""
+        return 3 * x
+
+    assert convert(triple)(x=2) == 6

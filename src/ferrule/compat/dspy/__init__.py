@@ -49,6 +49,8 @@ def configure_cache(**_):
     """Does nothing: ferrule has no cache, and its logging is Python's."""
 
 
+convert_langchain_tool = ferrule.Tool.from_langchain
+
 enable_logging = disable_logging = configure_cache
 
 
@@ -104,7 +106,7 @@ _PAGES = (
     "primitives.module primitives.prediction retrievers signatures signatures.field "
     "signatures.signature streaming streaming.messages streaming.streamify "
     "streaming.streaming_listener teleprompt utils utils.asyncify utils.callback utils.dummies "
-    "utils.exceptions utils.mcp utils.syncify"
+    "utils.exceptions utils.langchain_tool utils.mcp utils.syncify"
 )
 
 

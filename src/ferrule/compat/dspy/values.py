@@ -163,3 +163,9 @@ class Image(ferrule.Image):
 class ToolCalls(ferrule.ToolCalls):
     def format(self):
         return {"tool_calls": [{"name": call.name, "args": call.args} for call in self.tool_calls]}
+
+    def serialize_model(self):
+        results = {}
+        if self.tool_call_results is not None:
+            results = self.tool_call_results.format()
+        return {**self.format(), **results}

@@ -81,8 +81,9 @@ class ToolCalls(Type):
     def description(cls) -> str:
         """The description of this type for a model."""
         return (
-            'Calls of tools: {"tool_calls": [{"name": the tool\'s name, '
-            '"args": its arguments as a JSON object}]}.'
+            "Tool calls information, including the name of the tools and the arguments to be "
+            "passed to it. Arguments must be provided in JSON format: "
+            '{"tool_calls": [{"name": the name of a tool, "args": its arguments as an object}]}.'
         )
 
     def format(self) -> dict[str, Any]:
