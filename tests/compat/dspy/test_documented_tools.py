@@ -521,7 +521,7 @@ def test_calls_are_dumped_as_they_format() -> None:
 
 
 def test_a_tool_of_langchain_is_converted() -> None:
-    """"Implementation lives in dspy.utils.langchain_tool"."""
+    """ "Implementation lives in dspy.utils.langchain_tool"."""
     tools = pytest.importorskip("langchain_core.tools")
     convert = dspy.utils.langchain_tool.convert_langchain_tool
 
