@@ -83,6 +83,10 @@ class _Chunks:
         self.held: list[StreamResponse] = []
         self.extracts = False
         """Whether the model writes the outputs of `ReAct`, after its steps."""
+        self.may_be_preamble = False
+        """Whether calls may still follow the text of this answer."""
+        self.text: list[Any] = []
+        """That text. A piece that was sent cannot be taken back, so it waits."""
         self.listened = [_predictor_of(listener, program) for listener in listeners]
         """For each listener: its field, its predictor, and the name to send."""
 
@@ -99,8 +103,19 @@ class _Chunks:
                 if form is not None:
                     names = form.schema.get("properties", {})
                 self.extracts = "reasoning" in names
+                self.may_be_preamble = bool(self.listened) and len(request.tools) > 0
             case ferrule.events.ModelAnswered():
+                items += self._settle_text()
                 items += self._release(is_last=True)
+            case ferrule.events.FieldDelta() if self.may_be_preamble:
+                self.text.append(event)
+            case ferrule.events.Preamble(call_id=call_id, text=text):
+                self.text = []
+                thought = ferrule.events.ThoughtDelta(call_id, text, path=event.path)
+                if text and self.listened:
+                    items += self._pieces(thought)
+            case ferrule.events.CallDelta():
+                items += self._settle_text()
             case (
                 ferrule.events.FieldDelta()
                 | ferrule.events.ThoughtDelta()
@@ -113,6 +128,12 @@ class _Chunks:
             case _:
                 pass
         return items
+
+    def _settle_text(self) -> list[Any]:
+        """Send the text that waited: it is an output."""
+        self.may_be_preamble = False
+        text, self.text = self.text, []
+        return [item for piece in text for item in self._pieces(piece)]
 
     def _pieces(self, event: Any) -> list[Any]:
         inside = [
