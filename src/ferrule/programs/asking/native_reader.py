@@ -47,8 +47,8 @@ class _Hold:
         self._has_calls = has_calls
         self._rest: list[str] = []
         """The text that is kept back."""
-        self._line = ""
-        """The beginning of the current line, as far as it was passed on."""
+        self._is_line_blank = True
+        """Whether the current line has only blanks so far, in the text that was passed on."""
         self._has_begun = False
         self._is_fenced = False
         self._keeps_fence = False
@@ -81,8 +81,16 @@ class _Hold:
             self._rest.insert(0, text)  # blanks before a call are not text
             return ""
         self._has_begun = True
-        self._line = f"{self._line}{text}".rpartition("\n")[2]
+        _, line_feed, line = text.rpartition("\n")
+        self._is_line_blank = not line.strip() and (bool(line_feed) or self._is_line_blank)
         return text
+
+    def _begins_line(self, text: str, offset: int) -> bool:
+        while offset and text[offset - 1] in " \t":
+            offset -= 1
+        if offset:
+            return text[offset - 1] == "\n"
+        return self._is_line_blank
 
     def _end_of_kept_fence(self, text: str) -> int:
         """The offset behind the fence that is kept back, or 0 if it stays so."""
@@ -96,8 +104,7 @@ class _Hold:
         """The offset of the first form, or of what may become one; else the end of the text."""
         while match := _FIRST_CHARACTERS.search(text, start):
             offset = match.start()
-            line = f"{self._line}{text[:offset]}".rpartition("\n")[2]
-            begins_line = not line.strip()
+            begins_line = self._begins_line(text, offset)
             if self._is_fenced:
                 if not begins_line or match[0] != "`":
                     start = offset + 1
