@@ -9,6 +9,7 @@ import pytest
 from ferrule.compat.dspy.utils import DummyLM
 from pydantic import BaseModel
 
+import ferrule
 from ferrule import Capabilities
 from ferrule.compat import dspy
 from ferrule.errors import ContextOverflowError
@@ -531,3 +532,29 @@ def test_a_tool_of_langchain_is_converted() -> None:
         return 3 * x
 
     assert convert(triple)(x=2) == 6
+
+
+def test_a_call_without_args_is_one_without_arguments() -> None:
+    """DSPy refuses it; docs/coming-from/dspy.md names the difference."""
+    calls = dspy.ToolCalls.model_validate([{"name": "now"}])
+    assert [(call.name, call.args) for call in calls.tool_calls] == [("now", {})]
+
+
+def test_execute_raises_what_its_docstring_names() -> None:
+    """"Raises ValueError when the name isn't found and RuntimeError when the ... function throws"."""
+
+    def fails(x: int) -> int:
+        raise KeyError(x)
+
+    def call(**args: object) -> ferrule.ToolCall:
+        return ferrule.ToolCall(name="fails", args=args)
+
+    with pytest.raises(RuntimeError):
+        call(x=1).execute([fails])
+    with pytest.raises(RuntimeError) as caught:
+        call(y=1).execute([fails])
+    assert isinstance(caught.value.__cause__, TypeError)
+    with pytest.raises(ValueError, match="x"):
+        call(y=1).execute([ferrule.Tool(fails)])
+    with pytest.raises(ValueError, match="fails"):
+        call(x=1).execute([])

@@ -153,7 +153,9 @@ class ToolCall(BaseModel):
         default is the functions and tools that the caller's module defines, but not imported ones.
         Raises `UnknownToolError` (a `ValueError`) if there is no such function,
         `ToolExecutionError` (a `RuntimeError`, with the cause) if it raises, `ToolCallError` for a
-        call with a fault.
+        call with a fault. For arguments that do not fit, a tool raises `ToolArgumentsError` (a
+        `ValueError`) before its function runs; a plain function raises `TypeError`, which becomes
+        the cause of a `ToolExecutionError`.
         """
         return invoke(self, functions if functions is not None else callers_functions())
 
