@@ -541,7 +541,7 @@ def test_a_call_without_args_is_one_without_arguments() -> None:
 
 
 def test_execute_raises_what_its_docstring_names() -> None:
-    """"Raises ValueError when the name isn't found and RuntimeError when the ... function throws"."""
+    """ "Raises ValueError when the name isn't found and RuntimeError when the ... function throws"."""
 
     def fails(x: int) -> int:
         raise KeyError(x)
