@@ -102,8 +102,8 @@ def test_equivalent_models_give_equal_trajectories_in_all_three_ways():
 @pytest.mark.parametrize(
     ("able", "shape", "declared"),
     [
-        (Capabilities(), None, 3),
-        (ABLE, Shape("call"), 3),
+        (Capabilities(), None, 2),
+        (ABLE, Shape("call"), 2),
         (Capabilities(native_tools=False), None, 0),
     ],
     ids=["native", "constrained", "prompted"],

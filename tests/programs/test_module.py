@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ferrule import (
     BaseLM,
     ChainOfThought,
     ConfirmationRequired,
+    InputError,
     InputField,
     MemoryStore,
     Module,
@@ -814,3 +816,38 @@ def test_the_tools_of_a_program_cannot_be_changed_in_place(make: Any) -> None:
     with pytest.raises(TypeError, match="does not support item assignment"):
         program.tools["other"] = Tool(len, "other", "Other.")
     assert "size" in program.tools
+
+
+# -- wrong inputs -------------------------------------------------------------------------------------------------
+
+
+DOORS: dict[str, Callable[..., Any]] = {
+    "call": lambda program, kept, **inputs: program(**inputs),
+    "acall": lambda program, kept, **inputs: asyncio.run(program.acall(**inputs)),
+    "start": lambda program, kept, **inputs: program.start(**inputs, **kept),
+    "astart": lambda program, kept, **inputs: asyncio.run(program.astart(**inputs, **kept)),
+    "stream": lambda program, kept, **inputs: program.stream(**inputs, **kept),
+    "submit": lambda program, kept, **inputs: program.submit(**inputs, **kept),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", [Predict, ChainOfThought, ReAct])
+def test_wrong_inputs_are_refused_before_a_run_exists(kind: Any, door: str) -> None:
+    """A run with wrong inputs was stored as failed, and its id was taken."""
+    store = MemoryStore()
+    program = kind("question -> answer", tools=[])
+    kept: dict[str, Any] = {"store": store, "run_id": "r"}
+    with context(lm=ScriptedLM([])), pytest.raises(InputError, match="qestion"):
+        DOORS[door](program, kept, qestion="x")
+    assert store.list() == []
+    program.submit(question="x", **kept)
+
+
+def test_wrong_inputs_of_an_item_take_no_id_of_a_batch() -> None:
+    store = MemoryStore()
+    predict = Predict("question -> answer")
+    items: list[Any] = [{"qestion": "x"}]
+    with context(lm=ScriptedLM([])), pytest.raises(InputError, match="qestion"):
+        predict.batch(items, store=store, batch_id="b")
+    assert store.list() == []

@@ -173,10 +173,29 @@ class Bound(Typed[S, D]):
         return EventStream(self._run(store, run_id, deps))
 
     def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run[S]:
-        run: Run[S] = Run(self.program, self.args, self.inputs, run_id=run_id, deps=deps)
+        run: Run[S] = new_run(self.program, self.args, self.inputs, run_id=run_id, deps=deps)
         if store is not None:
             run.keep(store)
         return run
+
+
+def new_run(
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    run_id: str | None = None,
+    deps: Any = None,
+) -> Run[Any]:
+    """A run that has not begun. Raises `InputError` for inputs with which it could not.
+
+    Once it is stored, a run with wrong inputs would have taken its id, and failed.
+    """
+    run = Run[Any](program, args, inputs, run_id=run_id, deps=deps)
+    check_inputs = getattr(program, "check_inputs", None)
+    if check_inputs is not None and program.is_flow:
+        check_inputs(run.inputs)
+    return run
 
 
 def give_name(program: object, name: str | None) -> None:

@@ -118,6 +118,12 @@ class Module(Batches[S, D, P]):
             )
         return _FlowOnly(self)
 
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Raise `InputError` for inputs with which a run could not begin.
+
+        By default, they are only known when the program runs.
+        """
+
     # -- calling
 
     @typed_call

@@ -16,6 +16,7 @@ from ferrule.models.setting_names import check_saved, check_spelling
 from ferrule.programs.asking.ask import ask_model, ask_several, rejected, validated
 from ferrule.programs.asking.asker import (
     check_calls,
+    check_inputs_of_call,
     check_positive,
     declares_tools,
     list_demos,
@@ -206,6 +207,11 @@ class Predict(Module[S, D, P]):
         [objection] = yield from self.judged(inputs, [outputs])
         if objection is not None:
             raise rejected(adapter, response, outputs, [("", objection)])
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """See `Module.check_inputs`."""
+        if type(self).flow is Predict.flow:  # a flow of a subclass may take other inputs
+            check_inputs_of_call(self.signature, inputs, _OPTIONS_OF_CALL)
 
     def tool_users(self) -> Sequence[Predict]:
         """Only this predictor."""
@@ -412,6 +418,11 @@ class ChainOfThought(Module[S, D, P]):
 
     def __repr__(self) -> str:
         return f"{self.name}({self.signature.signature!r}{_shown_tools(self.predict)})"
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """See `Module.check_inputs`."""
+        if type(self).flow is ChainOfThought.flow:
+            self.predict.check_inputs(inputs)
 
     def output_validator(self, function: Validator) -> Validator:
         """Like `Predict.output_validator`."""

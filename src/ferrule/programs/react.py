@@ -10,11 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ConfigurationError
-from ferrule.programs.asking.asker import check_calls, check_positive
+from ferrule.programs.asking.asker import check_calls, check_inputs_of_call, check_positive
 from ferrule.programs.calling import give_name
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react_loop.agent import (
+    OPTIONS_OF_CALL,
     OnLimit,
     check_on_limit,
     check_signature,
@@ -200,6 +201,11 @@ class ReAct(Module[S, D, P]):
         The model sees the function's objection, and still has its tools.
         """
         return self.react.output_validator(function)
+
+    def check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """See `Module.check_inputs`."""
+        if type(self).flow is ReAct.flow:  # a flow of a subclass may take other inputs
+            check_inputs_of_call(self.signature, inputs, OPTIONS_OF_CALL)
 
     def tool_users(self) -> Sequence[Predict]:
         """The predictor of the loop; the extractor calls no tools."""

@@ -255,6 +255,21 @@ def split_inputs(
     return options, plan.check_inputs(signature.__name__, values), toolbox
 
 
+def check_inputs_of_call(
+    signature: type[Signature], inputs: Mapping[str, Any], option_names: Iterable[str]
+) -> None:
+    """Raise `InputError` for inputs that do not fit the signature, before a run begins.
+
+    Inputs that declare tools are only checked in the run.
+    """
+    if tool_inputs(signature):
+        return
+    plan = compiled(signature)
+    options = set(option_names) - plan.inputs.keys()
+    values = {name: value for name, value in inputs.items() if name not in options}
+    plan.check_inputs(signature.__name__, values)
+
+
 def check_positive(name: str, value: int) -> int:
     """Check an option such as `max_iters`: a whole number of at least 1."""
     if not isinstance(cast("Any", value), int) or isinstance(value, bool) or value < 1:

@@ -17,6 +17,7 @@ from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
 from ferrule.errors import ConfigurationError, InputError, shown
 from ferrule.programs.asking.asker import check_positive
+from ferrule.programs.calling import new_run
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
 from ferrule.runs.stream import EventStream
@@ -260,7 +261,7 @@ class _Batch:
         if self._store is not None and run_id in self._stored:
             run = Run[Any].load(self._store, run_id, self.program, deps=self.deps)
         else:
-            run = Run(self.program, (), inputs, run_id=run_id, deps=self.deps)
+            run = new_run(self.program, (), inputs, run_id=run_id, deps=self.deps)
             if self._store is not None:
                 run.keep(self._store)
         self.runs[index] = run

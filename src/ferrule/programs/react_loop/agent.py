@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 OnLimit = Literal["raise", "extract"]
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
+OPTIONS_OF_CALL = (*OWN_KEYWORDS, "limits", "on_limit", "demos")
+"""All options of a call."""
 _TRAJECTORY = declare(
     "input", "The steps taken: thoughts, calls, and what came of them.", is_untyped=True
 )

@@ -37,7 +37,7 @@ from ferrule.programs.asking.asker import (
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.instructions import CLARIFY, is_builtin
 from ferrule.programs.react_loop.agent import (
-    OWN_KEYWORDS,
+    OPTIONS_OF_CALL,
     check_names,
     check_on_limit,
     note_results,
@@ -78,7 +78,7 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """Run an agent once."""
     signature = agent.react.signature
     options, values, tools = yield from split_inputs(
-        signature, inputs, (*OWN_KEYWORDS, "limits", "on_limit", "demos"), agent.react.toolbox
+        signature, inputs, OPTIONS_OF_CALL, agent.react.toolbox
     )
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
