@@ -249,3 +249,15 @@ def test_a_pattern_with_single_backslashes_is_read(adapter: Adapter) -> None:
     }[type(adapter).__name__]
     outputs = adapter.read(signature, Response(written))
     assert outputs["invoice"] == Invoice(note=r"\d+ in C:\Users", total=1)
+
+
+@pytest.mark.parametrize("digits", ["3.10", "1e3", "2.50", "7", "0.1", "-1.0E+2"])
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: type(adapter).__name__)
+def test_a_number_for_a_text_output_keeps_its_digits(adapter: Adapter, digits: str) -> None:
+    written = {
+        "ChatAdapter": f"[[ ## price ## ]]\n{digits}\n\n[[ ## count ## ]]\n2.50",
+        "JSONAdapter": f'{{"price": {digits}, "count": 2.50}}',
+        "XMLAdapter": f"<price>{digits}</price><count>2.50</count>",
+    }[type(adapter).__name__]
+    outputs = adapter.read(Signature("text -> price: str, count: float"), Response(written))
+    assert outputs == {"price": digits, "count": 2.5}
