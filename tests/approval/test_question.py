@@ -25,6 +25,7 @@ from ferrule.approval.input_form import (
     fill_form,
     form_fields,
     read_form,
+    secret_fields,
 )
 from ferrule.encoding.encode import json_text
 from ferrule.errors import DecisionError
@@ -363,3 +364,21 @@ def test_the_default_of_a_removed_argument_runs() -> None:
     call = CheckedCall(ToolCall(name="pay", args=args), tool, tool.prepare(args))
     allowed = allowed_call(call, question_about(call).edit({}, removed=["amount"]), has_run=None)
     assert allowed.arguments.shown == {"to": "Ada", "amount": 1}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message", "is_secret"),
+    [
+        ({"type": "string", "format": "password"}, "", True),
+        ({"type": "string", "writeOnly": True}, "", True),
+        ({"type": "string", "title": "Your API key"}, "", True),
+        ({"type": "string", "description": "The PIN of your card"}, "", True),
+        ({"type": "string"}, "Type your password", True),
+        ({"type": "boolean"}, "Do you know your password?", False),
+        ({"type": "string"}, "Which city? Spinning passes opinions.", False),
+    ],
+    ids=str,
+)
+def test_a_form_that_asks_for_a_secret_is_found(schema: Any, message: str, is_secret: bool) -> None:
+    form = {"type": "object", "properties": {"field": schema}}
+    assert secret_fields(form, message) == (["field"] if is_secret else [])

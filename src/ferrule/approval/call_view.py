@@ -102,7 +102,8 @@ class CallView(Struct, frozen=True, kw_only=True):
             text = f"{argument.name}: {argument.text}"
             lines.append(f"  not passed on, though the model wrote it: {text}")
         lines += [f"  NOT SHOWN: {reason}" for reason in self.not_shown]
-        return lines
+        # A terminal shows a tab as blanks.
+        return [line.replace("\t", "\\u0009") for line in lines]
 
 
 def view_call(question: Question) -> CallView:

@@ -8,12 +8,21 @@ person leaves out (SEP-1034).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
+from ferrule.encoding.pattern import pattern
 from ferrule.errors import DecisionError, shown
 from ferrule.schema.nodes import is_list, is_object, members
 
+_SECRET = pattern(
+    r"pass[\W_]*(?:word|phrase|code)|passwd|\bpwd\b|\bsecret|(?:api|access|private)[\W_]*key"
+    r"|\btoken|credential|credit[\W_]*card|card[\W_]*number|\bcv[cv]\b|\bpin\b|seed[\W_]*phrase"
+    r"|recovery[\W_]*code|one[\W_]*time[\W_]*code|\botp\b",
+    re.IGNORECASE,
+)
+"""Words for secrets; a server that hides what it asks for is not found."""
 Form = Mapping[str, Any] | None
 """The JSON Schema of an object with plain fields; None for no form."""
 
@@ -25,6 +34,25 @@ def form_fields(form: Form) -> dict[str, dict[str, Any]]:
     """
     properties = members(dict(form or {}), "properties")
     return {name: schema if is_object(schema) else {} for name, schema in properties.items()}
+
+
+def secret_fields(form: Form, message: str = "") -> list[str]:
+    """The fields that ask for a secret, as far as their schema or their words say so.
+
+    A server must not ask for secrets in a form (MCP 2025-11-25, client/elicitation): whatever a
+    person types goes to the server, and is stored with the run. If the message alone names one,
+    each text field may be meant.
+    """
+    fields = form_fields(form)
+    names: list[str] = []
+    for name, schema in fields.items():
+        words = f"{name} {schema.get('title', '')} {schema.get('description', '')}"
+        is_marked = schema.get("format") == "password" or schema.get("writeOnly") is True
+        if is_marked or _SECRET.search(words):
+            names.append(name)
+    if not names and _SECRET.search(message):
+        names = [name for name, schema in fields.items() if schema.get("type") == "string"]
+    return names
 
 
 def fill_form(form: Form, content: Mapping[str, Any]) -> dict[str, Any]:

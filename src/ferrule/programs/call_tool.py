@@ -120,7 +120,7 @@ class _OneCall(Module):
         conditions = yield Within(lm=None)
         call_id = f"call_tool_{conditions.place[1]}"
         call = ToolCall.unchecked(self._tool.name, self._arguments, call_id)
-        view_call = call.changed(args=as_shown)  # in errors: without secrets
+        shown_call = call.changed(args=as_shown)  # in errors: without secrets
         acts = use_tools(Toolbox([self._tool]), [call], None, conditions)
         answer: Any = None
         # As the tool returned it: the result for a model may have a note on changed arguments.
@@ -135,17 +135,17 @@ class _OneCall(Module):
             match act:
                 case CallTools(calls=(checked,)):
                     if checked.refused is not None:
-                        raise ConfirmationRejected(checked.refused, tool_call=view_call)
+                        raise ConfirmationRejected(checked.refused, tool_call=shown_call)
                     [result] = answer
                 case AskPerson() if answer[0].kind in {"deny", "reply"}:
                     raise ConfirmationRejected(
                         answer[0].text or "The call was denied.",
                         confirmation_id=answer[0].question_id,
-                        tool_call=view_call,
+                        tool_call=shown_call,
                     )
                 case RuleCalls() if answer[0] is not None and answer[0].verdict == "deny":
                     raise ConfirmationRejected(
-                        answer[0].reason or "A policy forbids this call.", tool_call=view_call
+                        answer[0].reason or "A policy forbids this call.", tool_call=shown_call
                     )
                 case _:
                     pass

@@ -19,6 +19,7 @@ import typer
 from msgspec.structs import replace
 
 from ferrule import settings
+from ferrule.approval.call_view import view_call
 from ferrule.approval.question import DECIDED
 from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
@@ -426,7 +427,14 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
 
 def _line_document(run: Summary) -> dict[str, Any]:
     """One line of the list as JSON data; see docs/reference/cli.md."""
-    return {**jsonable(run), "usage": usage_document(run.usage), "cost": run.cost}
+    document: dict[str, Any] = {
+        **jsonable(run),
+        "usage": usage_document(run.usage),
+        "cost": run.cost,
+    }
+    for form, question in zip(document["questions"], run.questions, strict=True):
+        form["shown"] = jsonable(view_call(question))
+    return document
 
 
 def _shown_entry(entry: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.approval.asking import mcp_origin, tool_fingerprint
-from ferrule.approval.input_form import describe_form, read_form
+from ferrule.approval.input_form import describe_form, read_form, secret_fields
 from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
@@ -263,9 +263,18 @@ class Inputs:
             wants = f"asks for {describe_form(schema)}"
             if isinstance(schema, Mapping):
                 form = cast("Mapping[str, Any]", schema)
+        warning = ""
+        secrets = secret_fields(form, message)
+        if secrets:
+            names = ", ".join(f"`{name}`" for name in secrets)
+            warning = (
+                f"Warning: {names} looks like a secret. The server gets what you type, and the run "
+                "stores it. A server must not ask for a secret this way: decline.\n"
+            )
         bare = Question(
             "input",
-            f"The MCP server {server!r} {wants}, before {original!r} goes on. It says: {message}",
+            f"{warning}The MCP server {server!r} {wants}, before {original!r} goes on. "
+            f"It says: {message}",
             self._checked.call.changed(args=self._checked.arguments.shown),
             fingerprint=tool_fingerprint(tool),
             path=self._frame.path,
