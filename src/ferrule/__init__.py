@@ -31,7 +31,7 @@ _HOMES = {
     "ferrule.values.content.parts": ("Audio", "File", "Image", "Text"),
     "ferrule.values.content.type": ("Reasoning", "Type"),
     "ferrule.approval.policy": (
-        "Grant", "Policy", "allow", "ask", "deny", "ge", "gt", "le", "lt",
+        "Grant", "Policy", "allow", "ask", "call", "deny", "ge", "gt", "le", "lt",
     ),
     "ferrule.approval.question": ("Decision", "Question"),
     "ferrule.values.signatures.signature": ("InputField", "OutputField", "Signature"),

@@ -16,6 +16,7 @@ from ferrule.approval.policy import Grant as Grant
 from ferrule.approval.policy import Policy as Policy
 from ferrule.approval.policy import allow as allow
 from ferrule.approval.policy import ask as ask
+from ferrule.approval.policy import call as call
 from ferrule.approval.policy import deny as deny
 from ferrule.approval.policy import ge as ge
 from ferrule.approval.policy import gt as gt

@@ -16,6 +16,7 @@ from ferrule import (
     Run,
     allow,
     ask,
+    call,
     configure,
     context,
     deny,
@@ -242,6 +243,8 @@ def test_every_field_of_a_policy_and_its_rules_is_stored() -> None:
             ask("pay", amount=gt(100), to="A*", reason="why", expires_s=60.0),
             deny("look", where={"all": True, "of": [1, 2]}),
             deny("pay", amount=is_large),
+            ask("*", when=call(rescued=True)),
+            allow("*", when=call(rescued=False)),
         ],
         otherwise="ask",
         name="house",
@@ -249,4 +252,4 @@ def test_every_field_of_a_policy_and_its_rules_is_stored() -> None:
     )
     assert read_policy(policy_form(policy), None) == policy
     # A new field of a rule must be stored, too.
-    assert set(asdict(Rule("deny"))) == {"verdict", "tool", "where", "reason", "expires_s"}
+    assert set(asdict(Rule("deny"))) == {"verdict", "tool", "where", "reason", "expires_s", "when"}

@@ -12,7 +12,18 @@ import pytest
 from page_server import Client, served
 from page_store import REFUND, finish, start, support
 
-from ferrule import Module, Policy, Prediction, Run, SQLiteStore, ToolCall, ask, context
+from ferrule import (
+    Module,
+    Policy,
+    Prediction,
+    ReAct,
+    Run,
+    SQLiteStore,
+    Tool,
+    ToolCall,
+    ask,
+    context,
+)
 from ferrule.acts import AskPerson
 from ferrule.approval.decisions import read_decision
 from ferrule.approval.question import Question
@@ -660,3 +671,23 @@ def test_a_question_of_a_program_itself_is_shown_in_its_own_words_and_decided(
         "kind": "approve",
         "draft": "Dear Ada",
     }
+
+
+def test_a_question_about_a_call_that_was_read_from_text_says_so(tmp_path: Any) -> None:
+    def pay(euros: int) -> str:
+        """Pay."""
+        return f"paid {euros}"
+
+    store = SQLiteStore(tmp_path / "rescued.db")
+    agent = ReAct("task -> answer", [Tool(pay, require_confirmation=True)])
+    as_text = '<tool_call>{"name": "pay", "arguments": {"euros": 5}}</tool_call>'
+    for run_id, call in (("text", as_text), ("native", {"name": "pay", "args": {"euros": 5}})):
+        with context(lm=ScriptedLM([call])):
+            agent.start(task="Pay.", store=store, run_id=run_id)
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        client = Client(address, app.links["ann"])
+        pages = {run_id: client.get(f"/runs/{run_id}").text for run_id in ("text", "native")}
+    store.close()
+    assert "as text, not as a structured call" in pages["text"]
+    assert "structured call" not in pages["native"]

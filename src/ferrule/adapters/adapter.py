@@ -40,7 +40,7 @@ from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError,
 from ferrule.events import Formatted, ParseFinished, ParseStarted
 from ferrule.observers import events_around
 from ferrule.settings import Scope, current, entered, is_observed, scope
-from ferrule.text_calls.find import find
+from ferrule.values.calls.offered import calls_in_answer, calls_in_text
 from ferrule.values.content.convert import content_of
 from ferrule.values.conversation.exchange import (
     NO_TOOLS,
@@ -97,6 +97,10 @@ class _AnswerForm(Struct):
             return adapter.format_assistant_message_content(self.signature, outputs)
         writer = adapter.writer(self.signature, native=self.native)
         return join_pieces(writer.render_answer(as_read(self.signature, outputs)))
+
+    def outside(self, text: str) -> str:
+        adapter, signature = self.adapter, self.signature
+        return _outside_fields(adapter, signature, text, adapter.raw_fields(signature, text))
 
 
 class Adapter:
@@ -400,14 +404,14 @@ class Adapter:
         is_value = self.reads_values
         spec = output_spec(signature)
         has_calls = spec.calls is not None and bool(response.tool_calls)
-        if tools and text and not has_calls and spec.calls is not None and spec.calls not in raw:
-            if spec.is_complete(raw):
-                searched = self.outside(signature, text)
+        if tools and not has_calls and spec.calls is not None and spec.calls not in raw:
+            searched = _outside_fields(self, signature, text, raw)
+            if text:
+                calls, rest = calls_in_text(searched, tools)
             else:
-                searched = text
-            calls, rest = _find_calls(searched, tools)
+                calls, rest = calls_in_answer("", response.reasoning, tools)
             if calls:
-                raw, text, has_calls = {**raw, spec.calls: calls}, rest, True
+                raw, text, has_calls = {**raw, spec.calls: list(calls)}, rest, True
         may_be_bare = text and (lenient or has_calls) and not raw.keys() - {spec.calls}
         if may_be_bare and spec.text is not None:
             bare = self.outside(signature, text)
@@ -436,10 +440,10 @@ class Adapter:
             # The value of the output for calls may have another text form.
             if not isinstance(error.raw, str):
                 raise
-            calls, _ = _find_calls(error.raw, tools)
+            calls, _ = calls_in_text(error.raw, tools)
             if not calls:
                 raise
-            raw = {**raw, spec.calls: calls}
+            raw = {**raw, spec.calls: list(calls)}
             return parse_outputs(adapter, signature, raw, response, is_value=is_value)
 
     # -- the form, which each adapter defines
@@ -758,8 +762,13 @@ def _cut_field(raw: Mapping[str, Any], response: Response) -> str:
     return name
 
 
-def _find_calls(text: str, tools: Iterable[Any]) -> tuple[list[dict[str, Any]], str]:
-    return find(text, tools)
+def _outside_fields(
+    adapter: Adapter, signature: type[Signature], text: str, raw: Mapping[str, Any]
+) -> str:
+    """The part of an answer that may hold calls: a call that a field quotes is not made."""
+    if output_spec(signature).is_complete(raw):
+        return adapter.outside(signature, text)
+    return text
 
 
 def _refuse_unknown(choice: str | Mapping[str, Any], tools: Declarations) -> None:

@@ -13,7 +13,7 @@ from ferrule.encoding.encode import digest_of, json_text, jsonable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ferrule.values.calls.call import CheckedCall, ToolSpec
+    from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
 
 
 def question_about(
@@ -32,6 +32,7 @@ def question_about(
     """
     call, tool = checked.call, checked.tool
     args = checked.arguments.shown
+    note += origin_note(call)
     question = Question(
         "migration" if checked.misfit else "confirm",
         note,
@@ -65,6 +66,16 @@ def loss_note(checked: CheckedCall) -> str:
         return ""
     repairs = ", ".join(sorted(lost))
     return f"A part of what the model wrote was dropped to read this call ({repairs}).\n"
+
+
+def origin_note(call: ToolCall) -> str:
+    """Text that says that a call was read from text; empty for any other call."""
+    if not call.is_rescued:
+        return ""
+    return (
+        "The model wrote this call as text, not as a structured call: the text may repeat what "
+        "the model has read.\n"
+    )
 
 
 def confirmation_text(

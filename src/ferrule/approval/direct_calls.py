@@ -105,11 +105,11 @@ def consent(tool: ToolSpec, checked: CheckedArguments) -> CheckedArguments:
     Raises `ConfirmationRequired` if there is no decision yet, `ConfirmationRejected` if the call
     was denied or answered with feedback.
     """
-    if not needs_person(tool, checked.shown):
+    call = ToolCall.unchecked(tool.name, checked.shown)
+    if not needs_person(tool, checked.shown, call):
         return checked
     key = _key_of(tool, checked)
     arguments = _CallArguments.of(checked)
-    call = ToolCall(name=tool.name, args=checked.shown)
     with _guard.lock:
         asked = _find_decided(key, arguments)
         if asked is None:

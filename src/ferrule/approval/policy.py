@@ -22,7 +22,7 @@ from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, s
 from ferrule.schema.nodes import is_sequence
 
 if TYPE_CHECKING:
-    from ferrule.values.calls.call import ToolSpec
+    from ferrule.values.calls.call import ToolCall, ToolSpec
 
 Verdict = Literal["allow", "ask", "deny"]
 # Any value. The function is named so that a type checker infers the parameter of a lambda.
@@ -82,10 +82,40 @@ def le(bound: Any) -> Compared:
     return Compared("<=", bound)
 
 
+class CallCondition(Struct, frozen=True):
+    """A condition of a rule on the call itself, not on its arguments. Made by `call`.
+
+    Every field that is not None must hold.
+    """
+
+    rescued: bool | None = None
+    """Whether the call was read from the text of an answer (`ToolCall.is_rescued`)."""
+
+    def holds(self, tool_call: ToolCall | None) -> bool | None:
+        """Whether a call meets the condition; None if the call is not known."""
+        if tool_call is None:
+            return None
+        return self.rescued is None or tool_call.is_rescued == self.rescued
+
+    def __repr__(self) -> str:
+        return f"call(rescued={self.rescued})"
+
+
+def call(*, rescued: bool) -> CallCondition:
+    """A condition of a rule on the call itself: `ask("*", when=call(rescued=True))`.
+
+    `rescued` is about calls that were read from the text of an answer: the model did not make them
+    as structured calls, so the text may also repeat what the model has read.
+    """
+    if not isinstance(cast("Any", rescued), bool):
+        raise ConfigurationError(f"`rescued` is True or False, found {shown(rescued)}.")
+    return CallCondition(rescued)
+
+
 class Rule(Struct, frozen=True):
     """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`.
 
-    Made by `allow`, `ask` and `deny`.
+    The call itself must match `when`. Made by `allow`, `ask` and `deny`.
     """
 
     verdict: Verdict
@@ -101,6 +131,8 @@ class Rule(Struct, frozen=True):
     """Part of a denial's message to the model, and shown to observers."""
     expires_s: float | None = None
     """For `ask`: seconds after which an unanswered question counts as denied."""
+    when: CallCondition | None = None
+    """A condition on the call itself, or None."""
 
     def __post_init__(self) -> None:
         tool: Any = self.tool
@@ -109,23 +141,44 @@ class Rule(Struct, frozen=True):
                 f"`{self.verdict}` takes a tool's name or a pattern, such as 'pay'; "
                 f"found {shown(tool)}."
             )
+        when: Any = self.when
+        if when is not None and not isinstance(when, CallCondition):
+            raise ConfigurationError(
+                "`when` is a condition on the call, such as `call(rescued=True)`; found "
+                f"{shown(when)}. A condition on an argument named `when` goes into `where`."
+            )
         for name, condition in self.where.items():
             if callable(condition) and not isinstance(condition, Compared):
                 refuse_async(condition, f"The condition on `{name}`")
 
-    def covers(self, tool: str, args: Mapping[str, Any]) -> bool:
-        """Whether the rule applies to this call. In doubt, only `allow` does not."""
-        if not fnmatchcase(tool, self.tool):
-            return False
-        return _all_fit(self.where, args, careful=self.verdict == "allow")
+    def covers(
+        self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None
+    ) -> bool:
+        """Whether the rule applies to this call. In doubt, only `allow` does not.
 
-    def __call__(self, args: Mapping[str, Any]) -> bool:
+        Without `tool_call`, a condition on the call itself is in doubt.
+        """
+        return fnmatchcase(tool, self.tool) and self._fits(args, tool_call)
+
+    def __call__(self, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
         """Whether a person is asked, for `require_confirmation=ask(amount=gt(100))`."""
-        return self.verdict == "ask" and _all_fit(self.where, args, careful=False)
+        return self.verdict == "ask" and self._fits(args, tool_call)
+
+    def _fits(self, args: Mapping[str, Any], tool_call: ToolCall | None) -> bool:
+        careful = self.verdict == "allow"
+        if self.when is not None:
+            holds = self.when.holds(tool_call)
+            if holds is None:
+                holds = not careful
+            if not holds:
+                return False
+        return _all_fit(self.where, args, careful=careful)
 
     def __str__(self) -> str:
-        where = "".join(f", {name}={condition!r}" for name, condition in self.where.items())
-        return f"{self.verdict}({self.tool!r}{where})"
+        conditions = [f", {name}={condition!r}" for name, condition in self.where.items()]
+        if self.when is not None:
+            conditions.append(f", when={self.when!r}")
+        return f"{self.verdict}({self.tool!r}{''.join(conditions)})"
 
 
 def allow(
@@ -134,6 +187,7 @@ def allow(
     *,
     reason: str = "",
     where: Mapping[str, Any] | None = None,
+    when: CallCondition | None = None,
     **args: Condition,
 ) -> Rule:
     """A rule for a `Policy`: calls that match run without a question.
@@ -141,9 +195,9 @@ def allow(
     They do so even if their tool requires confirmation. `tool` is a name or a pattern, such as
     `"search*"`. `args` are conditions by argument: a value to equal, a pattern for text, a
     comparison such as `gt(100)`, or a sync function of the value. `where` is for arguments that are
-    named like a keyword here.
+    named like a keyword here. `when` is a condition on the call itself: `call(rescued=True)`.
     """
-    return Rule("allow", tool, {**args, **(where or {})}, reason)
+    return Rule("allow", tool, {**args, **(where or {})}, reason, when=when)
 
 
 def ask(
@@ -153,6 +207,7 @@ def ask(
     reason: str = "",
     expires_s: float | None = None,
     where: Mapping[str, Any] | None = None,
+    when: CallCondition | None = None,
     **args: Condition,
 ) -> Rule:
     """A rule: calls that match (see `allow`) need a person's decision.
@@ -160,7 +215,7 @@ def ask(
     After `expires_s` seconds without one they count as denied.
     """
     check_expiry(expires_s)
-    return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s)
+    return Rule("ask", tool, {**args, **(where or {})}, reason, expires_s, when)
 
 
 def deny(
@@ -169,10 +224,11 @@ def deny(
     *,
     reason: str = "",
     where: Mapping[str, Any] | None = None,
+    when: CallCondition | None = None,
     **args: Condition,
 ) -> Rule:
     """A rule: calls that match (see `allow`) do not run; the model sees `reason`."""
-    return Rule("deny", tool, {**args, **(where or {})}, reason)
+    return Rule("deny", tool, {**args, **(where or {})}, reason, when=when)
 
 
 def check_expiry(expires_s: Any) -> None:
@@ -219,13 +275,22 @@ class Policy(Struct, frozen=True):
                 f"`otherwise` is 'allow', 'ask', 'deny' or None, found {self.otherwise!r}."
             )
 
-    def rule_for(self, tool: str, args: Mapping[str, Any]) -> Rule | None:
+    @property
+    def judges_calls(self) -> bool:
+        """Whether a rule has a condition on the call itself."""
+        if self.around is not None and self.around.judges_calls:
+            return True
+        return any(rule.when is not None for rule in self.rules)
+
+    def rule_for(
+        self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None
+    ) -> Rule | None:
         """The rule that applies to a call; None leaves the call to the tool's own rule."""
-        verdicts = [rule for rule in self.rules if rule.covers(tool, args)]
+        verdicts = [rule for rule in self.rules if rule.covers(tool, args, tool_call)]
         if not verdicts and self.otherwise is not None:
             verdicts = [Rule(self.otherwise)]
         if self.around is not None:
-            rule = self.around.rule_for(tool, args)
+            rule = policy_rule(self.around, tool, args, tool_call)
             if rule is not None:
                 verdicts.append(rule)
         if verdicts:
@@ -240,7 +305,12 @@ class Policy(Struct, frozen=True):
         return replace(self, around=around)
 
 
-def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]) -> Rule | None:
+def rule_for(
+    policies: Sequence[Policy],
+    tool: ToolSpec,
+    args: Mapping[str, Any],
+    tool_call: ToolCall | None = None,
+) -> Rule | None:
     """The strictest rule of several policies for a call, or None if no policy has a rule for it.
 
     Raises `ConfigurationError` for a rule about an argument that this tool does not have: an `ask`
@@ -250,11 +320,20 @@ def rule_for(policies: Sequence[Policy], tool: ToolSpec, args: Mapping[str, Any]
         for rule in policy.rules:
             if rule.tool == tool.name:
                 check_arguments(rule, tool, args)
-    rules = [policy.rule_for(tool.name, args) for policy in policies]
+    rules = [policy_rule(policy, tool.name, args, tool_call) for policy in policies]
     matching = [rule for rule in rules if rule is not None]
     if not matching:
         return None
     return strictest(matching)
+
+
+def policy_rule(
+    policy: Policy, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None
+) -> Rule | None:
+    """The rule of one policy for a call, or None."""
+    if policy.judges_calls:
+        return policy.rule_for(tool, args, tool_call)
+    return policy.rule_for(tool, args)  # the method of a user's subclass may take no call
 
 
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from ferrule.errors import shown
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ferrule.values.calls.call import CheckedCall, ToolSpec
+    from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
 
 Ruling = Rule | None
 """The rule for one call; None for a call that runs because no rule matches it."""
@@ -33,17 +33,21 @@ _STRICTNESS = {"allow": 0, "ask": 2, "deny": 3}
 _NO_RULING = 1
 
 
-def needs_person(tool: ToolSpec, args: dict[str, Any]) -> bool:
+def needs_person(
+    tool: ToolSpec, args: dict[str, Any], tool_call: ToolCall | None = None
+) -> bool:
     """Whether the tool itself requires a person's consent to a call with these arguments.
 
     `require_confirmation` says: always, never, depending on the arguments, or (`"destructive"`)
-    unless the tool only reads. `args` are the checked arguments as JSON.
+    unless the tool only reads. `args` are the checked arguments as JSON. Without `tool_call`, a
+    condition on the call itself is in doubt, and a person is asked.
     """
     requirement = tool.require_confirmation
     if requirement == "destructive":
         return tool.effect != "read"
     if isinstance(requirement, Rule):
         check_arguments(requirement, tool, args)
+        return requirement(args, tool_call)
     if callable(requirement):
         return bool(requirement(args))
     return bool(requirement)
@@ -51,7 +55,7 @@ def needs_person(tool: ToolSpec, args: dict[str, Any]) -> bool:
 
 def may_need_person(checked: CheckedCall) -> bool:
     """Whether `tool_ruling` may ask for a person; it does not call the tool's own condition."""
-    return bool(checked.tool.require_confirmation) or checked.call.repairs != ()
+    return bool(checked.tool.require_confirmation) or bool(lossy_repairs(checked))
 
 
 def tool_ruling(checked: CheckedCall) -> Ruling:
@@ -59,7 +63,8 @@ def tool_ruling(checked: CheckedCall) -> Ruling:
     if checked.misfit:
         # Whether it needs consent cannot be known. If it has no result, the driver asks.
         return None
-    if needs_person(checked.tool, checked.arguments.shown) or lossy_repairs(checked):
+    tool, args = checked.tool, checked.arguments.shown
+    if needs_person(tool, args, checked.call) or lossy_repairs(checked):
         return Rule("ask")
     return None
 
@@ -78,7 +83,7 @@ def denial_reasons(calls: Sequence[CheckedCall], policies: Sequence[Policy]) -> 
     """For each call, the reason (perhaps empty) if the policies deny it now; None otherwise."""
     reasons: list[str | None] = []
     for checked in calls:
-        rule = rule_for(policies, checked.tool, checked.arguments.shown)
+        rule = rule_for(policies, checked.tool, checked.arguments.shown, checked.call)
         if rule is not None and rule.verdict == "deny":
             reasons.append(rule.reason)
         else:

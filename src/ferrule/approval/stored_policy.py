@@ -13,9 +13,9 @@ import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec.structs import astuple
+from msgspec.structs import asdict, astuple
 
-from ferrule.approval.policy import Compared, Policy, Rule
+from ferrule.approval.policy import CallCondition, Compared, Policy, Rule
 from ferrule.encoding.encode import jsonable
 from ferrule.encoding.stored import check_fields
 from ferrule.errors import ConfigurationError, shown
@@ -105,6 +105,8 @@ def _rule_form(rule: Rule) -> dict[str, Any]:
         form["reason"] = rule.reason
     if rule.expires_s is not None:
         form["expires_s"] = rule.expires_s
+    if rule.when is not None:
+        form["when"] = asdict(rule.when)
     return form
 
 
@@ -154,6 +156,8 @@ def _read_rule(form: Mapping[str, Any], policy_name: str) -> Rule:
     fields["where"] = {
         name: _read_condition(condition, policy_name) for name, condition in form["where"].items()
     }
+    if "when" in form:
+        fields["when"] = check_fields(CallCondition(**form["when"]))
     return check_fields(Rule(**fields))
 
 

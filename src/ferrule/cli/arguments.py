@@ -60,18 +60,22 @@ def model_setting(name: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def open_model(name: str | None, base_url: str | None) -> Generator[Model]:
+def open_model(
+    name: str | None, base_url: str | None, text_calls: str | None = None
+) -> Generator[Model]:
     """The model with this name.
 
     Without a name, `OfflineLM` behind a server on loopback that runs until the block ends.
     """
     from ferrule.models.hosted import LM
+    from ferrule.models.model import check_text_calls
 
     if name is not None:
-        yield LM(name, base_url=base_url)
+        yield LM(name, base_url=base_url, text_calls=check_text_calls(text_calls))
         return
-    if base_url is not None:
-        raise ConfigurationError("`--base-url` needs the name of the model: add `--lm`.")
+    for option, value in (("--base-url", base_url), ("--text-calls", text_calls)):
+        if value is not None:
+            raise ConfigurationError(f"`{option}` needs the name of the model: add `--lm`.")
     from ferrule.testing import serve
     from ferrule.testing.offline.model import OfflineLM
 

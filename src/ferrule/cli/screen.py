@@ -54,6 +54,7 @@ _OPTIONS = {
     ),
     r", or give `api_key=\.\.\.`| and `wire=`": "",
     r"; `migrate=True` tries anyway": ("; name the program that started the run with --program"),
+    r"`text_calls` is (.*) or None, found": r"`--text-calls` is \1, found",
     r"`base_url=[^`]*`": "`--base-url`",
     r"To serve by itself it takes `transport=\"http\"`": "To serve by itself, add `--http`",
     r"`login_timeout_s` of an MCP server": "`--timeout`",

@@ -18,8 +18,14 @@ from msgspec.structs import replace
 
 from ferrule.concurrency.offload import in_worker_thread, run_async
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
-from ferrule.models.model import answer_of, as_stream
-from ferrule.models.providers import PROVIDERS, Provider, capabilities_of, with_schema_target
+from ferrule.models.model import answer_of, as_stream, check_text_calls
+from ferrule.models.providers import (
+    PROVIDERS,
+    Provider,
+    capabilities_of,
+    is_hosted_at,
+    with_schema_target,
+)
 from ferrule.models.setting_names import check_settings
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.any_answer import body_of, is_answer
@@ -32,6 +38,7 @@ from ferrule.values.conversation.thoughts import split_thoughts
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
 
+    from ferrule.models.model import TextCalls
     from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
 
@@ -71,6 +78,8 @@ class ClientLM(TurnsLM):
         wire_name: str | None,
         capabilities: Capabilities | None,
         settings: Mapping[str, Any],
+        *,
+        text_calls: TextCalls | None = None,
     ) -> None:
         if not isinstance(model, str) or not model:
             raise ConfigurationError(
@@ -93,6 +102,8 @@ class ClientLM(TurnsLM):
         else:
             self.capabilities = with_schema_target(capabilities, provider)
         self.settings = settings
+        self.text_calls = check_text_calls(text_calls)
+        self.is_hosted = _is_hosted(client, interface.package, model)
         self._turns = Turns()
 
     # `create` is looked up at each call: tracers and tests replace it.
@@ -301,6 +312,16 @@ def _attribute(client: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         client = getattr(client, name, None)
     return client
+
+
+def _is_hosted(client: Any, package: str, model: str) -> bool:
+    """Whether a known provider serves the model: by the client's address, or by litellm's name."""
+    if package == "litellm":
+        provider = PROVIDERS.get(model.partition("/")[0])
+        return "/" not in model or (provider is not None and provider.is_hosted)
+    address = getattr(client, "base_url", None)
+    # A tracer's wrapper or a test's stand-in may have no address.
+    return address is None or is_hosted_at(str(address))
 
 
 def _is_async(create: Callable[..., Any]) -> bool:

@@ -16,6 +16,7 @@ from ferrule.errors import (
     MissingKeyError,
     UnavailableError,
 )
+from ferrule.models.model import check_text_calls
 from ferrule.models.providers import (
     address,
     capabilities_of,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from ferrule.models.client import ClientLM
     from ferrule.models.guided import GuidedLM
+    from ferrule.models.model import TextCalls
     from ferrule.models.providers import Provider
     from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
@@ -70,6 +72,11 @@ class LM(TurnsLM):
     `max_concurrency` and `requests_per_minute` limit the requests of this model and its copies
     together, in all threads and event loops of the process; requests over the limit wait in order.
 
+    `text_calls` says whether the text of answers is read for tool calls, which some servers do not
+    parse: `"never"`; `"rescue"`, until the model has made one structured call in the run;
+    `"always"`. By default, a hosted provider that is known by its name is not read when the request
+    declares tools, and any other server is read as with `"rescue"`.
+
     Each request reads the key from the provider's environment variable, unless `api_key` is given;
     the key is never shown, logged or pickled. All other keywords (`temperature`, `max_tokens`, ...)
     are settings sent to the provider; `extra={...}` is sent unchecked.
@@ -92,6 +99,7 @@ class LM(TurnsLM):
         requests_per_minute: int | None = None,
         capabilities: Capabilities | None = None,
         strict_tools: bool = False,
+        text_calls: TextCalls | None = None,
         **settings: Any,
     ) -> None:
         # `model=` names the model at an address, or stands in for the first argument.
@@ -115,6 +123,8 @@ class LM(TurnsLM):
         self._has_asked_window = False
         self._wire = wire_of(self._provider.wire)
         self._is_strict = strict_tools
+        self.text_calls = check_text_calls(text_calls)
+        self.is_hosted = self._provider.is_hosted
         pace = None
         if max_concurrency is not None or requests_per_minute is not None:
             pace = Pace(max_concurrency, requests_per_minute)
@@ -153,6 +163,7 @@ class LM(TurnsLM):
         *,
         wire: str | None = None,
         capabilities: Capabilities | None = None,
+        text_calls: TextCalls | None = None,
         **settings: Any,
     ) -> ClientLM:
         """A model behind your own client.
@@ -162,19 +173,24 @@ class LM(TurnsLM):
         ```
         Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud variants, and wrappers
         with the same `create`. `wire` is `openai_responses` for OpenAI's other protocol. The client
-        does retries and timeouts.
+        does retries and timeouts. `text_calls` is as for `LM`; a client whose address is not that
+        of a known provider is a server of your own.
         """
         from ferrule.models.client import ClientLM
 
-        return ClientLM(client, model, wire, capabilities, settings)
+        return ClientLM(client, model, wire, capabilities, settings, text_calls=text_calls)
 
     @staticmethod
     def from_litellm(
-        model: str, *, capabilities: Capabilities | None = None, **settings: Any
+        model: str,
+        *,
+        capabilities: Capabilities | None = None,
+        text_calls: TextCalls | None = None,
+        **settings: Any,
     ) -> ClientLM:
         """A model that litellm calls, by its litellm name.
 
-        It needs `pip install 'ferrule[litellm]'`.
+        It needs `pip install 'ferrule[litellm]'`. `text_calls` is as for `LM`.
         """
         from ferrule.models.client import ClientLM
 
@@ -184,7 +200,7 @@ class LM(TurnsLM):
             raise ConfigurationError(
                 "This model needs litellm: pip install 'ferrule[litellm]'."
             ) from error
-        return ClientLM(litellm, model, None, capabilities, settings)
+        return ClientLM(litellm, model, None, capabilities, settings, text_calls=text_calls)
 
     # -- requests
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast, get_args, runtime_checkable
 
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError, shown
@@ -26,6 +26,18 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Delta
 
 _NO_SETTINGS: Mapping[str, Any] = {}
+TextCalls = Literal["never", "rescue", "always"]
+"""Whether the text of answers is read for calls: `BaseLM.text_calls`."""
+
+
+def check_text_calls(value: Any) -> TextCalls | None:
+    """The value of an option `text_calls`; raises `ConfigurationError` for an unknown one."""
+    if value is None or value in get_args(TextCalls):
+        return value
+    raise ConfigurationError(
+        f'`text_calls` is "never", "rescue", "always" or None, found {shown(value)}.'
+    )
+
 
 
 @runtime_checkable
@@ -80,6 +92,17 @@ class BaseLM:
     """
     settings: Mapping[str, Any] = _NO_SETTINGS
     """Settings of every request, such as `temperature`; those of the request override them."""
+    text_calls: TextCalls | None = None
+    """Whether the text of its answers is read for tool calls.
+
+    `"never"`; `"rescue"`, until the model has made one structured call in the run; `"always"`.
+    None: as `"rescue"`, and not if the model is hosted and the request declares tools.
+    """
+    is_hosted: bool = False
+    """Whether a provider that is known by its name serves the model.
+
+    Such a provider answers declared tools with structured calls.
+    """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
@@ -57,6 +59,11 @@ class Provider(Struct, frozen=True):
     """The protocol at `base_url`."""
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
     """Base URLs of other wires, if they differ."""
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether it is a service, not a server of your own. Every service takes a key."""
+        return self.key_variable is not None
 
 
 _READS = Capabilities(json_schema=True)
@@ -168,6 +175,24 @@ _PROVIDERS = (
     Provider("lmstudio", "http://localhost:1234/v1", capabilities=_READS),
 )
 PROVIDERS: Mapping[str, Provider] = {provider.name: provider for provider in _PROVIDERS}
+
+
+def is_hosted_at(base_url: str) -> bool:
+    """Whether an address is that of a hosted provider, by its host."""
+    host = urlsplit(base_url).hostname or ""
+    return any(fnmatchcase(host, pattern) for pattern in _hosts())
+
+
+@cache
+def _hosts() -> frozenset[str]:
+    """Patterns for the hosts of hosted providers."""
+    hosts = {"*.azure.com"}  # the variable in Azure's address stands for all of the host
+    for provider in _PROVIDERS:
+        if provider.is_hosted:
+            host = urlsplit(re.sub(r"\{\w+\}", "*", provider.base_url)).netloc
+            if host:
+                hosts.add(host)
+    return frozenset(hosts)
 
 
 class _Profile(Struct, frozen=True):

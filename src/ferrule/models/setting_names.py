@@ -27,6 +27,7 @@ _ARGUMENTS = frozenset(
         "max_retries",
         "capabilities",
         "strict_tools",
+        "text_calls",
         "max_concurrency",
         "requests_per_minute",
     }

@@ -23,19 +23,15 @@ from ferrule.programs.asking.asker import Asker, calls_natively
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import FormReader, NativeReader
 from ferrule.programs.asking.output_form import enforcing
-from ferrule.programs.asking.refusals import (
-    calls_in_text,
-    refuses_format,
-    refuses_tools,
-    text_beside_calls,
-)
+from ferrule.programs.asking.refusals import refuses_format, refuses_tools
 from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import has_changes, use_tools
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.offered import holds_calls, under_offered_names
 from ferrule.values.calls.tool_calls import ToolCalls
-from ferrule.values.conversation.exchange import NO_TOOLS, Response
+from ferrule.values.conversation.exchange import NO_TOOLS, Response, has_answer
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message, Messages, tool_message
 from ferrule.values.outcome import Prediction, Step, Trajectory
@@ -236,10 +232,30 @@ class _WithTools:
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """Parse the fields of an answer; an answer without calls is validated, too."""
         fields = self._read(adapter, response)
+        calls = fields.get(self.calls_in)
+        if calls:
+            fields = {**fields, self.calls_in: self._under_offered_names(calls)}
+        elif self.adapted.plan.outputs and not has_answer(response):
+            raise _only_thoughts(adapter, response, self.signature)
         if fields.get(self.calls_in) or not self.predict.is_validated:
             return fields
         outputs = self.outputs(fields, response, with_calls=False)
         return validated(partial(self.predict.validate, self.values), adapter, response, outputs)
+
+    def searched_tools(self) -> Sequence[Any]:
+        """The tools whose calls the adapter looks for in the text, besides the form's own place.
+
+        None natively: the driver has looked for them.
+        """
+        if self.native or not self.asker.reads_other_forms:
+            return ()
+        return self.toolbox.declarations
+
+    def _under_offered_names(self, calls: Any) -> Any:
+        if isinstance(calls, ToolCalls):
+            renamed = under_offered_names(calls.tool_calls, self.toolbox)
+            return calls.model_copy(update={"tool_calls": list(renamed)})
+        return under_offered_names(calls, self.toolbox)
 
     def check_answer(
         self, adapter: Adapter, fields: dict[str, Any], response: Response
@@ -256,8 +272,8 @@ class _WithTools:
         read = partial(self._read, adapter)
         if not adapter.writes_as_native_text(self.signature):
             return FormReader(read, adapter.reader(self.signature), outputs)
-        beside_calls = partial(text_beside_calls, self.asker.lm, self.toolbox.declarations)
-        return NativeReader(read, beside_calls, text_output(self.signature), outputs)
+        may_call = partial(holds_calls, self.toolbox.declarations)
+        return NativeReader(read, may_call, text_output(self.signature), outputs)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         raise NotImplementedError
@@ -298,7 +314,7 @@ class _OneAnswer(_WithTools):
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         return adapter.read(
-            self.signature, response, lenient=self.native, tools=self.toolbox.declarations
+            self.signature, response, lenient=self.native, tools=self.searched_tools()
         )
 
 
@@ -351,8 +367,6 @@ class _Turns(_WithTools):
         for turn in range(len(self.trajectory.steps), self.max_turns):
             fields, response = yield from self.ask(request)
             calls = _identified(fields.pop(_CALLS, ()), turn)
-            if _REST in fields:
-                response = replace(response, text=fields[_REST] or None, tool_calls=calls)
             if not calls:
                 outputs = self.outputs(fields, response, with_calls=False)
                 return self._prediction(request, response.message(), outputs)
@@ -405,15 +419,12 @@ class _Turns(_WithTools):
         if response.tool_calls:
             return {**self._beside_calls(adapter, response), _CALLS: response.tool_calls}
         if self.native:
-            calls, rest = calls_in_text(self.asker.lm, response.text, self.toolbox.declarations)
-            if not calls:
-                return read_text_answer(adapter, self.signature, response)
-            return {**self._beside_calls(adapter, Response(rest)), _CALLS: calls, _REST: rest}
+            return read_text_answer(adapter, self.signature, response)
         return self._read_text(adapter, response)
 
     def _read_text(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
-            fields = adapter.read(self.signature, response, tools=self.toolbox.declarations)
+            fields = adapter.read(self.signature, response, tools=self.searched_tools())
         except AdapterParseError as error:
             invalid = _invalid_call(error)
             if invalid is not None:
@@ -462,11 +473,6 @@ class _Turns(_WithTools):
 
 
 _CALLS = "tool_calls"
-_REST = "text beside the calls"
-"""The key of the remaining text, if calls were found in the text of a native answer.
-
-No field can have this name.
-"""
 
 
 def _identified(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
@@ -474,6 +480,20 @@ def _identified(calls: Sequence[ToolCall], turn: int) -> tuple[ToolCall, ...]:
     return tuple(
         call if call.id else call.with_id(f"call_{turn}_{index}")
         for index, call in enumerate(calls)
+    )
+
+
+def _only_thoughts(
+    adapter: Adapter, response: Response, signature: type[Signature]
+) -> AdapterParseError:
+    """The error for an answer whose outputs are all optional, and which has only thoughts."""
+    problem = "there is nothing outside your thoughts: call a tool, or write the outputs"
+    return AdapterParseError(
+        type(adapter).__name__,
+        response.text or "",
+        [("", problem)],
+        code="missing_required_outputs",
+        signature=signature,
     )
 
 

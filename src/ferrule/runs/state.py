@@ -278,6 +278,8 @@ class RunState:
         """The limits and the policy that the run was started with.
 
         None before its start."""
+        self.structured_callers: set[str] = set()
+        """The names of the models that made a structured call in this run."""
         self.prices: Any = None
         """The setting `prices` during the current execution."""
         self.replay_lock: Any = None

@@ -53,6 +53,8 @@ class CallBeat(Struct, kw_only=True):
     None if the model only wrote the call."""
     problem: str = ""
     """Why the call could not be parsed."""
+    is_rescued: bool = False
+    """Whether the call was read from the text of an answer."""
     begun: bool = False
     begun_at: float | None = None
     """When it began, in seconds since 1970; None if it has not, or if the time is unknown."""
@@ -338,6 +340,7 @@ def _written(call: ToolCall, key: str) -> CallBeat:
         intention=call.intention or "",
         written=call.args,
         problem=problem,
+        is_rescued=call.is_rescued,
     )
 
 

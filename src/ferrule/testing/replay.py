@@ -20,7 +20,8 @@ from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
 from ferrule.forms import usage_form
-from ferrule.models.model import BaseLM, answer_of, as_model
+from ferrule.models.calls_in_text import is_hosted, option_of
+from ferrule.models.model import BaseLM, answer_of, as_model, check_text_calls
 from ferrule.models.providers import PROVIDERS
 from ferrule.models.wires.payload import Json, decode
 from ferrule.testing.scripted import LocalLM
@@ -29,6 +30,8 @@ from ferrule.values.conversation.exchange import Capabilities, Delta, Request, R
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+
+    from ferrule.models.model import Model
 
 _DIFF_LINES = 60
 _SHORTEST_KEY = 8
@@ -56,7 +59,7 @@ class RecordLM(BaseLM):
         else:
             self._lm = as_model(lm)
             is_new = mode == "new"
-            self._file = _File(Path(path), self._lm.name, self._lm.capabilities, is_new=is_new)
+            self._file = _File(Path(path), self._lm, is_new=is_new)
         self.name = self._lm.name
         self.capabilities = self._lm.capabilities
         self.is_free = getattr(self._lm, "is_free", False)
@@ -119,6 +122,8 @@ class ReplayLM(LocalLM):
         self.name = str(head.get("lm") or "replay")
         with reading(f"The first line of {self._path}", ConfigurationError):
             self.capabilities = check_fields(Capabilities(**head.get("capabilities", {})))
+        self.text_calls = check_text_calls(head.get("text_calls"))
+        self.is_hosted = head.get("is_hosted") is True
 
     def complete(self, request: Request) -> Response:
         """The recorded answer."""
@@ -166,14 +171,17 @@ class ReplayLM(LocalLM):
 class _File:
     """A recording file, to which answers are appended."""
 
-    def __init__(self, path: Path, name: str, capabilities: Capabilities, *, is_new: bool) -> None:
+    def __init__(self, path: Path, lm: Model, *, is_new: bool) -> None:
         self._path = path
         self._is_new = is_new
         self._head = {
             "ferrule": "recording",
             "version": 1,
-            "lm": name,
-            "capabilities": asdict(capabilities),
+            "lm": lm.name,
+            "capabilities": asdict(lm.capabilities),
+            # Whose calls in text are read: a replay must decide the same.
+            "text_calls": option_of(lm),
+            "is_hosted": is_hosted(lm),
         }
         self._lock = threading.Lock()
 

@@ -286,6 +286,9 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         if call.begun_at is not None and call.ended_at is not None
         else ""
     )
+    origin = ""
+    if call.is_rescued:
+        origin = ' <span class="chip">read from text</span>'
     args = _arguments(
         call.args if call.args is not None else call.written, call.changes, f"{href}.args", most
     )
@@ -307,7 +310,7 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         parts.append(_result(call.result, beat, number, base, most))
     return (
         f'<section class="call k-{kind}" aria-label="Call {_safe(call.key)} of {name}">'
-        f'<h3><code>{name}</code> <span class="chip c-{kind}">{state}</span>{took}</h3>'
+        f'<h3><code>{name}</code> <span class="chip c-{kind}">{state}</span>{origin}{took}</h3>'
         f"{''.join(parts)}</section>\n"
     )
 

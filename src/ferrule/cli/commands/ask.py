@@ -64,6 +64,13 @@ def ask_question(
     base_url: Annotated[
         str | None, typer.Option(help="The address of the model's server. Default: its provider's.")
     ] = None,
+    text_calls: Annotated[
+        str | None,
+        typer.Option(
+            help="Whether calls in the text of its answers are read: never, rescue or always. "
+            "Default: by the model."
+        ),
+    ] = None,
     adapter: Annotated[
         str | None,
         typer.Option(
@@ -106,7 +113,7 @@ def ask_question(
         if as_json:
             _refuse_reserved(agent.signature.plan.outputs)
         with (
-            parse.open_model(lm, base_url) as model,
+            parse.open_model(lm, base_url, text_calls) as model,
             settings.context(lm=model, adapter=chosen_adapter),
         ):
             if lm is None:

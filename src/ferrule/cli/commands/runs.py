@@ -32,6 +32,7 @@ from ferrule.encoding.safe_text import one_line, printable, reveal
 from ferrule.encoding.stored import LAST_TIME, reading
 from ferrule.errors import ConfigurationError, StoreError
 from ferrule.runs.protocols import check_status
+from ferrule.values.calls.call import FROM_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -476,10 +477,17 @@ def _rulings_text(calls: list[Any], rulings: list[Any]) -> str:
     return "; ".join(texts)
 
 
+def _call_text(call: Mapping[str, Any]) -> str:
+    text = call_text(call["name"], call["args"])
+    if FROM_TEXT in call.get("repairs", ()):
+        text += " (read from text)"
+    return text
+
+
 def _entry_text(kind: str, value: Any, digest: str) -> str:
     match kind:
         case "model":
-            calls = [call_text(call["name"], call["args"]) for call in value.get("tool_calls", ())]
+            calls = [_call_text(call) for call in value.get("tool_calls", ())]
             return " ".join([value.get("text") or "", *calls]).strip()
         case "failure":
             return f"{value['type']}: {value['text']}"

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ferrule import settings
 from ferrule.approval.asking import confirmation_text
+from ferrule.approval.policy import policy_rule
 from ferrule.approval.rulings import needs_person
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.encode import json_text
@@ -205,10 +206,10 @@ class CallRunner:
     async def _refusal(self, served: ServedTool, mcp_call: MCPCall, checked: CheckedCall) -> Any:
         """None if the call may run; otherwise the result to answer with."""
         name, shown = served.name, checked.arguments.shown
-        rule = self._rule(served, shown)
+        rule = self._rule(served, checked)
         if rule is not None and rule.verdict == "deny":
             return _not_run(name, rule.reason or "a rule forbids it")
-        needs, error = attempt(partial(needs_person, served.tool, shown))
+        needs, error = attempt(partial(needs_person, served.tool, shown, checked.call))
         if error is not None:
             log.error("the rule that decides on consent for `%s` failed", name, exc_info=error)
             return _not_run(name, "whether it needs consent could not be decided")
@@ -241,12 +242,12 @@ class CallRunner:
                 return _not_run(name, why)
         return _refusal_for(name, answer)
 
-    def _rule(self, served: ServedTool, shown: dict[str, Any]) -> Rule | None:
+    def _rule(self, served: ServedTool, checked: CheckedCall) -> Rule | None:
         with settings.entered(Scope(self._overrides)):
             policy = settings.setting("policy")
-        if policy is not None:
-            return policy.rule_for(served.tool.name, shown)
-        return None
+        if policy is None:
+            return None
+        return policy_rule(policy, served.tool.name, checked.arguments.shown, checked.call)
 
     async def _ask(self, mcp_call: MCPCall, query: _Query) -> PersonAnswer | Any:
         if self._rules.confirm is not None:

@@ -13,6 +13,7 @@ from ferrule.models.local.backends.backend import Sampling
 from ferrule.models.local.stream import AnswerStream
 from ferrule.models.local.task import Options, can_constrain, task_of
 from ferrule.models.local.template import template_message, text_message, tools_as_text
+from ferrule.models.model import check_text_calls
 from ferrule.models.setting_names import check_spelling
 from ferrule.models.turns import Turns, TurnsLM
 from ferrule.values.conversation.exchange import Capabilities, Response, Usage
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from ferrule.models.local.backends.backend import Backend
     from ferrule.models.local.task import ConstrainedTask
+    from ferrule.models.model import TextCalls
     from ferrule.values.conversation.exchange import Delta, Request
 
 _FROM_A_SERVER = frozenset(
@@ -59,6 +61,7 @@ class InProcessLM(TurnsLM):
         *,
         capabilities: Capabilities | None = None,
         options: Options = _OPTIONS,
+        text_calls: TextCalls | None = None,
         **settings: Any,
     ) -> None:
         check_spelling(settings)
@@ -66,6 +69,7 @@ class InProcessLM(TurnsLM):
         self.name = name
         self.settings: Mapping[str, Any] = settings
         self.capabilities = capabilities or _capabilities_of(backend)
+        self.text_calls = check_text_calls(text_calls)
         self._options = options
         self._backend = backend
         self._turns = Turns()
@@ -119,7 +123,8 @@ class InProcessLM(TurnsLM):
             # A stop sequence could cut a constrained answer in the middle of its JSON.
             sampling = replace(sampling, stop=())
 
-        answer = AnswerStream(backend.text, request, sampling, task)
+        reads_calls = self.text_calls != "never"
+        answer = AnswerStream(backend.text, request, sampling, task, reads_calls=reads_calls)
         for token in backend.generate(prompt, sampling, matcher):
             yield from answer.feed(token)
             if answer.is_stopped or is_stopped():

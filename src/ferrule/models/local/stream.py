@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ferrule.text_calls.find import find
-from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.offered import calls_in_text
 from ferrule.values.conversation.exchange import Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 
@@ -39,6 +38,8 @@ class AnswerStream:
         request: Request,
         sampling: Sampling,
         task: ConstrainedTask | None,
+        *,
+        reads_calls: bool = True,
     ) -> None:
         self.tokens: list[int] = []
         self.is_stopped = False
@@ -47,6 +48,10 @@ class AnswerStream:
         self._request = request
         self._sampling = sampling
         self._task = task
+        self._reads_calls = (
+            reads_calls and len(request.tools) > 0 and request.tool_choice != "none"
+        )
+        """Whether the text may hold calls."""
         self._splitter = ThoughtSplitter(request, unopened=False)
         self._texts: list[str] = []
         """The pieces of the text so far."""
@@ -103,14 +108,14 @@ class AnswerStream:
         response = split_thoughts(
             Response(text or None, finish_reason=cut_or_stopped), self._request
         )
-        if not self._request.tools or self._request.tool_choice == "none" or not response.text:
+        if not self._reads_calls or not response.text:
             return response
-        fields_of_calls, rest = find(response.text, self._request.tools)
-        if not fields_of_calls:
+        calls, rest = calls_in_text(response.text, self._request.tools)
+        if not calls:
             return response
         return Response(
             text=rest or None,
-            tool_calls=tuple([ToolCall.unchecked(**fields) for fields in fields_of_calls]),
+            tool_calls=calls,
             reasoning=response.reasoning,
             finish_reason="length" if self._is_cut() else "tool_calls",
         )
@@ -154,7 +159,7 @@ class AnswerStream:
 
     def _hold_from_call(self, piece: str) -> str:
         """The text of a piece before a possible call; the rest is held back."""
-        if not self._request.tools:
+        if not self._reads_calls:
             return piece
         announcement = _MAY_ANNOUNCE.search(piece)
         if announcement is None:

@@ -17,6 +17,7 @@ from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.fields import tool_inputs
 from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
+from ferrule.models.calls_in_text import reads_prompted_calls
 from ferrule.models.model import as_model
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.programs.asking.refusals import reminded, warn_of_text
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _MADE_INPUTS = "inputs"
 """The name of the act that records inputs which a factory made."""
+_FORM_ONLY = "calls in the form of the prompt only"
+"""The name of the act that records that other forms are not read."""
 _CALL = Shape("call")
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """Used if the settings have no adapter: the model's capabilities choose how tools are called."""
@@ -63,6 +66,8 @@ class Asker(Struct):
     """How many answers the program asks for; the others are `prediction.completions`."""
     constrained: bool = False
     """Whether calls of declared tools are valid by construction."""
+    reads_other_forms: bool = True
+    """Whether calls in the text may have another form than the one that the prompt asks for."""
 
     def request(
         self,
@@ -139,6 +144,11 @@ def make_asker(
     constrained = can_constrain and calls in {None, "constrained"}
     if constrained and must_call and tool_choice is None:
         tool_choice = "required"
+    reads_other_forms = reads_prompted_calls(model)
+    if not reads_other_forms or _FORM_ONLY in conditions.due:
+        # Recorded, so that a resumed run reads its answers as before, even with another model.
+        form_only = yield Once(lambda: not reads_prompted_calls(model), _FORM_ONLY, True)
+        reads_other_forms = not form_only
     return Asker(
         model,
         conditions.adapter or _DEFAULT_ADAPTER,
@@ -149,6 +159,7 @@ def make_asker(
         conditions,
         n,
         constrained,
+        reads_other_forms,
     )
 
 

@@ -136,7 +136,7 @@ class NativeReader:
 
     Args:
         read: Parses a whole answer into fields.
-        text_beside_calls: The text without the calls that it holds; None if it holds none.
+        may_call: Whether a text holds calls, which the driver may take from it.
         text_field: The only text output; "" if the outputs are others.
         outputs: The names of all outputs.
         last_call: The name of the call whose arguments are the outputs.
@@ -146,7 +146,7 @@ class NativeReader:
     def __init__(
         self,
         read: Callable[[Response], Mapping[str, Any]],
-        text_beside_calls: Callable[[str], str | None],
+        may_call: Callable[[str], bool],
         text_field: str,
         outputs: Sequence[str],
         *,
@@ -154,13 +154,12 @@ class NativeReader:
     ) -> None:
         self.text_field = text_field
         self._read = read
-        self._text_beside_calls = text_beside_calls
         self._outputs = outputs
         self._last_call = last_call
         self._arguments = JSONReader(outputs)
         self._index: int | None = None
         """The index of the call that ends the loop: the first call with that name."""
-        self._hold = _Hold(lambda: text_beside_calls("".join(self._text)) is not None)
+        self._hold = _Hold(lambda: may_call("".join(self._text)))
         self._text: list[str] = []
         self._has_returned_text = False
         self._has_calls = False
@@ -196,11 +195,7 @@ class NativeReader:
         """See `FieldReader`."""
         rest = self._hold.finish()
         text = "".join(self._text)
-        if self._has_calls or not text.strip():
-            return ()
-        beside_calls = self._text_beside_calls(text)
-        if beside_calls is not None:
-            self._remains = beside_calls
+        if self._has_calls or self._remains is not None or not text.strip():
             return ()
         try:
             fields = self._read(Response(text))
@@ -211,6 +206,10 @@ class NativeReader:
         if self._has_returned_text:
             self._remains = ""
         return [(name, _written(fields[name])) for name in self._outputs if name in fields]
+
+    def note_rescued(self, rest: str) -> None:
+        """See `CallReader`."""
+        self._remains = rest
 
     def take_back(self) -> str | None:
         """See `CallReader`."""
@@ -282,6 +281,11 @@ class FormReader:
             return ()
         texts = [(name, fields.get(name)) for name in self._outputs]
         return [(name, text) for name, text in texts if isinstance(text, str) and text]
+
+    def note_rescued(self, rest: str) -> None:
+        """See `CallReader`."""
+        del rest
+        self._is_answer = False
 
     def take_back(self) -> str | None:
         """See `CallReader`."""

@@ -1,4 +1,4 @@
-"""Models that refuse tool declarations or a format, and models that write calls as text.
+"""Models that refuse tool declarations, or the format of an answer.
 
 A model may refuse a request with tools, or with the format of its answer, although its capabilities
 allow them; then the program lists its tools, or describes the form, in the prompt. This module
@@ -16,11 +16,9 @@ from weakref import WeakValueDictionary
 from ferrule.errors import BadRequestError
 from ferrule.models.model import BaseLM
 from ferrule.models.turns import demands_alternation
-from ferrule.text_calls.find import find
-from ferrule.values.calls.call import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ferrule.errors import LMError
     from ferrule.models.model import Model
@@ -161,36 +159,6 @@ class _RefusingFormats(_Refusing):
         if request.shape is not None:
             return "response_format"
         return ""
-
-
-def calls_in_text(
-    lm: Any, text: str | None, tools: Iterable[Any]
-) -> tuple[tuple[ToolCall, ...], str]:
-    """The calls of offered tools that a model wrote as text, and the remaining text.
-
-    Models write calls in the form that they were trained on. A server that does not parse them
-    sends them as the text of the answer. A call that the text only quotes is not returned.
-    """
-    if not text:
-        return (), ""
-    calls, rest = find(text, tools)
-    if calls:
-        log_once(lm, _CALLS_AS_TEXT)
-    return tuple([ToolCall.unchecked(**fields) for fields in calls]), rest
-
-
-def text_beside_calls(lm: Any, tools: Iterable[Any], text: str) -> str | None:
-    """The text without the calls of offered tools that it holds; None if it holds none."""
-    calls, rest = calls_in_text(lm, text, tools)
-    if not calls:
-        return None
-    return rest
-
-
-_CALLS_AS_TEXT = (
-    "%s wrote its calls as text, and they were read.%s "
-    "A server that can parse calls may need an option for it."
-)
 
 
 def warn_of_text(lm: Any, reason: str, details: str = "") -> None:

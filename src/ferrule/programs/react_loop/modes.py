@@ -21,7 +21,6 @@ from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import read_text_answer
 from ferrule.programs.asking.asker import Asker
 from ferrule.programs.asking.native_reader import NativeReader
-from ferrule.programs.asking.refusals import calls_in_text, text_beside_calls
 from ferrule.programs.instructions import loop_instructions, native_instructions
 from ferrule.tools.definition.export import (
     INTENTION_DESCRIPTION,
@@ -31,7 +30,8 @@ from ferrule.tools.definition.export import (
 )
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
-from ferrule.values.conversation.exchange import Declarations, Response
+from ferrule.values.calls.offered import calls_in_answer, holds_calls, under_offered_names
+from ferrule.values.conversation.exchange import Declarations, Response, has_answer
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature
@@ -145,10 +145,12 @@ class _TextMode(Struct):
         else:
             thought = str(thought)
         if _CALLS in fields:
-            return Turn(thought, _with_ids(fields[_CALLS], index), response=response)
-        calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
-        if fields.get("next_intention"):
-            calls = _with_intentions(calls, fields["next_intention"])
+            calls = _with_ids(fields[_CALLS], index)
+        else:
+            calls = _read_calls(fields.get("next_tool_name"), fields.get("next_tool_args"), index)
+            if fields.get("next_intention"):
+                calls = _with_intentions(calls, fields["next_intention"])
+        calls = under_offered_names(calls, self.toolbox)
         return Turn(thought, calls, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -162,8 +164,8 @@ class _TextMode(Struct):
                 return error.parsed
             # The model may have used the form that it was trained on, not the one of the prompt.
             calls, rest = response.tool_calls, response.text
-            if not calls:
-                calls, rest = calls_in_text(self.asker.lm, rest, self.toolbox)
+            if not calls and self.asker.reads_other_forms:
+                calls, rest = calls_in_answer(rest, response.reasoning, self.toolbox)
             if not calls:
                 raise _without_other_fields(error, self.signature) from error.__cause__
             return {"next_thought": rest or error.parsed.get("next_thought"), _CALLS: calls}
@@ -217,7 +219,7 @@ class _NativeMode(Struct):
     def reader(self, adapter: Adapter) -> FieldReader:
         return NativeReader(
             partial(self.read, adapter),
-            partial(text_beside_calls, self.asker.lm, self.declarations),
+            partial(holds_calls, self.declarations),
             text_output(self.outputs),
             tuple(self.outputs.plan.outputs),
             last_call="finish",
@@ -240,9 +242,7 @@ class _NativeMode(Struct):
         return opening.then(*messages)
 
     def turn(self, fields: Mapping[str, Any], response: Response, index: int) -> Turn:
-        if _CALLS in fields:
-            calls = _with_ids(fields[_CALLS], index)
-            response = replace(response, text=fields["text"] or None, tool_calls=calls)
+        del index  # the driver gives each call its id
         thought = response.text or response.reasoning or ""
         is_cut = response.finish_reason == "length"
         if response.tool_calls:
@@ -252,12 +252,12 @@ class _NativeMode(Struct):
             if is_cut:
                 calls = _with_reason_of_cut(calls)
             return Turn(thought, calls, response=response)
-        if not thought.strip():
-            why = ""
-            if is_cut:
-                why = f"; {CUT_OFF}"
-            problem = f"The answer was empty{why}. Call a tool, or call `finish`."
-            return Turn(problem=problem, response=response)
+        if not has_answer(response):
+            # Thoughts alone are not an answer either: the model is asked again, with its tools.
+            what = "had only thoughts" if thought else "was empty"
+            why = f"; {CUT_OFF}" if is_cut else ""
+            problem = f"The answer {what}{why}. Call a tool, or call `finish`."
+            return Turn(thought, problem=problem, response=response)
         if not fields:
             problem = (
                 "Your answer was text, which is not read: call `finish` with "
@@ -269,9 +269,6 @@ class _NativeMode(Struct):
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         if response.tool_calls or not response.text:
             return {}
-        calls, rest = calls_in_text(self.asker.lm, response.text, self.declarations)
-        if calls:
-            return {_CALLS: calls, "text": rest}
         try:
             return read_text_answer(adapter, self.outputs, response)
         except AdapterParseError as error:

@@ -33,6 +33,7 @@ from ferrule.acts import (
 )
 from ferrule.concurrency import offload
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
+from ferrule.models.calls_in_text import note_structured_calls
 from ferrule.runs.driver.approval import answer_questions, rule_calls
 from ferrule.runs.driver.deps import for_forward
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught
@@ -352,6 +353,7 @@ def _recorded_answer(
         frame.last_calls -= 1
     if frame.budget is not None:
         frame.budget.count_response(entry.value, act.lm)
+    note_structured_calls(act.lm, entry.value, frame.run.structured_callers)
     return entry.value, None
 
 

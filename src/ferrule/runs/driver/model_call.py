@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.concurrency import offload
 from ferrule.errors import BadRequestError, ConfigurationError, shown
+from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
@@ -40,9 +41,9 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
         if tell is not None and frame.run.wants_deltas:
             response = await _stream(frame, tell, slot, act)
         elif frame.blocks:
-            response = answer_of(lm, lm.complete(act.request), act.request)
+            response = _answer_of(frame, act, lm.complete(act.request))
         else:
-            response = answer_of(lm, await lm.acomplete(act.request), act.request)
+            response = _answer_of(frame, act, await lm.acomplete(act.request))
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
     except BaseException as error:
@@ -69,6 +70,12 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
     await frame.run.journal.write(entry, blocks=frame.blocks)
     exchanges.append((lm, act.request, response))
     return response
+
+
+def _answer_of(frame: Frame, act: CallModel, answer: Any) -> Response:
+    """The answer as programs get it: thoughts apart, and calls as calls."""
+    response = answer_of(act.lm, answer, act.request)
+    return with_calls(act.lm, act.request, response, frame.run.structured_callers)
 
 
 async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
@@ -150,10 +157,13 @@ class _Deltas:
     def take(self, item: Delta | Response) -> None:
         self._frame.check()
         if isinstance(item, Response):
-            self._response = answer_of(self._act.lm, item, self._act.request)
+            response = _answer_of(self._frame, self._act, item)
+            self._response = response
             if self._is_silent:
-                for delta in self._response.deltas():
+                for delta in response.deltas():
                     self.take(delta)
+            elif response.tool_calls and not item.tool_calls:
+                self._note_rescued(response.text or "")
             self._take_pieces(self._splitter.finish())
             if self._reader is not None:
                 self._finish_reader(self._reader)
@@ -210,6 +220,11 @@ class _Deltas:
             if remains is not None:
                 self._tell(events.Preamble(self._slot, reader.text_field, remains))
         self._tell_fields(pieces)
+
+    def _note_rescued(self, rest: str) -> None:
+        # The reader has the text as it came, with the calls.
+        if isinstance(self._reader, CallReader):
+            self._reader.note_rescued(rest)
 
     @property
     def _text_field(self) -> str:

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from ferrule.execute_calls import Functions
 
 
+FROM_TEXT = "from_text"
+"""The repair of a call that was read from the text of an answer.
+
+The model did not make it as a structured call, so it may also be text that the model repeated.
+"""
+
+
 class ToolCall(BaseModel):
     """One call that a model asked for: `ToolCall(name="add", args={"a": 1})`.
 
@@ -66,6 +73,11 @@ class ToolCall(BaseModel):
 
     In events, also those of the repairs of its arguments.
     """
+
+    @property
+    def is_rescued(self) -> bool:
+        """Whether the call was read from the text of an answer (`"from_text"` in `repairs`)."""
+        return FROM_TEXT in self.repairs
 
     @property
     def arguments(self) -> dict[str, Any]:

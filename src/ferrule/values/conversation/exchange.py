@@ -199,6 +199,13 @@ class AnswerForm(Protocol):
         """The text of an answer with these outputs."""
         ...
 
+    def outside(self, text: str) -> str:
+        """The part of an answer that may hold calls.
+
+        That is the text outside the fields if the answer is complete, and all of it otherwise.
+        """
+        ...
+
 
 class Request(PartlyCompared, Struct):
     """One request to a model.
@@ -316,6 +323,12 @@ class Response(PartlyCompared, Struct, frozen=True, dict=True):
             yield Delta(call=CallPiece(index, call.id or "", call.name, call.arguments_text))
 
 
+def has_answer(response: Response) -> bool:
+    """Whether an answer has anything outside its thoughts."""
+    text = response.text or ""
+    return bool(response.tool_calls) or bool(text and not text.isspace())
+
+
 class CallPiece(Struct, frozen=True):
     """A piece of a streamed tool call."""
 
@@ -364,6 +377,10 @@ class CallReader(FieldReader, Protocol):
 
     def begin_calls(self) -> Sequence[tuple[str, str]]:
         """End the text before the first call; returns the pieces that were held back."""
+        ...
+
+    def note_rescued(self, rest: str) -> None:
+        """Note that the whole text held calls; `rest` is the text without them."""
         ...
 
     def take_back(self) -> str | None:
