@@ -142,9 +142,7 @@ def test_a_native_call_of_one_run_does_not_count_in_the_next(kind: Any) -> None:
     assert adding.calls == 2
 
 
-@pytest.mark.parametrize(
-    ("option", "ran"), [("never", 0), ("rescue", 1), ("always", 2), (None, 0)]
-)
+@pytest.mark.parametrize(("option", "ran"), [("never", 0), ("rescue", 1), ("always", 2), (None, 0)])
 def test_the_model_says_otherwise(way: Any, kind: Any, option: Any, ran: int) -> None:
     adding = Adding()
     native = {"name": "other", "args": {}}
@@ -242,7 +240,9 @@ def test_of_several_models_the_one_that_answered_decides(hosted_answers: bool, r
 
 
 @pytest.mark.parametrize("native", [True, False])
-@pytest.mark.parametrize(("before", "after", "ran"), [("always", "never", 1), ("never", "always", 0)])
+@pytest.mark.parametrize(
+    ("before", "after", "ran"), [("always", "never", 1), ("never", "always", 0)]
+)
 def test_a_resumed_run_decides_as_it_did_before(
     native: bool, before: Any, after: Any, ran: int, kind: Any
 ) -> None:
@@ -401,7 +401,9 @@ def test_the_command_line_says_whether_the_text_is_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def ask(*words: str) -> int:
-        script = [AS_TEXT.replace("add", "calculate").replace('"a": 2, "b": 3', '"expression": "2+3"')]
+        script = [
+            AS_TEXT.replace("add", "calculate").replace('"a": 2, "b": 3', '"expression": "2+3"')
+        ]
         with serve(ScriptedLM([*script, *[{"name": "finish", "args": {"answer": "x"}}] * 2])) as on:
             return main(["ask", "2+3?", "--lm", "m", "--base-url", on.base_url, *words])
 

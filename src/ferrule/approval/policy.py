@@ -151,9 +151,7 @@ class Rule(Struct, frozen=True):
             if callable(condition) and not isinstance(condition, Compared):
                 refuse_async(condition, f"The condition on `{name}`")
 
-    def covers(
-        self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None
-    ) -> bool:
+    def covers(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
         """Whether the rule applies to this call. In doubt, only `allow` does not.
 
         Without `tool_call`, a condition on the call itself is in doubt.

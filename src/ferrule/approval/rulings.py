@@ -33,9 +33,7 @@ _STRICTNESS = {"allow": 0, "ask": 2, "deny": 3}
 _NO_RULING = 1
 
 
-def needs_person(
-    tool: ToolSpec, args: dict[str, Any], tool_call: ToolCall | None = None
-) -> bool:
+def needs_person(tool: ToolSpec, args: dict[str, Any], tool_call: ToolCall | None = None) -> bool:
     """Whether the tool itself requires a person's consent to a call with these arguments.
 
     `require_confirmation` says: always, never, depending on the arguments, or (`"destructive"`)

@@ -39,7 +39,6 @@ def check_text_calls(value: Any) -> TextCalls | None:
     )
 
 
-
 @runtime_checkable
 class Model(Protocol):
     """The interface of a model. Subclass `BaseLM` rather than implement all of it."""

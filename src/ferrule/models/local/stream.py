@@ -48,9 +48,7 @@ class AnswerStream:
         self._request = request
         self._sampling = sampling
         self._task = task
-        self._reads_calls = (
-            reads_calls and len(request.tools) > 0 and request.tool_choice != "none"
-        )
+        self._reads_calls = reads_calls and len(request.tools) > 0 and request.tool_choice != "none"
         """Whether the text may hold calls."""
         self._splitter = ThoughtSplitter(request, unopened=False)
         self._texts: list[str] = []
