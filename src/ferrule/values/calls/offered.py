@@ -62,7 +62,8 @@ def under_offered_names(calls: Sequence[ToolCall], tools: Any) -> tuple[ToolCall
     offers = offers_of(tools)
     renamed: list[ToolCall] = []
     for call in calls:
-        offer = offers.get(call.name)
+        # A special token ends a name that its server did not cut off: `add<|channel|>commentary`.
+        offer = offers.get(call.name) or offers.get(call.name.partition("<|")[0])
         if offer is None or offer.name == call.name:
             renamed.append(call)
         else:
