@@ -304,7 +304,14 @@ def test_a_resumed_run_remembers_that_its_model_calls_natively() -> None:
 
 # -- the names of calls -------------------------------------------------------------------------------------------
 
-NAMES = ["functions.add", "default_api:add", "add:0", " add\n", "functions.add:3", "add<|channel|>commentary"]
+NAMES = [
+    "functions.add",
+    "default_api:add",
+    "add:0",
+    " add\n",
+    "functions.add:3",
+    "add<|channel|>commentary",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
