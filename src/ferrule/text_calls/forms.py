@@ -17,7 +17,7 @@ from ferrule.text_calls.json_form import (
     unreadable,
 )
 from ferrule.text_calls.marks import argument_templates, mark_at, separates, tag_pattern
-from ferrule.text_calls.offers import Draft, add_repairs
+from ferrule.text_calls.offers import COST_OF_CALL, Draft, add_repairs
 from ferrule.text_calls.python_form import read_python_call, read_python_list, read_unreadable
 from ferrule.text_calls.shapes import CallFault
 
@@ -136,7 +136,7 @@ class Forms:
         if self._depth >= _DEEPEST:
             return drafts, end
         self._depth += 1
-        while self._effort.left > 0:
+        while self._effort.spend(COST_OF_CALL if drafts else 0):
             start = self._skip("join", at)
             found = self._one(start, is_marked=is_marked, closings=closings)
             if found is None and (is_marked or faults):
@@ -486,7 +486,10 @@ class Forms:
         """
         text = self._text
         drafts: list[Draft] = []
-        last = self._find(closing, at) if closing else self.fence_end(at)
+        if closing and not self.arguments.is_ahead(closing, at):
+            last = self._find("<", at)  # not closed: up to the next tag
+        else:
+            last = self._find(closing, at) if closing else self.fence_end(at)
         while at < last and self._effort.left > 0:
             start = self._skip("statement", at)
             found = self._one(start, is_marked=True, closings=())

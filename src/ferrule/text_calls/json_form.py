@@ -88,9 +88,9 @@ class _Measured(LooseReader):
 
     reached = 0
 
-    def value(self, at: int, depth: int) -> tuple[Any, int]:
-        self.reached = at
-        return super().value(at, depth)
+    def value(self, offset: int, depth: int) -> tuple[Any, int]:
+        self.reached = offset
+        return super().value(offset, depth)
 
 
 def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str, ...]] | None:

@@ -21,6 +21,8 @@ _PREFIX = re.compile(
 _ESCAPED = re.compile(r"_(?:dot|x[0-9a-f]{2,6})_")
 _ODD = re.compile(r"[\W_]+")
 _MOST_LOOKED_UP = 512
+COST_OF_CALL = 200
+"""What a call costs of the budget: an answer has tens, not ten thousands."""
 _COUNTED = re.compile(r":\d+$")
 
 

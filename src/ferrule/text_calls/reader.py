@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ferrule.text_calls.forms import Forms
 from ferrule.text_calls.json_form import broken_call, drafts_of, drafts_of_args, read_value
 from ferrule.text_calls.marks import are_pair, is_ending, mark_at, mark_of, tag_pattern
-from ferrule.text_calls.offers import Effort, add_repairs
+from ferrule.text_calls.offers import COST_OF_CALL, Effort, add_repairs
 from ferrule.text_calls.places import Places
 from ferrule.text_calls.python_form import are_signatures, read_python_calls, read_python_list
 from ferrule.text_calls.repeats import Repeats
@@ -149,6 +149,8 @@ class Reading:
         if mark.word in self._unclosed:
             return end
         for tag in tag_pattern().finditer(text, end):
+            if not self._effort.spend(0):
+                break
             other = mark_of(tag[0])
             is_end = other.role == "thought" and is_ending(other) and are_pair(mark, other)
             if is_end or (mark.text == "<|think|>" and tag[0] == "<|end|>"):
@@ -231,7 +233,7 @@ class Reading:
     def _siblings(self, mark: Tag, found: tuple[list[Draft], int]) -> tuple[list[Draft], int]:
         """The calls, and those that follow behind blanks with the same tag: they stand together."""
         drafts, end = found
-        while self._effort.spend(0):
+        while self._effort.spend(COST_OF_CALL):
             start = self.forms.join(end)
             sibling = mark_at(self._text, start)
             if sibling is None or (sibling.word, sibling.spelling, sibling.closes) != (
@@ -243,7 +245,8 @@ class Reading:
             more = self.forms.tagged(start)
             if more is None:
                 break
-            drafts, end = drafts + more[0], more[1]
+            drafts += more[0]
+            end = more[1]
         return drafts, end
 
     def _aside(self, mark: Tag, start: int, end: int) -> int:
@@ -251,6 +254,8 @@ class Reading:
         if mark.closes or mark.word in self._unclosed:
             return end
         for tag in tag_pattern().finditer(self._text, end):
+            if not self._effort.spend(0):
+                break
             other = mark_of(tag[0])
             if is_ending(other) and are_pair(mark, other):
                 self.asides.append((start, tag.end()))
@@ -387,14 +392,14 @@ class Reading:
             if are_signatures(found[0], is_whole=is_whole):
                 return found[1]
             drafts, end = found
-            more: tuple[list[Draft], int] | None = found
-            while more is not None:
+            start = self.forms.join(end)
+            while self.forms.is_python_list(start) and self._effort.spend(COST_OF_CALL):
+                more = read_python_list(text, start, self._offers, self._effort)
+                if more is None:
+                    break
+                drafts += more[0]
+                end = more[1]
                 start = self.forms.join(end)
-                more = None
-                if self.forms.is_python_list(start):
-                    more = read_python_list(text, start, self._offers, self._effort)
-                if more is not None:
-                    drafts, end = drafts + more[0], more[1]
             return self._unit("list", (drafts, end), at, is_marked=False) or end
         if re.compile(r"\[\s*\{").match(text, at) is None:
             return at + 1
@@ -414,7 +419,7 @@ class Reading:
 
     def _series(self, drafts: list[Draft], end: int) -> tuple[list[Draft], int]:
         """The calls, and those in JSON that follow with nothing between but commas and blanks."""
-        while drafts:
+        while drafts and self._effort.spend(COST_OF_CALL):
             start = self.forms.join(end)
             if self._text[start : start + 1] not in ("{", "["):
                 break
@@ -422,7 +427,7 @@ class Reading:
             more = [] if value is None else self._calls_of(value)
             if value is None or not more:
                 break
-            drafts = drafts + more
+            drafts += more
             end = value[1]
         return drafts, end
 
@@ -507,6 +512,7 @@ class Reading:
         if found is None or not found[0]:
             return 0
         drafts, end = found
+        self._effort.spend(COST_OF_CALL)
         speaks = self._places.speaks(start, end, is_marked=is_marked, is_line=is_line)
         if not speaks or (self._dialect and dialect != self._dialect):
             return end
