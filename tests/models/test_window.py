@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
+from contextlib import suppress
 
 import pytest
-from raw_server import hang_up, raw_server, reply
+from raw_server import Connection, begin, hang_up, raw_server, reply
 
 from ferrule import LM, Capabilities, Message, Messages, Request
 from ferrule.models.hosted import find_window
+from ferrule.net import transport
 
 TOLD = {
     "vllm": {"data": [{"id": "other", "max_model_len": 1}, {"id": "m", "max_model_len": 40960}]},
@@ -91,3 +94,30 @@ def test_requests_ask_for_nothing_else():
 def test_a_loop_may_ask():
     with raw_server(reply(json.dumps(TOLD["vllm"]))) as server:
         assert asyncio.run(LM(server.base_url, model="m").acontext_tokens()) == 40960
+
+
+def _drip(connection: Connection) -> None:
+    """A byte now and then, until the client goes away."""
+    connection.socket.settimeout(0.05)
+    with suppress(OSError):
+        while True:
+            try:
+                if not connection.socket.recv(4096):
+                    return
+            except TimeoutError:
+                connection.send(b"1\r\n \r\n")
+
+
+def test_a_list_of_models_that_drips_ends_at_the_deadline(monkeypatch):
+    """The timeout was for each read, so that a byte a second held the program forever."""
+    monkeypatch.setattr(transport, "_SIDE_TIMEOUT_S", 0.3)
+    with raw_server(begin(b" ", _drip, content_type="application/json")) as server:
+        assert LM(server.base_url, model="m").context_tokens() is None
+
+
+def test_a_list_of_models_that_expands_beyond_its_bound_is_not_read():
+    listing = {"data": [{"id": "m", "max_model_len": 40960}], "padding": " " * (17 << 20)}
+    bomb = gzip.compress(json.dumps(listing).encode())
+    assert len(bomb) < 1 << 15
+    with raw_server(reply(bomb, content_encoding="gzip")) as server:
+        assert LM(server.base_url, model="m").context_tokens() is None

@@ -28,7 +28,7 @@ END_S = 1.0
 
 Some gateways never end the stream.
 """
-_LARGEST = 256 * 1024 * 1024
+LARGEST = 256 * 1024 * 1024
 """The most bytes of an answer, decompressed. Images and audio take a few megabytes each."""
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that carry a new network stream."""
@@ -37,18 +37,25 @@ _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
 
 
 def send(
-    client: httpx2.Client, url: httpx2.URL, headers: Mapping[str, str], body: bytes, deadline: float
+    client: httpx2.Client,
+    url: httpx2.URL,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    deadline: float,
 ) -> httpx2.Response:
     """Send a request; return the response, of which the body is still unread.
 
-    Servers may close idle connections at any time: if the request met such a connection, it is sent
-    once more over a new one.
+    It is a POST, or a GET if there is no body. Servers may close idle connections at any time: if
+    the request met such a connection, it is sent once more over a new one.
     """
     from httpx2 import NetworkError, RemoteProtocolError, Request
 
     def request(trace: Trace) -> Request:
-        return Request("POST", url, headers=headers, content=body, extensions={"trace": trace})
+        return Request(method, url, headers=headers, content=body, extensions={"trace": trace})
 
+    method = "POST"
+    if body is None:
+        method = "GET"
     trace = Trace()
     with reading_until(deadline):
         try:
@@ -60,7 +67,11 @@ def send(
 
 
 def body_pieces(
-    response: httpx2.Response, deadline: float, is_done: Callable[[], bool] = bool
+    response: httpx2.Response,
+    deadline: float,
+    is_done: Callable[[], bool] = bool,
+    *,
+    most_bytes: int = LARGEST,
 ) -> Iterator[bytes]:
     """The body piece by piece: until the deadline, and a moment longer once it is done."""
     pieces = response.iter_bytes()
@@ -72,21 +83,21 @@ def body_pieces(
         if piece is None:
             return
         size += len(piece)
-        check_bounds(until, size)
+        check_bounds(until, size, most_bytes)
         yield piece
         if not was_done and is_done():
             was_done = True
             until = min(deadline, time.monotonic() + END_S)
 
 
-def check_bounds(deadline: float, size: int) -> None:
+def check_bounds(deadline: float, size: int, most_bytes: int = LARGEST) -> None:
     """Raise `TimeoutError` after the deadline, `httpx2.RequestError` for too large an answer."""
     if time.monotonic() > deadline:
         raise TimeoutError
-    if size > _LARGEST:
+    if size > most_bytes:
         from httpx2 import RequestError
 
-        raise RequestError(f"the answer has more than {_LARGEST >> 20} MiB")
+        raise RequestError(f"the answer has more than {most_bytes >> 20} MiB")
 
 
 class Staleness:

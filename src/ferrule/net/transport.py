@@ -14,6 +14,7 @@ event loop) and in how a deadline ends it (each read knows it, and `asyncio.time
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import (
     AsyncExitStack,
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SIDE_TIMEOUT_S = 5.0
+_MOST_SIDE_BYTES = 16 * 1024 * 1024
+"""The most bytes of optional information, decompressed. A list of all models takes a few."""
 _FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
 _DEFAULT_TIMEOUTS = Timeouts()
 _NOT_REACHED = (
@@ -205,21 +208,24 @@ class HTTPTransport:
     def fetch(self, url: str, auth: Headers) -> object:
         """The JSON at another address of the server; None if anything fails.
 
-        For optional information only.
+        For optional information only. It has a deadline and a size limit, like every request.
         """
         import httpx2
 
+        client, headers = self._clients.of_threads(), {**auth, **self._headers}
+        deadline = time.monotonic() + _SIDE_TIMEOUT_S
         try:
-            response = self._clients.of_threads().get(
-                url, headers={**auth, **self._headers}, timeout=_SIDE_TIMEOUT_S
-            )
-            if not response.is_success:
-                return None
-            return response.json()
+            response = send(client, self._parsed(url), headers, None, deadline)
+            with closing(response):
+                if not response.is_success:
+                    return None
+                pieces = body_pieces(response, deadline, most_bytes=_MOST_SIDE_BYTES)
+                return json.loads(b"".join(pieces))
         except (
             httpx2.HTTPError,
             httpx2.InvalidURL,
             ConfigurationError,
+            TimeoutError,
             ValueError,
             RecursionError,
         ):

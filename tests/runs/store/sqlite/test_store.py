@@ -1094,3 +1094,16 @@ def test_a_pickled_store_of_a_file_opens_it_again_and_one_in_memory_is_refused(
     assert (other.path, other.lease_s, other.list()) == (store.path, 7, [])
     with pytest.raises(TypeError, match=r"cannot pickle a `MemoryStore`: .* Use a `SQLiteStore`"):
         pickle.dumps(MemoryStore())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_new_file_and_the_files_beside_it_are_private(tmp_path: Path) -> None:
+    """They hold conversations, arguments, and what the model wrote for secrets."""
+    before = os.umask(0o022)
+    try:
+        with SQLiteStore(tmp_path / "runs.db") as store:
+            store.create("r", program="P", head="{}")
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("runs.db", "runs.db-wal", "runs.db-shm"), 0o600)

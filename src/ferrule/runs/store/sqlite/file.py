@@ -19,6 +19,7 @@ import sqlite3
 import threading
 import warnings
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -302,6 +303,8 @@ class SQLiteFile:
         target = self.path
         if self._read_only:
             target = f"{Path(self.path).as_uri()}?mode=ro"
+        elif target != ":memory:":
+            _create_private(target)
         return sqlite3.connect(
             target,
             timeout=_WAIT_MS / 1000,
@@ -389,6 +392,16 @@ def _identity_of(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat.st_dev, stat.st_ino
+
+
+def _create_private(path: str) -> None:
+    """Create the file, if there is none, so that only this user can read it.
+
+    It holds conversations and arguments. SQLite gives `-wal` and `-shm` the mode of the file.
+    """
+    # Only if it is new: closing a descriptor of an open database would drop SQLite's locks on it.
+    with suppress(OSError):  # it exists, or SQLite says why it cannot be opened
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:
