@@ -28,7 +28,7 @@ END_S = 1.0
 
 Some gateways never end the stream.
 """
-LARGEST = 256 * 1024 * 1024
+_LARGEST = 256 * 1024 * 1024
 """The most bytes of an answer, decompressed. Images and audio take a few megabytes each."""
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that carry a new network stream."""
@@ -71,7 +71,7 @@ def body_pieces(
     deadline: float,
     is_done: Callable[[], bool] = bool,
     *,
-    most_bytes: int = LARGEST,
+    most_bytes: int | None = None,
 ) -> Iterator[bytes]:
     """The body piece by piece: until the deadline, and a moment longer once it is done."""
     pieces = response.iter_bytes()
@@ -90,10 +90,12 @@ def body_pieces(
             until = min(deadline, time.monotonic() + END_S)
 
 
-def check_bounds(deadline: float, size: int, most_bytes: int = LARGEST) -> None:
+def check_bounds(deadline: float, size: int, most_bytes: int | None = None) -> None:
     """Raise `TimeoutError` after the deadline, `httpx2.RequestError` for too large an answer."""
     if time.monotonic() > deadline:
         raise TimeoutError
+    if most_bytes is None:
+        most_bytes = _LARGEST
     if size > most_bytes:
         from httpx2 import RequestError
 
