@@ -480,10 +480,39 @@ def test_other_signatures_do_not_see_calls(adapter: Adapter) -> None:
     assert adapter.read(QA, Response(text, (CALL,))) == {"answer": "x"}
 
 
-def test_calls_that_are_missing_are_named(adapter: Adapter) -> None:
-    text = adapter.format_assistant_message_content(WITH_CALLS.delete("calls"), {"answer": "x"})
-    with pytest.raises(AdapterParseError, match="calls: is missing"):
-        adapter.read(WITH_CALLS, Response(text))
+@pytest.mark.parametrize("text", ["Hello.", ""])
+def test_an_answer_with_neither_calls_nor_outputs_is_incomplete(
+    adapter: Adapter, text: str
+) -> None:
+    for signature in (WITH_CALLS, WITH_CALLS.delete("answer")):
+        with pytest.raises(AdapterParseError) as raised:
+            adapter.read(signature, Response(text))
+        assert raised.value.absent == signature.plan.outputs.keys()
+
+
+def test_an_answer_that_was_cut_off_before_its_calls_is_incomplete(adapter: Adapter) -> None:
+    text = adapter.format_assistant_message_content(
+        WITH_CALLS, {"answer": "x", "calls": ToolCalls(tool_calls=[])}
+    )
+    with pytest.raises(AdapterParseError) as raised:
+        adapter.read(WITH_CALLS, Response(text, finish_reason="length"))
+    assert "calls" in raised.value.absent
+
+
+def test_an_answer_whose_calls_are_broken_json_is_incomplete() -> None:
+    text = '[[ ## answer ## ]]\nx\n{"calls": [{"name": "add", "args": {"a": 1}'
+    with pytest.raises(AdapterParseError) as raised:
+        ChatAdapter().read(WITH_CALLS, Response(text))
+    assert raised.value.absent == {"calls"}
+
+
+def test_no_calls_of_a_subclass_have_its_type(adapter: Adapter) -> None:
+    class MyCalls(ToolCalls):
+        pass
+
+    signature = Signature({"q": InputField(), "calls": (MyCalls, OutputField())})
+    outputs = adapter.read(signature, written(adapter, calls=[]))
+    assert type(outputs["calls"]) is MyCalls
 
 
 ADD = {"name": "add", "args": {"a": 1}}
@@ -541,7 +570,7 @@ def test_defaults_stand_in_for_outputs_that_a_pure_call_leaves_out(adapter: Adap
     }
 
 
-def test_no_calls_are_none_where_the_output_may_be_none_and_an_error_where_not(
+def test_no_calls_are_none_where_the_output_may_be_none_and_empty_where_not(
     adapter: Adapter,
 ) -> None:
     """An empty list in the text is no calls, like none beside it."""
@@ -551,11 +580,16 @@ def test_no_calls_are_none_where_the_output_may_be_none_and_an_error_where_not(
         written(adapter, calls=None, answer="x"),
     ):
         assert adapter.read(OPTIONAL, response) == {"calls": None, "answer": "x"}
-        with pytest.raises(AdapterParseError, match="calls: is missing") as raised:
-            adapter.read(WITH_CALLS, response)
-        assert raised.value.code == "missing_required_outputs"
+        assert adapter.read(WITH_CALLS, response) == {
+            "calls": ToolCalls(tool_calls=[]),
+            "answer": "x",
+        }
     assert adapter.read(OPTIONAL, Response("Hello."), lenient=True) == {
         "calls": None,
+        "answer": "Hello.",
+    }
+    assert adapter.read(WITH_CALLS, Response("Hello."), lenient=True) == {
+        "calls": ToolCalls(tool_calls=[]),
         "answer": "Hello.",
     }
 

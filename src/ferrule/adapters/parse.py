@@ -2,7 +2,8 @@
 
 The output for tool calls takes the native calls if there are any, and otherwise the calls in its
 text. With a valid call, other outputs may be missing, and are None. A valid call is kept whatever
-else the answer holds, and an invalid one with its fault. No call runs here.
+else the answer holds, and an invalid one with its fault. Without calls, the output for them is
+empty if the answer says so or has other outputs. No call runs here.
 """
 
 from __future__ import annotations
@@ -125,6 +126,8 @@ def parse_outputs(
                 values[name] = signature.output_default(name)
         elif calls:
             values[name] = None
+        elif is_calls and spec.calls_type is not None and _makes_no_calls(raw, response, flaw):
+            values[name] = spec.calls_type(tool_calls=[])
         elif fault is None:
             missing.append(name)
     if flaw and missing and not values:
@@ -177,6 +180,15 @@ def _read_calls_output(
     except ToolCallError as error:
         return None, error
     return calls or None, None
+
+
+def _makes_no_calls(raw: Mapping[str, Any], response: Response, flaw: str) -> bool:
+    """Whether an answer without calls is meant: an empty list, or other outputs.
+
+    A native answer has no way to say that it makes no calls: it has its outputs, and no calls. An
+    answer that was cut off, or whose form is broken, may have lost its calls: it is asked again.
+    """
+    return bool(raw) and not flaw and response.finish_reason != "length"
 
 
 Calls = TypeVar("Calls", bound="ToolCalls")

@@ -337,8 +337,6 @@ class Decision(PartlyCompared, Struct, frozen=True):
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit; the others stay as shown."""
-    removed: tuple[str, ...] = ()
-    """The arguments that an edit leaves out; the tool's defaults then apply."""
     shown: str = ""
     """The digest of what was shown (`Question.digest`)."""
     by: str = ""
@@ -351,6 +349,8 @@ class Decision(PartlyCompared, Struct, frozen=True):
     """The time of the decision, in seconds since 1970."""
     grant: Grant | None = None
     """Consent to further calls, given with this decision."""
+    removed: tuple[str, ...] = ()
+    """The arguments that an edit leaves out; the tool's defaults then apply."""
 
     def __post_init__(self) -> None:
         if isinstance(self.grant, Mapping):  # read from JSON

@@ -12,12 +12,15 @@ from agent_script import fields
 from ferrule import (
     AdapterParseError,
     ChatAdapter,
+    History,
     InputField,
     JSONAdapter,
+    MemoryStore,
     OutputField,
     Predict,
     Request,
     Response,
+    Run,
     Signature,
     Tool,
     ToolCall,
@@ -152,10 +155,10 @@ def test_an_answer_to_the_fallback_that_keeps_the_first_form_is_read(adapter: An
 
 def test_missing_outputs_are_tagged() -> None:
     """The field is named."""
-    lm = ScriptedLM([fields(answer="only words")])
-    with pytest.raises(AdapterParseError, match="calls: is missing") as raised:
-        asked(lm, adapter=ChatAdapter(repairs=0, fallback=None))
-    assert (raised.value.code, raised.value.absent) == ("missing_required_outputs", {"calls"})
+    lm = ScriptedLM([fields(calls="[]")])
+    with pytest.raises(AdapterParseError, match="answer: is missing") as raised:
+        asked(lm, native=False, adapter=ChatAdapter(repairs=0, fallback=None))
+    assert (raised.value.code, raised.value.absent) == ("missing_required_outputs", {"answer"})
     lm = ScriptedLM([fields(n="x")])
     with (
         context(adapter=ChatAdapter(repairs=0, fallback=None)),
@@ -163,6 +166,79 @@ def test_missing_outputs_are_tagged() -> None:
     ):
         Predict("q -> n: int")(q="q", lm=lm)
     assert (other.value.code, other.value.raw) == ("invalid_outputs", fields(n="x"))
+
+
+def whole(program: Any, lm: Any) -> Any:
+    return program(question="q", lm=lm)
+
+
+def in_task(program: Any, lm: Any) -> Any:
+    return asyncio.run(program.acall(question="q", lm=lm))
+
+
+def streamed(program: Any, lm: Any) -> Any:
+    with program.stream(question="q", lm=lm) as stream:
+        list(stream)
+    return stream.prediction
+
+
+def stored(program: Any, lm: Any) -> Any:
+    store = MemoryStore()
+    with context(lm=lm):
+        run = program.start(store=store, question="q")
+        return Run.load(store, run.id, program).prediction
+
+
+@pytest.mark.parametrize("way", [whole, in_task, streamed, stored], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+@pytest.mark.parametrize(
+    ("outputs", "answer", "expected"),
+    [
+        ("note", fields(note="hi"), {"note": "hi"}),
+        ("note", fields(note="hi", calls="[]"), {"note": "hi"}),
+        ("n: int", fields(n="3"), {"n": 3}),
+        ("n: int", fields(n="3", calls="[]"), {"n": 3}),
+        ("n: int", '{"n": 3}', {"n": 3}),
+        ("n: int", '{"n": 3, "calls": []}', {"n": 3}),
+        ("note, n: int", fields(note="hi", n="3"), {"note": "hi", "n": 3}),
+        ("", fields(calls="[]"), {}),
+        ("", '{"calls": []}', {}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "no_calls"), [("ToolCalls", ToolCalls(tool_calls=[])), ("ToolCalls | None", None)]
+)
+def test_an_answer_without_calls_is_accepted(
+    way: Any, native: bool, outputs: str, answer: str, expected: Any, kind: str, no_calls: Any
+) -> None:
+    """The output for calls is empty, or None where its type allows that; nothing is asked again."""
+    names = ", ".join(part for part in (outputs, f"calls: {kind}") if part)
+    program = Predict(f"question -> {names}", tools=[add], native=native)
+    with ScriptedLM([answer]) as lm:
+        prediction = way(program, lm)
+    assert dict(prediction.outputs) == {**expected, "calls": no_calls}
+
+
+@pytest.mark.parametrize("way", [whole, in_task, streamed, stored], ids=lambda way: way.__name__)
+def test_a_native_answer_in_plain_text_has_no_calls(way: Any) -> None:
+    program = Predict("question -> note, calls: ToolCalls", tools=[add], native=True)
+    with ScriptedLM(["Hello."]) as lm:
+        prediction = way(program, lm)
+    assert (prediction.note, prediction.calls) == ("Hello.", ToolCalls(tool_calls=[]))
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+def test_a_conversation_goes_on_after_an_answer_without_calls(native: bool) -> None:
+    program = Predict(
+        "history: History, question -> note, calls: ToolCalls", tools=[add], native=native
+    )
+    with ScriptedLM([fields(note="hi")] * 2) as lm:
+        first = program(history=History(), question="q", lm=lm)
+        second = program(history=first.history, question="r", lm=lm)
+    assert second.calls == ToolCalls(tool_calls=[])
+    roles = [message.role for message in lm.requests[1].messages]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert not lm.requests[1].messages[2].tool_calls
 
 
 def test_errors_are_the_same_in_sync_async_and_stream() -> None:

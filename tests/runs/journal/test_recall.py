@@ -29,7 +29,7 @@ def program() -> ReAct:
 
 
 def script(request: Any) -> Any:
-    is_inside = "job ## ]]" in request.messages[1].text
+    is_inside = any(tool["function"]["name"] == "pay" for tool in request.tools)
     if request.messages[-1].role == "tool":
         return native_step("e", "finish", {"outcome": "O"} if is_inside else {"answer": "A"})
     return (
