@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 R = TypeVar("R")
-P = ParamSpec("P")
+AsyncMethod = TypeVar("AsyncMethod", bound="Callable[..., Coroutine[Any, Any, Any]]")
 
 _NO_OVERRIDES: Mapping[str, Any] = {}
 
@@ -223,9 +223,7 @@ def under(overrides: Mapping[str, Any]) -> Generator[None]:
         yield
 
 
-def with_settings_of_call(
-    method: Callable[P, Coroutine[Any, Any, R]],
-) -> Callable[P, Coroutine[Any, Any, R]]:
+def with_settings_of_call(method: AsyncMethod) -> AsyncMethod:
     """Let an async method take its settings when it is called, not when it is awaited.
 
     The body of an `async def` begins at the first `await`, which may come after the `with
@@ -237,10 +235,10 @@ def with_settings_of_call(
             return await begin()
 
     @wraps(method)
-    def call(*args: P.args, **keywords: P.kwargs) -> Coroutine[Any, Any, R]:
+    def call(*args: Any, **keywords: Any) -> Coroutine[Any, Any, Any]:
         return run(all_in_force(), partial(method, *args, **keywords))
 
-    return call
+    return cast("AsyncMethod", call)
 
 
 # -- checks
