@@ -59,9 +59,11 @@ def test_twice_the_text_costs_twice_the_steps(sign: str) -> None:
 PAIRS = list(itertools.product(signs(), repeat=2))
 
 
-@pytest.mark.parametrize("part", range(5))
+@pytest.mark.parametrize(
+    "part", [0, *[pytest.param(part, marks=pytest.mark.long) for part in range(1, 5)]]
+)
 def test_pairs_of_signs_cost_no_more(part: int) -> None:
-    """Every 41st pair: all of them would take minutes.
+    """Every 205th pair, and in the long tests every 41st: all of them would take minutes.
 
     At these sizes some pairs still cost more than twice as much: the budget bounds larger texts.
     """

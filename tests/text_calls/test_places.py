@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from text_calls.written import ROWS, TOOLS, write
 
@@ -52,10 +54,11 @@ SHOWN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place", SHOWN.values(), ids=SHOWN)
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_a_call_that_a_text_shows_is_not_made(row, place) -> None:
-    for name, args in (("run_shell", {"command": "ls"}), ("remove_all", {})):
+def test_a_call_that_a_text_shows_is_not_made(row) -> None:
+    """In no place; not as a parameter, because the table of all would be thousands of tests."""
+    calls = (("run_shell", {"command": "ls"}), ("remove_all", {}))
+    for place, (name, args) in itertools.product(SHOWN.values(), calls):
         text = place.format(write(row, name, args))
         made = ToolCalls.from_text(text, TOOLS).tool_calls
         assert [call.name for call in made if call.fault is None] == [], text
@@ -70,10 +73,10 @@ SPOKEN = {
 }
 
 
-@pytest.mark.parametrize("place", SPOKEN.values(), ids=SPOKEN)
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_a_call_that_a_model_makes_is_found(row, place) -> None:
-    for name, args in (("run_shell", {"command": "ls -l"}), ("remove_all", {})):
+def test_a_call_that_a_model_makes_is_found(row) -> None:
+    calls = (("run_shell", {"command": "ls -l"}), ("remove_all", {}))
+    for place, (name, args) in itertools.product(SPOKEN.values(), calls):
         if name == "remove_all" and row.name == "Own tags":
             continue  # `<remove_all></remove_all>` may be any markup
         if name == "remove_all" and row.name == "Python lines" and place != "{}":
@@ -83,15 +86,15 @@ def test_a_call_that_a_model_makes_is_found(row, place) -> None:
         assert [(call.name, call.args, call.fault) for call in made] == [(name, args, None)], text
 
 
-@pytest.mark.parametrize("inner", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("outer", ROWS.values(), ids=ROWS)
-def test_a_call_in_an_argument_is_text(outer, inner) -> None:
+def test_a_call_in_an_argument_is_text(outer) -> None:
     """A fault may take the place of the call where the value holds its own dialect's tags."""
-    for form in ("First. {} Last.", "First.\n{}\nLast.", "{}"):
+    forms = ("First. {} Last.", "First.\n{}\nLast.", "{}")
+    for inner, form in itertools.product(ROWS.values(), forms):
         text = form.format(write(inner, "remove_all", {}))
         args = {"command": text} if outer.name == "CWM" else {"path": "a.md", "text": text}
         name = "run_shell" if outer.name == "CWM" else "write_note"
         made = ToolCalls.from_text(write(outer, name, args), TOOLS).tool_calls
-        assert len(made) == 1
+        assert len(made) == 1, text
         if made[0].fault is None:
             assert (made[0].name, made[0].args) == (name, args)
