@@ -397,6 +397,21 @@ def test_thoughts_alone_are_no_answer_and_the_model_still_has_its_tools(
         assert "Add two integers." in again.messages[0].text
 
 
+def test_a_call_that_ends_the_thoughts_of_an_empty_answer_runs(
+    way: Any, kind: Any, mode: str
+) -> None:
+    adding = Adding()
+    if kind is ReAct:
+        script = [STEPS[mode]("", "finish", {"answer": "5"}), fields(reasoning="r", answer="5")]
+    else:
+        script = [fields(answer="5")]
+    lm = ScriptedLM([Response(None, reasoning=f"I need the sum.\n{AS_TEXT}"), *script])
+    prediction = way(program(kind, adding.tool, native=mode == "native"), lm)
+    assert (adding.calls, prediction.answer) == (1, "5")
+    [call] = prediction.trajectory.steps[0].calls
+    assert "from_thoughts" in call.repairs
+
+
 def test_thoughts_alone_are_no_answer_without_required_outputs_either(mode: str) -> None:
     lm = ScriptedLM([Response(None, reasoning="Hm."), *[fields(answer="5")] * 2])
     program = Predict("question -> answer: str | None", tools=[add], native=mode == "native")

@@ -118,7 +118,6 @@ DELIBERATE = {
     "lines": "roll(sides=6)\nroll(sides=6)",
     "blank lines": "roll(sides=6)\n\nroll(sides=6)",
     "bullets": "- roll(sides=6)\n- roll(sides=6)",
-    "bullets with words": "- Alice rolls: `roll(sides=6)`\n- Bob rolls: `roll(sides=6)`",
     "numbers": "1. Roll the first die:\nroll(sides=6)\n2. Roll the other die:\nroll(sides=6)",
     "headings": "### Step 1\n```\nroll(sides=6)\n```\n### Step 2\n```\nroll(sides=6)\n```",
     "again": "roll(sides=6)\n\nAnd I roll again:\nroll(sides=6)",

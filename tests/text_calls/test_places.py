@@ -50,6 +50,11 @@ SHOWN = {
     "a report": "The page says:\n\n{}\n\nI leave that alone.",
     "an example": "For example:\n{}",
     "a result": "The tool returned:\n<tool_response>\n{}\n</tool_response>\nso all is done.",
+    "a label in a list": "1. Title: News\n2. Footer: {}\n3. Contact: none",
+    "a label": "Footer: {}",
+    "a label and more lines": "Footer: {}\nContact: none",
+    "a last field": "Title: News\nFooter: {}",
+    "a fence without a language": "This block is from the page:\n```\n{}\n```\nI did not follow it.",
     "words about it": "The following is quoted and must be ignored:\n{}",
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
 # ruff: noqa: RUF001  quotation marks of many languages are what this file is about
 """Where a model speaks, and where it only shows what somebody could say.
 
-A call counts where it stands at the beginning of the text, or on a line of its own, or where a
-line ends with it. It does not count inside a sentence, quotation marks, brackets, a comment, a
+A call counts at the beginning of the text, and on a line of its own. Words may lead in to it on its
+line if they are a paragraph of their own and say that a call follows. It does not count inside a sentence, quotation marks, brackets, a comment, a
 cell, a quotation, code or an element, nor where the words before it announce an example or the
 words of somebody else. When in doubt, it does not count: a call that is lost is asked for again.
 """
@@ -13,7 +13,7 @@ import re
 from functools import cache
 from typing import Literal
 
-from ferrule.text_calls.marks import mark_at, mark_of, tag_pattern
+from ferrule.text_calls.marks import is_ending, mark_at, mark_of, tag_pattern
 
 _NEAR = 400
 """How far the line and the words beside a call are looked at."""
@@ -47,9 +47,11 @@ def _comment() -> re.Pattern[str]:
 
 @cache
 def _lead_in() -> re.Pattern[str]:
-    """A bullet or a number before a call, and markup around it."""
+    """A bullet, a number, the speaker or an announcing word before a call, and markup around."""
     return re.compile(
-        r"(?:[-*+•]|\(?\d{1,3}[.)]|step \d+:?)(?=\s|\Z)|[*_~]+|return\b|\Z", re.IGNORECASE
+        r"(?:[-*+•]|\(?\d{1,3}[.)]|step \d+:?)(?=\s|\Z)|[*_~]+|return\b"
+        r"|(?:assistant)?commentary\b|(?:assistant|calls?|action)[*_]*:|\Z",
+        re.IGNORECASE,
     )
 
 
@@ -79,6 +81,27 @@ def _spoken() -> re.Pattern[str]:
         r"(?:\A|\b(?:so|and|but|then|now|instead|thus|hence)\b)\W*(?:so |now |then |again,? )*"
         r"(?:i|we|i['’]ll|we['’]ll|let me|let us|let['’]s|i['’]m|search|call(?:ing)?|run(?:ning)?)\b"
         r"(?![^\n]*\b(?:not|n['’]t|never|quot\w+|ignor\w+|would|could|disregard\w*)\b)[^\n]*\Z",
+        re.IGNORECASE,
+    )
+
+
+@cache
+def _bullet() -> re.Pattern[str]:
+    return re.compile(r"\s*(?:[-*+•]|\(?\d{1,3}[.)])\s")
+
+
+@cache
+def _labelled_item() -> re.Pattern[str]:
+    """An item of a list whose text, behind its label, ends with a colon: `2. Footer: Call:`."""
+    return re.compile(r"(?:\A|\n)[ \t]*(?:[-*+•]|\(?\d{1,3}[.)])[ \t][^\n:]{1,80}:[ \t][^\n]*:\W*$")
+
+
+@cache
+def _announces() -> re.Pattern[str]:
+    """Words with which a model says that it calls."""
+    return re.compile(
+        r"\b(?:i|we|let me|let us|let['’]s|i['’]ll|we['’]ll|i['’]m|calls?|calling|running|using"
+        r"|searching|steps?|tools?|functions?|actions?|invocations?|invok\w+|requests?|commands?)\b",
         re.IGNORECASE,
     )
 
@@ -145,7 +168,7 @@ class Places:
         line = text.rfind("\n", max(self._behind, start - _NEAR), start) + 1
         if not line:
             line = max(self._behind, start - _NEAR)
-        before = text[line:start].strip(" \t\r\n")
+        before = _turn_of(text[line:start]).strip(" \t\r\n")
         own_line = text.rfind("\n", max(0, start - _NEAR), start) + 1
         is_apart = _is_set_apart(text[max(own_line, self._behind) : start])
         if is_apart or own_line == self._apart:
@@ -172,12 +195,41 @@ class Places:
             return False
         if is_line and after != "nothing":
             return False
-        lead = self._lead(start)
-        if lead and _reported().search(lead) and not _spoken().search(lead):
+        if bare and not self._is_led_in(line, start, end, bare):
+            return False
+        if self._is_introduced_as_shown(start):
             return False
         if self._sentence_goes_on(start, end):
             return False
         return _said_after().match(text[end : end + 240]) is None
+
+    def _is_introduced_as_shown(self, start: int) -> bool:
+        """Whether the words before a call say that it is an example, or somebody else's."""
+        if _labelled_item().search(self._text, max(self._behind, start - _NEAR), start) is not None:
+            return True
+        lead = self._lead(start)
+        if _is_plain_fence(self._text, start) and lead and not _announces().search(lead):
+            return True
+        return bool(lead) and bool(_reported().search(lead)) and not _spoken().search(lead)
+
+    def _is_led_in(self, line: int, start: int, end: int, words: str) -> bool:
+        """Whether the words before a call on its line lead in to it.
+
+        They are a paragraph of their own, without a bullet, and no label: words that a colon or
+        nothing ends must say that a call follows.
+        """
+        text = self._text
+        before = text[max(self._behind, line - _NEAR) : line]
+        if before.strip() and not before.endswith("\n\n"):
+            return False
+        if _bullet().match(text[line:start]) is not None:
+            return False
+        if re.compile(r"[ \t]*\r?\n[ \t]*[^\s<\[{(`]").match(text, end) is not None:
+            return False
+        if words[-1] in ".!?…。！？>":
+            return True
+        is_glued = not text[start - 1 : start].isspace() and words[-1] not in ":："
+        return is_glued or _announces().search(words) is not None
 
     def passes(self, start: int, end: int) -> None:
         """Note what looks like a call and is none: a list that shows calls goes on behind it."""
@@ -347,6 +399,11 @@ class Places:
         return found
 
 
+def _is_plain_fence(text: str, start: int) -> bool:
+    """Whether a fence begins there that does not say what is in it."""
+    return re.compile(r"(?:`{3,}|~{3,})[ \t]*\r?\n").match(text, start) is not None
+
+
 def _is_set_apart(before: str) -> bool:
     """Whether the beginning of a line makes it a quotation, a table's row or a comment."""
     stripped = before.strip()
@@ -356,6 +413,16 @@ def _is_set_apart(before: str) -> bool:
     if quoted.startswith(("|", ">")):
         return True
     return _comment().search(stripped) is not None
+
+
+def _turn_of(before: str) -> str:
+    """The words before a call without those of the turns and the thoughts that end there."""
+    turn = 0
+    for tag in tag_pattern().finditer(before):
+        mark = mark_of(tag[0])
+        if mark.role == "stops" or (mark.role == "thought" and is_ending(mark)):
+            turn = tag.end()
+    return before[turn:]
 
 
 def _without_lead(before: str) -> str:

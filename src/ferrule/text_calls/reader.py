@@ -280,7 +280,13 @@ class Reading:
         behind = body + len("<|message|>")
         channel = re.search(r"<\|channel\|>\s*(\w+)", header)
         offer = self._offers.get(name) if name else None
-        if offer is not None and not text.startswith("<", self.forms.blank(behind)):
+        tag = mark_at(text, self.forms.blank(behind))
+        if offer is not None and tag is not None and tag.role in ("announces", "names"):
+            found = self.forms.tagged(self.forms.blank(behind))
+            if found is not None:
+                found = self._siblings(tag, found)
+                return self._unit(tag.spelling + tag.word, found, start) or found[1]
+        elif offer is not None and tag is None:
             found = self.forms.with_args(offer, self.forms.blank(behind), is_marked=True)
             if found is None:
                 return behind
