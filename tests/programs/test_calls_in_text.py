@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,7 @@ from ferrule import (
     LM,
     BaseLM,
     FallbackLM,
+    Limits,
     MemoryStore,
     Predict,
     ReAct,
@@ -24,7 +26,7 @@ from ferrule import (
     context,
 )
 from ferrule.cli.main import main
-from ferrule.errors import ConfigurationError, UnavailableError
+from ferrule.errors import ConfigurationError, FerruleError, UnavailableError
 from ferrule.models.providers import PROVIDERS
 from ferrule.testing import RecordLM, ReplayLM, ScriptedLM, serve
 
@@ -435,3 +437,23 @@ def test_the_command_line_says_whether_the_text_is_read(
     assert "calculate" not in capsys.readouterr().out.partition("<tool_call>")[0]
     assert ask("--text-calls", "perhaps") == 2
     assert '`--text-calls` is "never", "rescue", "always", found' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["native", "text"])
+@pytest.mark.parametrize("kind", [ReAct, Predict])
+@pytest.mark.parametrize("piece", ["<tool_code>\n", '\\"add(a=['])
+def test_a_long_hostile_answer_ends_within_the_limits(kind: Any, mode: str, piece: str) -> None:
+    """By counting: `test_linear.py` bounds the steps."""
+    adding = Adding()
+    asked = 0
+
+    def hostile(request: Any) -> Response:
+        nonlocal asked
+        del request
+        asked += 1
+        return Response(piece * (32_768 // len(piece)))
+
+    lm = ScriptedLM(by=hostile)
+    with context(limits=Limits(wall_s=5, steps=1)), suppress(FerruleError):
+        whole(program(kind, adding.tool, native=mode == "native"), lm)
+    assert (adding.calls, asked > 0) == (0, True)

@@ -12,7 +12,7 @@ from text_calls.written import ROWS, TOOLS, write
 from ferrule.text_calls.find import find
 from ferrule.text_calls.marks import tag_pattern
 
-OTHERS = ["```json\n", "```tool_code\n", "<tool_code>\n", '"', "(", "\n", "{", "[", "find_book(", "add(a=[", '"add(a=[', "<think>", "</think>",
+OTHERS = ["```json\n", "```tool_code\n", "<tool_code>\n", '"', "(", "\n", "{", "[", "find_book(", "add(a=[", '"add(a=[', '\\"find_book(title=[', "<think>", "</think>",
           "to=find_book", "call:find_book{", '<|"|>', "<pre>", "<!--", "`", "find_book\n{", '{"name": "find_book", "arguments": {', ">>>find_book\n",
           "Action: find_book\nAction Input: {", "<find_book>", "<title>", "<|channel|>analysis<|message|>", "<tool_response>", "“", "'", "/*", "# ", "> ",
           "| ", "*", "a.b("]  # fmt: skip

@@ -326,15 +326,18 @@ class _Arguments:
     def _end(self, at: int) -> int:
         """The end of the argument at a position: its comma, or the closing parenthesis."""
         depth = 0
-        for token in _TOKEN.finditer(self.text, at):
+        furthest = min(at + 2 * _LONGEST_EXPRESSION, len(self.text))
+        for token in _TOKEN.finditer(self.text, at, furthest):
             mark = token[0]
+            if mark in ("'", '"'):  # It is not closed: each later one would search to the end, too.
+                break
             if mark in "([{":
                 depth += 1
             elif depth == 0 and mark in ",)":
                 return token.start()
             elif mark in ")]}":
                 depth -= 1
-            if token.end() - at > 2 * _LONGEST_EXPRESSION or depth < 0:
+            if depth < 0:
                 break
         self.effort.spend(2 * _LONGEST_EXPRESSION)
         raise NoCallError("no end")
