@@ -407,7 +407,7 @@ FORMS = [
         Trajectory([Step("t")]),
         '{"thought_0":"t","tool_name_0":null,"tool_args_0":{},"observation_0":null}',
     ),
-    (Shape("json_object"), '{"kind":"json_object","schema":null,"name":"answer"}'),
+    (Shape("json_object"), '{"kind":"json_object","schema":null,"name":"answer","strict":false}'),
 ]
 
 

@@ -84,7 +84,7 @@ def answer(request: Any) -> Response:
         return Response("", (ToolCall(name="finish", args={"answer": "; ".join(said)}, id="end"),))
     opening = request.messages[1].text
     who = [name for name in PEOPLE if name in opening]
-    if "errand ## ]]" in opening:
+    if any(tool["function"]["name"] == "cashier" for tool in request.tools):
         return Response(
             "",
             tuple(ToolCall(name="cashier", args={"task": name}, id=f"c {name}") for name in who),

@@ -158,7 +158,8 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
     """The model's answer. It follows from the conversation alone, so a fresh process goes on where the dead one was."""
     world.act("model", request.digest)
     opening = request.messages[1].text
-    clerk = re.search(r"## n ## \]\]\s*(\d+)", opening)
+    # A native conversation opens with the value of the only input, a text with its marker.
+    clerk = re.fullmatch(r"(\d+)", opening) or re.search(r"## n ## \]\]\s*(\d+)", opening)
     turns = tuple(turn.format(n=clerk[1]) for turn in CLERK) if clerk else scenario.turns
     if scenario.is_native:
         turn = sum(message.role == "assistant" for message in request.messages)
@@ -197,8 +198,9 @@ def served(root: Path) -> Iterator[str]:
         scenario = next(each for each in SCENARIOS if each.has_http)
 
         def by(request: Request) -> Response | str:
-            found = re.search(r"task ## \]\]\s*(\S+)", request.messages[1].text)
-            return answer_to(World(root / found[1]), scenario, request) if found else "no task"
+            opening = request.messages[1].text
+            task = re.fullmatch(r"(\S+)", opening) or re.search(r"task ## \]\]\s*(\S+)", opening)
+            return answer_to(World(root / task[1]), scenario, request) if task else "no task"
 
         with serve(ScriptedLM(by=by)) as server:
             os.write(write, server.base_url.encode())

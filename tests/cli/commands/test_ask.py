@@ -425,6 +425,16 @@ def test_a_question_comes_from_standard_input(here, capsys, monkeypatch) -> None
         assert "What is 6 x 7?" in json.dumps(server.requests[0])
 
 
+def waiting() -> tuple[str, str]:
+    """The run that waits, and its question."""
+    [run] = SQLiteStore("runs.db").list()
+    return run.id, run.questions[0].id
+
+
+def approve(run: str, question: str) -> list[str]:
+    return ["approve", run, "--store", "runs.db", "--yes", "--question", question]
+
+
 def test_a_run_is_kept_in_a_store_and_continued_after_a_decision(here, capsys) -> None:
     (here / "guarded.py").write_text(NEEDS_YES)
     (here / "victim").write_text("still here")
@@ -434,11 +444,11 @@ def test_a_run_is_kept_in_a_store_and_continued_after_a_decision(here, capsys) -
         {"name": "finish", "args": {"answer": "so be it"}},
     ) as server:
         assert ask(server, *words) == 3
-        run = SQLiteStore("runs.db").list()[0].id
+        run, question = waiting()
         err = capsys.readouterr().err
         assert f"ferrule approve {run} --store runs.db" in err
         assert f"--resume {run}" in err
-        assert main(["approve", run, "--store", "runs.db"]) == 0
+        assert main(approve(run, question)) == 0
         assert ask(server, *words, "--resume", run) == 0
     assert "so be it" in capsys.readouterr().out
     assert not (here / "victim").exists()
@@ -517,8 +527,8 @@ def test_a_kept_run_is_continued_with_the_deps_of_the_command_line(shop, capsys)
     words = ("Pay.", "--tools", "shop.py", "--store", "runs.db", "--deps", "shop.py:make")
     with served({"name": "pay", "args": {"euros": 700}}, DONE) as server:
         assert ask(server, *words) == 3
-        run = SQLiteStore("runs.db").list()[0].id
-        assert main(["approve", run, "--store", "runs.db"]) == 0
+        run, question = waiting()
+        assert main(approve(run, question)) == 0
         assert ask(server, *words, "--resume", run) == 0
     assert "bob paid 700" in capsys.readouterr().out
 
