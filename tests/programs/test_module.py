@@ -851,3 +851,20 @@ def test_wrong_inputs_of_an_item_take_no_id_of_a_batch() -> None:
     with context(lm=ScriptedLM([])), pytest.raises(InputError, match="qestion"):
         predict.batch(items, store=store, batch_id="b")
     assert store.list() == []
+
+
+def test_a_check_before_the_run_makes_no_default_and_reads_no_iterator() -> None:
+    """They would be made and read a second time by the run, which would find nothing."""
+    made: list[int] = []
+
+    class Count(Signature):
+        """Count."""
+
+        words: list[str] = InputField()
+        number: int = InputField(default_factory=lambda: made.append(1) or len(made))
+        answer: str = OutputField()
+
+    lm = ScriptedLM([{"outputs": {"answer": "two"}}])
+    run = Predict(Count).start(words=(word for word in ("a", "b")), lm=lm)
+    assert (run.status, made) == ("done", [1])
+    assert '["a","b"]' in lm.requests[0].messages[-1].text

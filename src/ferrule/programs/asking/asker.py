@@ -278,7 +278,7 @@ def check_inputs_of_call(
     plan = compiled(signature)
     options = set(option_names) - plan.inputs.keys()
     values = {name: value for name, value in inputs.items() if name not in options}
-    plan.check_inputs(signature.__name__, values)
+    plan.refuse_inputs(signature.__name__, values)
 
 
 def check_positive(name: str, value: int) -> int:

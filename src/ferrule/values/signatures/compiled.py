@@ -177,6 +177,27 @@ class CompiledSignature:
         Raises an `InputError` that names every problem, so that a caller corrects all of them at
         once.
         """
+        checked, problems = self._check_passed(class_name, values)
+        self._refuse(class_name, problems)
+        return {
+            name: checked[name] if name in checked else self.inputs[name].get_default()
+            for name in self.input_checks
+        }
+
+    def refuse_inputs(self, class_name: str, values: Mapping[str, Any]) -> None:
+        """Raise the `InputError` of `check_inputs`, and leave the inputs as they are.
+
+        No default is made, and no iterator is read: the run does that, once.
+        """
+        iterators = {name for name, value in values.items() if is_read_once(value)}
+        readable = {name: value for name, value in values.items() if name not in iterators}
+        _, problems = self._check_passed(class_name, readable)
+        self._refuse(class_name, [problem for problem in problems if problem[0] not in iterators])
+
+    def _check_passed(
+        self, class_name: str, values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        """The inputs that were passed, coerced, and the problems of all inputs by name."""
         if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InputError(
                 f"Pass the inputs of `{self._display_name(class_name)}` as a mapping by name; "
@@ -186,30 +207,31 @@ class CompiledSignature:
         problems = [(name, self._why_unknown(name)) for name in values if name not in checks]
         checked: dict[str, Any] = {}
         for name, check in checks.items():
-            if name in values:
-                try:
-                    if check is None:
-                        value = values[name]
-                    else:
-                        value = check(values[name])
-                except ValueError as error:
-                    problems.append((name, str(error)))
-                    continue
-                if is_read_once(value):  # an iterator; a request may be rendered more than once
-                    value = list(value)
-                checked[name] = value
-            elif self.inputs[name].is_required:
-                problems.append((name, "is missing"))
-            else:
-                checked[name] = self.inputs[name].get_default()
-        if problems:
-            input_names = ", ".join(f"`{name}`" for name in checks) or "none"
-            raise InputError(
-                f"Wrong inputs for `{self._display_name(class_name)}`: {_join(problems)}. "
-                f"Its inputs are: {input_names}.",
-                problems,
-            )
-        return checked
+            if name not in values:
+                if self.inputs[name].is_required:
+                    problems.append((name, "is missing"))
+                continue
+            value = values[name]
+            try:
+                if check is not None:
+                    value = check(value)
+            except ValueError as error:
+                problems.append((name, str(error)))
+                continue
+            if is_read_once(value):  # an iterator; a request may be rendered more than once
+                value = list(value)
+            checked[name] = value
+        return checked, problems
+
+    def _refuse(self, class_name: str, problems: list[tuple[str, str]]) -> None:
+        if not problems:
+            return
+        input_names = ", ".join(f"`{name}`" for name in self.input_checks) or "none"
+        raise InputError(
+            f"Wrong inputs for `{self._display_name(class_name)}`: {_join(problems)}. "
+            f"Its inputs are: {input_names}.",
+            problems,
+        )
 
     def generate_defaults(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Call the factories of the inputs that `values` lacks; the defaults as JSON data.
