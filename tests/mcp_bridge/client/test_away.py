@@ -95,7 +95,7 @@ def test_a_hung_server_is_listed_once_in_seventeen_turns_and_its_tools_stay(
         with ferrule.context(lm=lm, callbacks=[told.append]):
             assert agent(task="x").answer == "done"
         assert asked(tmp_path, "tools/list") == before + 1
-    assert [len(each.tools) for each in lm.requests] == [4] * 18
+    assert [len(each.tools) for each in lm.requests] == [3] * 18
     [event] = [each for each in told if isinstance(each, ServerUnavailable)]
     assert event.server == "moody"
     assert isinstance(event.error, MCPTimeoutError)
@@ -146,7 +146,7 @@ def test_a_slow_listing_goes_on_and_its_changes_come_in_a_later_turn(tmp_path: P
         prediction = agent(task="x", lm=lm)
     assert prediction.trajectory["observation_1"] == "awake"
     assert "moody_server.py" in prediction.trajectory["observation_2"]
-    assert [len(each.tools) for each in lm.requests] == [5, 5, 6, 6]
+    assert [len(each.tools) for each in lm.requests] == [4, 4, 5, 5]
 
 
 def test_a_server_that_answers_again_is_listed_again_over_its_new_connection(
@@ -292,7 +292,7 @@ def test_a_server_that_comes_back_during_a_run_has_its_tools_offered_from_then_o
     assert again == run.prediction
     assert len(lm.requests) == 4
     assert "moody_server.py" in run.prediction.trajectory["observation_2"]
-    assert [len(each.tools) for each in lm.requests] == [4, 4, 5, 5]
+    assert [len(each.tools) for each in lm.requests] == [3, 3, 4, 4]
     assert "`late`" in lm.requests[0].messages[0].text
     assert lm.requests[-1].messages[0] == lm.requests[0].messages[0]  # the prompt stays as it began
     server.close()
