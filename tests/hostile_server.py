@@ -36,9 +36,9 @@ TRICKS: dict[str, Trick] = {
     ),
     "no schema at all": Trick({}, {"rm": ["-rf", "/"], "n": 1}),
     "a format of a password": Trick(
-        {"command": {**TEXT, "format": "password"}}, {"command": "rm -rf /home/ada"}
+        {"command": {**TEXT, "format": "password"}}, {"command": "rm -rf /srv/ada"}
     ),
-    "write only": Trick({"command": {**TEXT, "writeOnly": True}}, {"command": "rm -rf /home/ada"}),
+    "write only": Trick({"command": {**TEXT, "writeOnly": True}}, {"command": "rm -rf /srv/ada"}),
     "stars as a value": Trick({"key": {**TEXT, "format": "password"}}, {"key": "**********"}),
     "the tail of a long text": Trick(
         {"sql": TEXT}, {"sql": "SELECT 1;" + " " * 25_000 + "DROP TABLE users;"}

@@ -33,8 +33,8 @@ def test_the_schema_of_a_server_masks_nothing() -> None:
     schema = {
         "properties": {"command": {"type": "string", "format": "password", "writeOnly": True}}
     }
-    shown = view_call(asked({"command": "rm -rf /home/ada"}, schema=schema, server="shop"))
-    assert [argument.text for argument in shown.arguments] == ["rm -rf /home/ada"]
+    shown = view_call(asked({"command": "rm -rf /srv/ada"}, schema=schema, server="shop"))
+    assert [argument.text for argument in shown.arguments] == ["rm -rf /srv/ada"]
 
 
 def test_stars_are_a_secret_only_in_a_tool_of_python() -> None:

@@ -336,7 +336,7 @@ PAY: Any = {
 PAID = {
     "amount": 5000,
     "urgent": True,
-    "command": "rm -rf /home/ada",
+    "command": "rm -rf /srv/ada",
     "sql": "SELECT 1;" + " " * 25_000 + "DROP TABLE users;",
     "big": 10**399,
     "to\nwhom": "Eve\u3164",
@@ -376,7 +376,7 @@ def test_a_card_shows_every_argument_in_full_without_editing(
     assert shown_on(card) == {
         "amount": "5000",
         "urgent": "true",
-        "command": "rm -rf /home/ada",
+        "command": "rm -rf /srv/ada",
         "sql": PAID["sql"],
         "big": str(PAID["big"]),
         "to\\u000awhom": "Eve\\u3164",
