@@ -22,6 +22,7 @@ from msgspec import Struct, structs
 
 from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, refuse_async, shown
+from ferrule.values.tracebacks import callers_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -231,7 +232,7 @@ def with_settings_of_call(method: AsyncMethod) -> AsyncMethod:
     """
 
     async def run(overrides: Mapping[str, Any], begin: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        with under(overrides):
+        with callers_frames, under(overrides):
             return await begin()
 
     @wraps(method)
