@@ -76,6 +76,8 @@ class Forms:
         self.arguments = Arguments(text, effort)
         self._closing = (0, -1)
         """From where the end of a fence was last searched, and where it was found."""
+        self._unclosed_from = len(text) + 1
+        """From here on, no line closes a fence."""
         self._depth = 0
         """How many tags and fences around the position announce calls."""
 
@@ -99,8 +101,14 @@ class Forms:
         searched, end = self._closing
         if searched <= at <= end:
             return end
-        found = _patterns()["closing"].search(self._text, max(at - 1, 0))
-        end = found.start("fence") if found is not None else self._text.find("```", at)
+        closing = None
+        if at < self._unclosed_from:
+            closing = _patterns()["closing"].search(self._text, max(at - 1, 0))
+        if closing is not None:
+            end = closing.start("fence")
+        else:
+            self._unclosed_from = min(at, self._unclosed_from)  # Nor does a later search find one.
+            end = self._text.find("```", at)
         if end < 0:
             end = len(self._text)
         self._effort.spend((end - at) // 4)
