@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.repair import read_json
 from ferrule.schema.nodes import Schema, declared_types, is_list
+from ferrule.text_calls.json_form import read_value
 from ferrule.text_calls.marks import Tag, argument_templates, folded, mark_at, tag_pattern
 
 if TYPE_CHECKING:
@@ -184,6 +185,11 @@ class Arguments:
     ) -> tuple[int, int]:
         """Where the value ends, and where the text goes on."""
         at = opening.start
+        if "string" not in kinds_of(offer.properties.get(opening.key)):
+            # A list or an object ends where its JSON does, whatever tags its texts hold.
+            json_end = self._end_of_json(self.blank(at))
+            if json_end >= 0 and self._text.startswith(opening.closing, json_end):
+                return json_end, json_end + len(opening.closing)
         found = self._find(opening.closing, at)
         while found >= 0 and self._effort.left > 0:
             end = found + len(opening.closing)
@@ -204,6 +210,13 @@ class Arguments:
                 repairs.append("missing_tag")
                 return tag.start(), tag.start()
         raise AmbiguousError(f"the text ends within the value of `{opening.key}`")
+
+    def _end_of_json(self, at: int) -> int:
+        """The position after a list or an object, and blanks; -1 if there is none."""
+        if self._text[at : at + 1] not in ("[", "{"):
+            return -1
+        value = read_value(self._text, at, self._effort)
+        return -1 if value is None else self.blank(value[1])
 
     def _goes_on(self, at: int, offer: Offer, closings: tuple[str, ...]) -> bool:
         self._effort.spend(0)
