@@ -64,7 +64,9 @@ def under_offered_names(calls: Sequence[ToolCall], tools: Any) -> tuple[ToolCall
     for call in calls:
         # A special token ends a name that its server did not cut off: `add<|channel|>commentary`.
         offer = offers.get(call.name) or offers.get(call.name.partition("<|")[0])
-        if offer is None or offer.name == call.name:
+        # A declaration calls `desk.refund` `desk_dot_refund`. Both are the tool's own names: the
+        # toolbox knows both, and people and policies know the first.
+        if offer is None or call.name in (offer.name, offer.name.replace("_dot_", ".")):
             renamed.append(call)
         else:
             renamed.append(call.changed(name=offer.name))
