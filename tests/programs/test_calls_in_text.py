@@ -457,3 +457,12 @@ def test_a_long_hostile_answer_ends_within_the_limits(kind: Any, mode: str, piec
     with context(limits=Limits(wall_s=5, steps=1)), suppress(FerruleError):
         whole(program(kind, adding.tool, native=mode == "native"), lm)
     assert (adding.calls, asked > 0) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["desk.refund", "desk/refund", "résumé"])
+def test_the_name_that_a_person_knows_stays_in_the_question(name: str) -> None:
+    """Its declaration has another one, because providers do not take such names."""
+    guarded = Tool(add, name=name, require_confirmation=True)
+    lm = ScriptedLM([native_step("", name, {"a": 1, "b": 2})])
+    run = ReAct("question -> answer", [guarded], native=True, lm=lm).start(question="?")
+    assert [question.call.name for question in run.pending] == [name]

@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
 from ferrule.tools.decorator import tool
-from ferrule.tools.definition.export import own_name, wire_name
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.wire_name import own_name, wire_name
 
 
 @tool(name="calculator", description="Perform arithmetic operations")

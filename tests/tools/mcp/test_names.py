@@ -3,8 +3,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.tools.definition.export import wire_name
 from ferrule.tools.mcp.names import safe_server, unique_names
+from ferrule.values.calls.wire_name import wire_name
 
 
 def test_a_name_that_nobody_else_has_stays():

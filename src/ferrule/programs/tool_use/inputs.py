@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.adapters.fields import tool_inputs
 from ferrule.encoding.repair import kind_of
 from ferrule.errors import ToolCallError, ToolDefinitionError, shown
-from ferrule.tools.definition.export import wire_name
 from ferrule.tools.definition.inspect_function import name_of
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
+from ferrule.values.calls.wire_name import wire_name
 
 if TYPE_CHECKING:
     from ferrule.values.signatures.signature import Signature

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.schema.python_types import convert_input_schema_to_tool_args
 from ferrule.tools.definition.deps import deps_type
-from ferrule.tools.definition.export import wire_name
 from ferrule.tools.definition.inspect_function import (
     FunctionSpec,
     description_in,
@@ -18,6 +17,7 @@ from ferrule.tools.definition.inspect_function import (
 )
 from ferrule.tools.definition.options import ALIASES
 from ferrule.tools.definition.parameters import type_of
+from ferrule.values.calls.wire_name import wire_name
 from ferrule.values.display import Displayed
 
 if TYPE_CHECKING:

@@ -1,10 +1,6 @@
 """The external forms of a tool.
 
-These are its name on the wire, a line of a prompt, the schema of one call, and plain data.
-
-Providers accept names that match `[A-Za-z0-9_-]{1,64}`. Other characters are escaped as `_dot_` or
-`_x<hexadecimal>_`, and `own_name` reads them back. Only a name that is too long, empty or
-unprintable has no wire form.
+These are a line of a prompt, the schema of one call, and plain data.
 
 A native call has no field for the intention, the model's reason for the call. So the declaration
 gets one more argument, the first, and `ToolCall` keeps it apart from the arguments of the function.
@@ -17,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.encoding.pattern import pattern
-from ferrule.errors import ToolDefinitionError, shown
+from ferrule.errors import ToolDefinitionError
 from ferrule.schema.nodes import names_elsewhere
 from ferrule.schema.words import escape_markers
 from ferrule.values.conversation.exchange import Declarations
@@ -29,67 +25,10 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.constructor import ToolDefinition
     from ferrule.values.calls.call import ToolCall, ToolSpec
 
-LONGEST = 64
 INTENTION = "intention"
 INTENTION_DESCRIPTION = "Why this call is made, and what it is to achieve."
 _INTENTION_FIELD: Mapping[str, Any] = {"type": "string", "description": INTENTION_DESCRIPTION}
-_SAFE = pattern(r"[A-Za-z0-9_-]+")
-_ESCAPE = pattern(r"_(?:dot|x([0-9a-f]{2,5}|10[0-9a-f]{4}))_")
 _END = pattern(r"<(?=\s*/\s*desc)", re.IGNORECASE)
-
-
-def wire_name(name: str) -> str:
-    """The provider-safe form of a name. Raises `ToolDefinitionError` if there is none."""
-    if _SAFE.fullmatch(name) and len(name) <= LONGEST and not _ESCAPE.search(name):
-        return name
-    if not name.strip() or not name.isprintable():
-        raise ToolDefinitionError(
-            f"{shown(name)} cannot be a tool's name: it must have letters that can be printed, "
-            "and no line breaks."
-        )
-    wire = "".join(map(_safe_or_escaped, name))
-    if own_name(wire) != name:  # the name itself looks like an escape somewhere
-        wire = _escape_all(name)
-    if len(wire) > LONGEST:
-        written_out = ""
-        if wire != name:
-            written_out = f" (`{wire}` with its special characters written out)"
-        raise ToolDefinitionError(
-            f"`{name}`{written_out} is longer than the {LONGEST} characters that providers take "
-            "for a tool's name. Give `name=` a shorter one."
-        )
-    return wire
-
-
-def _escape_all(name: str) -> str:
-    """The name with its underscores escaped, too, because they are part of every escape."""
-    return "".join(
-        _escape(character) if character == "_" else _safe_or_escaped(character)
-        for character in name
-    )
-
-
-def _safe_or_escaped(character: str) -> str:
-    if _SAFE.fullmatch(character):
-        return character
-    return _escape(character)
-
-
-def _escape(character: str) -> str:
-    if character == ".":
-        return "_dot_"
-    return f"_x{ord(character):02x}_"
-
-
-def own_name(wire: str) -> str:
-    """The inverse of `wire_name`: the tool's own name."""
-    return _ESCAPE.sub(_unescape, wire)
-
-
-def _unescape(match: re.Match[str]) -> str:
-    if match[1]:
-        return chr(int(match[1], 16))
-    return "."
 
 
 def tool_line(name: str, description: str, schema: Schema) -> str:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ferrule.errors import ToolDefinitionError
-from ferrule.tools.definition.export import LONGEST, wire_name
+from ferrule.values.calls.wire_name import LONGEST, wire_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.text_calls.find import find
 from ferrule.text_calls.offers import offers_of
 from ferrule.values.calls.call import FROM_TEXT, ToolCall
+from ferrule.values.calls.wire_name import own_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,9 +65,9 @@ def under_offered_names(calls: Sequence[ToolCall], tools: Any) -> tuple[ToolCall
     for call in calls:
         # A special token ends a name that its server did not cut off: `add<|channel|>commentary`.
         offer = offers.get(call.name) or offers.get(call.name.partition("<|")[0])
-        # A declaration calls `desk.refund` `desk_dot_refund`. Both are the tool's own names: the
-        # toolbox knows both, and people and policies know the first.
-        if offer is None or call.name in (offer.name, offer.name.replace("_dot_", ".")):
+        # A declaration has the name on the wire. The tool's own name is as good: the toolbox knows
+        # both, and people and policies know the second.
+        if offer is None or call.name in (offer.name, own_name(offer.name)):
             renamed.append(call)
         else:
             renamed.append(call.changed(name=offer.name))
