@@ -1,6 +1,6 @@
 """The texts of a conversation with native calls.
 
-The provider's format says who speaks, what is called and what came of it, so these texts have no
+The provider's format says who speaks, what is called and what its result is, so these texts have no
 markers: a question of one input is its value, and an answer is its text. A model imitates the
 answers that it is shown, and people see what it writes from the first token.
 """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Question
 
 MOST_CHARACTERS = 200_000
-"""Characters of all arguments of a call; more than that, nobody reads before a decision."""
+"""The most characters of all arguments of a call that a person can be expected to read."""
 EFFECTS = {
     "read": "only reads, and changes nothing",
     "idempotent": "changes something; repeating the call changes nothing more",

@@ -24,7 +24,10 @@ _TYPES: dict[str, str] = {"any": "", "str": "string"}
 _LONGEST_KEY = 120
 _BLANK = re.compile(r"\s*")
 _ESCAPED = frozenset({"param"})
-"""Words with which arguments begin in which `<` is written `&lt;` (MiniCPM). Others have no escapes."""
+"""Words with which arguments begin in which `<` is written `&lt;` (MiniCPM).
+
+Others have no escapes.
+"""
 
 
 class AmbiguousError(ValueError):

@@ -79,7 +79,10 @@ class UnreadableError(ValueError):
 
 
 def arithmetic(operator: ast.operator, first: Any, second: Any) -> Any:
-    """The result of arithmetic on plain numbers. Raises `ValueError` or `ArithmeticError` for anything else."""
+    """The result of arithmetic on plain numbers.
+
+    Raises `ValueError` or `ArithmeticError` for anything else.
+    """
     if isinstance(operator, ast.Pow) and abs(number(second)) > 64:
         raise ValueError("a power")
     if type(operator) not in _SUMS:
@@ -95,7 +98,7 @@ def number(value: Any) -> Any:
 
 
 def is_constructor(node: ast.Call) -> bool:
-    """Whether a call constructs a value: its name looks like a class, or is a type that Python users write in arguments."""
+    """Whether a call constructs a value: its name looks like a class or is a type of Python."""
     match node.func:
         case ast.Attribute(
             value=ast.Call() as inner, attr="isoformat" | "strftime" | "date" | "time"
@@ -112,7 +115,10 @@ def is_constructor(node: ast.Call) -> bool:
 
 
 def read_constructor(node: ast.Call, source: str, schema: Any) -> tuple[str, str]:
-    """The value of a constructor for a parameter with this schema, and the repair. Raises `UnreadableError` if there is no value."""
+    """The value of a constructor for a parameter with this schema, and the repair.
+
+    Raises `UnreadableError` if there is no value.
+    """
     kinds, formats = kinds_of(schema), _formats(schema)
     if kinds and "string" not in kinds:
         raise UnreadableError(

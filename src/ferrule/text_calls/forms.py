@@ -255,7 +255,10 @@ class Forms:
         return start + len(closing) if self._text.startswith(closing, start) else at
 
     def _own_tag(self, mark: Tag, at: int, closings: tuple[str, ...]) -> Found | None:
-        """`<search><query>cats</query></search>`. The arguments must fit: other markup has tags, too."""
+        """`<search><query>cats</query></search>`.
+
+        The arguments must fit: other markup has tags, too.
+        """
         name = mark.text.strip("<>")
         offer = (
             self._offers.get(name)
@@ -341,7 +344,7 @@ class Forms:
         return len(self._text), False
 
     def mended(self, at: int) -> Found | None:
-        """The calls of JSON that goes on to the end of the text and lost a brace, or is escaped twice."""
+        """The calls of JSON that lost a brace at the end of the text, or is escaped twice."""
         last = len(self._text.rstrip(" \t\r\n`*_'\""))
         tail = self._text.rfind("<", 0, last)
         mark = mark_at(self._text, tail) if tail > at else None

@@ -94,7 +94,7 @@ class _Measured(LooseReader):
 
 
 def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str, ...]] | None:
-    """The JSON value at a position, its end, and the repairs it needed; None if there is no value."""
+    """The JSON value at a position, its end and its repairs; None if there is no value."""
     if (
         effort.left <= 0 or _OBJECT_OR_LIST.match(text, at) is None
     ):  # braces in prose or in a program
@@ -125,7 +125,10 @@ def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str,
 
 
 def drafts_of(value: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] | None:
-    """The calls of a JSON value. `marked`: a tag or fence announces calls, so that a weaker shape is enough."""
+    """The calls of a JSON value.
+
+    `marked`: a tag or fence announces calls, so that a weaker shape is enough.
+    """
     if isinstance(value, list):
         found = [
             drafts_of(each, offers, marked=marked)
@@ -168,7 +171,7 @@ def drafts_of_args(offer: Offer, args: Any, offers: OfferedTools) -> Draft | Non
 
 
 def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None:
-    """A call with a fault, where announced text names an offered tool but its JSON cannot be parsed."""
+    """A call with a fault: announced text names an offered tool, but is not JSON."""
     head = _HEAD.match(text, at, min(end, at + 200))
     offer = offers.get(head["name"]) if head is not None else None
     return unreadable(offer, text[at:end].strip()) if offer is not None else None
@@ -177,7 +180,7 @@ def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None
 def broken_call(
     text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
-    """A call with a fault for an unannounced object that has a tool's name and arguments but cannot be parsed, and the object's end."""
+    """A call with a fault for an object that is not announced and cannot be parsed; and its end."""
     head = _CALL_HEAD.match(text, at)
     offer = offers.get(head[1]) if head is not None else None
     if head is None or offer is None:
@@ -250,7 +253,10 @@ def _named(entry: dict[str, Any], offers: OfferedTools, *, marked: bool) -> Draf
 
 
 def _keyed(entry: dict[str, Any], offers: OfferedTools) -> list[Draft] | None:
-    """`{"tool": {...arguments}}`, one or more. The arguments must fit, as nothing else marks a call."""
+    """`{"tool": {...arguments}}`, one or more.
+
+    The arguments must fit, as nothing else marks a call.
+    """
     drafts: list[Draft] = []
     for key, given in entry.items():
         offer, args, repairs = offers.get(key), given, ()

@@ -55,7 +55,10 @@ class Draft(NamedTuple):
 
 
 class Effort:
-    """A budget, in characters, for reading positions that turn out not to be calls. It bounds the time for hostile texts."""
+    """A budget, in characters, for reading positions that turn out not to be calls.
+
+    It bounds the time for hostile texts.
+    """
 
     __slots__ = ("left",)
 
@@ -123,7 +126,10 @@ class OfferedTools:
 
 
 def offers_of(tools: Any) -> OfferedTools:
-    """The offers of a list of tools, cached for `Declarations`. Raises `ToolCallError` for anything that is not a tool or a declaration."""
+    """The offers of a list of tools, cached for `Declarations`.
+
+    Raises `ToolCallError` for anything that is not a tool or a declaration.
+    """
     kept = getattr(tools, "kept", None)
     if kept is not None:
         return kept(OfferedTools, lambda: OfferedTools(tools))

@@ -105,7 +105,7 @@ def read_python_call(
 def read_unreadable(
     text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
-    """A call with a fault, if its arguments cannot be read; None for a signature, or if there is no call."""
+    """A call with a fault, if its arguments cannot be read; None without a call."""
     callee = _CALLEE.match(text, at)
     offer = offers.get(callee["name"]) if callee is not None and effort.left > 0 else None
     if callee is None or offer is None:
@@ -142,7 +142,7 @@ def _closing(text: str, at: int) -> int | None:
 def read_python_calls(
     text: str, at: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int]:
-    """Consecutive calls from a position on, separated by blanks, commas or semicolons, and the end of the last."""
+    """The calls from a position on, with blanks, commas or semicolons between; and their end."""
     drafts: list[Draft] = []
     end = at
     while True:

@@ -250,7 +250,10 @@ class Reading:
         return drafts, end
 
     def _aside(self, mark: Tag, start: int, end: int) -> int:
-        """Skip results and declarations. A result that is not closed is one that the model made up."""
+        """Skip results and declarations.
+
+        A result that is not closed is one that the model made up.
+        """
         if mark.closes or mark.word in self._unclosed:
             return end
         for tag in tag_pattern().finditer(self._text, end):
@@ -490,7 +493,7 @@ class Reading:
         return self._unit(f"name {group}", unit, start, is_marked=is_strong) or end
 
     def _broken_object(self, at: int) -> int:
-        """JSON that cannot be read: mended if it is the whole text and lost its end, else a fault."""
+        """JSON that cannot be read: mended if it is the whole text without its end, or a fault."""
         text = self._text
         if not text[:at].strip(" \t\r\n`\"'*") and not self.spans:
             mended = self.forms.mended(at)

@@ -1,4 +1,7 @@
-"""Read tool calls in the shapes of models and providers. Arguments that cannot be parsed give a call with a fault."""
+"""Read tool calls in the shapes of models and providers.
+
+Arguments that cannot be parsed give a call with a fault.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
 
 
 def schema_of(*names: str) -> Callable[[dict[str, Any]], None]:
-    """A `json_schema_extra` that reduces a pydantic model's schema to the fields that a language model writes."""
+    """A `json_schema_extra` that leaves the fields that a language model writes."""
 
     def reduce(schema: dict[str, Any]) -> None:
         schema["properties"] = {
@@ -70,7 +73,7 @@ def schema_of(*names: str) -> Callable[[dict[str, Any]], None]:
 
 
 def fields_at(entry: Any, index: int) -> dict[str, Any]:
-    """The fields of the call at a position of an answer; anything that is not a call gets a fault."""
+    """The fields of the call at a position of an answer; for anything else, a fault."""
     try:
         return call_fields(entry)
     except ToolCallError as error:
@@ -102,7 +105,10 @@ def _texts(found: Any) -> tuple[str, ...]:
 
 
 def read_id(found: Any) -> str | None:
-    """The id of a call as text: some servers number their calls. None for anything else; the run then assigns an id."""
+    """The id of a call as text: some servers number their calls.
+
+    None for anything else; the run then assigns an id.
+    """
     return str(found) if isinstance(found, int) and not isinstance(found, bool) else _text(found)
 
 

@@ -3,7 +3,7 @@
 The loop asks for one turn after another through a mode (`modes.py`) and runs the calls of each.
 Unreadable turns and outputs that do not fit become observations. If the model finishes without
 outputs, or the steps run out, an extractor reads them from the trajectory. At a limit, that happens
-only with `on_limit="extract"`: an answer that nobody asked for would pass as the model's own.
+only with `on_limit="extract"`: a guess would otherwise pass as the model's own answer.
 """
 
 from __future__ import annotations
