@@ -2,9 +2,13 @@
 """Where a model speaks, and where it only shows what somebody could say.
 
 A call counts at the beginning of the text, and on a line of its own. Words may lead in to it on its
-line if they are a paragraph of their own and say that a call follows. It does not count inside a sentence, quotation marks, brackets, a comment, a
-cell, a quotation, code or an element, nor where the words before it announce an example or the
-words of somebody else. When in doubt, it does not count: a call that is lost is asked for again.
+line if they are a paragraph of their own and say that a call follows. It does not count inside a
+sentence, quotation marks, brackets, a comment, a cell, a quotation, code or an element, nor where
+the words before it announce an example or the words of somebody else. When in doubt, it does not
+count: a call that is lost is asked for again.
+
+Which words announce a call or an example is known for English. In other languages only the
+punctuation, the lines and the marks around a call decide.
 """
 
 from __future__ import annotations
