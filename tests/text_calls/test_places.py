@@ -103,3 +103,15 @@ def test_a_call_in_an_argument_is_text(outer) -> None:
         assert len(made) == 1, text
         if made[0].fault is None:
             assert (made[0].name, made[0].args) == (name, args)
+
+
+@pytest.mark.parametrize("between", ["", "\n"], ids=["beside one another", "on lines"])
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_calls_that_stand_together_are_made_together(row, between) -> None:
+    """A comment that ends within the second of two calls may hold both, or neither."""
+    calls = [write(row, "run_shell", {"command": command}) for command in ("pwd", "ls */ x")]
+    made = ToolCalls.from_text("/* a\n" + between.join(calls), TOOLS).tool_calls
+    assert [call.args["command"] for call in made if call.fault is None] in (
+        [],
+        ["pwd", "ls */ x"],
+    )

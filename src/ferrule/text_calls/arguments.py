@@ -59,7 +59,7 @@ class Arguments:
         """The closing tags of all values. One that is left over shows that a value was cut."""
 
     def read(
-        self, at: int, offer: Offer, closings: tuple[str, ...]
+        self, offset: int, offer: Offer, closings: tuple[str, ...]
     ) -> tuple[dict[str, Any], int, list[str]]:
         """The arguments from a position on, their end, and the repairs that they needed.
 
@@ -68,10 +68,10 @@ class Arguments:
         """
         args: dict[str, Any] = {}
         repairs: list[str] = []
-        opening = self._opening(self.blank(at), offer)
+        opening = self._opening(self.blank(offset), offer)
         while opening is not None:
             schema = offer.properties.get(opening.key)
-            value_end, at = self._ends(opening, offer, closings, repairs)
+            value_end, offset = self._ends(opening, offer, closings, repairs)
             self.closings.add(opening.closing)
             value = self._decode(self._text[opening.start : value_end], schema, opening.more)
             if opening.key not in args:
@@ -82,47 +82,47 @@ class Arguments:
                 args[opening.key] = [*joined, *(value if is_list(value) else [value])]
             else:
                 raise AmbiguousError(f"`{opening.key}` is there more than once")
-            opening = self._opening(self.blank(at), offer)
+            opening = self._opening(self.blank(offset), offer)
         for key, value in args.items():
             is_one = not isinstance(value, (list, dict)) and kinds_of(
                 offer.properties.get(key)
             ) == {"array"}
             if is_one and isinstance(value, str) and value[:1] not in ("[", ""):
                 args[key] = [value]
-        return args, at, repairs
+        return args, offset, repairs
 
-    def blank(self, at: int) -> int:
+    def blank(self, offset: int) -> int:
         """The position after blanks."""
-        return _BLANK.match(self._text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        return _BLANK.match(self._text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
 
-    def follows(self, at: int, closings: tuple[str, ...]) -> bool:
+    def follows(self, offset: int, closings: tuple[str, ...]) -> bool:
         """Whether the end of a call follows: its closing tags, or the end of the text."""
-        at = self.blank(at)
+        offset = self.blank(offset)
         for closing in closings:
-            if not self._text.startswith(closing, at):
+            if not self._text.startswith(closing, offset):
                 break
-            at = self.blank(at + len(closing))
+            offset = self.blank(offset + len(closing))
         else:
             return True
-        mark = mark_at(self._text, at)
+        mark = mark_at(self._text, offset)
         if mark is None:
-            return at >= len(self._text)
+            return offset >= len(self._text)
         return mark.role in ("stops", "announces", "names", "ends") and (
             not mark.closes or mark.text in closings
         )
 
-    def _opening(self, at: int, offer: Offer) -> _Opening | None:
-        mark = mark_at(self._text, at)
+    def _opening(self, offset: int, offer: Offer) -> _Opening | None:
+        mark = mark_at(self._text, offset)
         if mark is None or mark.closes:
             return None
         for template in argument_templates(mark.word):
             if self._spellings.setdefault(mark.word, mark.spelling) != mark.spelling:
                 return None
             if mark.value is not None:
-                start = at + len(mark.text)
+                start = offset + len(mark.text)
                 more = mark.more + (" escaped" if mark.word in _ESCAPED else "")
                 return _Opening(html.unescape(mark.value), more, start, mark.closing)
-            opening = self._pair(at + len(mark.text), template)
+            opening = self._pair(offset + len(mark.text), template)
             if opening is not None:
                 return opening
         if argument_templates(mark.word):
@@ -131,17 +131,17 @@ class Arguments:
         is_known = key in offer.properties or not offer.closed
         if mark.text[0] == "[" or not is_known or not key.replace("-", "_").isidentifier():
             return None
-        return _Opening(key, "", at + len(mark.text), mark.closing)
+        return _Opening(key, "", offset + len(mark.text), mark.closing)
 
-    def _pair(self, at: int, template: str) -> _Opening | None:
+    def _pair(self, offset: int, template: str) -> _Opening | None:
         """A key and the beginning of its value, as `template` says after its first tag."""
         _, _, pattern = template.partition("{key}")
         before_value, _, closing = pattern.partition("{value}")
-        key_end = at
+        key_end = offset
         more = ""
-        end = self._text.find("<", at, at + _LONGEST_KEY)
+        end = self._text.find("<", offset, offset + _LONGEST_KEY)
         if before_value == "=":
-            key_end = self._text.find("=", at, at + _LONGEST_KEY)
+            key_end = self._text.find("=", offset, offset + _LONGEST_KEY)
             if key_end < 0 or 0 <= end < key_end:
                 return None
             start, opened = key_end + 1, None
@@ -163,48 +163,48 @@ class Arguments:
                     type_end = self._text.find("<", start, start + _LONGEST_KEY)
                     more = f' type="{self._text[start:type_end].strip()}"'
                     start = max(start, type_end)
-        key = self._text[at:key_end].strip()
+        key = self._text[offset:key_end].strip()
         if opened is not None and closing.startswith("</"):
             closing = opened.closing
         return _Opening(key, more, start, closing) if key else None
 
-    def is_ahead(self, literal: str, at: int) -> bool:
+    def is_ahead(self, literal: str, offset: int) -> bool:
         """Whether a literal is in the rest of the text. Each literal is searched once."""
         if literal not in self._last:
             self._effort.spend(len(self._text) // 16)
             self._last[literal] = self._text.rfind(literal)
-        return self._last[literal] >= at
+        return self._last[literal] >= offset
 
-    def _find(self, literal: str, at: int) -> int:
+    def _find(self, literal: str, offset: int) -> int:
         """As `str.find`."""
-        if not self.is_ahead(literal, at):
+        if not self.is_ahead(literal, offset):
             return -1
-        found = self._text.find(literal, at)
-        self._effort.spend((found - at) // 16)
+        found = self._text.find(literal, offset)
+        self._effort.spend((found - offset) // 16)
         return found
 
     def _ends(
         self, opening: _Opening, offer: Offer, closings: tuple[str, ...], repairs: list[str]
     ) -> tuple[int, int]:
         """Where the value ends, and where the text goes on."""
-        at = opening.start
+        offset = opening.start
         if "string" not in kinds_of(offer.properties.get(opening.key)):
             # A list or an object ends where its JSON does, whatever tags its texts hold.
-            json_end = self._end_of_json(self.blank(at))
+            json_end = self._end_of_json(self.blank(offset))
             if json_end >= 0 and self._text.startswith(opening.closing, json_end):
                 return json_end, json_end + len(opening.closing)
-        found = self._find(opening.closing, at)
+        found = self._find(opening.closing, offset)
         while found >= 0 and self._effort.left > 0:
             end = found + len(opening.closing)
             if self._goes_on(end, offer, closings):
                 return found, end
             found = self._find(opening.closing, end)
         named = f"</{opening.key}>"
-        found = self._find(named, at)
+        found = self._find(named, offset)
         if found >= 0 and self._goes_on(found + len(named), offer, closings):
             repairs.append("wrong_tag")
             return found, found + len(named)
-        for tag in tag_pattern().finditer(self._text, at):
+        for tag in tag_pattern().finditer(self._text, offset):
             if not self._effort.spend(tag.end() - tag.start()):
                 break
             following = self._opening(tag.start(), offer)
@@ -214,16 +214,18 @@ class Arguments:
                 return tag.start(), tag.start()
         raise AmbiguousError(f"the text ends within the value of `{opening.key}`")
 
-    def _end_of_json(self, at: int) -> int:
+    def _end_of_json(self, offset: int) -> int:
         """The position after a list or an object, and blanks; -1 if there is none."""
-        if self._text[at : at + 1] not in ("[", "{"):
+        if self._text[offset : offset + 1] not in ("[", "{"):
             return -1
-        value = read_value(self._text, at, self._effort)
+        value = read_value(self._text, offset, self._effort)
         return -1 if value is None else self.blank(value[1])
 
-    def _goes_on(self, at: int, offer: Offer, closings: tuple[str, ...]) -> bool:
+    def _goes_on(self, offset: int, offer: Offer, closings: tuple[str, ...]) -> bool:
         self._effort.spend(0)
-        return self.follows(at, closings) or self._opening(self.blank(at), offer) is not None
+        return (
+            self.follows(offset, closings) or self._opening(self.blank(offset), offer) is not None
+        )
 
     def _decode(self, value: str, schema: Any, more: str) -> Any:
         """A value by its schema: text stays text, all else is JSON or nested tags."""
@@ -302,35 +304,35 @@ class Arguments:
     def _parts(self, bare: str) -> list[tuple[str, str]] | None:
         """The tags of a text that is all tags, with what is in each."""
         parts: list[tuple[str, str]] = []
-        at = 0
-        while at < len(bare):
-            mark = mark_at(bare, at)
+        offset = 0
+        while offset < len(bare):
+            mark = mark_at(bare, offset)
             if mark is None or mark.closes or not self._effort.spend(0):
                 return None
-            start = at + len(mark.text)
+            start = offset + len(mark.text)
             end = _matching(bare, start, mark.text, mark.closing, self._effort)
             if end is None:
                 return None
             key = mark.text.rsplit("<", 1)[-1].rstrip(">").strip()
             parts.append((key, bare[start:end]))
-            at = end + len(mark.closing)
-            while bare[at : at + 1].isspace():
-                at += 1
+            offset = end + len(mark.closing)
+            while bare[offset : offset + 1].isspace():
+                offset += 1
         return parts or None
 
 
-def _matching(text: str, at: int, opening: str, closing: str, effort: Effort) -> int | None:
+def _matching(text: str, offset: int, opening: str, closing: str, effort: Effort) -> int | None:
     """Where the tag ends that is open at a position. Tags of its name nest."""
     depth = 1
     while effort.spend(0):
-        end = text.find(closing, at)
+        end = text.find(closing, offset)
         if end < 0:
             return None
-        depth += text.count(opening, at, end) - 1
-        effort.spend((end - at) // 8)
+        depth += text.count(opening, offset, end) - 1
+        effort.spend((end - offset) // 8)
         if not depth:
             return end
-        at = end + len(closing)
+        offset = end + len(closing)
     return None
 
 

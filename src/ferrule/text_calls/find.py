@@ -121,10 +121,10 @@ def _rest(text: str, spans: list[tuple[int, int]]) -> str:
     from ferrule.text_calls.marks import tag_pattern
 
     pieces: list[str] = []
-    at = 0
+    offset = 0
     for start, end in [*spans, (len(text), len(text))]:
-        pieces.append(tag_pattern().sub(_without_markup, text[at:start]).strip())
-        at = max(at, end)
+        pieces.append(tag_pattern().sub(_without_markup, text[offset:start]).strip())
+        offset = max(offset, end)
     return "\n".join([piece for piece in pieces if piece.strip("()`*") not in ("", "return")])
 
 

@@ -81,53 +81,55 @@ class Forms:
         self._depth = 0
         """How many tags and fences around the position announce calls."""
 
-    def blank(self, at: int) -> int:
+    def blank(self, offset: int) -> int:
         """The position after blanks."""
-        return self._skip("blank", at)
+        return self._skip("blank", offset)
 
-    def join(self, at: int) -> int:
+    def join(self, offset: int) -> int:
         """The position after what may stand between two calls."""
-        return self._skip("join", at)
+        return self._skip("join", offset)
 
-    def fence(self, at: int) -> Fence:
+    def fence(self, offset: int) -> Fence:
         """The beginning of a fence at a position."""
-        found = _patterns()["fence"].match(self._text, at)
+        found = _patterns()["fence"].match(self._text, offset)
         if found is None:
-            return Fence("", at + 3)
+            return Fence("", offset + 3)
         return Fence(found[1] or found[2] or "", found.end())
 
-    def fence_end(self, at: int) -> int:
+    def fence_end(self, offset: int) -> int:
         """Where a fence closes: at the start of a line, or else anywhere, or at the text's end."""
         searched, end = self._closing
-        if searched <= at <= end:
+        if searched <= offset <= end:
             return end
         closing = None
-        if at < self._unclosed_from:
-            closing = _patterns()["closing"].search(self._text, max(at - 1, 0))
+        if offset < self._unclosed_from:
+            closing = _patterns()["closing"].search(self._text, max(offset - 1, 0))
         if closing is not None:
             end = closing.start("fence")
         else:
-            self._unclosed_from = min(at, self._unclosed_from)  # Nor does a later search find one.
-            end = self._text.find("```", at)
+            self._unclosed_from = min(
+                offset, self._unclosed_from
+            )  # Nor does a later search find one.
+            end = self._text.find("```", offset)
         if end < 0:
             end = len(self._text)
-        self._effort.spend((end - at) // 4)
-        self._closing = (at, end)
+        self._effort.spend((end - offset) // 4)
+        self._closing = (offset, end)
         return end
 
-    def _find(self, closing: str, at: int) -> int:
-        found = self._text.find(closing, at)
+    def _find(self, closing: str, offset: int) -> int:
+        found = self._text.find(closing, offset)
         end = found if found >= 0 else len(self._text)
-        self._effort.spend((end - at) // 16)
+        self._effort.spend((end - offset) // 16)
         return end
 
-    def is_python_list(self, at: int) -> bool:
+    def is_python_list(self, offset: int) -> bool:
         """Whether a list at a position may be one of Python calls."""
-        return _patterns()["list"].match(self._text, at) is not None
+        return _patterns()["list"].match(self._text, offset) is not None
 
     def calls(
         self,
-        at: int,
+        offset: int,
         *,
         is_marked: bool,
         faults: bool = False,
@@ -140,63 +142,63 @@ class Forms:
         of what is around them, innermost first.
         """
         drafts: list[Draft] = []
-        end = at
+        end = offset
         if self._depth >= _DEEPEST:
             return drafts, end
         self._depth += 1
         while self._effort.spend(COST_OF_CALL if drafts else 0):
-            start = self._skip("join", at)
+            start = self._skip("join", offset)
             found = self._one(start, is_marked=is_marked, closings=closings)
             if found is None and (is_marked or faults):
                 fault = read_unreadable(self._text, start, self._offers, self._effort)
                 fault = fault or broken_call(self._text, start, self._offers, self._effort)
                 found = ([fault[0]], fault[1]) if fault is not None else None
             if found is None and faults and not drafts and self._text.startswith("[", start):
-                at = start + 1  # a list that cannot be read: its calls, one by one
+                offset = start + 1  # a list that cannot be read: its calls, one by one
                 continue
             if found is None:
                 break
             drafts += found[0]
-            at = end = found[1]
-            extra = _patterns()["extra"].match(self._text, at)
+            offset = end = found[1]
+            extra = _patterns()["extra"].match(self._text, offset)
             if extra is not None and drafts:
                 drafts[-1] = add_repairs(drafts[-1], ("extra_closing_brace",))
-                at = end = extra.end()
+                offset = end = extra.end()
         self._depth -= 1
         return drafts, end
 
-    def _one(self, at: int, *, is_marked: bool, closings: tuple[str, ...]) -> Found | None:
+    def _one(self, offset: int, *, is_marked: bool, closings: tuple[str, ...]) -> Found | None:
         text = self._text
-        mark = text[at : at + 1]
-        if mark == "{" or (mark == "[" and not self.is_python_list(at)):
+        mark = text[offset : offset + 1]
+        if mark == "{" or (mark == "[" and not self.is_python_list(offset)):
             found = (
-                self._json(at, is_marked=is_marked)
-                if mark == "{" or text[at + 1 : at + 2] != "/"
+                self._json(offset, is_marked=is_marked)
+                if mark == "{" or text[offset + 1 : offset + 2] != "/"
                 else None
             )
-            return found if found is not None or mark == "{" else self.tagged(at, closings)
+            return found if found is not None or mark == "{" else self.tagged(offset, closings)
         if mark in ("[", "("):
-            return read_python_list(text, at, self._offers, self._effort, is_marked=is_marked)
+            return read_python_list(text, offset, self._offers, self._effort, is_marked=is_marked)
         if mark in ("<", "]") and is_marked:
-            return self.tagged(at, closings)
+            return self.tagged(offset, closings)
         if mark == "`":
             if not is_marked:
                 return None
-            start = self.fence(at).end
+            start = self.fence(offset).end
             if text.startswith("`", self._skip("join", start)):
                 return None  # fences do not nest
             drafts, end = self.calls(start, is_marked=True)
             return (drafts, self._skip("fence end", end)) if drafts else None
-        return self.by_name(at, is_marked=is_marked, closings=closings) if mark else None
+        return self.by_name(offset, is_marked=is_marked, closings=closings) if mark else None
 
     # -- tags
 
-    def tagged(self, at: int, closings: tuple[str, ...] = ()) -> Found | None:
+    def tagged(self, offset: int, closings: tuple[str, ...] = ()) -> Found | None:
         """The calls that a tag at a position begins."""
-        mark = mark_at(self._text, at)
+        mark = mark_at(self._text, offset)
         if mark is None or mark.closes or not self._effort.spend(0):
             return None
-        end = at + len(mark.text)
+        end = offset + len(mark.text)
         offer = self._offers.get(mark.value) if mark.role == "names" and mark.value else None
         if mark.role == "names":
             if offer is None:
@@ -209,38 +211,38 @@ class Forms:
             if mark.word == "toolcode":
                 return self.statements(end, mark.closing)
             return self._announced(mark, end, closings)
-        return self._own_tag(mark, at, closings)
+        return self._own_tag(mark, offset, closings)
 
-    def _announced(self, mark: Tag, at: int, closings: tuple[str, ...]) -> Found | None:
-        is_closed = self.arguments.is_ahead(mark.closing, at)
+    def _announced(self, mark: Tag, offset: int, closings: tuple[str, ...]) -> Found | None:
+        is_closed = self.arguments.is_ahead(mark.closing, offset)
         inner = (mark.closing, *closings) if is_closed else closings
-        drafts, end = self.calls(at, is_marked=True, closings=inner)
+        drafts, end = self.calls(offset, is_marked=True, closings=inner)
         if not drafts:
             return None
         return drafts, self._behind_closings(end)
 
-    def _behind_closings(self, at: int) -> int:
+    def _behind_closings(self, offset: int) -> int:
         """The position after the tags and tokens that end a call."""
         while True:
-            start = self.blank(at)
+            start = self.blank(offset)
             mark = mark_at(self._text, start)
             if mark is None or not (
                 mark.role == "ends"
                 or (mark.closes and mark.role in ("announces", "names", "separates"))
             ):
-                return at
-            at = start + len(mark.text)
+                return offset
+            offset = start + len(mark.text)
 
-    def _with_arguments(self, offer: Offer, at: int, closings: tuple[str, ...]) -> Found | None:
+    def _with_arguments(self, offer: Offer, offset: int, closings: tuple[str, ...]) -> Found | None:
         """The arguments of a call whose tool is known: JSON, or tags."""
-        start = self.blank(at)
+        start = self.blank(offset)
         if self._text.startswith("{", start):
             return self.with_args(offer, start, is_marked=True)
         try:
-            args, end, repairs = self.arguments.read(at, offer, closings)
+            args, end, repairs = self.arguments.read(offset, offer, closings)
         except AmbiguousError as error:
             reason = f"the call of `{offer.name}` cannot be read: {error}"
-            return [_fault(offer, reason, self._text[at : at + 2000])], len(self._text)
+            return [_fault(offer, reason, self._text[offset : offset + 2000])], len(self._text)
         is_closed = self._text.startswith(closings[0], self.blank(end)) if closings else False
         if (
             not args
@@ -250,11 +252,11 @@ class Forms:
             return None
         return [Draft(offer, args, tuple(dict.fromkeys(repairs)))], end
 
-    def _skip_closing(self, at: int, closing: str) -> int:
-        start = self.blank(at)
-        return start + len(closing) if self._text.startswith(closing, start) else at
+    def _skip_closing(self, offset: int, closing: str) -> int:
+        start = self.blank(offset)
+        return start + len(closing) if self._text.startswith(closing, start) else offset
 
-    def _own_tag(self, mark: Tag, at: int, closings: tuple[str, ...]) -> Found | None:
+    def _own_tag(self, mark: Tag, offset: int, closings: tuple[str, ...]) -> Found | None:
         """`<search><query>cats</query></search>`.
 
         The arguments must fit: other markup has tags, too.
@@ -269,19 +271,19 @@ class Forms:
             return None
         try:
             inner = (mark.closing, *closings)
-            args, end, repairs = self.arguments.read(at + len(mark.text), offer, inner)
+            args, end, repairs = self.arguments.read(offset + len(mark.text), offer, inner)
         except AmbiguousError as error:
             reason = f"the call of `{offer.name}` cannot be read: {error}"
-            return [_fault(offer, reason, self._text[at : at + 2000])], len(self._text)
+            return [_fault(offer, reason, self._text[offset : offset + 2000])], len(self._text)
         closing = self.blank(end)
         if not self._text.startswith(mark.closing, closing) or not args or not offer.fits(args):
             return None
         return [Draft(offer, args, tuple(repairs))], closing + len(mark.closing)
 
-    def _with_line(self, at: int) -> Found | None:
+    def _with_line(self, offset: int) -> Found | None:
         """A tool's name and the text of its first argument, up to the closing tag."""
         text = self._text
-        start = self.blank(at)
+        start = self.blank(offset)
         name = _patterns()["name"].match(text, start)
         offer = self._offers.get(name[0]) if name is not None else None
         first = end = text.find("</tool>", start)
@@ -314,28 +316,28 @@ class Forms:
 
     # -- JSON and names
 
-    def _json(self, at: int, *, is_marked: bool) -> Found | None:
-        found = read_value(self._text, at, self._effort)
+    def _json(self, offset: int, *, is_marked: bool) -> Found | None:
+        found = read_value(self._text, offset, self._effort)
         if found is None:
-            return self._broken(at) if is_marked else None
+            return self._broken(offset) if is_marked else None
         value, end, repairs = found
         drafts = drafts_of(value, self._offers, marked=is_marked)
         return ([add_repairs(draft, repairs) for draft in drafts], end) if drafts else None
 
-    def _broken(self, at: int) -> Found | None:
+    def _broken(self, offset: int) -> Found | None:
         """Announced JSON that cannot be parsed: repaired if it lost its last braces, or a fault."""
-        end, is_closed = self._next_end(at)
-        if not self._effort.spend(end - at):
+        end, is_closed = self._next_end(offset)
+        if not self._effort.spend(end - offset):
             return None
-        drafts = self._unclosed(at, end) if is_closed else None
+        drafts = self._unclosed(offset, end) if is_closed else None
         if drafts:
             return drafts, end
-        fault = fault_of(self._text, at, end, self._offers)
+        fault = fault_of(self._text, offset, end, self._offers)
         return ([fault], end) if fault is not None else None
 
-    def _next_end(self, at: int) -> tuple[int, bool]:
+    def _next_end(self, offset: int) -> tuple[int, bool]:
         """Where the next tag that ends something is, and whether there is one."""
-        for found in tag_pattern().finditer(self._text, at):
+        for found in tag_pattern().finditer(self._text, offset):
             mark = mark_at(self._text, found.start())
             if not self._effort.spend(0):
                 break
@@ -343,16 +345,16 @@ class Forms:
                 return found.start(), True
         return len(self._text), False
 
-    def mended(self, at: int) -> Found | None:
+    def mended(self, offset: int) -> Found | None:
         """The calls of JSON that lost a brace at the end of the text, or is escaped twice."""
         last = len(self._text.rstrip(" \t\r\n`*_'\""))
         tail = self._text.rfind("<", 0, last)
-        mark = mark_at(self._text, tail) if tail > at else None
+        mark = mark_at(self._text, tail) if tail > offset else None
         if mark is not None and mark.role == "stops" and tail + len(mark.text) == last:
             last = len(self._text[:tail].rstrip(" \t\r\n`*_'\""))
-        drafts = self._unclosed(at, last)
-        if drafts is None and self._text.startswith("{\\", at):
-            from_escapes = read_escaped(self._text[at:last])
+        drafts = self._unclosed(offset, last)
+        if drafts is None and self._text.startswith("{\\", offset):
+            from_escapes = read_escaped(self._text[offset:last])
             if from_escapes is not None:
                 value, repairs = from_escapes
                 drafts = [
@@ -361,9 +363,9 @@ class Forms:
                 ]
         return (drafts, last) if drafts else None
 
-    def _unclosed(self, at: int, end: int) -> list[Draft] | None:
+    def _unclosed(self, offset: int, end: int) -> list[Draft] | None:
         """The calls of JSON that lacks only its last closing braces."""
-        inside = self._text[at:end].strip()
+        inside = self._text[offset:end].strip()
         if not inside.endswith(("}", "]")):
             return None  # truncated: more may be missing
         for lost in ("}", "}}", "]", "}]"):
@@ -376,15 +378,17 @@ class Forms:
             return [add_repairs(draft, ("missing_closing_brace",)) for draft in drafts or ()]
         return None
 
-    def by_name(self, at: int, *, is_marked: bool, closings: tuple[str, ...] = ()) -> Found | None:
+    def by_name(
+        self, offset: int, *, is_marked: bool, closings: tuple[str, ...] = ()
+    ) -> Found | None:
         """A call that begins with the tool's name."""
         text = self._text
-        call = read_python_call(text, at, self._offers, self._effort)
+        call = read_python_call(text, offset, self._offers, self._effort)
         if call is not None:
             return [call[0]], call[1]
-        if is_marked and text.startswith("call:", at):
-            return self._with_strings(at + len("call:"))
-        start = at
+        if is_marked and text.startswith("call:", offset):
+            return self._with_strings(offset + len("call:"))
+        start = offset
         name = _patterns()["name"].match(text, start)
         if is_marked:
             kind = _patterns()["words"].match(text, start)
@@ -419,37 +423,39 @@ class Forms:
             return None
         return [Draft(offer, {})], behind
 
-    def _behind_separators(self, at: int, closings: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    def _behind_separators(
+        self, offset: int, closings: tuple[str, ...]
+    ) -> tuple[int, tuple[str, ...]]:
         """The position after the marks, and the id, between a name and its arguments.
 
         Also the closing tags of what is open there.
         """
         for _ in range(4):
-            start = self.blank(at)
+            start = self.blank(offset)
             mark = mark_at(self._text, start)
             if mark is None or not separates(mark):
-                return at, closings
-            at = start + len(mark.text)
+                return offset, closings
+            offset = start + len(mark.text)
             if closings and mark.text == closings[0]:
                 closings = closings[1:]
             elif not mark.closes and mark.text.startswith("<") and mark.text[1].isalpha():
                 closings = (mark.closing, *closings)
-            words = _patterns()["words"].match(self._text, at)
+            words = _patterns()["words"].match(self._text, offset)
             following = mark_at(self._text, words.end()) if words is not None else None
             if words is not None and following is not None and separates(following):
-                at = words.end()
-        return at, closings
+                offset = words.end()
+        return offset, closings
 
-    def with_args(self, offer: Offer, at: int, *, is_marked: bool) -> Found | None:
+    def with_args(self, offer: Offer, offset: int, *, is_marked: bool) -> Found | None:
         """The call of a tool with the JSON at a position as its arguments."""
-        found = read_value(self._text, at, self._effort)
+        found = read_value(self._text, offset, self._effort)
         if found is None:
-            if not is_marked or not self._text.startswith("{", at):
+            if not is_marked or not self._text.startswith("{", offset):
                 return None
-            end, _ = self._next_end(at)
-            if not self._effort.spend(end - at):
+            end, _ = self._next_end(offset)
+            if not self._effort.spend(end - offset):
                 return None
-            return [unreadable(offer, self._text[at:end].strip())], end
+            return [unreadable(offer, self._text[offset:end].strip())], end
         draft = drafts_of_args(offer, found[0], self._offers)
         if draft is None or not (is_marked or offer.fits(draft.args)):
             return None
@@ -457,10 +463,10 @@ class Forms:
             found[1]
         ) if is_marked else found[1]
 
-    def _with_strings(self, at: int) -> Found | None:
+    def _with_strings(self, offset: int) -> Found | None:
         """`f{a:<escape>x<escape>}`: tokens in place of quotation marks."""
         text = self._text
-        name = _patterns()["name"].match(text, at)
+        name = _patterns()["name"].match(text, offset)
         offer = self._offers.get(name[0]) if name is not None else None
         if name is None or offer is None or not text.startswith("{", name.end()):
             return None
@@ -479,7 +485,7 @@ class Forms:
             depth += 1 if brace == "{" else -1
             if not depth:
                 break
-        self._effort.spend(done - at)
+        self._effort.spend(done - offset)
         found = None if depth else read_value("".join(pieces), 0, self._effort)
         if found is None or not isinstance(found[0], dict):
             end, _ = self._next_end(done)
@@ -490,39 +496,39 @@ class Forms:
 
     # -- code
 
-    def statements(self, at: int, closing: str) -> Found:
+    def statements(self, offset: int, closing: str) -> Found:
         """The calls among the statements of code, up to its closing tag, or to the end of a fence.
 
         A closing mark inside an argument does not end the code.
         """
         text = self._text
         drafts: list[Draft] = []
-        if closing and not self.arguments.is_ahead(closing, at):
-            last = self._find("<", at)  # not closed: up to the next tag
+        if closing and not self.arguments.is_ahead(closing, offset):
+            last = self._find("<", offset)  # not closed: up to the next tag
         else:
-            last = self._find(closing, at) if closing else self.fence_end(at)
-        while at < last and self._effort.left > 0:
-            start = self._skip("statement", at)
+            last = self._find(closing, offset) if closing else self.fence_end(offset)
+        while offset < last and self._effort.left > 0:
+            start = self._skip("statement", offset)
             found = self._one(start, is_marked=True, closings=())
             if found is None:
                 fault = read_unreadable(text, start, self._offers, self._effort)
                 found = ([fault[0]], fault[1]) if fault is not None else None
             if found is not None and (found[1] <= last or not any(each.fault for each in found[0])):
                 drafts += found[0]
-                at = found[1]
-                if at > last:
-                    last = self._find(closing, at) if closing else self.fence_end(at)
-                more = _patterns()["same line"].match(text, at, last)
+                offset = found[1]
+                if offset > last:
+                    last = self._find(closing, offset) if closing else self.fence_end(offset)
+                more = _patterns()["same line"].match(text, offset, last)
                 if more is not None:
-                    at = more.end()
+                    offset = more.end()
                     continue
-            line = text.find("\n", at, last)
-            at = line + 1 if line >= 0 else last
+            line = text.find("\n", offset, last)
+            offset = line + 1 if line >= 0 else last
         return drafts, last
 
-    def _skip(self, name: str, at: int) -> int:
-        found = _patterns()[name].match(self._text, at)
-        return found.end() if found is not None else at
+    def _skip(self, name: str, offset: int) -> int:
+        found = _patterns()[name].match(self._text, offset)
+        return found.end() if found is not None else offset
 
 
 def read_escaped(text: str) -> tuple[object, tuple[str, ...]] | None:

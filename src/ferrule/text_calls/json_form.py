@@ -93,33 +93,35 @@ class _Measured(LooseReader):
         return super().value(offset, depth)
 
 
-def read_value(text: str, at: int, effort: Effort) -> tuple[Any, int, tuple[str, ...]] | None:
+def read_value(text: str, offset: int, effort: Effort) -> tuple[Any, int, tuple[str, ...]] | None:
     """The JSON value at a position, its end and its repairs; None if there is no value."""
     if (
-        effort.left <= 0 or _OBJECT_OR_LIST.match(text, at) is None
+        effort.left <= 0 or _OBJECT_OR_LIST.match(text, offset) is None
     ):  # braces in prose or in a program
         effort.spend(0)
         return None
     try:
-        value, end = _decode(text, at)
+        value, end = _decode(text, offset)
     except RecursionError:
         effort.spend(20_000)
         return None
     except ValueError as error:
         # The parser counts the lines before the error, which is not free.
-        effort.spend((getattr(error, "pos", at) - at) // 8 + at // 256)
+        effort.spend((getattr(error, "pos", offset) - offset) // 8 + offset // 256)
     else:
         return value, end, ()
     reader = _Measured(text)
     try:
-        value, end = reader.value(at, 0)
+        value, end = reader.value(offset, 0)
     except (ValueError, RecursionError) as error:
         # For an unclosed string or comment the parser searches the whole text.
         is_open = (
             "the end of the text" in str(error)
             or "/*" in text[reader.reached : reader.reached + 200]
         )
-        effort.spend(reader.reached - at + 64 + (len(text) - at) // (8 if is_open else 1024))
+        effort.spend(
+            reader.reached - offset + 64 + (len(text) - offset) // (8 if is_open else 1024)
+        )
         return None
     return value, end, tuple(reader.repairs)
 
@@ -170,26 +172,30 @@ def drafts_of_args(offer: Offer, args: Any, offers: OfferedTools) -> Draft | Non
     return Draft(offer, found)
 
 
-def fault_of(text: str, at: int, end: int, offers: OfferedTools) -> Draft | None:
+def fault_of(text: str, offset: int, end: int, offers: OfferedTools) -> Draft | None:
     """A call with a fault: announced text names an offered tool, but is not JSON."""
-    head = _HEAD.match(text, at, min(end, at + 200))
+    head = _HEAD.match(text, offset, min(end, offset + 200))
     offer = offers.get(head["name"]) if head is not None else None
-    return unreadable(offer, text[at:end].strip()) if offer is not None else None
+    return unreadable(offer, text[offset:end].strip()) if offer is not None else None
 
 
 def broken_call(
-    text: str, at: int, offers: OfferedTools, effort: Effort
+    text: str, offset: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
     """A call with a fault for an object that is not announced and cannot be parsed; and its end."""
-    head = _CALL_HEAD.match(text, at)
+    head = _CALL_HEAD.match(text, offset)
     offer = offers.get(head[1]) if head is not None else None
     if head is None or offer is None:
         return None
     found = _CALL_END.search(text, head.end())
     end = found.end() if found is not None else len(text)
-    if not effort.spend(end - at) or found is None or _SHOWN.search(text, at, end) is not None:
+    if (
+        not effort.spend(end - offset)
+        or found is None
+        or _SHOWN.search(text, offset, end) is not None
+    ):
         return None
-    return unreadable(offer, text[at:end].strip()), end
+    return unreadable(offer, text[offset:end].strip()), end
 
 
 def unreadable(offer: Offer, raw: str) -> Draft:

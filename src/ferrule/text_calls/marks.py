@@ -53,12 +53,12 @@ class Tag(NamedTuple):
         """The closing tag of this opening tag."""
         if self.text.startswith("<|open|>"):
             return f"<|close|>{self.text[8:].split('<', 1)[0].split(' ', 1)[0]}<|sep|>"
-        at = self.text.rfind("<")
-        head = self.text[at + 1 :].rstrip(">").rstrip("/")
+        offset = self.text.rfind("<")
+        head = self.text[offset + 1 :].rstrip(">").rstrip("/")
         head = head.split("=", 1)[0]
         if self.value is not None:
             head = re.sub(r"\s+(?:name|tool|key)\s*$", "", head)
-        return f"{self.text[:at]}</{head.strip()}>"
+        return f"{self.text[:offset]}</{head.strip()}>"
 
 
 @cache
@@ -67,9 +67,9 @@ def tag_pattern() -> re.Pattern[str]:
     return re.compile(_TAG)
 
 
-def mark_at(text: str, at: int) -> Tag | None:
+def mark_at(text: str, offset: int) -> Tag | None:
     """The mark at a position."""
-    found = tag_pattern().match(text, at)
+    found = tag_pattern().match(text, offset)
     return None if found is None else mark_of(found[0])
 
 

@@ -241,11 +241,15 @@ class Places:
             self._quoted = end
 
     def _continues_quoted(self, start: int) -> bool:
-        """Whether only blanks and bullets are between the last call that is shown and this one."""
+        """Whether only blanks, bullets and tags of calls are between the last shown call and this.
+
+        Calls that stand together are made together, or not at all.
+        """
         if not 0 <= self._quoted <= start:
             return False
         between = self._text[self._quoted : min(start, self._quoted + _NEAR)]
-        return not between.strip(" \t\r\n,;|&-*•") and "\n\n" not in between
+        words = tag_pattern().sub(_without_tag_of_calls, between)
+        return not words.strip(" \t\r\n,;|&-*•") and "\n\n" not in between
 
     def _lead(self, start: int) -> str:
         """The last clause before a call, if the call belongs to it."""
@@ -276,16 +280,16 @@ class Places:
 
     def _after(self, end: int, *, whole: bool = False) -> str:
         """The text after a call, without tags that end it."""
-        at = end
+        offset = end
         text = self._text
         for _ in range(8):
-            while text[at : at + 1].isspace():
-                at += 1
-            mark = mark_at(text, at)
+            while text[offset : offset + 1].isspace():
+                offset += 1
+            mark = mark_at(text, offset)
             if mark is None or not (mark.role == "stops" or mark.closes):
                 break
-            at += len(mark.text)
-        rest = text[at : at + _NEAR]
+            offset += len(mark.text)
+        rest = text[offset : offset + _NEAR]
         return rest.strip(" \t\r\n`*_'\";.,])}") if whole else rest
 
     def _side(self, end: int) -> Side:
@@ -319,36 +323,36 @@ class Places:
         opened = self._open
         for found in _delimiters().finditer(text, self._read, position):
             mark = found[0]
-            at = found.start()
+            offset = found.start()
             if mark[0] == "<" and mark != "<!--":
-                self._element(mark, at)
+                self._element(mark, offset)
             elif mark[0] == "`":
                 if len(mark) <= len("``"):
-                    self._toggle(mark, at)
+                    self._toggle(mark, offset)
             elif mark in ('"', "'", "’", '"""', "'''"):
-                self._quote(mark, at)
+                self._quote(mark, offset)
             elif mark in _CLOSERS and not (mark == "“" and opened and opened[-1][0] == "„"):
                 if len(opened) < _DEEPEST:
-                    opened.append((mark, at))
+                    opened.append((mark, offset))
             else:
                 self._close(mark)
         self._read = max(self._read, position)
 
-    def _quote(self, mark: str, at: int) -> None:
+    def _quote(self, mark: str, offset: int) -> None:
         text = self._text
-        before = text[at - 1 : at] if at else " "
-        behind = text[at + len(mark) : at + len(mark) + 1]
+        before = text[offset - 1 : offset] if offset else " "
+        behind = text[offset + len(mark) : offset + len(mark) + 1]
         if mark != '"' and before.isalnum() and behind.isalnum():
             return  # an apostrophe
         if self._close(mark):
             return
         if mark == "’" or before.isalnum() or not behind or len(self._open) >= _DEEPEST:
             return
-        self._open.append((mark, at))
+        self._open.append((mark, offset))
 
-    def _toggle(self, mark: str, at: int) -> None:
+    def _toggle(self, mark: str, offset: int) -> None:
         if not self._close(mark) and len(self._open) < _DEEPEST:
-            self._open.append((mark, at))
+            self._open.append((mark, offset))
 
     def _close(self, closer: str) -> bool:
         for index in range(len(self._open) - 1, -1, -1):
@@ -357,7 +361,7 @@ class Places:
                 return True
         return False
 
-    def _element(self, tag: str, at: int) -> None:
+    def _element(self, tag: str, offset: int) -> None:
         name = tag.strip("</>").split(None, 1)[0].rstrip("/").casefold()
         if tag[1] == "/":
             for index in range(len(self._open) - 1, -1, -1):
@@ -367,11 +371,11 @@ class Places:
         elif not tag.endswith("/>") and len(self._open) < _DEEPEST:
             mark = mark_of(tag)
             if mark.word not in _ANSWER_ELEMENTS and mark.role in ("", "shown", "result"):
-                self._open.append((f"<{name}", at))
+                self._open.append((f"<{name}", offset))
 
     def _is_enclosed(self, start: int, end: int, *, is_marked: bool) -> bool:
         """Whether something that is open before the call is closed after it."""
-        for opener, at in self._open:
+        for opener, offset in self._open:
             if opener[0] == "<" and opener != "<!--":
                 closer = f"</{opener[1:]}"
             elif opener == "<!--":
@@ -381,26 +385,32 @@ class Places:
             found = self._position(closer, end)
             if found < 0:
                 continue
-            if opener == "`" and not is_marked and at == start - 1 and found == end:
+            if opener == "`" and not is_marked and offset == start - 1 and found == end:
                 continue  # the line decides: models write their calls in backticks, too
             if (
                 opener in ("`", "``", "'")
-                and "\n\n" in self._text[at:start] + self._text[end:found]
+                and "\n\n" in self._text[offset:start] + self._text[end:found]
             ):
                 continue
             return True
         return False
 
-    def _position(self, closer: str, at: int) -> int:
+    def _position(self, closer: str, offset: int) -> int:
         """Where a closing delimiter is found from a position on; -1 if nowhere."""
         known = self._next.get(closer, 0)
-        if known < 0 or known >= at:
+        if known < 0 or known >= offset:
             return known
-        found = self._text.find(closer, at)
+        found = self._text.find(closer, offset)
         while closer == "'" and found >= 0 and self._text[found + 1 : found + 2].isalnum():
             found = self._text.find(closer, found + 1)
         self._next[closer] = found
         return found
+
+
+def _without_tag_of_calls(tag: re.Match[str]) -> str:
+    if mark_of(tag[0]).role in ("stops", "ends", "announces", "names"):
+        return ""
+    return tag[0]
 
 
 def _is_plain_fence(text: str, start: int) -> bool:

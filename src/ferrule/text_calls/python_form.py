@@ -78,10 +78,10 @@ class NoCallError(ValueError):
 
 
 def read_python_call(
-    text: str, at: int, offers: OfferedTools, effort: Effort
+    text: str, offset: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
     """The call at a position, and its end."""
-    callee = _CALLEE.match(text, at)
+    callee = _CALLEE.match(text, offset)
     if callee is None or effort.left <= 0:
         return None
     offer = offers.get(callee["name"])
@@ -97,21 +97,21 @@ def read_python_call(
     if reader.problem:
         reason = f"the call of `{offer.name}` has no value for {reader.problem}"
         return Draft(
-            offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[at:end])
+            offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[offset:end])
         ), end
     return Draft(offer, reader.args, tuple(reader.repairs)), end
 
 
 def read_unreadable(
-    text: str, at: int, offers: OfferedTools, effort: Effort
+    text: str, offset: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
     """A call with a fault, if its arguments cannot be read; None without a call."""
-    callee = _CALLEE.match(text, at)
+    callee = _CALLEE.match(text, offset)
     offer = offers.get(callee["name"]) if callee is not None and effort.left > 0 else None
     if callee is None or offer is None:
         return None
     end = _closing(text, callee.end())
-    effort.spend((end or callee.end() + 2 * _LONGEST_EXPRESSION) - at)
+    effort.spend((end or callee.end() + 2 * _LONGEST_EXPRESSION) - offset)
     if (
         end is None
         or _PLACEHOLDER.search(text, callee.end(), end)
@@ -120,14 +120,14 @@ def read_unreadable(
         return None
     reason = f"the arguments of `{offer.name}` cannot be read: write them as JSON, or as name=value with plain values"
     return Draft(
-        offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[at:end])
+        offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[offset:end])
     ), end
 
 
-def _closing(text: str, at: int) -> int | None:
+def _closing(text: str, offset: int) -> int | None:
     """The position after the parenthesis that closes a call."""
     opened = ["("]
-    for token in _TOKEN.finditer(text, at, at + 2 * _LONGEST_EXPRESSION):
+    for token in _TOKEN.finditer(text, offset, offset + 2 * _LONGEST_EXPRESSION):
         mark = token[0]
         if mark in "([{":
             opened.append(mark)
@@ -140,21 +140,21 @@ def _closing(text: str, at: int) -> int | None:
 
 
 def read_python_calls(
-    text: str, at: int, offers: OfferedTools, effort: Effort
+    text: str, offset: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int]:
     """The calls from a position on, with blanks, commas or semicolons between; and their end."""
     drafts: list[Draft] = []
-    end = at
+    end = offset
     while True:
-        found = read_python_call(text, _BETWEEN.match(text, at).end(), offers, effort)  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        found = read_python_call(text, _BETWEEN.match(text, offset).end(), offers, effort)  # pyright: ignore[reportOptionalMemberAccess]  matches always
         if found is None:
             return drafts, end
         drafts.append(found[0])
-        at = end = found[1]
+        offset = end = found[1]
 
 
 def read_python_list(
-    text: str, at: int, offers: OfferedTools, effort: Effort, *, is_marked: bool = False
+    text: str, offset: int, offers: OfferedTools, effort: Effort, *, is_marked: bool = False
 ) -> tuple[list[Draft], int] | None:
     """`[f(a=1), g()]` or a tuple, also with quotes around the calls. The bracket may be missing at the end of the text.
 
@@ -163,8 +163,8 @@ def read_python_list(
     """
     drafts: list[Draft] = []
     is_sure = True
-    closing = "]" if text.startswith("[", at) else ")"
-    pos = at + 1
+    closing = "]" if text.startswith("[", offset) else ")"
+    pos = offset + 1
     while True:
         quote = _BETWEEN.match(text, pos).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
         ended = drafts and (quote >= len(text) or text.startswith(closing, quote))
@@ -193,13 +193,13 @@ def read_python_list(
 
 
 def _quoted(
-    text: str, at: int, offers: OfferedTools, effort: Effort
+    text: str, offset: int, offers: OfferedTools, effort: Effort
 ) -> tuple[list[Draft], int] | None:
     """The calls inside a string with escapes."""
     try:
-        inside, end = LooseReader(text).value(at, 0)
+        inside, end = LooseReader(text).value(offset, 0)
     except ValueError:
-        effort.spend(len(text) - at)
+        effort.spend(len(text) - offset)
         return None
     if not isinstance(inside, str):
         return None
@@ -224,11 +224,11 @@ class _Arguments:
         if repair not in self.repairs:
             self.repairs.append(repair)
 
-    def read(self, at: int) -> int:
+    def read(self, offset: int) -> int:
         """Read up to the closing parenthesis; returns the position after it."""
-        at = self._blank(at)
-        while not self.text.startswith(")", at):
-            keyword = _KEYWORD.match(self.text, at)
+        offset = self._blank(offset)
+        while not self.text.startswith(")", offset):
+            keyword = _KEYWORD.match(self.text, offset)
             if keyword is not None:
                 key = keyword[1]
                 if "\\" in key:
@@ -236,27 +236,31 @@ class _Arguments:
                     key = key.replace("\\", "")
                 if key in self.args:
                     raise NoCallError(key)
-                self.args[key], at = self._value(keyword.end(), key, self.offer.properties.get(key))
-            elif self.text.startswith("**{", at):
-                spread, at = self._value(at + 2, "", {"properties": self.offer.properties})
+                self.args[key], offset = self._value(
+                    keyword.end(), key, self.offer.properties.get(key)
+                )
+            elif self.text.startswith("**{", offset):
+                spread, offset = self._value(offset + 2, "", {"properties": self.offer.properties})
                 self.args.update(cast("dict[str, Any]", spread))
             else:
                 schemas = list(self.offer.properties.values())
                 place = len(self._positional)
-                value, at = self._value(at, "", schemas[place] if place < len(schemas) else None)
+                value, offset = self._value(
+                    offset, "", schemas[place] if place < len(schemas) else None
+                )
                 self._positional.append(value)
                 if self.args:
                     raise NoCallError("a value without a name behind one with a name")
-            at = self._blank(at)
-            if self.text.startswith(",", at):
-                at = self._blank(at + 1)
-            elif not self.text.startswith(")", at):
-                raise NoCallError(self.text[at : at + 20])
+            offset = self._blank(offset)
+            if self.text.startswith(",", offset):
+                offset = self._blank(offset + 1)
+            elif not self.text.startswith(")", offset):
+                raise NoCallError(self.text[offset : offset + 20])
         self._place()
-        return at + 1
+        return offset + 1
 
-    def _blank(self, at: int) -> int:
-        return _BLANK.match(self.text, at).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+    def _blank(self, offset: int) -> int:
+        return _BLANK.match(self.text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
 
     def _place(self) -> None:
         """Assign positional values to the parameters, in order."""
@@ -274,8 +278,8 @@ class _Arguments:
             raise NoCallError("more values than parameters")
         self.args = {**dict(zip(names, values, strict=False)), **self.args}
 
-    def _value(self, at: int, key: str, schema: Any) -> tuple[Any, int]:
-        plain = _PLAIN.match(self.text, at)
+    def _value(self, offset: int, key: str, schema: Any) -> tuple[Any, int]:
+        plain = _PLAIN.match(self.text, offset)
         if plain is not None:
             double, single, number, word = plain.groups()
             if word is not None:
@@ -287,23 +291,23 @@ class _Arguments:
             return (single if double is None else double), plain.end()
         reader = LooseReader(self.text)
         try:
-            value, end = reader.value(at, 0)
+            value, end = reader.value(offset, 0)
         except ValueError:
-            return self._expression(at, key, schema)
+            return self._expression(offset, key, schema)
         if not self.text.startswith((",", ")"), self._blank(end)):
-            return self._expression(at, key, schema)
+            return self._expression(offset, key, schema)
         for repair in reader.repairs:
             if repair not in _NATIVE:
                 self.note(repair)
         return value, end
 
-    def _expression(self, at: int, key: str, schema: Any) -> tuple[Any, int]:
+    def _expression(self, offset: int, key: str, schema: Any) -> tuple[Any, int]:
         """A value that is not a simple literal."""
-        at = self._blank(at)
-        constructor = _CONSTRUCTOR.match(self.text, at)
-        end = self._end(at if constructor is None else constructor.end())
-        source = self.text[at:end].strip()
-        if not self.effort.spend(end - at) or not source or len(source) > _LONGEST_EXPRESSION:
+        offset = self._blank(offset)
+        constructor = _CONSTRUCTOR.match(self.text, offset)
+        end = self._end(offset if constructor is None else constructor.end())
+        source = self.text[offset:end].strip()
+        if not self.effort.spend(end - offset) or not source or len(source) > _LONGEST_EXPRESSION:
             raise NoCallError(source[:20])
         if constructor is not None and key:  # as in Java: kept as text, as it has no Python value
             self.note("unquoted_strings")
@@ -323,11 +327,11 @@ class _Arguments:
         except (ArithmeticError, TypeError) as error:
             raise NoCallError(source[:20]) from error
 
-    def _end(self, at: int) -> int:
+    def _end(self, offset: int) -> int:
         """The end of the argument at a position: its comma, or the closing parenthesis."""
         depth = 0
-        furthest = min(at + 2 * _LONGEST_EXPRESSION, len(self.text))
-        for token in _TOKEN.finditer(self.text, at, furthest):
+        furthest = min(offset + 2 * _LONGEST_EXPRESSION, len(self.text))
+        for token in _TOKEN.finditer(self.text, offset, furthest):
             mark = token[0]
             if mark in ("'", '"'):  # It is not closed: each later one would search to the end, too.
                 break

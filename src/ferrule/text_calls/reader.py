@@ -103,14 +103,14 @@ class Reading:
 
     def run(self) -> None:
         """Read the text once."""
-        at = self._opening_thoughts()
+        offset = self._opening_thoughts()
         text = self._text
         while not self._is_over and self._effort.left > 0:
-            sign = _signs().search(text, at)
+            sign = _signs().search(text, offset)
             if sign is None:
                 return
             self._effort.spend(0)
-            at = max(self._visit(sign), sign.start() + 1)
+            offset = max(self._visit(sign), sign.start() + 1)
 
     # -- thoughts
 
@@ -347,34 +347,34 @@ class Reading:
         self._places.skip(behind)
         return behind
 
-    def _line(self, at: int) -> int:
+    def _line(self, offset: int) -> int:
         """`f(a=1)` on its own line."""
         text = self._text
-        last = text[max(0, at - 5) : at].rstrip(" *`")[-1:]
+        last = text[max(0, offset - 5) : offset].rstrip(" *`")[-1:]
         if not last.isidentifier() and not last.isdigit():
-            return at + 1
-        low = max(text.rfind("\n", max(0, at - _NEAR), at) + 1, at - _NEAR)
+            return offset + 1
+        low = max(text.rfind("\n", max(0, offset - _NEAR), offset) + 1, offset - _NEAR)
         if self.spans:
             low = max(low, self.spans[-1][1])
-        head = text[low:at].rstrip("*` ")
+        head = text[low:offset].rstrip("*` ")
         start = low + len(re.match(r"(?:.*[^\w.:/\\-])?[\d.:/\\-]*", head, re.DOTALL)[0])  # type: ignore[index]  matches always
         name = text[start : low + len(head)]
         if not name or low < self._weak_from:
-            return at + 1
+            return offset + 1
         if self._offers.get(name) is None:
             colon = name.rfind(":") + 1
             spaced = head.lstrip(" \t`*_'\"•-[(,")
             if self._offers.spaced and self._offers.get(spaced) is not None:
-                start = at - len(spaced)
+                start = offset - len(spaced)
             elif colon and self._offers.get(name[colon:]) is not None:
                 start += colon
             else:
                 self._effort.spend(0)
-                return at + 1
+                return offset + 1
         drafts, end = read_python_calls(text, start, self._offers, self._effort)
         if not drafts:
-            self._effort.spend(at - low)
-            return at + 1
+            self._effort.spend(offset - low)
+            return offset + 1
         is_whole = not text[:start].strip(" \t\r\n`\"'*")
         if are_signatures(drafts, is_whole=is_whole):
             return end
@@ -388,16 +388,16 @@ class Reading:
                 return end
         return self._unit("line", (drafts, end), start, is_marked=False, is_line=True) or end
 
-    def _list(self, at: int) -> int:
+    def _list(self, offset: int) -> int:
         text = self._text
-        if at < self._weak_from:
-            return at + 1
-        if self.forms.is_python_list(at):
-            found = read_python_list(text, at, self._offers, self._effort)
+        if offset < self._weak_from:
+            return offset + 1
+        if self.forms.is_python_list(offset):
+            found = read_python_list(text, offset, self._offers, self._effort)
             if found is None:
                 self._effort.spend(0)
-                return at + 1
-            is_whole = not text[:at].strip() and not text[found[1] :].strip()
+                return offset + 1
+            is_whole = not text[:offset].strip() and not text[found[1] :].strip()
             if are_signatures(found[0], is_whole=is_whole):
                 return found[1]
             drafts, end = found
@@ -409,18 +409,20 @@ class Reading:
                 drafts += more[0]
                 end = more[1]
                 start = self.forms.join(end)
-            return self._unit("list", (drafts, end), at, is_marked=False) or end
-        if re.compile(r"\[\s*\{").match(text, at) is None:
-            return at + 1
-        value = read_value(text, at, self._effort)
+            return self._unit("list", (drafts, end), offset, is_marked=False) or end
+        if re.compile(r"\[\s*\{").match(text, offset) is None:
+            return offset + 1
+        value = read_value(text, offset, self._effort)
         if value is None:
-            drafts, end = self.forms.calls(at, is_marked=False, faults=True)
+            drafts, end = self.forms.calls(offset, is_marked=False, faults=True)
             if not any(draft.fault for draft in drafts):
-                return at + 1
+                return offset + 1
             end += text.startswith("]", self.forms.blank(end))
-            return self._unit("JSON", (drafts, end), at, is_marked=False) or at + 1
+            return self._unit("JSON", (drafts, end), offset, is_marked=False) or offset + 1
         drafts = self._calls_of(value)
-        return self._unit("JSON", self._series(drafts, value[1]), at, is_marked=False) or value[1]
+        return (
+            self._unit("JSON", self._series(drafts, value[1]), offset, is_marked=False) or value[1]
+        )
 
     def _calls_of(self, value: tuple[Any, int, tuple[str, ...]]) -> list[Draft]:
         drafts = drafts_of(value[0], self._offers, marked=False) or []
@@ -440,28 +442,28 @@ class Reading:
             end = value[1]
         return drafts, end
 
-    def _object(self, at: int) -> int:
+    def _object(self, offset: int) -> int:
         text = self._text
-        found = read_value(text, at, self._effort)
+        found = read_value(text, offset, self._effort)
         if found is None:
-            return self._broken_object(at)
+            return self._broken_object(offset)
         value, end, _ = found
-        if at >= self._weak_from:
+        if offset >= self._weak_from:
             drafts = self._calls_of(found)
             if drafts:
-                return self._unit("JSON", self._series(drafts, end), at, is_marked=False) or end
+                return self._unit("JSON", self._series(drafts, end), offset, is_marked=False) or end
         if isinstance(value, dict):
-            return self._behind_name(at) or end
+            return self._behind_name(offset) or end
         return end
 
-    def _behind_name(self, at: int, fence_start: int = -1) -> int:
+    def _behind_name(self, offset: int, fence_start: int = -1) -> int:
         """JSON behind a tool's name: the end of the call, or 0."""
         text = self._text
-        found = read_value(text, self.forms.blank(at), self._effort)
+        found = read_value(text, self.forms.blank(offset), self._effort)
         if found is None or not isinstance(found[0], dict):
             return 0
-        low = max(self.spans[-1][1] if self.spans else 0, at - _NEAR)
-        before = text[low:at]
+        low = max(self.spans[-1][1] if self.spans else 0, offset - _NEAR)
+        before = text[low:offset]
         if not before.rstrip(" \t\r\n`*:\u273f")[-1:].isalnum() and "```" not in before:
             return 0
         self._effort.spend(32)
@@ -492,18 +494,18 @@ class Reading:
         unit = ([add_repairs(draft, found[2])], end)
         return self._unit(f"name {group}", unit, start, is_marked=is_strong) or end
 
-    def _broken_object(self, at: int) -> int:
+    def _broken_object(self, offset: int) -> int:
         """JSON that cannot be read: mended if it is the whole text without its end, or a fault."""
         text = self._text
-        if not text[:at].strip(" \t\r\n`\"'*") and not self.spans:
-            mended = self.forms.mended(at)
+        if not text[:offset].strip(" \t\r\n`\"'*") and not self.spans:
+            mended = self.forms.mended(offset)
             if mended is not None:
-                return self._unit("JSON", mended, at, is_marked=False) or mended[1]
-        found = broken_call(text, at, self._offers, self._effort)
+                return self._unit("JSON", mended, offset, is_marked=False) or mended[1]
+        found = broken_call(text, offset, self._offers, self._effort)
         if found is None:
-            return at + 1
-        if at >= self._weak_from:
-            return self._unit("JSON", ([found[0]], found[1]), at, is_marked=False) or found[1]
+            return offset + 1
+        if offset >= self._weak_from:
+            return self._unit("JSON", ([found[0]], found[1]), offset, is_marked=False) or found[1]
         return found[1]
 
     # -- calls

@@ -156,12 +156,12 @@ class Repeats:
 def _without_marks(text: str) -> str:
     """The words of a text, without tags and the words that belong to them."""
     pieces: list[str] = []
-    at = 0
+    offset = 0
     for tag in tag_pattern().finditer(text):
-        pieces.append(text[at : tag.start()])
+        pieces.append(text[offset : tag.start()])
         word = _pattern("header word").match(text, tag.end())
-        at = max(at, tag.end() if word is None else word.end())
-    return _pattern("fence").sub("", "".join(pieces) + text[at:])
+        offset = max(offset, tag.end() if word is None else word.end())
+    return _pattern("fence").sub("", "".join(pieces) + text[offset:])
 
 
 def _last_line(text: str) -> str:
