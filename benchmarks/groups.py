@@ -433,8 +433,8 @@ def _postgres(*, tiny: bool) -> Iterator[str | None]:
 def _runs(bench: Bench) -> None:
     """The cost of ferrule's stores by themselves."""
     tiny = ["--tiny"] if bench.tiny else []
-    commits, waiting, long = (
-        script("runs.py", figure, *tiny) for figure in ("commits", "waiting", "long")
+    commits, waiting, long, loaded = (
+        script("runs.py", figure, *tiny) for figure in ("commits", "waiting", "long", "loaded")
     )
     together = script("runs.py", "together", *tiny)
     for name, found in together["ms"].items():
@@ -466,6 +466,8 @@ def _runs(bench: Bench) -> None:
                 "bytes" if name == "bytes" else "us",
                 each[0],
             )
+    for turns, found in loaded.items():
+        bench.table.one(f"a loaded run of {turns}, a step", "load, read, list", "us", found)
 
 
 def observers(bench: Bench) -> None:

@@ -37,6 +37,7 @@ class Limit:
 
 FIRST = "first run, beside the import of pydantic"
 KEPT = "kept runs of ten steps, 200 at once"
+LOADED = "load, read, list"
 
 # Ratios within one run, with room for noise: a row that exceeds its limit has become slower. The
 # floor makes them machine-independent.
@@ -101,6 +102,27 @@ LIMITS = [
         KEPT,
         "async, at once",
         (KEPT, "async, one at a time"),
+    ),
+    Limit(
+        "a loaded step of 100: times one of 10",
+        1.3,
+        "a loaded run of 100, a step",
+        LOADED,
+        ("a loaded run of 10, a step", LOADED),
+    ),
+    Limit(
+        "a loaded step of 1,000: times one of 100",
+        1.3,
+        "a loaded run of 1000, a step",
+        LOADED,
+        ("a loaded run of 100, a step", LOADED),
+    ),
+    Limit(
+        "a loaded step of 4,000: times one of 100",
+        1.3,
+        "a loaded run of 4000, a step",
+        LOADED,
+        ("a loaded run of 100, a step", LOADED),
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Stored runs: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `together`, `waiting` or `long`.
+"""Stored runs: `python runs.py FIGURE` prints one JSON line; FIGURE is `commits`, `together`, `waiting`, `long` or `loaded`.
 
 The store is a SQLite file with the default settings, in the folder for temporary files. Each figure
 is a median with its quartiles. The results of the runs are checked after the clock stops. `--tiny`
@@ -46,6 +46,8 @@ WAITING = 40 if TINY else 1000
 IN_MEMORY = 5 if TINY else 200
 LENGTHS = (2, 3) if TINY else (50, 100, 500)
 LONG_ROUNDS = 2 if TINY else 5
+LOADED = (2, 3) if TINY else (10, 100, 1000, 4000)
+LOADED_ROUNDS = 2 if TINY else 4
 TOGETHER = 2 if TINY else 20
 MANY = 3 if TINY else 200
 ALONE = 2 if TINY else 20
@@ -386,6 +388,37 @@ def long(folder: Path) -> dict[str, Any]:
     }
 
 
+def loaded(folder: Path) -> dict[str, Any]:
+    """Microseconds of CPU per step to load a finished run, read it first, and list its store.
+
+    The lengths take turns, and a value is the lowest: other work on the machine only adds to it.
+    """
+    agents: dict[int, ReAct] = {}
+    for steps in LOADED:
+        store = SQLiteStore(folder / f"{steps}.db", full_sync=False)
+        agents[steps] = agent_of(steps, asks=False)
+        agents[steps].start(task="Add.", store=store, run_id="r")
+        store.close()
+    times: dict[int, list[float]] = {steps: [] for steps in LOADED}
+    for _ in range(LOADED_ROUNDS):
+        for steps, agent in agents.items():
+            gc.collect()
+            seconds = 0.0
+            # As many steps for each length: other work on the machine then disturbs all alike.
+            for _ in range(LOADED[-1] // steps):
+                store = SQLiteStore(folder / f"{steps}.db")
+                started = time.process_time()
+                run = Run.load(store, "r", agent)
+                prediction = run.prediction
+                listed = Run.list(store)
+                seconds += time.process_time() - started
+                assert len(prediction.trajectory.steps) == steps + 1
+                assert [line.status for line in listed] == ["done"]
+                store.close()
+            times[steps].append(1e6 * seconds / (LOADED[-1] // steps * steps))
+    return {str(steps): round(min(found), 1) for steps, found in times.items()}
+
+
 def _seconds(do: Callable[[], object]) -> float:
     started = time.perf_counter()
     do()
@@ -404,7 +437,7 @@ def _spread(found: list[float], digits: int = 1) -> list[float]:
     return [round(each, digits) for each in (middle, low, high)]
 
 
-FIGURES = {each.__name__: each for each in (commits, together, waiting, long)}
+FIGURES = {each.__name__: each for each in (commits, together, waiting, long, loaded)}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -352,18 +352,26 @@ class _Turn:
     def __init__(self, act: RecallCalls) -> None:
         self._calls = act.calls
         self._checked = act.checked or (None,) * len(act.calls)
-        self._arguments: list[str | None] = []
-        for checked in self._checked:
-            arguments = None
-            if checked is not None:
-                arguments = f" {json_text(checked.arguments.shown)}"
-            self._arguments.append(arguments)
         self.matched: set[int] = set()
         """The numbers of the calls that have entries."""
         self.ran: dict[int, bool] = {}
         """For each matched call, whether it ran at once; otherwise, a person was asked first."""
         self._ended: set[int] = set()
         self._edited: set[int] = set()
+
+    @cached_property
+    def _arguments(self) -> list[str | None]:
+        """The arguments of each call as its digest has them; None for a call that does not fit.
+
+        Made only if it is used: most providers give calls an id, which a result has, too.
+        """
+        arguments: list[str | None] = []
+        for checked in self._checked:
+            if checked is None:
+                arguments.append(None)
+            else:
+                arguments.append(f" {json_text(checked.arguments.shown)}")
+        return arguments
 
     def match(self, entries: dict[str, Entry]) -> None:
         """Match entries, by slot, to the calls of the turn."""

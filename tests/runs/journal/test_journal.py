@@ -197,9 +197,11 @@ def test_what_is_missing_is_told_with_the_next_act_that_was_answered() -> None:
         journal.take("1", "once", "dice")
 
 
+@pytest.mark.parametrize("again", ["resumed", "loaded and read"])
 @pytest.mark.parametrize("policy", [None, Policy([deny("wipe")])], ids=["no policy", "a policy"])
 def test_a_replay_looks_at_each_entry_a_few_times(
     policy: Policy | None,
+    again: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Architecture: a run of twice as many steps takes twice the work to replay."""
@@ -216,8 +218,6 @@ def test_a_replay_looks_at_each_entry_a_few_times(
         policy=policy,
     ):
         first = Run(agent, (), {"task": "x"}).resume()
-        again = Run(agent, (), {"task": "x"})
-        again.journal.entries += first.journal.entries
         rewind, counted = Journal.rewind, list[Counted]()
 
         def rewound(journal: Journal) -> None:
@@ -226,7 +226,14 @@ def test_a_replay_looks_at_each_entry_a_few_times(
             counted.append(journal.unread)
 
         monkeypatch.setattr(Journal, "rewind", rewound)
-        assert again.resume().status == "done"
+        if again == "resumed":
+            run = Run(agent, (), {"task": "x"})
+            run.journal.entries += first.journal.entries
+            assert run.resume().status == "done"
+        else:
+            run = Run.from_json(first.to_json(), agent)
+            assert run.prediction.answer == "done"
+    assert len(run.trajectory.steps) == count + 1
     assert len(counted) == 1
     assert counted[0].looks <= 5 * len(first.journal)
 

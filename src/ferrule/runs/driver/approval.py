@@ -62,9 +62,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
     # Without a number among the acts: a policy added or removed while a run waits must not shift
     # their slots.
     slot = Slot.of_value(frame.path, frame.acts, "policy")
-    shown = [[checked.tool.name, checked.arguments.shown] for checked in act.calls]
-    digest = f"policy {json_text(shown)}"
-    recorded = _recorded_rulings(frame, slot, digest, len(act.calls))
+    recorded = _recorded_rulings(frame, slot, act)
     # Then a call may have run under the recorded rulings, and a new one would come too late.
     is_underway = journal.has_begun_from(frame.path, frame.acts) or (
         journal.unread and journal.ahead(frame.path, frame.acts) is not None
@@ -88,7 +86,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
     # Most turns have no ruling at all, and a replay rarely changes one: neither writes an entry.
     forms = list(map(ruling_form, rulings))
     if any(forms) and (recorded is None or forms != list(map(ruling_form, recorded))):
-        await frame.write(Entry(slot, "once", digest, forms))
+        await frame.write(Entry(slot, "once", _digest_of(act), forms))
     if frame.tell is not None:
         for rule, checked in zip(rules, act.calls, strict=True):
             if rule is not None:
@@ -96,13 +94,20 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
     return rulings
 
 
-def _recorded_rulings(frame: Frame, slot: Slot, digest: str, count: int) -> list[Ruling] | None:
+def _digest_of(act: RuleCalls) -> str:
+    shown = [[checked.tool.name, checked.arguments.shown] for checked in act.calls]
+    return f"policy {json_text(shown)}"
+
+
+def _recorded_rulings(frame: Frame, slot: Slot, act: RuleCalls) -> list[Ruling] | None:
     journal = frame.run.journal
-    entry = journal.take_optional(slot, "once", digest)
+    if not journal.has(slot):  # as in most turns, which then need no digest
+        return None
+    entry = journal.take(slot, "once", _digest_of(act))
     if entry is None:
         return None
     with reading(f"The rulings at {slot} of the journal"):
-        if len(entry.value) != count:
+        if len(entry.value) != len(act.calls):
             return None
         return [read_ruling(form) for form in entry.value]
 

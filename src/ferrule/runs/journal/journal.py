@@ -457,6 +457,10 @@ class DoneJournal(Journal):
 
         Elsewhere that happens before the answer is written, and `sink` would refuse it too late.
         """
+        entry = self.unread.get(slot)
+        if kind == "model" and entry is not None and entry.kind in _ENDS_A_TURN:
+            # Any request fits. Its digest would only serve a note, and this journal takes none.
+            return self.unread.pop(slot)
         entry = super().take(slot, kind, question, call_id)
         if entry is None and kind in {"model", "decision"}:
             self._refuse(Entry(slot, kind, _digest_of(question)))
