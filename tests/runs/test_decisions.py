@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, Json, SecretStr
 
 from ferrule import (
+    AGUI,
     ConfirmationRequired,
     Decision,
     Grant,
@@ -24,8 +25,10 @@ from ferrule import (
     Predict,
     ReAct,
     Response,
+    ResumeState,
     RunError,
     ToolCall,
+    VercelAI,
     allow,
     ask,
     configure,
@@ -215,6 +218,88 @@ def test_a_decision_on_something_else_than_is_shown_is_refused() -> None:
     run = Shop([pays("ada")]).start()
     with pytest.raises(DecisionError, match="does not fit what question"):
         run.answer(replace(run.pending[0].approve(), shown="0" * 20))
+
+
+def _by_ag_ui(run: Run, old: Question) -> None:
+    entry = {"interruptId": f"{run.id}:{old.id}", "status": "resolved", "payload": True}
+    body = {"threadId": "t", "runId": "r", "messages": [], "resume": [entry]}
+    for decision in AGUI(body).decisions(run):
+        run.answer(decision)
+
+
+def _by_vercel(run: Run, old: Question) -> None:
+    """The page answers a call by its id, which this model repeats."""
+    part = {
+        "type": "tool-pay",
+        "toolCallId": f"{run.id}/{old.call.id}",
+        "state": "output-available",
+        "input": old.call.args,
+        "output": "yes",
+    }
+    message = {"id": run.id, "role": "assistant", "parts": [part]}
+    for decision in VercelAI({"id": "c", "messages": [message]}).decisions(run):
+        run.answer(decision)
+
+
+_DOORS: dict[str, Callable[[Run, Question], Any]] = {
+    "run.answer": lambda run, old: run.answer(old.approve()),
+    "a decision made by hand": lambda run, old: run.answer(Decision(old.id, "approve")),
+    "its digest made by hand": lambda run, old: run.answer(
+        Decision(run.pending[0].id, "approve", shown=old.digest)
+    ),
+    "the store": lambda run, old: run.persistence.store.decide(run.id, old.approve()),  # pyright: ignore[reportOptionalMemberAccess]
+    "respond_to_confirmation": lambda _, old: respond_to_confirmation(old.id),
+    "AG-UI": _by_ag_ui,
+    "Vercel": _by_vercel,
+}
+
+
+@pytest.mark.parametrize(
+    ("door", "is_decided"),
+    # An id that this process never had names no run, so `respond_to_confirmation` has no run.
+    [
+        (door, is_decided)
+        for door in sorted(_DOORS)
+        for is_decided in (True, False)
+        if is_decided or door != "respond_to_confirmation"
+    ],
+)
+def test_a_decision_on_a_question_that_the_run_no_longer_asks_is_refused_with_what_it_asks_now(
+    door: str, is_decided: bool
+) -> None:
+    """The run went from five for Ada to five thousand for Eve after the person had looked."""
+    steps = [
+        {"tool_calls": [{"name": "pay", "args": {"to": to, "amount": amount}, "id": "c1"}]}
+        for to, amount in (("Ada", 5), ("Eve", 5000))
+    ]
+    if not is_decided:
+        del steps[0]
+    shop = Shop(steps)
+    with context(lm=shop.lm):
+        run = shop.agent.start(task="x", store=MemoryStore())
+    old = run.pending[0]
+    if is_decided:
+        run.answer(old.deny())
+        run = shop.resume(run)
+    else:  # the question as it was in another version of the program
+        call = old.call.changed(args={"to": "Ada", "amount": 5})
+        old = replace(old, id="0" * 20, call=call)
+    assert [question.call.args["amount"] for question in run.pending] == [5000]
+    with pytest.raises(DecisionError, match="5000"):
+        _DOORS[door](run, old)
+    assert shop.resume(run).status == "waiting"
+    assert shop.ran == []
+
+
+def test_a_response_to_a_run_answers_what_it_asked_when_the_response_was_made() -> None:
+    shop = Shop([pays("ada"), pays("eve")])
+    run = shop.start()
+    state = ResumeState(run, "yes")
+    run.answer(run.pending[0].deny())
+    shop.resume(run)
+    with context(lm=shop.lm), pytest.raises(DecisionError, match="eve"):
+        shop.agent(resume_state=state)
+    assert shop.ran == []
 
 
 def test_an_approval_does_not_reach_a_tool_that_changed_since_the_question() -> None:

@@ -594,6 +594,22 @@ def test_a_decision_on_something_else_than_is_asked_now_is_refused(
     assert store.load("order-1042").decisions == []
 
 
+def test_a_decision_on_an_earlier_question_gets_the_question_that_the_run_asks_now(
+    ann: Any, store: SQLiteStore
+) -> None:
+    question = question_of(store, "order-1042")
+    store.decide("order-1042", question.deny("no"))
+    with context(lm=ScriptedLM([REFUND])):
+        assert Run.load(store, "order-1042", support()).resume().status == "waiting"
+    answer = ann.post(
+        f"/runs/order-1042/questions/{question.id}", {"do": "approve", "digest": question.digest}
+    )
+    now = question_of(store, "order-1042")
+    assert answer.status == 409
+    assert f"/runs/order-1042#q-{now.id}" in answer.text
+    assert store.load("order-1042").decisions == []
+
+
 def test_a_cancelled_run_is_cancelled_once(ann: Any, store: SQLiteStore) -> None:
     assert ann.post("/runs/order-1042/cancel").status == 303
     assert store.summary("order-1042").status == "cancelled"

@@ -1,13 +1,16 @@
 """How a decision is checked before it counts.
 
 A decision may come from anywhere: a person at a terminal, a web page, a queue, another process. It
-passes three checks before it is recorded, and is then applied to its call:
+passes four checks before it is recorded, and is then applied to its call:
 
 1. `plain_decision`: it is a `Decision` of one of the four kinds, with fitting fields. From here on
    it is a copy, made once, that the caller cannot change.
 2. `check_second`: the question has no other decision yet. The same decision again is accepted.
-3. `accept`: it is in time, was made on what the question shows now, and fits the kind of question.
-4. `allowed_call`: an edit passes the tool's own check of arguments.
+3. `named_question`: it names a question that waits. The id of a question is made from its call, so
+   a decision never reaches another call, at whatever door it comes in. The refusal says what is
+   asked now.
+4. `accept`: it is in time, was made on what the question shows now, and fits the kind of question.
+5. `allowed_call`: an edit passes the tool's own check of arguments.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from msgspec.structs import asdict, replace
 from ferrule.approval.input_form import describe_form, read_form
 from ferrule.approval.question import DECIDED, Decision
 from ferrule.encoding.encode import escape_surrogates, jsonable
+from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import check_fields
 from ferrule.errors import DecisionError, ToolArgumentsError, shown
 from ferrule.schema.explain import SchemaCheck
@@ -28,23 +32,25 @@ from ferrule.values.calls.call import CheckedArguments
 from ferrule.values.calls.edit import edit_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ferrule.approval.question import Question
     from ferrule.values.calls.call import CheckedCall, ToolCall
 
 _KINDS = frozenset({"approve", "edit", "deny", "reply"})
 """The kinds that answer a question; `revoke` ends a grant."""
+_MOST_ASKED = 400
+"""Characters of a question in an error."""
 
 
 # -- checks before a decision is recorded
 
 
-def check_second(first: Decision, second: Decision) -> None:
+def check_second(first: Decision, second: Decision, waiting: Iterable[Question] = ()) -> None:
     """Raise a `DecisionError` for a second decision that differs or is another person's.
 
-    The error names the author and the time of the first. A repeated decision is accepted: a form
-    may be sent twice.
+    The error names the author and the time of the first, and the questions that wait now. A
+    repeated decision is accepted: a form may be sent twice.
     """
     if second == first and second.by in {"", first.by}:
         return
@@ -54,9 +60,40 @@ def check_second(first: Decision, second: Decision) -> None:
     when = ""
     if first.at is not None:
         when = f" at {datetime.fromtimestamp(first.at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    others = [question for question in waiting if question.id != first.question_id]
+    now = ""
+    if others:
+        now = f" Waiting are: {asked_now(others)}."
     raise DecisionError(
-        f"Question {first.question_id!r} is decided already{author}: {DECIDED[first.kind]}{when}."
+        f"Question {first.question_id!r} is decided already{author}: "
+        f"{DECIDED[first.kind]}{when}.{now}"
     )
+
+
+def named_question(
+    waiting: Iterable[Question], question_id: str, *, where: str, state: str = ""
+) -> Question:
+    """The waiting question with this id, which a decision names.
+
+    Raises `DecisionError` with what is asked now if there is none: the run has moved on, or the id
+    is another run's. `state` tells why nothing waits.
+    """
+    questions = list(waiting)
+    for question in questions:
+        if question.id == question_id:
+            return question
+    if not state:
+        state = f"waiting are: {asked_now(questions)}"
+    raise DecisionError(f"No question {question_id!r} waits in {where}; {state}.")
+
+
+def asked_now(waiting: Iterable[Question]) -> str:
+    """The questions that wait, by id, with what each asks."""
+    return ", ".join(f"{question.id} ({_asks(question)})" for question in waiting) or "none"
+
+
+def _asks(question: Question) -> str:
+    return one_line(reveal(question.text), _MOST_ASKED)
 
 
 def accept(question: Question, decision: Decision, *, now: float) -> Decision:
@@ -73,7 +110,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     if decision.shown not in {"", digest}:
         raise DecisionError(
             f"This decision does not fit what question {question.id!r} shows now. "
-            "Look at the question again."
+            f"Look at the question again: {_asks(question)}"
         )
     # The question's own methods know what it accepts, and raise for what it does not.
     if question.kind == "migration" and decision.kind == "approve":

@@ -13,7 +13,8 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from ferrule.encoding.encode import json_text
+from ferrule.approval.decisions import asked_now
+from ferrule.encoding.encode import json_text, jsonable
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.front_ends.messages import objects
 from ferrule.front_ends.narrator import Narrator
@@ -95,7 +96,8 @@ class FrontEnd:
         if self._answers and not decisions:
             raise DecisionError(
                 f"The run {run.id} is not waiting for the questions that the request answers: "
-                "they were decided, or belong to another run."
+                "they were decided, or belong to another run. "
+                f"Waiting are: {asked_now(run.pending)}."
             )
         return decisions
 
@@ -117,7 +119,13 @@ class FrontEnd:
         if answer is not None:
             return answer
         program = question.path.strip("/")
-        return self._answers.get(tool_call_id(run.id, program, question.call.id))
+        answer = self._answers.get(tool_call_id(run.id, program, question.call.id))
+        # Some models repeat the id of a call, and a page sends its earlier calls again. So the
+        # arguments that the page shows must be those of the question.
+        args = jsonable(question.call.args)
+        if isinstance(answer, dict) and cast("dict[str, Any]", answer).get("input", args) != args:
+            return None
+        return answer
 
     # -- what a protocol implements
 

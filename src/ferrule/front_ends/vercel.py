@@ -67,7 +67,8 @@ class VercelAI(FrontEnd):
             elif part.get("state") == "output-available" and isinstance(
                 part.get("toolCallId"), str
             ):
-                self._put_answer(part["toolCallId"], {"output": part.get("output")})
+                answer = {name: part[name] for name in ("input", "output") if name in part}
+                self._put_answer(part["toolCallId"], {"output": None, **answer})
 
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
         if "output" not in answer:

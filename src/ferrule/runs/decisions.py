@@ -16,6 +16,7 @@ from ferrule import settings
 from ferrule.approval.decisions import (
     accept,
     check_second,
+    named_question,
     plain_decision,
     read_decision,
     read_response,
@@ -28,7 +29,7 @@ from ferrule.errors import DecisionError
 from ferrule.observers import note_caller
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.approval.policy import Grant
     from ferrule.runs.protocols import Store
@@ -120,18 +121,14 @@ def put_decision(run: RunState, decision: Decision) -> None:
     decision = plain_decision(decision)
     question_id = decision.question_id
     with _deciding.lock:
+        waiting: Sequence[Question] = ()
+        if run.status == "waiting":
+            waiting = run.pending
         first = run.tally.first(run.decisions, question_id)
         if first is not None:
-            check_second(first, decision)
+            check_second(first, decision, waiting)
             return
-        question = None
-        if run.status == "waiting":
-            question = _pending_question(run, question_id)
-        if question is None:
-            waiting = ", ".join(question.id for question in run.pending)
-            raise DecisionError(
-                f"No question {question_id!r} waits in this run; waiting are: {waiting or 'none'}."
-            )
+        question = named_question(waiting, question_id, where="this run")
         if run.persistence is not None:
             accepted = run.persistence.store.decide(run.id, decision)  # which checks it, too
         else:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from ferrule.approval.call_view import refuse_unseen
 from ferrule.approval.policy import Grant
 from ferrule.encoding.encode import json_text
-from ferrule.encoding.safe_text import TypedText
+from ferrule.encoding.safe_text import TypedText, reveal
 from ferrule.errors import DecisionError, FerruleError, StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.web import reading
@@ -64,7 +64,8 @@ class Deciding:
                 return _back(request)
             return self._too_late(request, run_id, question_id)
         if sent.get("digest") != asked.question.digest:
-            raise Refused(409, "This question has changed. Reload the page, and check it again.")
+            asks = reveal(asked.question.text)
+            raise Refused(409, f"This question has changed. The run asks now: {asks}")
         form = question_form(asked)
         try:
             decision = _decision(asked, form, sent)
@@ -151,6 +152,7 @@ class Deciding:
             "decision": decision,
             "card": card,
             "run_id": run_id,
+            "asked_now": reading.undecided(existing_run(partial(self._store.summary, run_id))),
         }
         return self._pages.html(request, "decided.html", status=409, **values)
 

@@ -70,6 +70,10 @@ class ResumeState:
         if response is None:
             response = user_response
         self.run: Run = run
+        # The response answers what the run asks now, whatever it asks when it is resumed.
+        self._asked = self._raised
+        if self._asked is None and run.pending:
+            self._asked = run.confirmation()
         self._has_response = response is not None
         self.response: PersonsResponse = "yes" if response is None else response
 
@@ -81,11 +85,9 @@ class ResumeState:
     @property
     def exception(self) -> ConfirmationRequired | None:
         """The exception with the question that the response answers; None if nothing is asked."""
-        if self._raised is not None:
-            return self._raised
-        if self.run.pending:
-            return self.run.confirmation()
-        return None
+        if self._raised is None and not self.run.pending:
+            return None
+        return self._asked
 
     @property
     def confirmation_id(self) -> str:
@@ -116,32 +118,29 @@ class ResumeState:
 
         An equal second decision is ignored; a different one raises `DecisionError`.
         """
-        question_id = self.confirmation_id
-        if not self._has_response and self._is_decided(question_id):
+        if self._asked is None:
             return
-        question = self._open_question(question_id)
-        if question is not None:
-            self.run.answer(question.decide(self.response).signed(via="resume"))
+        if not self._has_response and self._is_decided(self._asked.confirmation_id):
+            return
+        question = self._question_of(self._asked)
+        self.run.answer(question.decide(self.response).signed(via="resume"))
 
-    def _open_question(self, question_id: str) -> Question | None:
+    def _question_of(self, asked: ConfirmationRequired) -> Question:
+        question_id = asked.confirmation_id
         for question in self.run.pending:
             if question.id == question_id:
                 return question
-        if self._raised is None:
-            return None
         # It was decided before: the run accepts only an equal decision.
         was_reply = any(
             decision.question_id == question_id and decision.kind == "reply"
             for decision in self.run.decisions
         )
         kind = "clarify" if was_reply else "confirm"
-        return Question(kind, self._raised.question, self._raised.tool_call, question_id)
+        return Question(kind, asked.question, asked.tool_call, question_id)
 
     def _is_decided(self, question_id: str) -> bool:
         unused = decided_ids(self.run)
-        if self._raised is None:
-            return bool(unused)
-        if question_id in unused:
+        if question_id in unused or (self._raised is None and unused):
             return True
         return self.run.tally.first(self.run.decisions, question_id) is not None
 

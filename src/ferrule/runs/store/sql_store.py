@@ -16,10 +16,16 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from ferrule.approval.decisions import accept, check_second, plain_decision, read_decision
+from ferrule.approval.decisions import (
+    accept,
+    check_second,
+    named_question,
+    plain_decision,
+    read_decision,
+)
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
-from ferrule.errors import DecisionError, StoreError
+from ferrule.errors import StoreError
 from ferrule.runs.decisions import caller_notes
 from ferrule.runs.journal.encode import read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
@@ -40,7 +46,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Mapping
 
-    from ferrule.approval.question import Decision
+    from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Summary
     from ferrule.runs.store.lease import Leases
 
@@ -359,10 +365,11 @@ class SQLStore:
         now = self._now(db)
         columns = "status, questions, no"
         status, questions, number = self._row(db, run_id, columns, self._LOCK)
-        is_asking = status in {"waiting", "running"}
-        waiting: dict[str, Any] = {}
-        if is_asking:
-            waiting = {form["id"]: form for form in parse_json(questions)}
+        waiting: dict[str, Question] = {}
+        state = f"it is {status}"
+        if status in {"waiting", "running"}:
+            state = ""
+            waiting = {form["id"]: read_question(form) for form in parse_json(questions)}
 
         first = self._first_decision(db, run_id, question_id)
         if first is None and status == "running" and question_id in waiting:
@@ -370,17 +377,13 @@ class SQLStore:
             entries, _, _ = self._written(db, run_id, number, 0)
             first = decision_in(entries, question_id)
         if first is not None:
-            check_second(first, decision)
+            check_second(first, decision, waiting.values())
             return first
 
-        if question_id not in waiting:
-            state = f"it is {status}"
-            if is_asking:
-                state = f"waiting are: {', '.join(waiting) or 'none'}"
-            raise DecisionError(
-                f"No question {question_id!r} waits in the run {run_id!r}; {state}."
-            )
-        accepted = accept(read_question(waiting[question_id]), decision, now=now)
+        question = named_question(
+            waiting.values(), question_id, where=f"the run {run_id!r}", state=state
+        )
+        accepted = accept(question, decision, now=now)
         form = record_form(accepted)
         if caller:
             form["caller"] = caller
