@@ -85,7 +85,10 @@ _SUBMODULES = ("acts", "errors", "events", "local", "mcp_bridge", "schemas", "se
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = sorted([*_HOME, *_SUBMODULES])  # noqa: PLE0605  # pyright: ignore[reportUnsupportedDunderAll]
+# Both checkers want literals.
+__all__ = sorted(  # noqa: PLE0605
+    [*_HOME, *_SUBMODULES]  # pyright: ignore[reportUnsupportedDunderAll]
+)
 
 
 def __getattr__(name: str) -> object:

@@ -188,7 +188,7 @@ class FerruleError(Exception):
         # The default would call the class with the message, but many classes build their message
         # from other arguments. The state sets `args`, which holds the message.
         state = {**self.__dict__, "args": self.args}
-        return copyreg.__newobj__, (type(self),), state  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        return cast("Any", copyreg).__newobj__, (type(self),), state
 
 
 def refuse_async(

@@ -240,7 +240,7 @@ def read_response(approved: bool, data: Any, status: str | None) -> PersonRespon
     Without a `status`, a mapping as `data` means an edit.
     """
     # The text "no" of a web form would approve.
-    if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(approved, bool):
         raise DecisionError(
             f"`approved` is True or False, found {shown(cast('object', approved))}."
         )

@@ -181,7 +181,8 @@ class Question(Struct, frozen=True):
 
         Raises `DecisionError` if the question is not about consent to a call.
         """
-        if not isinstance(grant, Grant):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass True
+        # Users pass True.
+        if not isinstance(grant, Grant):
             raise DecisionError(f"`always` takes a `Grant(...)`, found {shown(grant)}.")
         if self.kind != "confirm":
             raise DecisionError(
@@ -204,7 +205,7 @@ class Question(Struct, frozen=True):
         no call to edit.
         """
         # Users pass what a page has sent, which may be anything.
-        if not isinstance(args, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(args, Mapping):
             raise DecisionError(
                 "An edit takes the changed arguments by name, "
                 f"such as `question.edit({{'amount': 3}})`; found {shown(args)}."
@@ -269,7 +270,7 @@ class Question(Struct, frozen=True):
             return self.deny()
         if isinstance(answer, Mapping):
             return self._decide_by_object(answer)
-        if not isinstance(answer, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(answer, str):
             raise DecisionError(
                 'A decision is "yes", "no", a JSON object of changed arguments, '
                 f"or text for the model; found {shown(answer)}."

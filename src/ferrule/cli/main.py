@@ -103,7 +103,8 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         # The caller closed it: then `print` skips it, but `write` would fail.
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the process ends
+            # Until the process ends.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # `replace`, because a terminal may lack a character.

@@ -32,7 +32,10 @@ _BINARY: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction | int]
     ast.FloorDiv: lambda left, right: left // right,
     ast.Mod: lambda left, right: left % right,
 }
-_TYPED_SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"})  # noqa: RUF001  signs that people type
+# Signs that people type.
+_TYPED_SIGNS = str.maketrans(
+    {"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"}  # noqa: RUF001
+)
 _ARITHMETIC = re.compile(r"[0-9eE_.+\-*/%()\s]*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 

@@ -186,7 +186,8 @@ def printed(value: object) -> str | None:
     """
     try:
         return _ADDRESS.sub("", str(value))
-    except Exception:  # noqa: BLE001  a `__str__` may raise anything, and a result must still be shown
+    # A `__str__` may raise anything, and a result must still be shown.
+    except Exception:  # noqa: BLE001
         return None
 
 

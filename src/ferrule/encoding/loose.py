@@ -16,7 +16,7 @@ _FENCE_HEAD = re.compile(r"[\w.+-]*[ \t]*\r?\n")
 _FENCE_TICKS = 3
 _JSON_LABEL = re.compile(r"json\b")
 _DEEPEST = 200
-_BLANK = re.compile(r"\s*")
+_NOT_BLANK = re.compile(r"\S")
 _COMMENT = re.compile(r"//[^\n]*|#[^\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _LOOSE_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*)?(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])")
@@ -135,7 +135,10 @@ class LooseReader:
     def _blank(self, offset: int) -> int:
         """The offset after blanks and comments."""
         while True:
-            offset = _BLANK.match(self.text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+            visible = _NOT_BLANK.search(self.text, offset)
+            if visible is None:
+                return len(self.text)
+            offset = visible.start()
             if self._character(offset) not in {"/", "#"}:
                 return offset
             end = self._comment_end(offset)

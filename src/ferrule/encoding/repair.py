@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
@@ -109,7 +109,7 @@ def objects_in(text: str) -> list[tuple[dict[str, Any], tuple[str, ...]]]:
                 failed.update(reader.open)  # not read again: each would end in the same error
             else:
                 if isinstance(value, dict):
-                    objects.append((value, ("prose", *reader.repairs)))  # pyright: ignore[reportUnknownArgumentType]
+                    objects.append((cast("Any", value), ("prose", *reader.repairs)))
         start = text.find("{", end)
     return objects
 

@@ -44,7 +44,8 @@ class AGUI(FrontEnd):
     """
 
     via = "ag-ui"
-    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # noqa: RUF012  the same for all
+    # The same for all.
+    headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}  # noqa: RUF012
 
     _request_id = ""
 

@@ -72,7 +72,7 @@ class FrontEnd:
 
         Protocols differ in which of the two ids an answer has."""
         if body is not None:
-            if not isinstance(body, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(body, Mapping):
                 raise InputError(f"A request is a JSON object; found {shown(body)}.")
             self._read(body)
 

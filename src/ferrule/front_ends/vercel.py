@@ -219,7 +219,8 @@ class _Chunks(Page):
             approvalDescriptor=_present(facts),
         )
 
-    def custom(self, name: str, value: Any, agent: str) -> None:  # noqa: ARG002  data parts have no owner
+    # Data parts have no owner.
+    def custom(self, name: str, value: Any, agent: str) -> None:  # noqa: ARG002
         # `value` may be None, which `say` would leave out.
         chunk = {"type": f"data-{name}", "data": value}
         if name == "progress":

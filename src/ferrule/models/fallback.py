@@ -46,7 +46,7 @@ class FallbackLM(BaseLM):
         self.models = _models_in(models)
         self.on = on if isinstance(on, tuple) else (on,)
         for kind in self.on:
-            if not isinstance(kind, type) or not issubclass(kind, LMError):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not isinstance(kind, type) or not issubclass(kind, LMError):
                 raise ConfigurationError(
                     f"`on` is one or several classes of `LMError`, found {shown(on)}."
                 )

@@ -415,7 +415,7 @@ def _checked_headers(headers: Headers) -> dict[str, str]:
     import h11  # late: few programs add headers
 
     for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(name, str) or not isinstance(value, str):
             kinds = f"{type(name).__name__} and {type(value).__name__}"
             raise ConfigurationError(
                 f"`headers` holds names and values as text, found {kinds} ({name!r})."

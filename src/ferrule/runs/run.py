@@ -331,7 +331,7 @@ class Run(Displayed, RunState, Typed[S]):
         migrate: bool,
         deps: Any,
     ) -> Self:
-        if not isinstance(migrate, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(migrate, bool):
             raise InputError(f"`migrate` is True or False; found {shown(migrate)}.")
         if isinstance(program, type) or not hasattr(program, "is_flow"):
             raise ConfigurationError(

@@ -391,7 +391,8 @@ def _value_so_far(adapter: TypeAdapter[Any], text: str) -> Any:
     while isinstance(innermost, (list, dict)) and innermost:
         containers.append(innermost)
         if isinstance(innermost, dict):
-            innermost = cast("Any", innermost)[next(reversed(innermost))]  # pyright: ignore[reportUnknownArgumentType]
+            innermost = cast("dict[str, Any]", innermost)
+            innermost = innermost[next(reversed(innermost))]
         else:
             innermost = cast("Any", innermost)[-1]
     while True:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic.errors import PydanticInvalidForJsonSchema
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
+from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError
 
 from ferrule.encoding.encode import jsonable
@@ -37,10 +37,7 @@ class SchemaGenerator(GenerateJsonSchema):
     And without warnings about defaults that are not JSON.
     """
 
-    ignored_warning_kinds: ClassVar[set[JsonSchemaWarningKind]] = {  # pyright: ignore[reportIncompatibleVariableOverride]
-        "skipped-choice",
-        "non-serializable-default",
-    }
+    ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         """Always False: only titles written by the author stay."""

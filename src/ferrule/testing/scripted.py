@@ -224,7 +224,8 @@ def _prepare(item: Any, where: str, add_id: _Numbering) -> Any:
             case _ if isinstance(item, BaseException) or callable(item):
                 return item
             case _:
-                msg = f"{where} is not an answer: {shown(item)}. An answer is {_KINDS}."  # pyright: ignore[reportUnknownArgumentType]
+                unknown: object = item
+                msg = f"{where} is not an answer: {shown(unknown)}. An answer is {_KINDS}."
                 raise ConfigurationError(msg)
     except (ToolCallError, TypeError) as error:
         raise ConfigurationError(

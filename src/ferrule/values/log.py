@@ -69,7 +69,8 @@ class Log(Sequence[T], Generic[T]):
             return False
         return list(self) == list(cast("Sequence[Any]", other))
 
-    __hash__ = None  # pyright: ignore[reportAssignmentType]  compared by content, and views of one list differ
+    # Compared by content, and views of one list differ.
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)!r})"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from ferrule.values.signatures.compiled import CompiledSignature
 
     S = TypeVar("S", default=Any)
-    D = TypeVar("D", default=Any, contravariant=True)  # noqa: PLC0105  `ReAct[S, D]` in the documentation
+    # `ReAct[S, D]` in the documentation.
+    D = TypeVar("D", default=Any, contravariant=True)  # noqa: PLC0105
     P = ParamSpec("P", default=...)
 else:
     S = D = P = None

@@ -13,7 +13,9 @@ import typer
 
 from ferrule import settings
 from ferrule.cli import arguments as parse
-from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001  typer reads annotations at run time
+
+# Typer reads annotations at run time.
+from ferrule.cli.commands.tools import DEPS, JSON, MCP  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import ask_at_terminal
 from ferrule.cli.screen import Screen, console_on, in_options, print_json, say, usage_document

@@ -22,7 +22,9 @@ from ferrule import settings
 from ferrule.approval.call_view import view_call
 from ferrule.approval.question import DECIDED
 from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
-from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001  typer reads annotations at run time
+
+# Typer reads annotations at run time.
+from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
 from ferrule.cli.screen import call_text, in_options, print_json, say, usage_document, usage_text

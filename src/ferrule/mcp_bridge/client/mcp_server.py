@@ -729,7 +729,7 @@ def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
     `mcp("npx -y @scope/server dir")`, `mcp("https://host/mcp", headers={...})`.
     """
     # Users pass anything.
-    text = where.strip() if isinstance(where, str) else ""  # pyright: ignore[reportUnnecessaryIsInstance]
+    text = where.strip() if isinstance(where, str) else ""
     if text.startswith(("http://", "https://")):
         return MCPServer.http(text, **options)
     if not text:

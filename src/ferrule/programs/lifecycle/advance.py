@@ -195,7 +195,9 @@ def _ready(
     program, why = _choose(head, programs, any_version=any_version)
     if program is not None:
         try:
-            run = Run._of(stored, store, program, deps=deps)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            run = Run._of(  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+                stored, store, program, deps=deps
+            )
         except ReplayMismatchError as error:
             why = str(error)
     if run is None:

@@ -462,7 +462,7 @@ def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolC
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     name = str(name).strip().strip("`\"'")
     if isinstance(args, dict):
-        return ToolCall.unchecked(name, dict(args), call_id)  # pyright: ignore[reportUnknownArgumentType]
+        return ToolCall.unchecked(name, dict(cast("dict[str, Any]", args)), call_id)
     if args is None or (isinstance(args, str) and not args.strip()):
         return ToolCall.unchecked(name, {}, call_id)
     if isinstance(args, str):

@@ -245,7 +245,9 @@ class Host:
                     toolbox = self._apply_one(toolbox, result.change)
                 except DuplicateToolError as error:
                     content = f"The tools were not changed. {error}"
-                    result = replace(result, content=content, is_error=True, change=None)  # noqa: PLW2901
+                    failed = replace(result, content=content, is_error=True, change=None)
+                    shown_results.append(failed)
+                    continue
             shown_results.append(result)
         self.owner.toolbox = toolbox
         added = [tool for tool in toolbox if before.get(tool.name) is not tool]

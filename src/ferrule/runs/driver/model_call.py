@@ -170,7 +170,7 @@ class _Deltas:
             self._tell_held_back()
             return
         # Models of users yield anything.
-        if not isinstance(item, Delta):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(item, Delta):
             answer_of(self._act.lm, item)  # raises: the item is not a response
             return
         self._is_silent = False

@@ -229,7 +229,7 @@ def lower_schema(schema: Mapping[str, Any], target: Target) -> LoweredSchema:
     `"gemini"`, or `"grammar"` for models in this process. Raises `ConfigurationError` for any other
     target, and for a schema that is not a dict, such as `true`.
     """
-    if not isinstance(schema, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(schema, Mapping):
         raise ConfigurationError(f"A schema is lowered from a dict, found {shown(schema)}.")
     _check_target(target)
     try:

@@ -198,7 +198,8 @@ class _Connection(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # the connection stays open after a response
     disable_nagle_algorithm = True
     wbufsize = -1  # buffered: headers and body are sent together
-    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]  no other server uses this class
+    # No other server uses this class.
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def finish(self) -> None:
         """Close the connection.

@@ -65,7 +65,7 @@ def bound_method(function: Any, instance: object | None, owner: type | None) -> 
     an attribute of a class is not a method.
     """
     if isinstance(function, classmethod):
-        return function.__get__(instance, owner)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        return cast("Any", function).__get__(instance, owner)
     if instance is None or not isinstance(function, FunctionType):
         return None
     classes = type(instance).__mro__

@@ -317,7 +317,7 @@ def _bind_classmethod(function: Any) -> Any:
     """
     if not isinstance(function, classmethod):
         return function
-    return function.__get__(None, object)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return cast("Any", function).__get__(None, object)
 
 
 def bound_names(function: Any) -> set[str]:

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Mapping
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, cast, get_args, get_origin
 
 from msgspec import Struct
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter
@@ -250,7 +250,7 @@ def _admits_none(annotation: Any) -> bool:
 
 
 def _make_adapter(tool: str, annotations: dict[str, Any]) -> ArgumentsValidator:
-    arguments: Any = TypedDict("Arguments", annotations)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues, reportUnknownVariableType]
+    arguments = cast("Any", TypedDict)("Arguments", annotations)
     arguments.__pydantic_config__ = ConfigDict(
         # Even for a tool with `**kwargs`, whose further arguments are checked separately: nested
         # dataclasses and `TypedDict`s inherit this.
@@ -275,7 +275,7 @@ def _make_extra_adapter(
         return None
     try:
         return TypeAdapter(
-            dict[str, eager_type(kind, of_iterator=_REREAD)],  # pyright: ignore[reportInvalidTypeForm]
+            cast("Any", dict)[str, eager_type(kind, of_iterator=_REREAD)],
             config=ConfigDict(allow_inf_nan=False),
         )
     except _NO_VALIDATOR as error:

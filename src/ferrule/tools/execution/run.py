@@ -101,7 +101,8 @@ def awaited_in(
         except GeneratorExit:
             context.run(work.close)
             raise
-        except BaseException as error:  # noqa: BLE001  thrown into the coroutine, which may handle it
+        # Thrown into the coroutine, which may handle it.
+        except BaseException as error:  # noqa: BLE001
             step, value = work.throw, error
 
 

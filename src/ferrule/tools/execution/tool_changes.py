@@ -57,7 +57,7 @@ class _Named(ModuleCallback):
 
     def __init__(self, *names: str) -> None:
         # Users pass anything.
-        if not names or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not names or not all(isinstance(name, str) for name in names):
             kind = type(self).__name__
             raise ToolDefinitionError(
                 f"`{kind}` takes names of tools: {kind}('billing.*', 'clock'); "

@@ -105,5 +105,6 @@ def _local_folders() -> Iterator[str]:
         PACKAGE,
     ):
         yield folder.rstrip("/\\")
-    yield from ("/home", "/Users", "/root", "/tmp", "/var", "/private")  # noqa: S108  names to be cut, not used
+    # Names to be cut, not used.
+    yield from ("/home", "/Users", "/root", "/tmp", "/var", "/private")  # noqa: S108
     yield from ("/etc", "/opt", "/srv", "/usr", "/mnt", "/Applications", "/Library", "/Volumes")

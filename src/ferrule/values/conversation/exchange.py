@@ -166,7 +166,8 @@ class Declarations(Sequence[dict[str, Any]]):
         return len(self.tools)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.tools[index]  # pyright: ignore[reportUnknownVariableType]  a declaration, or a tuple of them
+        # A declaration, or a tuple of them.
+        return self.tools[index]  # pyright: ignore[reportUnknownVariableType]
 
     def __eq__(self, other: object) -> bool:
         # A model reads the JSON, in which `1` differs from `True` and order matters. Comparing

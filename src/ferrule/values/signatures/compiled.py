@@ -198,7 +198,7 @@ class CompiledSignature:
         self, class_name: str, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[tuple[str, str]]]:
         """The inputs that were passed, coerced, and the problems of all inputs by name."""
-        if not isinstance(values, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(values, Mapping):
             raise InputError(
                 f"Pass the inputs of `{self._display_name(class_name)}` as a mapping by name; "
                 f"found {type(values).__name__}."

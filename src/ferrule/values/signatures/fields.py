@@ -103,7 +103,7 @@ def _declare_in_class(
             f"found both: {shown(desc)} and {shown(description)}."
         )
     text = description if desc is None else desc
-    if text is not None and not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if text is not None and not isinstance(text, str):
         raise SignatureError(f"`desc` of a field must be a string, found {shown(text)}.")
     _refuse_misspelled(role, more)
     extra: dict[str, Any] = dict(more.pop("json_schema_extra", None) or {})

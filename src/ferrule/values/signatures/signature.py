@@ -463,7 +463,8 @@ def _make_class(
     validated_by: type[BaseModel] | None = None,
 ) -> type[Signature]:
     """A class like `cls` with these fields and instructions."""
-    if instructions is not None and not isinstance(instructions, str):  # pyright: ignore[reportUnnecessaryIsInstance]  users pass anything
+    # Users pass anything.
+    if instructions is not None and not isinstance(instructions, str):
         raise SignatureError(f"`instructions` must be a string, found {shown(instructions)}.")
     name = name or cls.__name__
     for field_name in fields:

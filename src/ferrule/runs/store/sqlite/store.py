@@ -75,7 +75,8 @@ class SQLiteStore(SQLStore):
         # Absolute from the start: a later `chdir` must not lead the store to another file.
         self._absolute_path = self.path
         if self.path != ":memory:":
-            self._absolute_path = os.path.abspath(self.path)  # noqa: PTH100  `Path` resolves no `..`
+            # `Path` resolves no `..`.
+            self._absolute_path = os.path.abspath(self.path)  # noqa: PTH100
         self._full_sync = full_sync
         self._read_only = read_only
         self._opened: SQLiteFile | None = None
