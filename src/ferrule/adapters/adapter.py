@@ -654,7 +654,8 @@ class Adapter:
         fields = prompt_fields(signature, native=native)
         writer = self.writer(signature, native=native)
         if isinstance(writer, NativeText):
-            system = Message("system", native_system(signature, fields))
+            text = native_system(signature, fields, has_schema=writer.answers_in_json)
+            system = Message("system", text)
             return _PromptParts(system, fields, "", writer)
         parts = [field_description(fields)]
         if fields.outputs:

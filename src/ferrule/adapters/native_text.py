@@ -30,6 +30,8 @@ class NativeText(Struct, frozen=True):
     """Writes the fields of a signature as texts of a native conversation."""
 
     has_one_input: bool
+    answers_in_json: bool = False
+    """Whether an answer has the provider's format: a JSON object of all outputs."""
 
     def render_fields(self, fields: Mapping[str, Any]) -> list[Piece]:
         """The value itself if the signature has one input; otherwise each between its tags."""
@@ -43,7 +45,7 @@ class NativeText(Struct, frozen=True):
     def render_answer(self, fields: Mapping[str, Any]) -> list[Piece]:
         """The only output itself, or all as a JSON object."""
         values = {name: _without_marks(value) for name, value in fields.items()}
-        if len(values) != 1:
+        if self.answers_in_json or len(values) != 1:
             return [json_text(values)]
         [(name, value)] = values.items()
         return _render(name, value)
@@ -64,33 +66,40 @@ def text_output(signature: type[Signature]) -> str:
     return output_spec(signature).text or ""
 
 
-def native_text(fields: PromptFields) -> NativeText:
+def native_text(fields: PromptFields, *, answers_in_json: bool = False) -> NativeText:
     """The writer for the fields that a prompt shows."""
-    return NativeText(has_one_input=len(fields.inputs) == 1)
+    return NativeText(len(fields.inputs) == 1, answers_in_json)
 
 
-def native_system(signature: type[Signature], fields: PromptFields) -> str:
-    """The system message."""
-    parts = (native_field_description(fields), native_task_description(signature, fields))
-    return "\n\n".join(part for part in parts if part)
+def native_system(
+    signature: type[Signature], fields: PromptFields, *, has_schema: bool = False
+) -> str:
+    """The system message. With `has_schema`, the provider shows the model what an answer is."""
+    description = native_field_description(fields, has_schema=has_schema)
+    task = _task(signature, fields, is_only_part=not description)
+    return "\n\n".join(part for part in (description, task) if part)
 
 
-def native_field_description(fields: PromptFields) -> str:
+def native_field_description(fields: PromptFields, *, has_schema: bool = False) -> str:
     """What the signature says about its fields, beyond a single value."""
     parts: list[str] = []
     if len(fields.inputs) > 1 or _are_described(fields.inputs):
         parts.append(f"Your inputs are:\n{field_list(fields.inputs, expected=False)}")
-    if _are_described(fields.outputs):
+    if _are_described(fields.outputs) and not has_schema:
         parts.append(f"Your answer is:\n{field_list(fields.outputs, expected=True)}")
     return "\n\n".join(parts)
 
 
 def native_task_description(signature: type[Signature], fields: PromptFields) -> str:
     """The instructions, under a heading if something precedes them."""
+    return _task(signature, fields, is_only_part=not native_field_description(fields))
+
+
+def _task(signature: type[Signature], fields: PromptFields, *, is_only_part: bool) -> str:
     task = signature.plan.author_instructions
     if task is None:
         task = default_instructions(fields.inputs, fields.outputs)
-    if task and native_field_description(fields):
+    if task and not is_only_part:
         return f"Your task:\n{task}"
     return task
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.adapters.chat import ChatAdapter
+from ferrule.adapters.fields import prompt_fields
 from ferrule.adapters.json_object import JSONAdapter, is_closed
+from ferrule.adapters.native_text import native_text
 from ferrule.schema.lowering.lower import LoweredSchema, lower_schema
 from ferrule.values.conversation.exchange import NO_TOOLS, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.adapters.demos import FieldWriter
     from ferrule.schema.lowering.rules import ProviderTarget
     from ferrule.values.conversation.exchange import Capabilities, Declarations, Request
     from ferrule.values.conversation.message import Messages
@@ -28,10 +31,19 @@ class StructuredAdapter(JSONAdapter):
     """
 
     target: ProviderTarget
+    describes: bool
+    """Whether the prompt describes the outputs: not if the provider shows the schema itself."""
 
-    def __init__(self, target: ProviderTarget) -> None:
+    def __init__(self, target: ProviderTarget, *, describes: bool = True) -> None:
         super().__init__(use_native_function_calling=None, fallback=_MARKS)
         self.target = target
+        self.describes = describes
+
+    def writer(self, signature: type[Signature], *, native: bool) -> FieldWriter:
+        """See `Adapter`."""
+        if self.describes:
+            return super().writer(signature, native=native)
+        return native_text(prompt_fields(signature, native=native), answers_in_json=True)
 
     def request(
         self,

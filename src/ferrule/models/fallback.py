@@ -168,4 +168,5 @@ def _shared(capabilities: list[Capabilities]) -> Capabilities:
         context_tokens=min(windows, default=None),
         schema_target=schema_target,
         schema_with_tools=all_have("schema_with_tools"),
+        shows_schema=all_have("shows_schema"),
     )

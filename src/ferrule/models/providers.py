@@ -69,7 +69,9 @@ class Provider(Struct, frozen=True):
 _READS = Capabilities(json_schema=True)
 _SEES = Capabilities(json_schema=True, images=True)
 _HEARS = Capabilities(json_schema=True, images=True, audio=True)
-_SEES_AND_CALLS = replace(_SEES, schema_with_tools=True)
+# These services put the schema into the model's context: it counts as tokens of the input. Others
+# only enforce it: "The model doesn't automatically see the schema" (Fireworks, November 2026).
+_SEES_AND_CALLS = replace(_SEES, schema_with_tools=True, shows_schema=True)
 # OpenAI's reasoning models refuse `max_tokens`; all its models take the newer name. Longer ids: 400
 # (autogen, issue 6377).
 _OPENAI = Dialect({"max_tokens": "max_completion_tokens"}, longest_id=40)
@@ -101,7 +103,7 @@ _PROVIDERS = (
         _GOOGLE,
         "GEMINI_API_KEY",
         ("GOOGLE_API_KEY",),
-        capabilities=replace(_HEARS, schema_with_tools=True),
+        capabilities=replace(_HEARS, schema_with_tools=True, shows_schema=True),
         wire="gemini",
         elsewhere={"openai_chat": f"{_GOOGLE}/openai"},
     ),

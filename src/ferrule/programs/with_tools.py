@@ -17,17 +17,37 @@ from ferrule import events
 from ferrule.acts import Act, Tell
 from ferrule.adapters.fields import calls_output
 from ferrule.adapters.native_text import text_output
-from ferrule.errors import AdapterParseError, BadRequestError, MaxTurnsReachedError, ToolCallError
+from ferrule.errors import (
+    AdapterParseError,
+    BadRequestError,
+    DuplicateToolError,
+    MaxTurnsReachedError,
+    ToolArgumentsError,
+    ToolCallError,
+)
 from ferrule.programs.asking.ask import Answering, ask_model, read_text_answer, validated
 from ferrule.programs.asking.asker import Asker, calls_natively
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import FormReader, NativeReader
-from ferrule.programs.asking.output_form import enforcing
+from ferrule.programs.asking.output_form import enforcing, finishing
 from ferrule.programs.asking.refusals import refuses_format, refuses_tools
-from ferrule.programs.instructions import answer_or_call_instructions, call_first_instructions
+from ferrule.programs.instructions import (
+    answer_or_call_instructions,
+    call_first_instructions,
+    is_builtin,
+)
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.finish import (
+    add_finish,
+    asking_for_finish,
+    outputs_in,
+    split_finish,
+    text_is_not_read,
+    why_void,
+)
 from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import has_changes, use_tools
+from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.offered import holds_calls, under_offered_names
 from ferrule.values.calls.tool_calls import ToolCalls
@@ -43,7 +63,6 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.tools.tool import Tool
-    from ferrule.tools.toolbox import Toolbox
     from ferrule.values.conversation.exchange import FieldReader, Request
     from ferrule.values.signatures.signature import Signature
 
@@ -124,20 +143,28 @@ def ask_in_turns(
         module=module,
         max_turns=max_turns,
     )
-    return _formatted_or_not(predict, asker, native, make)
+    return _formatted_or_not(predict, asker, toolbox, native, make)
 
 
 def _formatted_or_not(
-    predict: Asks, asker: Asker, wanted: bool | None, make: Callable[..., _Turns]
+    predict: Asks,
+    asker: Asker,
+    toolbox: Toolbox,
+    wanted: bool | None,
+    make: Callable[..., _Turns],
 ) -> Predicting:
-    """Let the provider enforce the form of the final answer, if it can with tools declared.
+    """Choose how the outputs travel: see `output_form`.
 
     If the model refuses the format of the first request, ask without it.
     """
-    enforcing_asker = None
-    if predict.outputs_have_format and calls_natively(asker, wanted):
-        adapted, _, _ = adapt_to_model(predict.signature, asker)
-        enforcing_asker = enforcing(asker, adapted, has_tools=True)
+    if not predict.outputs_have_format or not calls_natively(asker, wanted):
+        return (yield from _native_or_text(asker, wanted, make))
+    adapted, _, _ = adapt_to_model(predict.signature, asker)
+    finishing_asker = finishing(asker, adapted, toolbox)
+    if finishing_asker is not None:
+        with_finish = partial(make, toolbox=add_finish(toolbox, adapted), by_finish=True)
+        return (yield from _native_or_text(finishing_asker, wanted, with_finish))
+    enforcing_asker = enforcing(asker, adapted, has_tools=True)
     if enforcing_asker is None:
         return (yield from _native_or_text(asker, wanted, make))
     conversation = make(asker=enforcing_asker, native=True)
@@ -322,9 +349,20 @@ class _Turns(_WithTools):
     """Turns: the model's calls are run and their results shown to it, until it answers."""
 
     def __init__(
-        self, predict: Asks, *, native: bool, module: Any, max_turns: int, **parts: Any
+        self,
+        predict: Asks,
+        *,
+        native: bool,
+        module: Any,
+        max_turns: int,
+        by_finish: bool = False,
+        **parts: Any,
     ) -> None:
         super().__init__(predict, native=native, **parts)
+        self.by_finish = by_finish
+        """Whether the outputs are the arguments of a tool, `finish`, which the toolbox has."""
+        if by_finish:
+            self.signature = asking_for_finish(self.adapted)
         self.module = module
         self.shelf = self.predict.toolbox.shelf
         self.max_turns = max_turns
@@ -343,6 +381,10 @@ class _Turns(_WithTools):
         Earlier turns are rendered as text, in the form in which the model must write calls.
         """
         super().go_on_in_text()
+        if self.by_finish:
+            self.by_finish = False
+            self.signature = self.adapted
+            self.toolbox = Toolbox([tool for tool in self.toolbox if not is_builtin(tool)])
         self.signature = _may_call_first(self.signature, self.toolbox)
         self.tail = []
         for turn, step in enumerate(self.trajectory.steps):
@@ -357,6 +399,32 @@ class _Turns(_WithTools):
 
     def check(self, tools: Sequence[Tool]) -> None:
         """See `dynamic.Owner`."""
+        if self.by_finish and any(tool.name == "finish" for tool in tools):
+            raise DuplicateToolError(
+                "A tool cannot be called `finish`: the outputs of this program are the arguments "
+                "of a tool of that name. Give yours another: Tool(function, name=...)."
+            )
+
+    def render(self, adapter: Adapter) -> Messages:
+        """See `_WithTools`. Another adapter writes how the outputs would look in its form."""
+        if not self.by_finish:
+            return super().render(adapter)
+        signature = self.signature
+        if adapter is not self.asker.adapter:
+            signature = self.adapted
+        opening = adapter.opening(
+            signature, self.values, demos=self.demos, native=True, whole=self.adapted
+        )
+        return opening.then(*self.tail)
+
+    def reader(self, adapter: Adapter) -> FieldReader:
+        """See `_WithTools`."""
+        if not self.by_finish:
+            return super().reader(adapter)
+        read = partial(self._read, adapter)
+        may_call = partial(holds_calls, self.toolbox.declarations)
+        outputs = tuple(self.adapted.plan.outputs)
+        return NativeReader(read, may_call, "", outputs, last_call="finish")
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
         if self.live is not None:
@@ -369,13 +437,21 @@ class _Turns(_WithTools):
             calls = _identified(fields.pop(_CALLS, ()), turn)
             if not calls:
                 outputs = self.outputs(fields, response, with_calls=False)
-                return self._prediction(request, response.message(), outputs)
+                return self._prediction(request.messages, response, outputs)
+            finishes: tuple[ToolCall, ...] = ()
+            if self.by_finish:
+                finishes, calls = split_finish(calls)
             if not self.predict.auto_execute_tools:
                 answer = response.message()
                 if self.native:
                     answer = replace(answer, tool_calls=calls)
                 outputs = {name: fields.get(name) for name in self.predict.signature.plan.outputs}
-                return self._prediction(request, answer, outputs, calls=calls)
+                return self.predict.make_prediction(
+                    outputs,
+                    trajectory=self.trajectory,
+                    messages=request.messages.then(answer),
+                    calls=calls,
+                )
 
             thought = response.text or ""
             results: list[ToolResult] = yield from use_tools(
@@ -384,9 +460,20 @@ class _Turns(_WithTools):
             news = ""
             if has_changes(results):
                 results, news = self.host.apply(results)
+            answer_fields: dict[str, Any] | None = None
+            if finishes:
+                refusal, answer_fields = yield from self._finish(finishes, calls, results, response)
+                if answer_fields is None:
+                    calls = (*calls, *finishes)
+                    results += [replace(refusal, call_id=call.id) for call in finishes]
             step = Step(thought if self.native else "", calls, tuple(results))
             self.trajectory = self.trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
+            if answer_fields is not None:
+                answer = replace(response.message(), tool_calls=calls)
+                messages = request.messages.then(answer, *map(tool_message, results))
+                outputs = self.outputs(answer_fields, response, with_calls=False)
+                return self._prediction(messages, response, outputs)
             if self.live is not None:
                 live_news = yield from self.live.refresh(step)
                 news = "\n".join(part for part in (news, live_news) if part)
@@ -408,14 +495,81 @@ class _Turns(_WithTools):
             self.signature = self.signature.with_instructions(f"{instructions}\n\n{note}")
 
     def _prediction(
-        self, request: Request, answer: Message, outputs: dict[str, Any], **more: Any
+        self, messages: Messages, response: Response, outputs: dict[str, Any]
     ) -> Prediction:
+        """The prediction with these outputs, which `response` holds, after these messages."""
+        answer = response.message()
+        if self.by_finish:
+            # As text: no provider accepts a call of `finish` without a result.
+            content = self.asker.adapter.answer_content(self.adapted, outputs, native=True)
+            answer = Message("assistant", content)
         return self.predict.make_prediction(
-            outputs, trajectory=self.trajectory, messages=request.messages.then(answer), **more
+            outputs, trajectory=self.trajectory, messages=messages.then(answer)
+        )
+
+    def _finish(
+        self,
+        finishes: Sequence[ToolCall],
+        others: Sequence[ToolCall],
+        results: Sequence[ToolResult],
+        response: Response,
+    ) -> Generator[Act, Any, tuple[ToolResult, dict[str, Any] | None]]:
+        """Judge `finish`, given the other calls of its answer and their results.
+
+        Returns the result of each `finish`, and the outputs if it counts.
+        """
+        adapter = self.asker.adapter
+        refusal = why_void(finishes, others, results)
+        if not refusal:
+            alone = replace(response, text=None, tool_calls=(finishes[0],))
+            try:
+                fields = self.read(adapter, alone)
+                yield from self.check_answer(adapter, fields, alone)
+            except AdapterParseError as error:
+                refusal = str(ToolArgumentsError("finish", error.problems))
+            else:
+                return ToolResult("finish", "Completed."), fields
+        refused = ToolResult("finish", refusal, is_error=True, is_fault=True)
+        if self.asker.conditions.is_observed:
+            for call in finishes:
+                yield Tell(events.CallRefused(call, replace(refused, call_id=call.id)))
+        return refused, None
+
+    def _read_finish(self, adapter: Adapter, response: Response) -> dict[str, Any]:
+        """Parse the outputs in the arguments of `finish`, or calls besides it (as `_CALLS`).
+
+        Text that has the form of an adapter is accepted, too.
+        """
+        calls = under_offered_names(response.tool_calls, self.toolbox)
+        finishes, others = split_finish(calls)
+        if others:
+            return {_CALLS: calls}
+        problems: Sequence[tuple[str, str]]
+        if finishes:
+            void = why_void(finishes, (), ())
+            outputs, problems = outputs_in(finishes[0], self.adapted)
+            if void:
+                problems = [("", void)]
+            if not problems:
+                return outputs
+        elif has_answer(response):
+            try:
+                return read_text_answer(adapter, self.adapted, response)
+            except AdapterParseError as error:
+                if response.finish_reason == "length" or error.parsed:
+                    raise
+                problems = [("", text_is_not_read(self.adapted))]
+        else:
+            raise _only_thoughts(adapter, response, self.signature)
+        text = response.text or ""
+        raise AdapterParseError(
+            type(adapter).__name__, text, problems, code="invalid_outputs", signature=self.adapted
         )
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         """Parse the outputs, or the calls (as `_CALLS`)."""
+        if self.by_finish:
+            return self._read_finish(adapter, response)
         if response.tool_calls:
             return {**self._beside_calls(adapter, response), _CALLS: response.tool_calls}
         if self.native:

@@ -1,9 +1,10 @@
 """Which way the outputs of an answer travel.
 
 Typed outputs travel in the provider's own format for structured answers, if it enforces one: then
-an answer cannot have another form, and the prompt needs no markers. All others are text below
-markers, as the adapter writes them. One plain text stays text: a format around it would only keep
-it from streaming as it is. What a user chose comes first: an adapter, a `response_format`.
+an answer cannot have another form, and the prompt needs no markers. If the request declares tools,
+and the provider does not take both, they are the arguments of a tool, `finish`. All others are text
+below markers, as the adapter writes them. One plain text stays text: a format around it would only
+keep it from streaming as it is. What a user chose comes first: an adapter, a `response_format`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ferrule.programs.asking.refusals import reminded_of_format
 if TYPE_CHECKING:
     from ferrule.programs.asking.asker import Asker
     from ferrule.schema.lowering.rules import ProviderTarget
+    from ferrule.tools.toolbox import Toolbox
     from ferrule.values.signatures.signature import Signature
 
 _FORMATS = frozenset(
@@ -44,14 +46,47 @@ _FORMATS = frozenset(
 
 
 def enforcing(asker: Asker, signature: type[Signature], *, has_tools: bool = False) -> Asker | None:
-    """The asker that lets the provider enforce the form of the outputs; None to ask in text.
+    """The asker that lets the provider enforce the form of the outputs; None to ask otherwise.
 
     `has_tools`: the request declares tools, which a model with the format may still call.
     """
+    if has_tools and not _takes_both(asker):
+        return None
+    target = _enforced_dialect(asker, signature)
+    if target is None:
+        return None
+    lm = reminded_of_format(asker.lm)
+    adapter = _adapter_for(target, describes=not asker.capabilities.shows_schema)
+    return replace(asker, lm=lm, adapter=adapter)
+
+
+def finishing(asker: Asker, signature: type[Signature], tools: Toolbox) -> Asker | None:
+    """The asker for outputs that are the arguments of the tool `finish`; None to ask in text.
+
+    That is for declared tools, where the provider does not take the format besides. It needs
+    `tool_choice` to allow the call, and no other tool of that name.
+    """
+    if _takes_both(asker) or asker.tool_choice not in {None, "auto", "required"}:
+        return None
+    if "finish" in tools or _enforced_dialect(asker, signature) is None:
+        return None
+    if asker.constrained and asker.tool_choice is None:
+        return replace(asker, tool_choice="required")
+    return asker
+
+
+def _takes_both(asker: Asker) -> bool:
+    """Whether a request may have tools and the format."""
+    return asker.capabilities.schema_with_tools and not asker.constrained
+
+
+def _enforced_dialect(asker: Asker, signature: type[Signature]) -> ProviderTarget | None:
+    """The dialect of JSON Schema in which the provider enforces these outputs.
+
+    None if it cannot, if it need not for one plain text, and if the user chose another form.
+    """
     target = asker.capabilities.schema_target
     if target is None or asker.conditions.adapter is not None:
-        return None
-    if has_tools and (asker.constrained or not asker.capabilities.schema_with_tools):
         return None
     if not _FORMATS.isdisjoint(asker.config) or "extra" in asker.config:
         return None
@@ -60,10 +95,9 @@ def enforcing(asker: Asker, signature: type[Signature], *, has_tools: bool = Fal
         return None
     if not can_hold(signature, target):
         return None
-    lm = reminded_of_format(asker.lm)
-    return replace(asker, lm=lm, adapter=_adapter_for(target))
+    return target
 
 
 @cache
-def _adapter_for(target: ProviderTarget) -> StructuredAdapter:
-    return StructuredAdapter(target)
+def _adapter_for(target: ProviderTarget, *, describes: bool) -> StructuredAdapter:
+    return StructuredAdapter(target, describes=describes)

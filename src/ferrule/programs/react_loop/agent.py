@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from ferrule.acts import CallTools
 from ferrule.adapters.fields import tool_inputs
 from ferrule.adapters.render import RenderedText
-from ferrule.encoding.repair import LOSSY
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from ferrule.approval.policy import Policy
     from ferrule.programs.tool_use.use import UsingTools
     from ferrule.runs.limits import Limits
-    from ferrule.values.calls.call import ToolCall, ToolResult
+    from ferrule.values.calls.call import ToolResult
     from ferrule.values.content.parts import Part
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
@@ -243,49 +242,6 @@ def note_results(
             for checked, result in zip(act.calls, answer, strict=True):
                 if checked.tool.name in names and not result.is_error:
                     returned.setdefault(checked.call.id, result)
-
-
-def why_void(
-    finishes: Sequence[ToolCall], others: Sequence[ToolCall], results: Sequence[ToolResult]
-) -> str:
-    """Why `finish` does not count beside the other calls of its answer; empty if it does.
-
-    The model writes all calls of an answer before it sees a result. What it says of them at the
-    end ("I refunded 50 euros.") is true only if each of them succeeded as it was written. Values
-    that were converted to the types of their parameters, and repairs that rewrite text, count as
-    written.
-    """
-    if any(call.args != finishes[0].args for call in finishes):
-        return (
-            "Your answer was not accepted: `finish` was called several times, with different "
-            "arguments. Call it once."
-        )
-    lines: list[str] = []
-    for call, result in zip(others, results, strict=True):
-        difference = _difference(result)
-        if difference:
-            lines.append(f"- `{call.name}`: {difference}")
-    if not lines:
-        return ""
-    return "\n".join(
-        [
-            "Your answer was not accepted: you wrote it before you knew what came of these calls.",
-            *lines,
-            "Read their results, and go on from there.",
-        ]
-    )
-
-
-def _difference(result: ToolResult) -> str:
-    """How the result differs from that of the call as the model wrote it; empty if not at all."""
-    if result.by_person:
-        return "a person answered it, or changed its arguments"
-    if result.is_error:
-        return "it did not succeed"
-    lost = LOSSY.intersection(result.repairs)
-    if lost:
-        return f"a part of what you wrote was dropped to read it ({', '.join(sorted(lost))})"
-    return ""
 
 
 def outputs_of_result(signature: type[Signature], result: ToolResult) -> dict[str, Any] | None:

@@ -43,12 +43,12 @@ from ferrule.programs.react_loop.agent import (
     note_results,
     outputs_of_result,
     render_trajectory,
-    why_void,
     with_builtin,
 )
 from ferrule.programs.react_loop.compaction import Compaction, truncate
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
+from ferrule.programs.tool_use.finish import outputs_in, split_finish, why_void
 from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits, setting
@@ -64,14 +64,12 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.react_loop.agent import Agent
+    from ferrule.programs.tool_use.finish import Problems
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
-
-Problems = list[tuple[str, str]]
-"""Problems of outputs: for each, the field (or `""`) and a text for the model."""
 
 
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
@@ -298,10 +296,10 @@ class _Loop:
 
     def _add_last_step(self, step: Step) -> None:
         """Add the calls beside `finish` to the conversation."""
-        others = [call for call in step.calls if call.name != "finish"]
+        _, others = split_finish(step.calls)
         if others:
             # Calls of `finish` are the last ones.
-            step = Step(step.thought, tuple(others), step.results[: len(others)])
+            step = Step(step.thought, others, step.results[: len(others)])
             new_messages = self.mode.render(step, len(self.shown) - 1, None)
             messages = self.request.messages.then(*new_messages)
             self.request = self.request.following(messages)
@@ -362,8 +360,7 @@ class _Loop:
         if turn.problem:
             result = ToolResult("", turn.problem, is_error=True, is_fault=True)
             return Step(turn.thought, (), (result,)), None
-        finishes = [call for call in turn.calls if call.name == "finish"]
-        others = [call for call in turn.calls if call.name != "finish"]
+        finishes, others = split_finish(turn.calls)
         results: list[ToolResult] = []
         if others:
             results = yield from self._use_tools(turn, others)
@@ -440,27 +437,12 @@ class _Loop:
         None without problems asks for an extraction: after a call without any output, and after any
         misfit in text mode, where `finish` declares no arguments.
         """
-        plan = compiled(self.agent.react.signature)
-        arguments = finish.args
-        outputs: dict[str, Any] = {}
-        problems: Problems = []
-        if finish.fault is not None:
-            problems.append(("", finish.fault.reason))
-        elif (
-            arguments.keys().isdisjoint(plan.outputs) and plan.outputs.keys() - plan.optional.keys()
-        ):
+        signature = self.agent.react.signature
+        plan = compiled(signature)
+        has_none = finish.args.keys().isdisjoint(plan.outputs)
+        if finish.fault is None and has_none and plan.outputs.keys() - plan.optional.keys():
             return None, []
-        else:
-            for name in plan.outputs:
-                if name in arguments:
-                    try:
-                        outputs[name] = plan.output_checks[name](arguments[name], is_value=True)
-                    except ValueError as error:
-                        problems.append((name, str(error)))
-                elif name in plan.optional:
-                    outputs[name] = plan.output_default(name)
-                else:
-                    problems.append((name, "is missing"))
+        outputs, problems = outputs_in(finish, signature)
         if not problems:
             return outputs, []
         return None, problems if self.native else []

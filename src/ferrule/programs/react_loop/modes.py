@@ -21,7 +21,8 @@ from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import read_text_answer
 from ferrule.programs.asking.asker import Asker
 from ferrule.programs.asking.native_reader import NativeReader
-from ferrule.programs.instructions import loop_instructions, native_instructions
+from ferrule.programs.instructions import loop_instructions
+from ferrule.programs.tool_use.finish import asking_for_finish, text_is_not_read
 from ferrule.tools.definition.export import (
     INTENTION_DESCRIPTION,
     add_intention,
@@ -259,10 +260,7 @@ class _NativeMode(Struct):
             problem = f"The answer {what}{why}. Call a tool, or call `finish`."
             return Turn(thought, problem=problem, response=response)
         if not fields:
-            problem = (
-                "Your answer was text, which is not read: call `finish` with "
-                f"{', '.join(f'`{name}`' for name in self.outputs.plan.outputs)}."
-            )
+            problem = text_is_not_read(self.outputs)
             return Turn(thought, problem=problem, response=response, is_text=True)
         return Turn(thought, outputs=fields, response=response)
 
@@ -335,7 +333,7 @@ def make_mode(
     else:
         declarations = toolbox.declarations
     return _NativeMode(
-        asker, _native_signature(base), base, values, demos, declarations, intention, most_chars
+        asker, asking_for_finish(base), base, values, demos, declarations, intention, most_chars
     )
 
 
@@ -358,7 +356,7 @@ def _step_signature(
     base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool
 ) -> type[Signature]:
     names: Any = Literal[tools]  # pyright: ignore[reportInvalidTypeForm]  built at runtime
-    signature = _without_outputs(base).with_instructions(instructions)
+    signature = base.delete(*base.plan.outputs).with_instructions(instructions)
     signature = signature.append(
         "next_thought",
         declare("output", "What you think of the situation and what to do next."),
@@ -374,15 +372,6 @@ def _step_signature(
     return signature.append(
         "next_tool_args", declare("output", "The tool's arguments."), dict[str, Any]
     )
-
-
-@lru_cache(maxsize=256)
-def _native_signature(base: type[Signature]) -> type[Signature]:
-    return _without_outputs(base).with_instructions(native_instructions(base))
-
-
-def _without_outputs(base: type[Signature]) -> type[Signature]:
-    return base.delete(*base.plan.outputs)
 
 
 _CALLS = "tool_calls"

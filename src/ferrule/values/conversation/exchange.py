@@ -118,6 +118,11 @@ class Capabilities(Struct, frozen=True):
 
     Servers of open models constrain the whole answer, so that their models could not call.
     """
+    shows_schema: bool = False
+    """Whether the provider shows the schema to its model, so that the prompt need not describe it.
+
+    Servers of open models only constrain the next token: a model knows of the schema by its prompt.
+    """
 
 
 class Shape(Struct, frozen=True):
