@@ -619,14 +619,27 @@ class LimitReachedError(RunError):
 
     def __init__(self, name: str, limit: float) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
-        self.trajectory: Any = None
         self.usage: Any = None
         self.run: Any = None
+        self._trajectory: Any = None
         super().__init__(
             f"The run was stopped at its limit {name}={limit:g}. Continue it with a larger one: "
             f'`error.run.resume(limits=Limits({name}=...))`. An agent with `on_limit="extract"` '
             "answers from its steps instead."
         )
+
+    @property
+    def trajectory(self) -> Any:
+        """The steps so far: those of the program that reached the limit, or else of the run."""
+        if self._trajectory is None and self.run is not None:
+            steps_of_run = self.run.trajectory  # a loaded run is rebuilt now, which may set ours
+            if self._trajectory is None:
+                return steps_of_run
+        return self._trajectory
+
+    @trajectory.setter
+    def trajectory(self, trajectory: Any) -> None:
+        self._trajectory = trajectory
 
 
 class UnknownOutcomeError(RunError):

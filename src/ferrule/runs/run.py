@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any, Never, Self
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object, reading
-from ferrule.errors import ConfigurationError, ConfirmationRequired, InputError, RunError, shown
+from ferrule.errors import (
+    ConfigurationError,
+    ConfirmationRequired,
+    InputError,
+    LimitReachedError,
+    RunError,
+    shown,
+)
 from ferrule.events import QuestionAsked, RunFinished
 from ferrule.runs.decisions import open_grants, put_decision, register, revoke_grant
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.journal.encode import entry_form, read_entry
-from ferrule.runs.journal.journal import DoneJournal
+from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.recall import recalled_events
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.observers import started
@@ -70,8 +77,8 @@ class Run(Displayed, RunState, Typed[S]):
 
         Raises the run's error if it failed, `ConfirmationRequired` if it waits.
         """
-        self._ensure_outcome()
         if self.status == "done":
+            self._rebuild()
             return self.outcome
         if self.status == "waiting":
             raise self.confirmation()
@@ -82,8 +89,10 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def trajectory(self) -> Trajectory:
-        """The program's steps so far."""
-        self._ensure_outcome()
+        """The program's steps so far; of a loaded run, rebuilt from its journal on first use."""
+        self._rebuild()
+        if self.replay_error is not None:
+            raise self.replay_error
         trajectory = getattr(self.outcome, "trajectory", None)
         if isinstance(trajectory, Trajectory):
             return trajectory
@@ -91,12 +100,13 @@ class Run(Displayed, RunState, Typed[S]):
 
     @property
     def messages(self) -> Messages:
-        """The conversation so far.
+        """The conversation so far; of a loaded run, rebuilt from its journal on first use.
 
-        In an unfinished run: the program's own latest request in this process, not that of a
-        program inside.
+        In an unfinished run: the program's own latest request, not that of a program inside.
         """
-        self._ensure_outcome()
+        self._rebuild()
+        if self.replay_error is not None:
+            raise self.replay_error
         messages = getattr(self.outcome, "messages", None)
         if isinstance(messages, Messages):
             return messages
@@ -139,6 +149,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""
+        self._rebuild()
         first = self.pending[0]
         fields = getattr(getattr(self.program, "signature", None), "input_fields", self.inputs)
         # Without options of the call, such as `lm`.
@@ -148,7 +159,7 @@ class Run(Displayed, RunState, Typed[S]):
             confirmation_id=first.id,
             tool_call=first.call,
             run=self,
-            context={"trajectory": self.trajectory, "input_args": inputs},
+            context={"trajectory": Trajectory(self.steps), "input_args": inputs},
         )
 
     def answer(self, decision: Decision) -> None:
@@ -347,16 +358,20 @@ class Run(Displayed, RunState, Typed[S]):
         with reading("The journal of a run"):
             run.journal.entries.extend(map(read_entry, entries))
         restore(run, head)
-        if run.status == "done":
-            run.replay_lock = RLock()  # its outcome is rebuilt when it is first read
+        # A `forward` has no steps and messages of its own, and its code runs again in a replay: so
+        # only if there is something to find.
+        has_steps = program.is_flow or isinstance(run.error, LimitReachedError)
+        if run.status == "done" or (has_steps and run.status != "queued"):
+            run.replay_lock = RLock()
         register(run, run.pending)
         return run
 
-    def _ensure_outcome(self) -> None:
-        """At the first access, rebuild the result of a run that was done when loaded.
+    def _rebuild(self) -> None:
+        """At the first access, rebuild the outcome, the steps and the messages of a loaded run.
 
-        Its journal is replayed. Raises an error if the replay cannot follow the journal: no model
-        is configured (none is called), or the program is another one.
+        Its journal is replayed, as far as it goes. Raises an error if the replay of a run that is
+        done cannot follow the journal: no model is configured (none is called), or the program is
+        another one. For any other run, that is `replay_error`.
         """
         lock = self.replay_lock
         if lock is None:
@@ -364,22 +379,31 @@ class Run(Displayed, RunState, Typed[S]):
         # A replay may need the background loop, so that loop must not wait for another thread's
         # replay: it runs its own.
         with nullcontext() if offload.is_awaited_by_loop() else lock:
-            if self.replay_lock is not None:  # no other thread rebuilt it meanwhile
-                self._rebuild_outcome()
+            if self.replay_lock is lock:  # no other thread rebuilt or resumed it meanwhile
+                self._replay(lock)
 
-    def _rebuild_outcome(self) -> None:
+    def _replay(self, lock: Any) -> None:
+        journal = ClosedJournal(self.journal.entries)
         again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
-        again.journal = DoneJournal(self.journal.entries)
+        again.journal = journal
         # Outside the reader's frame: the replay costs the reader, perhaps a tool, nothing of its
         # budget.
         with entered(Scope(scope().overrides)):
             execute(again, is_silent=True)
-        if again.error is not None:
+        if self.status == "done" and again.error is not None:
             raise again.error
-        self.outcome, self.steps = again.outcome, again.steps
-        self.latest_messages = again.latest_messages
+        if self.replay_lock is not lock:  # resumed meanwhile
+            return
+        if self.status == "done":
+            self.outcome = again.outcome
+        elif again.error is not None and journal.unread and journal.end is None:
+            self.replay_error = again.error
+        if isinstance(self.error, LimitReachedError) and journal.end is not None:
+            # Those of the program that reached the limit, which asked for another answer then.
+            self.error.trajectory = Trajectory(journal.steps.get(journal.end.path, again.steps))
+        self.steps, self.latest_messages = again.steps, again.messages
         self.replay_lock = None
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:

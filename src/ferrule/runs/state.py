@@ -283,9 +283,11 @@ class RunState:
         self.prices: Any = None
         """The setting `prices` during the current execution."""
         self.replay_lock: Any = None
-        """Held by the replay that rebuilds the result of a run that was done when loaded.
+        """Held by the replay that rebuilds the outcome, steps and messages of a loaded run.
 
         None if there is nothing to rebuild."""
+        self.replay_error: BaseException | None = None
+        """Why that replay could not follow the journal of a run that is not done."""
         self.trace: TracebackType | None = None
         """The traceback of the first raise; each further raise changes the error's own."""
         self.tell: Observers | None = None
@@ -350,6 +352,7 @@ class RunState:
         self.asked = self.pending or self.asked
         self.status, self.error, self.trace = "running", None, None
         self.pending, self.steps = (), []
+        self.replay_lock = self.replay_error = None  # this execution replays the journal itself
         budget = None
         if execution.outer and execution.outer.frame:  # a tool of another run started this one
             budget = execution.outer.frame.budget
@@ -490,6 +493,9 @@ class RunState:
             self.error, self.trace = error, error.__traceback__
             self.status = status_after(error)
             self.describe_limit()
+            # An agent inside a `forward` sets its own steps.
+            if isinstance(error, LimitReachedError) and self.steps:
+                error.trajectory = Trajectory(self.steps)
             if self.cancelled:
                 self.forget_untaken()
         self.executing = None
@@ -501,5 +507,3 @@ class RunState:
             return
         error.run = self
         error.usage = spent(self.journal.entries)
-        if self.steps or error.trajectory is None:  # an agent inside a `forward` sets its own
-            error.trajectory = Trajectory(self.steps)

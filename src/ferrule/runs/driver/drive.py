@@ -41,6 +41,7 @@ from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.once import answer_once
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
@@ -382,8 +383,11 @@ def _tell(frame: Frame, event: events.Event) -> None:
     if isinstance(event, events.StepFinished):
         if frame.budget is not None:
             frame.budget.spend(steps=1)
+        journal = frame.run.journal
         if not frame.path:
             frame.run.steps.append(event.step)
+        elif isinstance(journal, ClosedJournal):
+            journal.steps.setdefault(frame.path, []).append(event.step)
     # This frame is live, though another branch may still be replaying; or the replay has ended.
     if frame.tell is not None and (frame.live or not frame.run.journal.unread):
         frame.tell(event)

@@ -63,6 +63,8 @@ async def _answer_if_true(frame: Frame, act: Once) -> Any:
         if journal.ahead(frame.path, frame.acts) is not None:
             # A later act is recorded, so it was not true then; it must not become true now.
             return False
+    if journal.is_closed:  # what followed from a true value is not recorded
+        return False
     if act.waits and not frame.blocks:
         value = await offload.in_worker_thread(act.make)
     else:

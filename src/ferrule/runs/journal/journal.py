@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.journal.entry import EntryKind, Sink
     from ferrule.values.conversation.exchange import Request
+    from ferrule.values.outcome import Step
 
 _ENDS_A_TURN = frozenset({"model", "failure", "limit"})
 
@@ -43,6 +44,8 @@ class Journal:
         self.entries: list[Entry] = list(entries)
         self.sink = sink
         """Makes each entry durable; None keeps entries in memory only."""
+        self.is_closed = False
+        """Whether a replay only reads: an act that is not recorded is not performed."""
         self.is_first = not self.entries
         """Whether this is the first execution: there is nothing to replay."""
         self.recorded = 0
@@ -441,19 +444,25 @@ class Journal:
         return f"Journal({shown(self.entries)})"
 
 
-class DoneJournal(Journal):
-    """Replays a run to its end and performs no new act.
+class ClosedJournal(Journal):
+    """Replays what a run has recorded, to read it, and performs no new act.
 
-    Any act that is not recorded raises `ReplayMismatchError`.
+    An act that is not recorded raises `ReplayMismatchError`, before it calls anything. If the run
+    has not ended, that is where its recorded part ends (`end`).
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         super().__init__(entries, self._refuse)
+        self.is_closed = True
+        self.end: Slot | None = None
+        """The first act that the program asked for and that is not recorded."""
+        self.steps: dict[str, list[Step]] = {}
+        """The steps of programs inside the run, by their paths."""
 
     def take(
         self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None
     ) -> Entry | None:
-        """As in any journal, but refuses here to ask a model or a person.
+        """As in any journal, but refuses here to ask a model or a person, or to compute a value.
 
         Elsewhere that happens before the answer is written, and `sink` would refuse it too late.
         """
@@ -462,17 +471,26 @@ class DoneJournal(Journal):
             # Any request fits. Its digest would only serve a note, and this journal takes none.
             return self.unread.pop(slot)
         entry = super().take(slot, kind, question, call_id)
-        if entry is None and kind in {"model", "decision"}:
+        if entry is None and kind != "result":
             self._refuse(Entry(slot, kind, _digest_of(question)))
         return entry
+
+    def take_begun(self, slot: str, name: str) -> tuple[Entry, ...]:
+        """Refuses, because an interrupted call would be settled now: its tool may be asked."""
+        self._refuse(Entry(slot, "begun", name))
+
+    def dispatch(self, slot: str) -> None:
+        """Refuses, because the call would run now."""
+        self._refuse(Entry(slot, "begun", "a call"))
 
     def differs(self, slot: str, recorded: str, found: str) -> Never:
         """Raise `ReplayMismatchError`."""
         raise ReplayMismatchError(slot, recorded, found, is_done=True)
 
     def _refuse(self, entry: Entry) -> Never:
-        end = "the end of a run that is done"
-        self.differs(entry.slot, end, f"{entry.kind} {entry.digest}")
+        if self.end is None:
+            self.end = Slot(entry.slot)
+        self.differs(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
 
 
 def _digest_of(question: str | Request) -> str:

@@ -1,0 +1,219 @@
+"""A run that another process loads has what the run itself has, in every state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ferrule import (
+    ConfirmationRequired,
+    Limits,
+    MemoryStore,
+    Module,
+    ReAct,
+    Run,
+    Tool,
+    configure,
+    context,
+    tool,
+)
+from ferrule.errors import ConfigurationError, LimitReachedError, UnavailableError
+from ferrule.testing import ScriptedLM
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEPS = (
+    {"name": "look", "args": {"at": "the door"}},
+    {"name": "pay", "args": {"euros": 3}},
+    {"name": "finish", "args": {"answer": "paid"}},
+)
+
+
+def agent(**options: Any) -> ReAct:
+    @tool(effect="read")
+    def look(at: str) -> str:
+        """Look."""
+        return f"saw {at}"
+
+    @tool(require_confirmation=True)
+    def pay(euros: int) -> str:
+        """Pay."""
+        return f"paid {euros}"
+
+    return ReAct("task -> answer", [look, pay], **{"native": True, **options})
+
+
+def waiting(store: MemoryStore, program: Any) -> Run:
+    return program.start(task="Pay.", store=store)
+
+
+def approved(store: MemoryStore, program: Any) -> Run:
+    run = waiting(store, program)
+    run.answer(run.pending[0].approve())
+    return run
+
+
+def cancelled(store: MemoryStore, program: Any) -> Run:
+    run = waiting(store, program)
+    run.cancel()
+    return run
+
+
+def failed(store: MemoryStore, program: Any) -> Run:
+    with context(lm=ScriptedLM([STEPS[0], UnavailableError("down")])):
+        return program.start(task="Pay.", store=store)
+
+
+def left(store: MemoryStore, program: Any) -> Run:
+    stream = program.stream(task="Pay.", store=store)
+    for event in stream:
+        if event.type == "step_finished":
+            break
+    stream.close()
+    return stream.run
+
+
+def limited(store: MemoryStore, program: Any) -> Run:
+    return program.start(task="Pay.", store=store, limits=Limits(steps=1))
+
+
+def done(store: MemoryStore, program: Any) -> Run:
+    return approved(store, program).resume()
+
+
+STATES: dict[str, Callable[[MemoryStore, Any], Run]] = {
+    "waiting": waiting,
+    "approved": approved,
+    "cancelled": cancelled,
+    "failed": failed,
+    "left": left,
+    "limited": limited,
+    "done": done,
+}
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_a_loaded_run_has_its_trajectory_and_messages(state: str, native: bool) -> None:
+    store, program = MemoryStore(), agent(native=native)
+    with context(lm=ScriptedLM(STEPS)):
+        run = STATES[state](store, program)
+    lm = ScriptedLM([])
+    with context(lm=lm):
+        loaded = Run.load(store, run.id, program)
+        assert loaded.trajectory == run.trajectory
+        assert len(loaded.trajectory.steps) >= 1
+        assert loaded.messages == run.messages
+        assert len(loaded.messages) >= 2
+        assert loaded.status == run.status
+    assert lm.requests == []
+    assert Run.load(store, run.id, program).to_json() == loaded.to_json()
+
+
+def test_a_run_that_executes_is_read_as_far_as_it_is_recorded() -> None:
+    """As a process that died leaves it: a call has begun, and its result is not written."""
+    store, seen, ran = MemoryStore(), list[Run](), list[int]()
+
+    def read(n: int) -> str:
+        ran.append(n)
+        if n == 2:
+            loaded = Run.load(store, "r", program)
+            assert [step.results[0].content for step in loaded.trajectory.steps] == ["read 1"]
+            seen.append(loaded)
+        return f"read {n}"
+
+    program = ReAct("task -> answer", [Tool(read, reconcile=lambda key: 1 / 0)], native=True)
+    calls = [{"name": "read", "args": {"n": n}} for n in (1, 2)]
+    with context(lm=ScriptedLM([*calls, {"name": "finish", "args": {"answer": "x"}}])):
+        run = program.start(task="x", store=store, run_id="r")
+    [loaded] = seen
+    assert loaded.status == "running"
+    assert ran == [1, 2]
+    assert [message.role for message in loaded.messages] == ["system", "user", "assistant", "tool"]
+    assert run.prediction.answer == "x"
+
+
+def test_a_loaded_run_whose_agent_inside_waits_has_the_steps_of_the_outer_one() -> None:
+    inner = agent().as_tool("desk", "Asks the desk.")
+    outer = ReAct("task -> answer", [inner], native=True)
+    store, call = MemoryStore(), {"name": "desk", "args": {"task": "Pay."}}
+    end = {"name": "finish", "args": {"answer": "paid"}}
+    with context(lm=ScriptedLM([call, STEPS[0], end, call, *STEPS])):
+        run = outer.start(task="Twice.", store=store)
+        assert run.status == "waiting"
+        loaded = Run.load(store, run.id, outer)
+        assert loaded.trajectory == run.trajectory
+        assert len(loaded.trajectory.steps) == 1
+        assert loaded.messages == run.messages
+
+
+def test_a_resumed_run_that_was_read_before_goes_on_as_if_it_had_not_been() -> None:
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = program.start(task="Pay.", store=store)
+        loaded = Run.load(store, run.id, program)
+        assert len(loaded.trajectory.steps) == 1
+        loaded.answer(loaded.pending[0].approve())
+        assert loaded.resume().prediction.answer == "paid"
+        assert len(loaded.trajectory.steps) == 3
+
+
+def test_the_question_of_a_loaded_run_has_the_steps_before_it() -> None:
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = program.start(task="Pay.", store=store)
+        with pytest.raises(ConfirmationRequired) as asked:
+            _ = Run.load(store, run.id, program).prediction
+    assert asked.value.context["trajectory"] == run.trajectory
+
+
+def test_the_limit_that_a_loaded_run_reached_has_its_steps() -> None:
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = limited(store, program)
+        loaded = Run.load(store, run.id, program)
+        with pytest.raises(LimitReachedError) as reached:
+            _ = loaded.prediction
+        assert reached.value.run is loaded
+        assert reached.value.trajectory == run.trajectory
+        assert len(reached.value.trajectory.steps) == 1
+
+
+def test_the_limit_of_an_agent_inside_a_loaded_run_has_the_steps_of_that_agent() -> None:
+    class Desk(Module):
+        def __init__(self) -> None:
+            self.first, self.second = agent(), agent(limits=Limits(steps=1))
+
+        def forward(self, task: str) -> Any:
+            self.first(task=task)
+            return self.second(task=task)
+
+    store, end = MemoryStore(), STEPS[2]
+    with context(lm=ScriptedLM([STEPS[0], end, STEPS[0], end])):
+        run = Desk().start(task="Look.", store=store)
+        error = Run.load(store, run.id, Desk()).error
+    assert isinstance(run.error, LimitReachedError)
+    assert isinstance(error, LimitReachedError)
+    with context(lm=ScriptedLM([])):
+        assert error.trajectory == run.error.trajectory
+    assert len(error.trajectory.steps) == 1
+
+
+def test_steps_that_cannot_be_rebuilt_are_an_error_but_the_question_can_be_decided() -> None:
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = program.start(task="Pay.", store=store)
+    other = ReAct("task -> answer", [Tool(lambda at: at, "pay")], native=True)
+    with context(lm=ScriptedLM([])):
+        loaded = Run.load(store, run.id, other, migrate=True)
+        with pytest.raises(ConfirmationRequired):
+            _ = loaded.prediction
+    configure(lm=None)
+    loaded = Run.load(store, run.id, program)
+    for name in ("trajectory", "messages"):
+        with pytest.raises(ConfigurationError):
+            getattr(loaded, name)
+    with pytest.raises(ConfirmationRequired):
+        _ = loaded.prediction
