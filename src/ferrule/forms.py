@@ -71,6 +71,8 @@ def call_form(call: ToolCall) -> dict[str, Any]:
         form["fault"] = dataclasses.asdict(call.fault)
     if call.repairs:
         form["repairs"] = call.repairs
+    if call.confidence is not None:
+        form["confidence"] = call.confidence
     return form
 
 

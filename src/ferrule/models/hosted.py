@@ -62,6 +62,7 @@ class LM(TurnsLM):
     LM("http://localhost:8000/v1", model="my-model")
     LM("openai/gpt-5", wire="openai_responses")
     LM("local:Qwen/Qwen3-0.6B")  # in this process
+    LM("needle")  # the embedded model, offline
     ```
     The wire (the protocol) is the provider's own; for a server at an address, OpenAI's chat
     completions. `wire` chooses another: `openai_chat`, `openai_responses`, `anthropic` or `gemini`.
@@ -142,11 +143,19 @@ class LM(TurnsLM):
     def __new__(cls, model: str = "", /, **settings: Any) -> Self:
         """Create the model.
 
-        For `local:` and `llama_cpp:` it is an `InProcessLM`, which has the methods of every model
-        and no connections.
+        For `local:` and `llama_cpp:` it is an `InProcessLM`, for `needle` a `NeedleLM`: they have
+        the methods of every model and no connections.
         """
         name = str(model or settings.get("model", ""))
-        if cls is LM and name.startswith(("local:", "llama_cpp:")):
+        if cls is not LM:
+            return super().__new__(cls)
+        kind, _, _ = name.partition(":")
+        if kind == "needle":
+            from ferrule.models.local.backends.needle import needle_lm  # late: few users have it
+
+            settings.pop("model", None)
+            return cast("Self", needle_lm(name, settings))
+        if name.startswith(("local:", "llama_cpp:")):
             from ferrule.models.local.model import local_lm  # late: few users have its packages
 
             settings.pop("model", None)

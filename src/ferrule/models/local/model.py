@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import ConfigurationError, ContextOverflowError
-from ferrule.models.local.backends.backend import Sampling
+from ferrule.models.local.backends.backend import Sampling, check_no_server
 from ferrule.models.local.stream import AnswerStream
 from ferrule.models.local.task import Options, can_constrain, task_of
 from ferrule.models.local.template import template_message, text_message, tools_as_text
@@ -26,22 +26,6 @@ if TYPE_CHECKING:
     from ferrule.models.model import TextCalls
     from ferrule.values.conversation.exchange import Delta, Request
 
-_FROM_A_SERVER = frozenset(
-    {
-        "base_url",
-        "wire",
-        "api_key",
-        "headers",
-        "connect_timeout_s",
-        "read_timeout_s",
-        "timeout_s",
-        "max_retries",
-        "max_concurrency",
-        "requests_per_minute",
-        "strict_tools",
-    }
-)
-"""Arguments of `LM` that only apply to a model behind an address."""
 _OPTIONS = Options()
 _ENDLESS = 1 << 20
 """The most tokens of an answer if the model's window is unknown."""
@@ -194,12 +178,7 @@ def _capabilities_of(backend: Backend) -> Capabilities:
 def local_lm(name: str, settings: dict[str, Any]) -> InProcessLM:
     """Load the model with a name such as `"local:PATH_OR_ID"`."""
     kind, _, source = name.partition(":")
-    refused = sorted(_FROM_A_SERVER.intersection(settings))
-    if refused:
-        raise ConfigurationError(
-            f"`{name}` runs in this process and takes no `{refused[0]}`: "
-            "only a model behind an address does."
-        )
+    check_no_server(name, settings)
     if not source:
         raise ConfigurationError(
             "Which model? Name a folder or a model of the Hugging Face Hub: "

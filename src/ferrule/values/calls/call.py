@@ -73,6 +73,8 @@ class ToolCall(BaseModel):
 
     In events, also those of the repairs of its arguments.
     """
+    confidence: float | None = None
+    """How sure the model is of the call, from 0 to 1; None if it does not say."""
 
     @property
     def is_rescued(self) -> bool:
@@ -114,7 +116,10 @@ class ToolCall(BaseModel):
         }
 
     def beside(self) -> dict[str, Any]:
-        """The fields that OpenAI's shape lacks, if set: `intention`, `fault`, `repairs`."""
+        """The fields that OpenAI's shape lacks, if set.
+
+        They are `intention`, `fault`, `repairs` and `confidence`.
+        """
         fields: dict[str, Any] = {}
         if self.intention:
             fields["intention"] = self.intention
@@ -124,6 +129,8 @@ class ToolCall(BaseModel):
                 fields["fault"] = fault
         if self.repairs:
             fields["repairs"] = self.repairs
+        if self.confidence is not None:
+            fields["confidence"] = self.confidence
         return fields
 
     @classmethod

@@ -10,7 +10,7 @@ from msgspec import Struct
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ferrule.models.local.matcher import Matcher
     from ferrule.models.local.vocabulary import Vocabulary
@@ -24,6 +24,33 @@ _SYNONYMS = {
 }
 _IGNORED = frozenset({"parallel_tool_calls", "user", "metadata", "store"})
 """Settings that do not affect how a text is generated."""
+
+_FROM_A_SERVER = frozenset(
+    {
+        "base_url",
+        "wire",
+        "api_key",
+        "headers",
+        "connect_timeout_s",
+        "read_timeout_s",
+        "timeout_s",
+        "max_retries",
+        "max_concurrency",
+        "requests_per_minute",
+        "strict_tools",
+    }
+)
+"""Arguments of `LM` that only apply to a model behind an address."""
+
+
+def check_no_server(name: str, settings: Iterable[str]) -> None:
+    """Raise `ConfigurationError` for an argument that a local model does not have."""
+    refused = sorted(_FROM_A_SERVER.intersection(settings))
+    if refused:
+        raise ConfigurationError(
+            f"`{name}` runs on this machine and takes no `{refused[0]}`: "
+            "only a model behind an address does."
+        )
 
 
 class Sampling(Struct, frozen=True):
