@@ -175,13 +175,26 @@ class Arguments:
             self._last[literal] = self._text.rfind(literal)
         return self._last[literal] >= offset
 
-    def _find(self, literal: str, offset: int) -> int:
+    def find(self, literal: str, offset: int) -> int:
         """As `str.find`."""
         if not self.is_ahead(literal, offset):
             return -1
-        found = self._text.find(literal, offset)
-        self._effort.spend((found - offset) // 16)
-        return found
+        position = self._text.find(literal, offset)
+        self._effort.spend((position - offset) // 16)
+        return position
+
+    def last_end(self, literal: str, offset: int) -> int:
+        """The first of a literal that a mark or the end of the text follows, or else the first.
+
+        -1 if the literal is not ahead.
+        """
+        first = position = self.find(literal, offset)
+        while position >= 0:
+            following = self.blank(position + len(literal))
+            if following >= len(self._text) or mark_at(self._text, following) is not None:
+                return position
+            position = self.find(literal, following)
+        return first
 
     def _ends(
         self, opening: _Opening, offer: Offer, closings: tuple[str, ...], repairs: list[str]
@@ -193,17 +206,17 @@ class Arguments:
             json_end = self._end_of_json(self.blank(offset))
             if json_end >= 0 and self._text.startswith(opening.closing, json_end):
                 return json_end, json_end + len(opening.closing)
-        found = self._find(opening.closing, offset)
-        while found >= 0 and self._effort.left > 0:
-            end = found + len(opening.closing)
+        position = self.find(opening.closing, offset)
+        while position >= 0 and self._effort.left > 0:
+            end = position + len(opening.closing)
             if self._goes_on(end, offer, closings):
-                return found, end
-            found = self._find(opening.closing, end)
+                return position, end
+            position = self.find(opening.closing, end)
         named = f"</{opening.key}>"
-        found = self._find(named, offset)
-        if found >= 0 and self._goes_on(found + len(named), offer, closings):
+        position = self.find(named, offset)
+        if position >= 0 and self._goes_on(position + len(named), offer, closings):
             repairs.append("wrong_tag")
-            return found, found + len(named)
+            return position, position + len(named)
         for tag in tag_pattern().finditer(self._text, offset):
             if not self._effort.spend(tag.end() - tag.start()):
                 break
@@ -219,7 +232,7 @@ class Arguments:
         if self._text[offset : offset + 1] not in ("[", "{"):
             return -1
         value = read_value(self._text, offset, self._effort)
-        return -1 if value is None else self.blank(value[1])
+        return -1 if value is None else self.blank(value.end)
 
     def _goes_on(self, offset: int, offer: Offer, closings: tuple[str, ...]) -> bool:
         self._effort.spend(0)

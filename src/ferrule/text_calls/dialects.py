@@ -171,3 +171,12 @@ STOPS = (
 THOUGHTS = ("think", "thought", "reason", "reflect", "scratchpad", "monologue", "ponder",
             "deliberat", "analysis", "planning")  # fmt: skip
 """Stems of the words in tags around thoughts."""
+THOUGHTS_IN_WORDS = (
+    (r"\s*(?:assistant)?analysis(?=[A-Z\s])", r"assistant(?=final|commentary)(?:final)?", True),
+    (r"\s*Here(?: is|['’]s) my thought process:", r"Here(?: is|['’]s) my response:", False),
+    (r"\s*<unused94>thought", "<unused95>", False),
+)
+"""Words that begin an answer with thoughts, those that end them, and whether they must end.
+
+The first are those of harmony without its tokens.
+"""

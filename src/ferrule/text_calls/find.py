@@ -46,10 +46,10 @@ def find(text: str, tools: Any, *, thoughts: str | None = None) -> tuple[list[di
     if reading.drafts:
         rest = _rest(text, reading.spans)
         return [_fields(draft) for draft in _together(reading, rest)], rest
-    outside = _rest(text, [(part.start, part.end) for part in reading.thoughts])
+    outside = _rest(text, reading.thoughts)
     if reading.thoughts and not outside.strip():
-        last = reading.thoughts[-1]
-        drafts = _rescued(text[last.start : last.end], offers)
+        start, end = reading.thoughts[-1]
+        drafts = _rescued(text[start:end], offers)
         if drafts:
             return [_fields(draft) for draft in drafts], ""
     return [], text

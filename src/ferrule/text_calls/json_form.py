@@ -8,64 +8,35 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from ferrule.encoding.loose import LooseReader
 from ferrule.encoding.repair import read_arguments
 from ferrule.errors import ToolCallError
-from ferrule.text_calls.offers import Draft, Effort, Offer, OfferedTools
-from ferrule.text_calls.shapes import CallFault, read_id
+from ferrule.text_calls.offers import Draft, Effort, Offer, OfferedTools, faulty
+from ferrule.text_calls.shapes import read_id
 
 _NAMES = (
-    "name",
-    "tool_name",
-    "function_name",
-    "function",
-    "tool",
-    "recipient_name",
-    "action",
-    "api_name",
-    "api",
-    "func",
-    "next_tool_name",
-)
+    "name", "tool_name", "function_name", "function", "tool", "recipient_name", "action",
+    "api_name", "api", "func", "next_tool_name",
+)  # fmt: skip
 _ARGUMENTS = (
-    "arguments", "args", "parameters", "params", "input", "tool_input", "action_input", "tool_args", "tool_arguments",
-    "function_args", "function_arguments", "kwargs", "parameter", "tool_parameters", "inputs", "argument", "function_arg", "next_tool_args",
+    "arguments", "args", "parameters", "params", "input", "tool_input", "action_input",
+    "tool_args", "tool_arguments", "function_args", "function_arguments", "kwargs", "parameter",
+    "tool_parameters", "inputs", "argument", "function_arg", "next_tool_args",
 )  # fmt: skip
 _LISTS = (
-    *("tool_calls", "function_calls", "calls", "tool_uses", "functions", "actions", "tools"),
-    *("tool_call", "function_call", "action", "call"),
-)
+    "tool_calls", "function_calls", "calls", "tool_uses", "functions", "actions", "tools",
+    "tool_call", "function_call", "action", "call",
+)  # fmt: skip
 _RESULTS = (
-    "result",
-    "results",
-    "output",
-    "response",
-    "observation",
-    "content",
-    "error",
-    "return",
-    "returns",
-    "status",
-)
-_TYPES = frozenset(
-    {
-        "string",
-        "integer",
-        "number",
-        "boolean",
-        "array",
-        "object",
-        "null",
-        "str",
-        "int",
-        "float",
-        "bool",
-        "list",
-        "dict",
-    }
-)
+    "result", "results", "output", "response", "observation", "content", "error", "return",
+    "returns", "status",
+)  # fmt: skip
+_TYPES = frozenset({
+    "string", "integer", "number", "boolean", "array", "object", "null", "str", "int", "float",
+    "bool", "list", "dict",
+})  # fmt: skip
 _PLACEHOLDER = re.compile(r"\s*(?:\.{3}|…|<[\w .-][\w ./-]*>|\{[\w ./-]+\}|\[[a-z][\w ./-]+\])\s*")
 _HEAD = re.compile(
     r"""[\s{\["']*(?:name|tool_name|function|recipient_name)\\?["']?\s*:\s*\\?["'](?P<name>[^"'\\\n]{1,120})"""
@@ -83,6 +54,14 @@ _OBJECT_OR_LIST = re.compile(r"""\{\s*(?:["'}/#]|[\w$-]+\s*:)|\[""")
 _decode = json.JSONDecoder().raw_decode
 
 
+class Value(NamedTuple):
+    """A JSON value in a text, its end, and the repairs that it needed."""
+
+    content: Any
+    end: int
+    repairs: tuple[str, ...]
+
+
 class _Measured(LooseReader):
     """A reader that records how far it came."""
 
@@ -93,83 +72,76 @@ class _Measured(LooseReader):
         return super().value(offset, depth)
 
 
-def read_value(text: str, offset: int, effort: Effort) -> tuple[Any, int, tuple[str, ...]] | None:
-    """The JSON value at a position, its end and its repairs; None if there is no value."""
-    if (
-        effort.left <= 0 or _OBJECT_OR_LIST.match(text, offset) is None
-    ):  # braces in prose or in a program
-        effort.spend(0)
+def read_value(text: str, offset: int, effort: Effort) -> Value | None:
+    """The JSON value at a position; None if there is none."""
+    if effort.left <= 0 or _OBJECT_OR_LIST.match(text, offset) is None:
+        effort.spend(0)  # braces in prose or in a program
         return None
     try:
-        value, end = _decode(text, offset)
+        return Value(*_decode(text, offset), ())
     except RecursionError:
         effort.spend(20_000)
         return None
     except ValueError as error:
         # The parser counts the lines before the error, which is not free.
         effort.spend((getattr(error, "pos", offset) - offset) // 8 + offset // 256)
-    else:
-        return value, end, ()
     reader = _Measured(text)
     try:
-        value, end = reader.value(offset, 0)
+        content, end = reader.value(offset, 0)
     except (ValueError, RecursionError) as error:
         # For an unclosed string or comment the parser searches the whole text.
-        is_open = (
-            "the end of the text" in str(error)
-            or "/*" in text[reader.reached : reader.reached + 200]
-        )
-        effort.spend(
-            reader.reached - offset + 64 + (len(text) - offset) // (8 if is_open else 1024)
-        )
+        is_open = "the end of the text" in str(error)
+        is_open = is_open or "/*" in text[reader.reached : reader.reached + 200]
+        searched = (len(text) - offset) // (8 if is_open else 1024)
+        effort.spend(reader.reached - offset + 64 + searched)
         return None
-    return value, end, tuple(reader.repairs)
+    return Value(content, end, tuple(reader.repairs))
 
 
-def drafts_of(value: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] | None:
+def drafts_of(content: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] | None:
     """The calls of a JSON value.
 
     `marked`: a tag or fence announces calls, so that a weaker shape is enough.
     """
-    if isinstance(value, list):
-        found = [
-            drafts_of(each, offers, marked=marked)
-            for each in cast("list[Any]", value)
-            if isinstance(each, dict)
-        ]
-        if len(found) != len(cast("list[Any]", value)):
-            return None
-        drafts = [draft for each in found if each is not None for draft in each]
-        return drafts if drafts and (marked or None not in found) else None
-    if not isinstance(value, dict):
+    if isinstance(content, list):
+        return _drafts_of_list(cast("list[Any]", content), offers, marked=marked)
+    if not isinstance(content, dict):
         return None
-    entry = cast("dict[str, Any]", value)
+    entry = cast("dict[str, Any]", content)
     for key in _LISTS:
         inner = entry.get(key)
-        if (
-            isinstance(inner, (list, dict))
-            and inner
-            and (key not in {"functions", "tools"} or len(entry) == 1)
-        ):
-            drafts = drafts_of(
-                inner, offers, marked=marked or key in {"tool_calls", "function_call", "tool_uses"}
-            )
-            if drafts is not None:
-                return drafts
+        if not isinstance(inner, (list, dict)) or not inner:
+            continue
+        if key in ("functions", "tools") and len(entry) > 1:
+            continue  # a declaration
+        is_sure = marked or key in ("tool_calls", "function_call", "tool_uses")
+        drafts = drafts_of(inner, offers, marked=is_sure)
+        if drafts is not None:
+            return drafts
     draft = _named(entry, offers, marked=marked)
     return [draft] if draft is not None else _keyed(entry, offers)
 
 
-def drafts_of_args(offer: Offer, args: Any, offers: OfferedTools) -> Draft | None:
+def _drafts_of_list(items: list[Any], offers: OfferedTools, *, marked: bool) -> list[Draft] | None:
+    drafts: list[Draft] = []
+    for item in items:
+        calls = drafts_of(item, offers, marked=marked) if isinstance(item, dict) else None
+        if calls is None and not (marked and isinstance(item, dict)):
+            return None
+        drafts += calls or []
+    return drafts or None
+
+
+def drafts_of_args(offer: Offer, content: Any, offers: OfferedTools) -> Draft | None:
     """The call of a tool whose name comes before its arguments."""
-    if not isinstance(args, dict):
+    if not isinstance(content, dict):
         return None
-    found = cast("dict[str, Any]", args)
-    if "name" in found and "name" not in offer.properties:
-        again = _named(found, offers, marked=False)
-        if again is not None and again.offer is offer:
-            return again
-    return Draft(offer, found)
+    args = cast("dict[str, Any]", content)
+    if "name" in args and "name" not in offer.properties:
+        whole = _named(args, offers, marked=False)
+        if whole is not None and whole.offer is offer:
+            return whole
+    return Draft(offer, args)
 
 
 def fault_of(text: str, offset: int, end: int, offers: OfferedTools) -> Draft | None:
@@ -187,13 +159,11 @@ def broken_call(
     offer = offers.get(head[1]) if head is not None else None
     if head is None or offer is None:
         return None
-    found = _CALL_END.search(text, head.end())
-    end = found.end() if found is not None else len(text)
-    if (
-        not effort.spend(end - offset)
-        or found is None
-        or _SHOWN.search(text, offset, end) is not None
-    ):
+    close = _CALL_END.search(text, head.end())
+    end = len(text) if close is None else close.end()
+    if not effort.spend(end - offset) or close is None:
+        return None
+    if _SHOWN.search(text, offset, end) is not None:
         return None
     return unreadable(offer, text[offset:end].strip()), end
 
@@ -202,60 +172,57 @@ def unreadable(offer: Offer, raw: str) -> Draft:
     """A call whose arguments cannot be parsed."""
     try:
         read_arguments(raw, tool=offer.name)
-        reason = f"the call of `{offer.name}` cannot be read as JSON"
     except ToolCallError as error:
-        reason = str(error)
-    return Draft(offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, raw))
+        return faulty(offer, str(error), raw)
+    return faulty(offer, f"the call of `{offer.name}` cannot be read as JSON", raw)
 
 
 def _named(entry: dict[str, Any], offers: OfferedTools, *, marked: bool) -> Draft | None:
     """`{"name": ..., "arguments": {...}}` and similar shapes, such as OpenAI's nested one."""
     function = entry.get("function")
     inner = cast("dict[str, Any]", function) if isinstance(function, dict) else entry
-    key = next((each for each in _NAMES if isinstance(inner.get(each), str)), None)
-    offer = offers.get(inner[key]) if key is not None else None
-    if offer is None or any(
-        entry.get(each) is not None
-        for each in _RESULTS
-        if each != key and each not in offer.properties
-    ):
+    name_key = _first_key(_NAMES, inner, str)
+    offer = offers.get(inner[name_key]) if name_key else None
+    if offer is None:
         return None
-    used = next((each for each in _ARGUMENTS if inner.get(each) is not None), None)
-    if used is None:
-        if not marked and not any(each in inner for each in _ARGUMENTS):
+    for key in _RESULTS:
+        if entry.get(key) is not None and key != name_key and key not in offer.properties:
             return None
-        beside = {
-            each: found
-            for each, found in inner.items()
-            if each not in {key, "id", "type", *_ARGUMENTS}
-        }
-        return Draft(offer, beside, call_id=_id(entry)) if offer.fits(beside) else None
-    args, repairs = inner[used], ()
-    if isinstance(args, str):
+    key = _first_key(_ARGUMENTS, inner)
+    if not key:
+        if not marked and inner.keys().isdisjoint(_ARGUMENTS):
+            return None
+        others = {name_key, "id", "type", *_ARGUMENTS}
+        args = {name: value for name, value in inner.items() if name not in others}
+        return Draft(offer, args, call_id=_id(entry)) if offer.fits(args) else None
+    content, repairs = inner[key], ()
+    if isinstance(content, str):
         try:
-            args, repairs = read_arguments(args, tool=offer.name)
+            content, repairs = read_arguments(content, tool=offer.name)
         except ToolCallError as error:
-            fault = CallFault(error.code, str(error), args)
-            return Draft(offer, {}, call_id=_id(entry), fault=fault) if marked else None
-    if (
-        not isinstance(args, dict)
-        or (used == "parameters" and "description" in inner)
-        or _is_schema(cast("Any", args), offer)
-    ):
+            fault = faulty(offer, str(error), content)._replace(call_id=_id(entry))
+            return fault if marked else None
+    if not isinstance(content, dict) or (key == "parameters" and "description" in inner):
         return None
-    found = cast("dict[str, Any]", args)
-    if not marked and any(
-        isinstance(each, str) and _PLACEHOLDER.fullmatch(each) for each in found.values()
-    ):
+    args = cast("dict[str, Any]", content)
+    if _is_schema(args, offer) or (not marked and _has_placeholder(args)):
         return None
     intention = inner.get("intention")
-    return Draft(
-        offer,
-        found,
-        repairs,
-        _id(entry),
-        intention if isinstance(intention, str) and intention else None,
-    )
+    if not isinstance(intention, str):
+        intention = None
+    return Draft(offer, args, repairs, _id(entry), intention or None)
+
+
+def _first_key(keys: tuple[str, ...], entry: dict[str, Any], kind: type = object) -> str:
+    """The first of some keys that has a value of a type; empty if none has."""
+    for key in keys:
+        if entry.get(key) is not None and isinstance(entry[key], kind):
+            return key
+    return ""
+
+
+def _has_placeholder(args: dict[str, Any]) -> bool:
+    return any(isinstance(text, str) and _PLACEHOLDER.fullmatch(text) for text in args.values())
 
 
 def _keyed(entry: dict[str, Any], offers: OfferedTools) -> list[Draft] | None:
@@ -264,22 +231,21 @@ def _keyed(entry: dict[str, Any], offers: OfferedTools) -> list[Draft] | None:
     The arguments must fit, as nothing else marks a call.
     """
     drafts: list[Draft] = []
-    for key, given in entry.items():
-        offer, args, repairs = offers.get(key), given, ()
+    for name, content in entry.items():
+        offer, repairs = offers.get(name), ()
         if offer is None:
             return None
-        if isinstance(args, str):
+        if isinstance(content, str):
             try:
-                args, repairs = read_arguments(args)
+                content, repairs = read_arguments(content)  # noqa: PLW2901  the same arguments
             except ToolCallError:
                 return None
-        if (
-            not isinstance(args, dict)
-            or not offer.fits(cast("dict[str, Any]", args))
-            or _is_schema(cast("Any", args), offer)
-        ):
+        if not isinstance(content, dict):
             return None
-        drafts.append(Draft(offer, cast("dict[str, Any]", args), repairs))
+        args = cast("dict[str, Any]", content)
+        if not offer.fits(args) or _is_schema(args, offer):
+            return None
+        drafts.append(Draft(offer, args, repairs))
     return drafts or None
 
 
@@ -287,16 +253,11 @@ def _is_schema(args: dict[str, Any], offer: Offer) -> bool:
     """Whether the arguments are a schema: the model repeats a declaration."""
     if isinstance(args.get("properties"), dict) and "properties" not in offer.properties:
         return True
-    kinds = [
-        cast("Mapping[str, Any]", each).get("type")
-        for each in args.values()
-        if isinstance(each, Mapping)
-    ]
-    return (
-        bool(kinds)
-        and len(kinds) == len(args)
-        and all(isinstance(each, str) and each in _TYPES for each in kinds)
-    )
+    for schema in args.values():
+        kind = cast("Any", schema).get("type") if isinstance(schema, Mapping) else None
+        if not isinstance(kind, str) or kind not in _TYPES:
+            return False
+    return bool(args)
 
 
 def _id(entry: dict[str, Any]) -> str | None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from ferrule.errors import ToolCallError, shown
-
-if TYPE_CHECKING:
-    from ferrule.text_calls.shapes import CallFault
+from ferrule.text_calls.shapes import CallFault
 
 _PREFIX = re.compile(
     r"(?:functions?|api|default_api|tools?|tool_use|tool_code|tool_api|multi_tool_use)[./:]"
@@ -182,3 +180,8 @@ def _folded(name: str) -> str:
 def add_repairs(draft: Draft, repairs: tuple[str, ...]) -> Draft:
     """The draft with the repairs of the surrounding text, which come first."""
     return draft._replace(repairs=(*repairs, *draft.repairs)) if repairs else draft
+
+
+def faulty(offer: Offer, reason: str, raw: str) -> Draft:
+    """A call that cannot run, with the reason for the model and the text that it wrote."""
+    return Draft(offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, raw))

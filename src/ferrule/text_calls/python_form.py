@@ -77,6 +77,11 @@ class NoCallError(ValueError):
     """The text is not a call of an offered tool."""
 
 
+def is_python_call(text: str, offset: int) -> bool:
+    """Whether a name and a parenthesis are at a position."""
+    return _CALLEE.match(text, offset) is not None
+
+
 def read_python_call(
     text: str, offset: int, offers: OfferedTools, effort: Effort
 ) -> tuple[Draft, int] | None:
