@@ -69,13 +69,16 @@ def loss_note(checked: CheckedCall) -> str:
 
 
 def origin_note(call: ToolCall) -> str:
-    """Text that says that a call was read from text; empty for any other call."""
-    if not call.is_rescued:
-        return ""
-    return (
-        "The model wrote this call as text, not as a structured call: the text may repeat what "
-        "the model has read.\n"
-    )
+    """Text that says that a call was read from text, and how sure the model is, where it says."""
+    note = ""
+    if call.is_rescued:
+        note = (
+            "The model wrote this call as text, not as a structured call: the text may repeat what "
+            "the model has read.\n"
+        )
+    if call.confidence is not None:
+        note += f"The model's confidence in this call is {call.confidence:.2f} of 1.\n"
+    return note
 
 
 def confirmation_text(

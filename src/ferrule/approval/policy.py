@@ -50,6 +50,10 @@ class Compared(Struct, frozen=True):
             case "<=":
                 return value <= self.bound
 
+    def __repr__(self) -> str:
+        names = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
+        return f"{names[self.sign]}({self.bound!r})"
+
 
 def _are_comparable(value: Any, bound: Any) -> bool:
     if isinstance(value, str) and isinstance(bound, str):
@@ -90,26 +94,56 @@ class CallCondition(Struct, frozen=True):
 
     rescued: bool | None = None
     """Whether the call was read from the text of an answer (`ToolCall.is_rescued`)."""
+    confidence: Compared | None = None
+    """A comparison with how sure the model is of the call (`ToolCall.confidence`)."""
 
     def holds(self, tool_call: ToolCall | None) -> bool | None:
-        """Whether a call meets the condition; None if the call is not known."""
+        """Whether a call meets the condition; None if the call, or its confidence, is unknown."""
         if tool_call is None:
             return None
-        return self.rescued is None or tool_call.is_rescued == self.rescued
+        if self.rescued is not None and tool_call.is_rescued != self.rescued:
+            return False
+        if self.confidence is None:
+            return True
+        return self.confidence(tool_call.confidence)
 
     def __repr__(self) -> str:
-        return f"call(rescued={self.rescued})"
+        conditions: list[str] = []
+        if self.rescued is not None:
+            conditions.append(f"rescued={self.rescued}")
+        if self.confidence is not None:
+            conditions.append(f"confidence={self.confidence!r}")
+        return f"call({', '.join(conditions)})"
 
 
-def call(*, rescued: bool) -> CallCondition:
+def call(*, rescued: bool | None = None, confidence: Compared | None = None) -> CallCondition:
     """A condition of a rule on the call itself: `ask("*", when=call(rescued=True))`.
 
     `rescued` is about calls that were read from the text of an answer: the model did not make them
     as structured calls, so the text may also repeat what the model has read.
+
+    `confidence` compares the model's own measure, from 0 to 1: `call(confidence=lt(0.6))`. If it is
+    unknown, `ask` and `deny` apply and `allow` does not. Of several conditions, all must hold.
     """
-    if not isinstance(cast("Any", rescued), bool):
+    if rescued is None and confidence is None:
+        raise ConfigurationError(
+            "`call` takes a condition: `rescued=True`, or `confidence=lt(0.6)`."
+        )
+    if rescued is not None and not isinstance(cast("Any", rescued), bool):
         raise ConfigurationError(f"`rescued` is True or False, found {shown(rescued)}.")
-    return CallCondition(rescued)
+    if confidence is not None:
+        _check_confidence(confidence)
+    return CallCondition(rescued, confidence)
+
+
+def _check_confidence(condition: Any) -> None:
+    bound: Any = getattr(condition, "bound", None)
+    if isinstance(condition, Compared) and _is_finite(bound) and 0 <= bound <= 1:
+        return
+    raise ConfigurationError(
+        "`confidence` is a comparison with a number from 0 to 1, such as `lt(0.6)`; found "
+        f"{shown(condition)}."
+    )
 
 
 class Rule(Struct, frozen=True):

@@ -13,7 +13,7 @@ import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec.structs import asdict, astuple
+from msgspec.structs import astuple
 
 from ferrule.approval.policy import CallCondition, Compared, Policy, Rule
 from ferrule.encoding.encode import jsonable
@@ -106,7 +106,16 @@ def _rule_form(rule: Rule) -> dict[str, Any]:
     if rule.expires_s is not None:
         form["expires_s"] = rule.expires_s
     if rule.when is not None:
-        form["when"] = asdict(rule.when)
+        form["when"] = _when_form(rule.when)
+    return form
+
+
+def _when_form(when: CallCondition) -> dict[str, Any]:
+    form: dict[str, Any] = {}
+    if when.rescued is not None:
+        form["rescued"] = when.rescued
+    if when.confidence is not None:
+        form["confidence"] = list(astuple(when.confidence))
     return form
 
 
@@ -157,8 +166,15 @@ def _read_rule(form: Mapping[str, Any], policy_name: str) -> Rule:
         name: _read_condition(condition, policy_name) for name, condition in form["where"].items()
     }
     if "when" in form:
-        fields["when"] = check_fields(CallCondition(**form["when"]))
+        fields["when"] = _read_when(form["when"])
     return check_fields(Rule(**fields))
+
+
+def _read_when(form: Mapping[str, Any]) -> CallCondition:
+    fields = dict(form)
+    if "confidence" in fields:
+        fields["confidence"] = check_fields(Compared(*fields["confidence"]))
+    return check_fields(CallCondition(**fields))
 
 
 def _read_condition(form: Any, policy_name: str) -> Any:

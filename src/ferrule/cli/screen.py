@@ -173,7 +173,10 @@ class Screen:
 
     def _call(self, call: ToolCall) -> None:
         self._latest_call = call.id or ""
-        self._line("", call_text(call.name, call.args), "cyan")
+        text = call_text(call.name, call.args)
+        if call.confidence is not None:
+            text += f"  # confidence {call.confidence:.2f}"
+        self._line("", text, "cyan")
 
     def _result(self, call: ToolCall, result: ToolResult) -> None:
         text = content_text(result.content) or "(nothing)"

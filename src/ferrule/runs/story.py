@@ -55,6 +55,8 @@ class CallBeat(Struct, kw_only=True):
     """Why the call could not be parsed."""
     is_rescued: bool = False
     """Whether the call was read from the text of an answer."""
+    confidence: float | None = None
+    """How sure the model is of the call, from 0 to 1; None if it does not say."""
     begun: bool = False
     begun_at: float | None = None
     """When it began, in seconds since 1970; None if it has not, or if the time is unknown."""
@@ -341,6 +343,7 @@ def _written(call: ToolCall, key: str) -> CallBeat:
         written=call.args,
         problem=problem,
         is_rescued=call.is_rescued,
+        confidence=call.confidence,
     )
 
 

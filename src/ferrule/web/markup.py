@@ -289,6 +289,8 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
     origin = ""
     if call.is_rescued:
         origin = ' <span class="chip">read from text</span>'
+    if call.confidence is not None:
+        origin += f' <span class="chip">confidence {call.confidence:.2f}</span>'
     args = _arguments(
         call.args if call.args is not None else call.written, call.changes, f"{href}.args", most
     )

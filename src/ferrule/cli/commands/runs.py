@@ -483,6 +483,8 @@ def _call_text(call: Mapping[str, Any]) -> str:
     text = call_text(call["name"], call["args"])
     if FROM_TEXT in call.get("repairs", ()):
         text += " (read from text)"
+    if call.get("confidence") is not None:
+        text += f" (confidence {call['confidence']:.2f})"
     return text
 
 

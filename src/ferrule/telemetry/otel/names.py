@@ -149,6 +149,7 @@ RUN_STATUS = "ferrule.run.status"
 ATTEMPT = "ferrule.attempt"
 EFFECT = "ferrule.tool.effect"
 SLOT = "ferrule.call.slot"
+CONFIDENCE = "ferrule.call.confidence"
 SINCE = "ferrule.messages.since"
 
 PROVIDER_NAMES = {

@@ -417,6 +417,8 @@ class OTel:
         if not is_muted:
             slot = event.path.rpartition("/")[2]
             attributes = {**on_spans, names.TOOL_CALL_ID: call.id or "", names.SLOT: slot}
+            if call.confidence is not None:
+                attributes[names.CONFIDENCE] = call.confidence
         opened = OpenSpan("tool", call.name, (event.run_id, ""), event.depth, around)
         if is_remote:
             opened.tool = tool
