@@ -30,6 +30,7 @@ _HOMES = {
     "ferrule.values.outcome": ("Prediction", "Step", "Trajectory"),
     "ferrule.values.content.parts": ("Audio", "File", "Image", "Text"),
     "ferrule.values.content.type": ("Reasoning", "Type"),
+    "ferrule.approval.paths": ("under",),
     "ferrule.approval.policy": (
         "Grant", "Policy", "allow", "ask", "call", "deny", "ge", "gt", "le", "lt",
     ),

@@ -12,6 +12,7 @@ from ferrule.adapters.adapter import Adapter as Adapter
 from ferrule.adapters.chat import ChatAdapter as ChatAdapter
 from ferrule.adapters.json_object import JSONAdapter as JSONAdapter
 from ferrule.adapters.xml_tags import XMLAdapter as XMLAdapter
+from ferrule.approval.paths import under as under
 from ferrule.approval.policy import Grant as Grant
 from ferrule.approval.policy import Policy as Policy
 from ferrule.approval.policy import allow as allow

@@ -54,11 +54,20 @@ from __future__ import annotations
 
 import copyreg
 import re
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from types import FunctionType
 
 __all__ = [
@@ -109,6 +118,7 @@ __all__ = [
     "UnknownOutcomeError",
     "UnknownToolError",
     "checks_keywords",
+    "naming_failure",
     "nearest",
     "refuse_async",
     "refuse_awaitable",
@@ -216,6 +226,20 @@ def refuse_awaitable(value: Any, what: str) -> Any:
             f"{what} is not awaited, and returned {shown(value)}. Use a plain function."
         )
     return value
+
+
+@contextmanager
+def naming_failure(what: Callable[[], str]) -> Generator[None]:
+    """For a block that calls a function of the user's rules: its exception names `what` failed.
+
+    It becomes a `ConfigurationError`: a rule that fails has decided nothing.
+    """
+    try:
+        yield
+    except (ConfigurationError, Warning):  # a warning is raised where warnings are errors
+        raise
+    except Exception as error:
+        raise ConfigurationError(f"{what()} raised {shown(error)}.") from error
 
 
 class SignatureError(FerruleError, ValueError, TypeError):

@@ -217,7 +217,7 @@ def entered(scope: Scope) -> Generator[None]:
 
 
 @contextmanager
-def under(overrides: Mapping[str, Any]) -> Generator[None]:
+def overriding(overrides: Mapping[str, Any]) -> Generator[None]:
     """Put other settings in force for a block; the frame and the tool call stay those here."""
     here = _scope.get()
     with entered(Scope(overrides, here.frame, here.call)):
@@ -232,7 +232,7 @@ def with_settings_of_call(method: AsyncMethod) -> AsyncMethod:
     """
 
     async def run(overrides: Mapping[str, Any], begin: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        with callers_frames, under(overrides):
+        with callers_frames, overriding(overrides):
             return await begin()
 
     @wraps(method)

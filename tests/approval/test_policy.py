@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule import Grant, Policy, allow, ask, configure, deny, ge, gt, le, lt
+from ferrule import Grant, Policy, ReAct, Tool, allow, ask, configure, deny, ge, gt, le, lt
 from ferrule.approval.policy import arguments_digest
 from ferrule.approval.question import Decision
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import ConfigurationError
+from ferrule.testing import ScriptedLM
 
 
 def verdict(policy: Policy, tool: str, **args: object) -> str | None:
@@ -35,7 +37,8 @@ def test_patterns_choose_tools_and_arguments() -> None:
     assert verdict(policy, "pay", amount=101) == "ask"
     assert verdict(policy, "pay", amount=100) is None
     assert verdict(policy, "shell_run") == "deny"
-    assert verdict(policy, "write", path="/etc/passwd") == "deny"
+    with pytest.warns(UserWarning, match=r"`path`.*under"):
+        assert verdict(policy, "write", path="/etc/passwd") == "deny"
     assert verdict(policy, "write", path="notes") is None
     assert verdict(policy, "SEARCH") is None
 
@@ -84,10 +87,10 @@ def test_what_cannot_be_compared_counts_against_the_call(value: object) -> None:
 
 
 def test_a_list_is_allowed_only_if_all_of_it_is_and_denied_if_any_of_it_is() -> None:
-    policy = Policy([allow("cp", files="docs/*"), deny("cp", files="*.key")])
-    assert verdict(policy, "cp", files=["docs/a", "docs/b"]) == "allow"
-    assert verdict(policy, "cp", files=["docs/a", "b"]) is None
-    assert verdict(policy, "cp", files=["docs/a", "docs/a.key"]) == "deny"
+    policy = Policy([allow("cp", files="docs-*"), deny("cp", files="*.key")])
+    assert verdict(policy, "cp", files=["docs-a", "docs-b"]) == "allow"
+    assert verdict(policy, "cp", files=["docs-a", "b"]) is None
+    assert verdict(policy, "cp", files=["docs-a", "docs-a.key"]) == "deny"
 
 
 def test_a_missing_argument_fits_no_rule_and_true_is_not_one() -> None:
@@ -147,9 +150,9 @@ def test_a_grant_covers_what_it_says_and_no_other_tool_or_definition() -> None:
     assert not same.covers("rm", "g", {"path": "a"})
     assert not same.covers("rm", "f", {"path": "a"}, inside="other_agent")
     assert given_on({}, args="any").covers("rm", "f", {"path": "b"})
-    pattern = given_on({}, args={"path": "tmp/*"})
-    assert pattern.covers("rm", "f", {"path": "tmp/x"})
-    assert not pattern.covers("rm", "f", {"path": "etc/x"})
+    pattern = given_on({}, args={"path": "tmp-*"})
+    assert pattern.covers("rm", "f", {"path": "tmp-x"})
+    assert not pattern.covers("rm", "f", {"path": "etc-x"})
 
 
 @given(
@@ -200,3 +203,58 @@ def test_a_decision_with_its_grant_survives_json() -> None:
     again = Decision(**jsonable(made))
     assert again == made
     assert (again.by, again.via, again.at, again.shown) == ("ada", "web", 1.5, "d")
+
+
+# -- conditions that fail, and patterns for paths
+
+
+def is_large(amount: Any) -> bool:
+    return amount > 100
+
+
+def test_a_condition_that_raises_names_the_tool_the_rule_and_the_argument() -> None:
+    policy = Policy([ask("p*", amount=is_large)])
+    with pytest.raises(
+        ConfigurationError, match=r"`pay`.*ask\('p\*'.*`amount`.*TypeError"
+    ) as raised:
+        verdict(policy, "pay", amount="many")
+    assert isinstance(raised.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize(
+    "requirement", [ask(amount=is_large), lambda args: is_large(args["amount"])]
+)
+def test_a_tools_own_condition_that_raises_names_the_tool(requirement: Any) -> None:
+    def pay(amount: str) -> str:
+        """Pay."""
+        return amount
+
+    agent = ReAct(
+        "task -> answer",
+        [Tool(pay, require_confirmation=requirement)],
+        lm=ScriptedLM([{"name": "pay", "args": {"amount": "many"}}]),
+    )
+    with pytest.raises(ConfigurationError, match=r"`pay`.*TypeError"):
+        agent(task="x")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "value", "warns"),
+    [
+        ("src/*", "src/../etc", True),
+        ("*.py", "src/a.py", True),
+        ("*", "src/a.py", False),
+        ("src/a.py", "src/a.py", False),
+        ("C:*", "C:\\a", True),
+        ("A*", "Ada", False),
+        ("https://a/*", "https://a/b", False),
+        ("git *", "git push origin/main", False),
+    ],
+)
+def test_a_pattern_for_a_path_warns_and_names_under(pattern: str, value: str, warns: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        verdict(Policy([allow("f", path=pattern)]), "f", path=value)
+        given_on({}, args={"path": pattern}).covers("rm", "f", {"path": value})
+    assert len(caught) == 2 * warns
+    assert all("`under" in str(warning.message) for warning in caught)

@@ -10,6 +10,7 @@ does not apply, and an `ask` or a `deny` does.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
+from ferrule.approval.paths import Under, conditions_on_server, looks_like_path, read_under
 from ferrule.encoding.encode import digest_of, json_text, jsonable
-from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
+from ferrule.errors import ConfigurationError, naming_failure, refuse_async, refuse_awaitable, shown
 from ferrule.schema.nodes import is_sequence
 
 if TYPE_CHECKING:
@@ -160,7 +162,7 @@ class Rule(Struct, frozen=True):
     where: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """For each argument, a pattern for text, a value to equal, or a condition.
 
-    A condition is `gt(100)` or the like, or any function of the value."""
+    A condition is `gt(100)`, `under("src")` or the like, or any function of the value."""
     reason: str = ""
     """Part of a denial's message to the model, and shown to observers."""
     expires_s: float | None = None
@@ -182,7 +184,7 @@ class Rule(Struct, frozen=True):
                 f"{shown(when)}. A condition on an argument named `when` goes into `where`."
             )
         for name, condition in self.where.items():
-            if callable(condition) and not isinstance(condition, Compared):
+            if callable(condition) and not isinstance(condition, (Compared, Under)):
                 refuse_async(condition, f"The condition on `{name}`")
 
     def covers(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
@@ -190,13 +192,20 @@ class Rule(Struct, frozen=True):
 
         Without `tool_call`, a condition on the call itself is in doubt.
         """
-        return fnmatchcase(tool, self.tool) and self._fits(args, tool_call)
+        return fnmatchcase(tool, self.tool) and self._fits(tool, args, tool_call)
 
-    def __call__(self, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
+    def __call__(
+        self, args: Mapping[str, Any], tool_call: ToolCall | None = None, *, tool: str = ""
+    ) -> bool:
         """Whether a person is asked, for `require_confirmation=ask(amount=gt(100))`."""
-        return self.verdict == "ask" and self._fits(args, tool_call)
+        return self.verdict == "ask" and self._fits(tool, args, tool_call)
 
-    def _fits(self, args: Mapping[str, Any], tool_call: ToolCall | None) -> bool:
+    @property
+    def judges_paths(self) -> bool:
+        """Whether a condition follows a path, so that it may hold at one time and not later."""
+        return any(isinstance(condition, Under) for condition in self.where.values())
+
+    def _fits(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None) -> bool:
         careful = self.verdict == "allow"
         if self.when is not None:
             holds = self.when.holds(tool_call)
@@ -204,7 +213,14 @@ class Rule(Struct, frozen=True):
                 holds = not careful
             if not holds:
                 return False
-        return _all_fit(self.where, args, careful=careful)
+        # A condition on an argument that is missing is not met.
+        return all(
+            name in args and self._fits_argument(tool, name, args[name]) for name in self.where
+        )
+
+    def _fits_argument(self, tool: str, name: str, value: Any) -> bool:
+        with naming_failure(lambda: f"In a call of `{tool}`, the condition of {self} on `{name}`"):
+            return _fits(name, self.where[name], value, careful=self.verdict == "allow")
 
     def __str__(self) -> str:
         conditions = [f", {name}={condition!r}" for name, condition in self.where.items()]
@@ -226,8 +242,9 @@ def allow(
 
     They do so even if their tool requires confirmation. `tool` is a name or a pattern, such as
     `"search*"`. `args` are conditions by argument: a value to equal, a pattern for text, a
-    comparison such as `gt(100)`, or a sync function of the value. `where` is for arguments that are
-    named like a keyword here. `when` is a condition on the call itself: `call(rescued=True)`.
+    comparison such as `gt(100)`, `under("src")` for a path, or a sync function of the value.
+    `where` is for arguments that are named like a keyword here. `when` is a condition on the call
+    itself: `call(rescued=True)`.
     """
     return Rule("allow", tool, {**args, **(where or {})}, reason, when=when)
 
@@ -314,6 +331,23 @@ class Policy(Struct, frozen=True):
             return True
         return any(rule.when is not None for rule in self.rules)
 
+    @property
+    def judges_paths(self) -> bool:
+        """Whether a rule has a condition that follows a path."""
+        if self.around is not None and self.around.judges_paths:
+            return True
+        return any(rule.judges_paths for rule in self.rules)
+
+    def for_server(self) -> Policy:
+        """The policy for calls of tools that run in an MCP server."""
+        if not self.judges_paths:
+            return self
+        around = self.around
+        if around is not None:
+            around = around.for_server()
+        rules = [replace(rule, where=conditions_on_server(rule.where)) for rule in self.rules]
+        return replace(self, rules=rules, around=around)
+
     def rule_for(
         self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None
     ) -> Rule | None:
@@ -352,6 +386,8 @@ def rule_for(
         for rule in policy.rules:
             if rule.tool == tool.name:
                 check_arguments(rule, tool, args)
+    if is_of_server(tool):
+        policies = [policy.for_server() for policy in policies]
     rules = [policy_rule(policy, tool.name, args, tool_call) for policy in policies]
     matching = [rule for rule in rules if rule is not None]
     if not matching:
@@ -383,6 +419,11 @@ def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None
         )
 
 
+def is_of_server(tool: ToolSpec) -> bool:
+    """Whether a tool runs in an MCP server."""
+    return getattr(tool, "mcp", None) is not None
+
+
 def strictest(rules: Sequence[Rule]) -> Rule:
     """The strictest of several rules; the first of equally strict ones."""
     return max(rules, key=lambda rule: _STRICTNESS[rule.verdict])
@@ -391,15 +432,16 @@ def strictest(rules: Sequence[Rule]) -> Rule:
 class Grant(Struct, frozen=True):
     """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`.
 
-    `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or patterns and
-    values by argument. It ends with its run, after `calls` calls, at the time `until` (seconds
-    since 1970), when it is revoked, or when the tool's definition changes. It applies to the
-    program that asked, but not to an equal tool of an agent that this program calls as a tool.
+    `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or by argument
+    patterns, values and `under("src")`. It ends with its run, after `calls` calls, at the time
+    `until` (seconds since 1970), when it is revoked, or when the tool's definition changes. It
+    applies to the program that asked, but not to an equal tool of an agent that this program calls
+    as a tool.
     """
 
     args: Literal["same", "any"] | Mapping[str, Any] = "same"
     """The calls that it covers: those with the same arguments, any, or those whose arguments match
-    these patterns and values."""
+    these patterns, values and folders."""
     calls: int | None = None
     """The number of further calls; None for any number."""
     until: float | None = None
@@ -416,6 +458,9 @@ class Grant(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         args: Any = self.args
+        if _is_by_name(args):  # read from JSON, perhaps
+            args = {name: read_under(condition) for name, condition in args.items()}
+            force_setattr(self, "args", args)
         has_valid_args = args in ("same", "any") or _is_by_name(args)
         has_valid_calls = self.calls is None or (type(self.calls) is int and self.calls > 0)
         if not has_valid_args or not has_valid_calls:
@@ -428,23 +473,53 @@ class Grant(Struct, frozen=True):
                 "`until` of a grant is a time in seconds since 1970, or None; "
                 f"found {self.until!r}."
             )
-        if isinstance(self.args, Mapping) and any(map(callable, self.args.values())):
-            raise ConfigurationError(
-                "A grant is stored with its run as JSON: "
-                "its arguments are patterns and values, not functions."
-            )
+        for condition in self._conditions().values():
+            if callable(condition) and not isinstance(condition, Under):
+                raise ConfigurationError(
+                    "A grant is stored with its run as JSON: "
+                    "its arguments are patterns, values and `under(...)`, not functions."
+                )
+
+    @property
+    def judges_paths(self) -> bool:
+        """Whether it is for calls whose paths lie in a folder."""
+        return any(isinstance(condition, Under) for condition in self._conditions().values())
+
+    def _conditions(self) -> Mapping[str, Any]:
+        if isinstance(self.args, str):
+            return {}
+        return self.args
 
     def covers(
-        self, tool: str, fingerprint: str, args: Mapping[str, Any], *, inside: str = ""
+        self,
+        tool: str,
+        fingerprint: str,
+        args: Mapping[str, Any],
+        *,
+        inside: str = "",
+        on_server: bool = False,
     ) -> bool:
-        """Whether the grant applies to this call, apart from `calls` and `until`."""
+        """Whether the grant applies to this call, apart from `calls` and `until`.
+
+        `on_server` says that the tool runs in an MCP server.
+        """
         if (tool, fingerprint, inside) != (self.tool, self.fingerprint, self.inside):
             return False
         if self.args == "any":
             return True
         if self.args == "same":
             return arguments_digest(args) == self.same
-        return _all_fit(self.args, args)
+        return self.fits(args, on_server=on_server)
+
+    def fits(self, args: Mapping[str, Any], *, on_server: bool) -> bool:
+        """Whether the arguments fit the patterns, values and folders of the grant."""
+        conditions = self._conditions()
+        if on_server:
+            conditions = conditions_on_server(conditions)
+        return all(
+            name in args and _fits(name, condition, args[name], careful=True)
+            for name, condition in conditions.items()
+        )
 
 
 def arguments_digest(args: Mapping[str, Any]) -> str:
@@ -462,32 +537,25 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _all_fit(where: Mapping[str, Any], args: Mapping[str, Any], *, careful: bool = True) -> bool:
-    """Whether all conditions are met. A condition on an argument that is missing is not."""
-    for name, condition in where.items():
-        if name not in args or not _fits(condition, args[name], careful=careful):
-            return False
-    return True
-
-
-def _fits(condition: Any, value: Any, *, careful: bool) -> bool:
-    """Whether a value meets a condition.
+def _fits(name: str, condition: Any, value: Any, *, careful: bool) -> bool:
+    """Whether the value of an argument meets a condition.
 
     With `careful`, every element of a list must meet it, and a value that cannot be compared does
     not; without, one element is enough, and a value that cannot be compared does.
     """
     if is_sequence(value) and _is_about_elements(condition):
-        answers = [_fits(condition, element, careful=careful) for element in value]
+        answers = [_fits(name, condition, element, careful=careful) for element in value]
         if careful:
             return bool(answers) and all(answers)
         return any(answers)
     if callable(condition):
         answer: Any = refuse_awaitable(condition(value), "A condition of a rule")
-        if answer is None:  # `Compared` cannot compare this value
+        if answer is None:  # `Compared` or `Under` cannot judge this value
             return not careful
         return bool(answer)
     if isinstance(condition, str):
         if isinstance(value, str):
+            _warn_of_pattern(name, condition, value)
             text = value
         else:
             text = json_text(value)
@@ -499,6 +567,23 @@ def _fits(condition: Any, value: Any, *, careful: bool) -> bool:
 
 def _is_about_elements(condition: Any) -> bool:
     """Whether a condition judges the elements of a list; functions and lists judge the whole."""
-    if isinstance(condition, Compared):
+    if isinstance(condition, (Compared, Under)):
         return True
     return not callable(condition) and not is_sequence(condition)
+
+
+def _warn_of_pattern(name: str, condition: str, value: str) -> None:
+    """Warn of a pattern for a path: `src/../etc` fits `src/*`, and `./etc` does not fit `etc*`."""
+    is_pattern = has_wildcard(condition) and condition != "*"
+    if is_pattern and looks_like_path(value):
+        warnings.warn(
+            f"The pattern {condition!r} for `{name}` is compared with the text of a path: "
+            "`src/../etc` fits 'src/*'. Write `under('src')`, which follows the path.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def has_wildcard(text: str) -> bool:
+    """Whether a text is a pattern, not the name or the value itself."""
+    return any(wildcard in text for wildcard in "*?[")

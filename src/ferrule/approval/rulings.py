@@ -15,14 +15,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ferrule.approval.policy import Policy, Rule, check_arguments, rule_for
+from msgspec.structs import replace
+
+from ferrule.approval.paths import conditions_on_server
+from ferrule.approval.policy import Policy, Rule, check_arguments, is_of_server, rule_for
 from ferrule.encoding.repair import LOSSY
 from ferrule.encoding.stored import check_fields
-from ferrule.errors import shown
+from ferrule.errors import ConfirmationRejected, naming_failure, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ferrule.approval.policy import Grant
     from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
 
 Ruling = Rule | None
@@ -45,9 +49,12 @@ def needs_person(tool: ToolSpec, args: dict[str, Any], tool_call: ToolCall | Non
         return tool.effect != "read"
     if isinstance(requirement, Rule):
         check_arguments(requirement, tool, args)
-        return requirement(args, tool_call)
+        if is_of_server(tool):
+            requirement = replace(requirement, where=conditions_on_server(requirement.where))
+        return requirement(args, tool_call, tool=tool.name)
     if callable(requirement):
-        return bool(requirement(args))
+        with naming_failure(lambda: f"The function `require_confirmation` of `{tool.name}`"):
+            return bool(requirement(args))
     return bool(requirement)
 
 
@@ -87,6 +94,62 @@ def denial_reasons(calls: Sequence[CheckedCall], policies: Sequence[Policy]) -> 
         else:
             reasons.append(None)
     return reasons
+
+
+def guarded(
+    checked: CheckedCall,
+    policies: Sequence[Policy],
+    *,
+    by_person: bool = False,
+    grant: Grant | None = None,
+) -> CheckedCall:
+    """The call with a guard that rules on its paths once more, right before the tool runs.
+
+    A link may have changed since: another call of the same answer may have made it. Only rules that
+    follow paths can then differ, so a call without one has no guard. `by_person` says that a person
+    decided on this call, `grant` that a grant did.
+    """
+    requirement = checked.tool.require_confirmation
+    follows_paths = any(policy.judges_paths for policy in policies)
+    if isinstance(requirement, Rule) and requirement.judges_paths:
+        follows_paths = True
+    if grant is not None and grant.judges_paths:
+        follows_paths = True
+    if not follows_paths:
+        return checked
+
+    def guard(now: CheckedCall) -> None:
+        reason = _objection(now, policies, by_person=by_person, grant=grant)
+        if reason is not None:
+            text = (
+                "The path no longer leads where it led when the call was allowed; it was not run."
+            )
+            if reason:
+                text += f" Reason: {reason}"
+            raise ConfirmationRejected(text, tool_call=now.call)
+
+    return replace(checked, guard=guard)
+
+
+def _objection(
+    checked: CheckedCall, policies: Sequence[Policy], *, by_person: bool, grant: Grant | None
+) -> str | None:
+    """The reason (perhaps empty) why a call that was allowed is denied or would ask now."""
+    tool, args = checked.tool, checked.arguments.shown
+    rule = rule_for(policies, tool, args, checked.call)
+    if rule is not None and rule.verdict == "deny":
+        return rule.reason
+    if grant is not None and grant.judges_paths:
+        if grant.fits(args, on_server=is_of_server(tool)):
+            return None
+        return ""
+    if by_person or grant is not None:
+        return None
+    if rule is None:
+        rule = tool_ruling(checked)
+    if rule is not None and rule.verdict == "ask":
+        return ""
+    return None
 
 
 # -- recorded rulings

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import astuple
 
+from ferrule.approval.paths import Under
 from ferrule.approval.policy import CallCondition, Compared, Policy, Rule
 from ferrule.encoding.encode import jsonable
 from ferrule.encoding.stored import check_fields
@@ -23,7 +24,7 @@ from ferrule.errors import ConfigurationError, shown
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_COMPARISONS = {"compared": Compared}
+_COMPARISONS = {"compared": Compared, "under": Under}
 """The conditions that are data, by the word that stands for them in the stored form."""
 
 

@@ -197,7 +197,14 @@ def decide_by_grant(run: RunState, question: Question) -> Decision | None:
         return None
     call = question.call
     for key, grant in open_grants(run).items():
-        if grant.covers(call.name, question.fingerprint, call.args, inside=question.inside):
+        covers = grant.covers(
+            call.name,
+            question.fingerprint,
+            call.args,
+            inside=question.inside,
+            on_server=bool(question.server),
+        )
+        if covers:
             via = f"grant:{key}"
             return Decision(question.id, "approve", shown=question.digest, via=via, at=time())
     return None

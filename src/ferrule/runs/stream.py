@@ -183,7 +183,7 @@ class EventStream(Typed[S]):
         def work() -> None:
             begin()
             try:
-                with settings.under(self._settings):
+                with settings.overriding(self._settings):
                     execute(self.run, observers=(queue.put,), wants_deltas=True)
             except BaseException as error:  # noqa: BLE001  raised again in the thread that iterates
                 interrupts.append(error)
@@ -214,7 +214,7 @@ class EventStream(Typed[S]):
 
         self._claim()
         queue: asyncio.Queue[Event | None] = asyncio.Queue()
-        with settings.under(self._settings):
+        with settings.overriding(self._settings):
             task = asyncio.create_task(
                 aexecute(
                     self.run, observers=(from_any_thread(queue.put_nowait),), wants_deltas=True
@@ -251,7 +251,7 @@ class EventStream(Typed[S]):
         if self._log is None:
             self._claim()
             self._log = log = EventLog(self._outputs.take, self._earlier_events())
-            with settings.under(self._settings):
+            with settings.overriding(self._settings):
                 self._task = asyncio.create_task(
                     aexecute(self.run, observers=(log,), wants_deltas=True)
                 )

@@ -65,7 +65,7 @@ class Module(ferrule.Module):
 
     async def _events(self, overrides, resume_state, history, inputs):
         with self._asked(resume_state, inputs, history) as (program, program_inputs):
-            with ferrule.settings.under(overrides):
+            with ferrule.settings.overriding(overrides):
                 stream = program.stream(**program_inputs)
             async with stream:
                 convert = _Events(self)

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 
 from ferrule import settings
 from ferrule.approval.asking import confirmation_text
-from ferrule.approval.policy import policy_rule
-from ferrule.approval.rulings import needs_person
+from ferrule.approval.policy import rule_for
+from ferrule.approval.rulings import guarded, needs_person
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
@@ -55,7 +55,7 @@ from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, f
 from ferrule.values.calls.edit import edit_arguments, made_anew
 
 if TYPE_CHECKING:
-    from ferrule.approval.policy import Rule
+    from ferrule.approval.policy import Policy, Verdict
     from ferrule.approval.question import Question
     from ferrule.mcp_bridge.server.task import ServedTask
     from ferrule.mcp_bridge.server.tools import ServedTool
@@ -196,28 +196,44 @@ class CallRunner:
         if earlier:
             arguments = edit_arguments(arguments, earlier, served.tool.prepare)
         checked = CheckedCall(call, served.tool, arguments)
-        refusal = await self._refusal(served, mcp_call, checked)
-        if refusal is not None:
-            return refusal
+        verdict, reason = self._verdict(served, checked)
+        if verdict == "deny":
+            return _not_run(served.name, reason)
+        if verdict == "ask":
+            refusal = await self._refusal(served, mcp_call, checked)
+            if refusal is not None:
+                return refusal
+        checked = guarded(checked, self._policies(), by_person=verdict == "ask")
         return await self._perform(served, mcp_call, checked)
 
     # -- asking
 
-    async def _refusal(self, served: ServedTool, mcp_call: MCPCall, checked: CheckedCall) -> Any:
-        """None if the call may run; otherwise the result to answer with."""
-        name, shown = served.name, checked.arguments.shown
-        rule = self._rule(served, checked)
-        if rule is not None and rule.verdict == "deny":
-            return _not_run(name, rule.reason or "a rule forbids it")
-        needs, error = attempt(partial(needs_person, served.tool, shown, checked.call))
+    def _verdict(self, served: ServedTool, checked: CheckedCall) -> tuple[Verdict, str]:
+        """What the policy and the tool say of a call, and the reason of a denial."""
+        tool, shown = served.tool, checked.arguments.shown
+        rule, error = attempt(partial(rule_for, self._policies(), tool, shown, checked.call))
+        if error is None and rule is not None:
+            return rule.verdict, rule.reason or "a rule forbids it"
+        needs = False
+        if error is None:
+            needs, error = attempt(partial(needs_person, tool, shown, checked.call))
         if error is not None:
-            log.error("the rule that decides on consent for `%s` failed", name, exc_info=error)
-            return _not_run(name, "whether it needs consent could not be decided")
-        if rule is not None:
-            needs = rule.verdict == "ask"
-        if not needs:
-            return None
+            log.error(
+                "the rule that decides on consent for `%s` failed", served.name, exc_info=error
+            )
+            return "deny", "whether it needs consent could not be decided"
+        return ("ask" if needs else "allow"), ""
 
+    def _policies(self) -> tuple[Policy, ...]:
+        with settings.entered(Scope(self._overrides)):
+            policy = settings.setting("policy")
+        if policy is None:
+            return ()
+        return (policy,)
+
+    async def _refusal(self, served: ServedTool, mcp_call: MCPCall, checked: CheckedCall) -> Any:
+        """Ask a person. None if the call may run; otherwise the result to answer with."""
+        name, shown = served.name, checked.arguments.shown
         returned = returned_state(mcp_call) or ""
         prefix = f"call:{name}:"
         if returned.startswith(prefix):
@@ -241,13 +257,6 @@ class CallRunner:
                 why = "the answer that came with it was used before. Call again for a new question"
                 return _not_run(name, why)
         return _refusal_for(name, answer)
-
-    def _rule(self, served: ServedTool, checked: CheckedCall) -> Rule | None:
-        with settings.entered(Scope(self._overrides)):
-            policy = settings.setting("policy")
-        if policy is None:
-            return None
-        return policy_rule(policy, served.tool.name, checked.arguments.shown, checked.call)
 
     async def _ask(self, mcp_call: MCPCall, query: _Query) -> PersonAnswer | Any:
         if self._rules.confirm is not None:

@@ -25,8 +25,8 @@ from msgspec.structs import replace
 from ferrule.acts import Act, AskPerson, CallTools, Conditions, Once, RecallCalls, RuleCalls, Tell
 from ferrule.approval.asking import loss_note, question_about
 from ferrule.approval.decisions import allowed_call, call_as_decided
-from ferrule.approval.question import Question
-from ferrule.approval.rulings import denial_reasons, may_need_person, tool_ruling
+from ferrule.approval.question import Decision, Question
+from ferrule.approval.rulings import denial_reasons, guarded, may_need_person, tool_ruling
 from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.events import CallRefused
@@ -36,7 +36,6 @@ from ferrule.values.content.parts import Text
 
 if TYPE_CHECKING:
     from ferrule.approval.policy import Policy, Rule
-    from ferrule.approval.question import Decision
     from ferrule.tools.toolbox import Toolbox
     from ferrule.values.calls.call import ToolSpec
 
@@ -56,8 +55,13 @@ class _ReadyCall(Struct, frozen=True):
     index: int
     """Its number among the calls of the turn."""
     checked: CheckedCall
-    is_edited: bool = False
-    """Whether a person changed the arguments."""
+    decision: Decision | None = None
+    """The decision that allowed it, if one was needed."""
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a person changed the arguments."""
+        return self.decision is not None and self.decision.kind == "edit"
 
 
 class _PendingCall(Struct, frozen=True):
@@ -233,7 +237,7 @@ class _Turn:
         """Run the calls, except those that the policies deny by now."""
         if not ready:
             return
-        checked = [call.checked for call in ready]
+        checked = [self._guarded(call) for call in ready]
         if self.policies:
             for index, reason in enumerate(denial_reasons(checked, self.policies)):
                 if reason is not None:
@@ -249,6 +253,14 @@ class _Turn:
                 self.results[call.index] = _note_edit(call.checked, result)
             else:
                 self.results[call.index] = result
+
+    def _guarded(self, call: _ReadyCall) -> CheckedCall:
+        if call.decision is None:
+            return guarded(call.checked, self.policies)
+        grant = None
+        if call.decision.via.startswith("grant:"):
+            grant = call.decision.grant
+        return guarded(call.checked, self.policies, by_person=True, grant=grant)
 
     # -- ask
 
@@ -389,11 +401,11 @@ def _approved(
     if decision.kind == "edit" or decision.args:
         # An approval with arguments allows those that were shown, not those of this check.
         allowed = allowed_call(checked, decision, has_run=has_run)
-        return _ReadyCall(call.index, allowed, is_edited=decision.kind == "edit")
+        return _ReadyCall(call.index, allowed, decision)
     if decision.shown not in {"", question.digest}:
         # The run has acted on the decision, which was for another definition of the tool.
         checked = replace(checked, misfit=_OTHER_DEFINITION)
-    return _ReadyCall(call.index, checked)
+    return _ReadyCall(call.index, checked, decision)
 
 
 def _recall_allowed(

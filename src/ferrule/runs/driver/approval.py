@@ -176,7 +176,7 @@ async def _answer(
     if entry is not None:
         if not is_void(run, entry, bare):
             run.tally.note(run.decisions, entry.value)
-            return shown.with_args(entry.value)
+            return shown.with_args(_with_grant(run, entry.value))
         run.journal.drop_from(frame.path, frame.acts, because=f"decision at {slot}")
     question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"), path=frame.path)
     if bare.expires_s is not None or asked_at is not None:
@@ -194,7 +194,7 @@ async def _answer(
         return question
     if tell is not None:
         tell(events.Decided(question, decision))
-    return shown.with_args(decision)
+    return shown.with_args(_with_grant(run, decision))
 
 
 async def _shown_before(frame: Frame, slot: Slot, bare: Question) -> _Shown:
@@ -303,6 +303,19 @@ def _use_grant(run: RunState, question: Question, slot: Slot, digest: str) -> De
             run.journal.add(Entry(slot, "decision", digest, decision))
             run.tally.note(run.decisions, decision)
     return decision
+
+
+def _with_grant(run: RunState, decision: Decision) -> Decision:
+    """A decision by a grant, with that grant, for the program: it holds until the tool runs.
+
+    The recorded decision has none, because it gives none.
+    """
+    if not decision.via.startswith("grant:"):
+        return decision
+    given = run.tally.first(run.decisions, decision.via.removeprefix("grant:"))
+    if given is None:
+        return decision
+    return replace(decision, grant=given.grant)
 
 
 def is_void(run: RunState, entry: Entry, bare: Question) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from types import coroutine
@@ -43,11 +44,13 @@ from ferrule.values.calls.context import Context
 
 if TYPE_CHECKING:
     import contextvars
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+    from collections.abc import Awaitable, Coroutine, Generator, Iterable
 
     from ferrule.values.calls.call import CheckedArguments, ToolSpec
 
 R = TypeVar("R")
+_Guard = Callable[[], None]
+"""Stops a call right before its tool runs, by raising."""
 
 _ENDS_THE_RUN = (
     ConfigurationError,
@@ -62,7 +65,7 @@ _ENDS_THE_RUN = (
 def run_call(checked: CheckedCall) -> ToolResult:
     """Run a call from sync code; an async tool runs on the background loop."""
     try:
-        value = run_tool(checked.tool, checked.arguments, whole=True)
+        value = run_tool(checked.tool, checked.arguments, whole=True, guard=_guard_of(checked))
         if isinstance(value, ModuleCallback):
             return apply_change(checked, value)
         return to_result(checked.call, value)
@@ -73,7 +76,9 @@ def run_call(checked: CheckedCall) -> ToolResult:
 async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run a call without blocking the loop."""
     try:
-        value = await arun_tool(checked.tool, checked.arguments, whole=True)
+        value = await arun_tool(
+            checked.tool, checked.arguments, whole=True, guard=_guard_of(checked)
+        )
         if isinstance(value, ModuleCallback):
             return await aapply_change(checked, value)
         return to_result(checked.call, value)
@@ -104,6 +109,12 @@ def awaited_in(
         # Thrown into the coroutine, which may handle it.
         except BaseException as error:  # noqa: BLE001
             step, value = work.throw, error
+
+
+def _guard_of(checked: CheckedCall) -> _Guard | None:
+    if checked.guard is None:
+        return None
+    return partial(checked.guard, checked)
 
 
 def _result_of_error(checked: CheckedCall, error: Exception) -> ToolResult:
@@ -193,7 +204,12 @@ def attempt(code: Callable[[], R]) -> tuple[R | None, Exception | SystemExit | N
 
 
 def run_tool(
-    tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False, is_direct: bool = False
+    tool: ToolSpec,
+    arguments: CheckedArguments,
+    *,
+    whole: bool = False,
+    is_direct: bool = False,
+    guard: _Guard | None = None,
 ) -> Any:
     """Run a tool from sync code; an awaitable is awaited on the background loop.
 
@@ -203,15 +219,22 @@ def run_tool(
     """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return _invoke(tool, filled, whole=whole, is_direct=is_direct)
-    return _invoke(tool, arguments, whole=whole, is_direct=is_direct)
+            return _invoke(tool, filled, guard, whole=whole, is_direct=is_direct)
+    return _invoke(tool, arguments, guard, whole=whole, is_direct=is_direct)
 
 
-def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_direct: bool) -> Any:
+def _invoke(
+    tool: ToolSpec,
+    arguments: CheckedArguments,
+    guard: _Guard | None,
+    *,
+    whole: bool,
+    is_direct: bool,
+) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
-    call = partial(func, *arguments.positional, **arguments.named)
+    call = _call_of(func, arguments, guard)
     began = time.monotonic()
     if timeout_s is None or is_coroutine_function(func):
         value = call()
@@ -235,6 +258,19 @@ def _invoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool, is_dire
     with _Work(lambda: value, whole=True) as work:
         left_s = began + timeout_s - time.monotonic()
         return offload.run_with_timeout(work, timeout_s, tool.name, left_s=left_s)
+
+
+def _call_of(func: Any, arguments: CheckedArguments, guard: _Guard | None) -> Callable[[], Any]:
+    """The call of a tool's function, which its guard may stop. It may wait for a free thread."""
+    call = partial(func, *arguments.positional, **arguments.named)
+    if guard is None:
+        return call
+
+    def guarded_call() -> Any:
+        guard()
+        return call()
+
+    return guarded_call
 
 
 def _wait_for(value: Awaitable[Any], name: str) -> Any:
@@ -263,24 +299,32 @@ def _wait_within(value: Awaitable[Any], left_s: float, timeout_s: float, name: s
         raise
 
 
-async def arun_tool(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool = False) -> Any:
+async def arun_tool(
+    tool: ToolSpec,
+    arguments: CheckedArguments,
+    *,
+    whole: bool = False,
+    guard: _Guard | None = None,
+) -> Any:
     """Run a tool without blocking the loop: an async function on it, a sync one in the pool.
 
     `whole` as for `run_tool`.
     """
     if tool.takes_context:
         with _filled(tool, arguments) as filled:
-            return await _ainvoke(tool, filled, whole=whole)
-    return await _ainvoke(tool, arguments, whole=whole)
+            return await _ainvoke(tool, filled, guard, whole=whole)
+    return await _ainvoke(tool, arguments, guard, whole=whole)
 
 
-async def _ainvoke(tool: ToolSpec, arguments: CheckedArguments, *, whole: bool) -> Any:
+async def _ainvoke(
+    tool: ToolSpec, arguments: CheckedArguments, guard: _Guard | None, *, whole: bool
+) -> Any:
     func, timeout_s = tool.func, tool.timeout_s
     if func is None:
         raise _no_function(tool.name)
     if tool.is_program:  # a program has a sync and an async form
         func = func.acall
-    call = partial(func, *arguments.positional, **arguments.named)
+    call = _call_of(func, arguments, guard)
     if is_coroutine_function(func):
         began, value = time.monotonic(), call()
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, Self
@@ -384,6 +384,11 @@ class CheckedCall(Struct):
     """Why a recorded call no longer fits the program.
 
     Such a call does not run. If it has no result, a person is asked.
+    """
+    guard: Callable[[CheckedCall], None] | None = None
+    """Called with the call right before its tool runs; raises `ConfirmationRejected` to stop it.
+
+    See `guarded` in `approval/rulings.py`.
     """
 
     @property
