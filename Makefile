@@ -115,7 +115,7 @@ PIP_INSTALL := -m pip install -qq --disable-pip-version-check
 
 define install
 @echo "installing requirements/$(2).txt into $(1)"
-@$(1)/$(SCRIPTS)/python $(PIP_INSTALL) --require-hashes -r requirements/$(2).txt
+@$(1)/$(SCRIPTS)/python $(PIP_INSTALL) --no-deps --require-hashes -r requirements/$(2).txt
 endef
 
 # Without build isolation, because the list pins the build backend.

@@ -102,6 +102,7 @@ def tested(name: str, python: Path, extra: list[str]) -> str:
                 "install",
                 "--python",
                 own,
+                "--no-deps",
                 "--require-hashes",
                 "--requirement",
                 PINS,

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 USAGE_ERRORS = (ConfigurationError, InputError, SignatureError, ToolDefinitionError)
 
 ADAPTERS = ("chat", "json", "xml", "native")
-OFFLINE_NOTE = (
-    "Without --lm, ferrule's rule-based OfflineLM answers, over HTTP on this machine. "
-    "It is not a language model."
+EMBEDDED_NOTE = (
+    "Without --lm, the embedded model answers, on this machine: a small network that calls tools, "
+    "does not chat, and errs."
 )
 
 
@@ -65,7 +65,7 @@ def open_model(
 ) -> Generator[Model]:
     """The model with this name.
 
-    Without a name, `OfflineLM` behind a server on loopback that runs until the block ends.
+    Without a name, the embedded one.
     """
     from ferrule.models.hosted import LM
     from ferrule.models.model import check_text_calls
@@ -76,11 +76,14 @@ def open_model(
     for option, value in (("--base-url", base_url), ("--text-calls", text_calls)):
         if value is not None:
             raise ConfigurationError(f"`{option}` needs the name of the model: add `--lm`.")
-    from ferrule.testing import serve
-    from ferrule.testing.offline.model import OfflineLM
-
-    with serve(OfflineLM()) as server:
-        yield server.lm()
+    try:
+        lm = LM("needle")
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"No model is named, and the embedded one cannot be used. {error} "
+            "Or name a model: `--lm provider/model`."
+        ) from error
+    yield lm
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def _approximation(number: Fraction) -> str:
 
 
 def days_between(start: date, end: date) -> int:
-    """Count the days from one date to another.
+    """Count how many days are between two dates.
 
     Args:
         start: The first date, as YYYY-MM-DD.
@@ -157,7 +157,7 @@ def days_between(start: date, end: date) -> int:
 
 
 def date_after(start: date, days: int) -> str:
-    """Tell the date that comes a number of days after another one, and its weekday.
+    """Add a number of days to a date; returns the date that many days later, and its weekday.
 
     Args:
         start: The date to count from, as YYYY-MM-DD.

