@@ -46,6 +46,10 @@ class LoginServer:
     """Whether the server speaks HTTP+SSE, at `/sse`."""
     is_ill: bool = False
     """Whether the token endpoint answers with 503."""
+    names_issuer: str = ""
+    """The authorization server that the MCP server names; empty for its own."""
+    posts: list[str] = field(default_factory=list)
+    """The bodies of requests for tokens."""
     clients: dict[str, dict[str, Any]] = field(default_factory=dict)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     access: dict[str, str] = field(default_factory=dict)
@@ -79,7 +83,7 @@ class LoginServer:
         return JSONResponse(
             {
                 "resource": self.url,
-                "authorization_servers": [f"{self.origin}/auth"],
+                "authorization_servers": [self.names_issuer or f"{self.origin}/auth"],
                 "scopes_supported": ["read"],
             },
         )
@@ -147,6 +151,7 @@ class LoginServer:
         return JSONResponse({**about, "expires_in": 600})
 
     async def token(self, request: Request) -> JSONResponse:
+        self.posts.append((await request.body()).decode())
         if self.is_ill:
             return JSONResponse({"error": "unavailable"}, 503)
         form = {key: str(value) for key, value in (await request.form()).items()}

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
@@ -349,6 +350,31 @@ def test_a_registered_client_uses_its_id_secret_scopes_and_port(server: LoginSer
     assert greet(server, auth=mine, open_browser=False) == "Hello, Ada!"
     with pytest.raises(MCPConnectionError, match="no browser can be opened"):
         greet(server, auth=OAuth(client_id="another"), open_browser=False)
+
+
+def test_a_configured_secret_goes_only_to_the_issuer_of_the_user(server: LoginServer) -> None:
+    """A hostile server names an authorization server of its own."""
+    with login_server() as other:
+        server.names_issuer = f"{other.origin}/auth"
+        port = free_port()
+        uri = f"http://localhost:{port}/callback"
+        other.clients["mine"] = {"redirect_uris": [uri], "client_secret": "hunter2"}
+        mine = OAuth(client_id="mine", client_secret="hunter2", callback_port=port)
+        with pytest.raises(MCPConnectionError, match=r"client secret would go .*issuer="):
+            greet(server, auth=mine)
+        with pytest.raises(MCPConnectionError, match="issuer is pinned to"):
+            greet(server, auth=replace(mine, issuer=f"{server.origin}/auth"))
+        assert (other.logins, other.posts) == ([], [])
+        server.access = other.access
+        assert greet(server, auth=replace(mine, issuer=f"{other.origin}/auth")) == "Hello, Ada!"
+        assert ["hunter2" in post for post in other.posts] == [True]
+
+
+def test_a_pinned_issuer_holds_without_a_secret_too(server: LoginServer) -> None:
+    pinned = OAuth(issuer="https://login.example.org")
+    with pytest.raises(MCPConnectionError, match="issuer is pinned to"):
+        greet(server, auth=pinned)
+    assert (server.logins, server.registrations) == ([], 0)
 
 
 def test_a_server_where_clients_cannot_register_says_so(server: LoginServer) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ferrule.approval.question import Question
 from ferrule.approval.rulings import lossy_repairs
 from ferrule.encoding.encode import digest_of, json_text, jsonable
+from ferrule.values.calls.secrets import masked_thought
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +38,7 @@ def question_about(
         "migration" if checked.misfit else "confirm",
         note,
         call.changed(args=args),
-        thought=thought,
+        thought=masked_thought(thought, call, {call.name: tuple(checked.arguments.secrets)}),
         raw=_raw_arguments(checked),
         schema=tool.declaration["function"]["parameters"],
         effect=tool.effect,

@@ -18,7 +18,7 @@ turns into one of them. Every question can be denied. For the rest its kind deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, cast
 
 from msgspec import Struct, field
@@ -26,11 +26,12 @@ from msgspec.structs import force_setattr, replace
 
 from ferrule.approval.input_form import agree_to_form, fill_form, json_or_none, read_form
 from ferrule.approval.policy import Grant, arguments_digest
-from ferrule.encoding.encode import digest_of, json_text
+from ferrule.encoding.encode import digest_of, is_masked, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list
 from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.secrets import STARS
 from ferrule.values.slot import programs_in
 
 QuestionKind = Literal["confirm", "clarify", "unknown", "input", "migration"]
@@ -125,6 +126,16 @@ class Question(Struct, frozen=True):
         if self.kind == "input":
             content += [self.text, self.form, self.url]
         return digest_of(content, 20)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The arguments that are shown as stars, because their Python type is secret.
+
+        None of an MCP server's tool: its values are plain JSON.
+        """
+        if self.server:
+            return ()
+        return tuple([name for name, value in self.call.args.items() if is_masked(value)])
 
     @property
     def inside(self) -> str:
@@ -363,6 +374,15 @@ class Decision(PartlyCompared, Struct, frozen=True):
     def status(self) -> DecisionStatus:
         """The decision in udspy's words."""
         return _STATUS[self.kind]
+
+    def masked(self, secrets: Collection[str]) -> Decision:
+        """The decision as people see it: with stars for these arguments."""
+        if self.args.keys().isdisjoint(secrets):
+            return self
+        return replace(
+            self,
+            args={name: STARS if name in secrets else self.args[name] for name in self.args},
+        )
 
     def signed(self, by: str = "", via: str = "") -> Decision:
         """The same decision, with its author and its source."""

@@ -27,6 +27,7 @@ from ferrule.schema.nodes import admitted_types
 from ferrule.settings import with_settings_of_call
 from ferrule.tools.arguments.given_schema import json_view
 from ferrule.tools.definition.inspect_function import return_type
+from ferrule.tools.definition.parameters import SHOWN_AS_STARS
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
@@ -49,8 +50,6 @@ _AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, No
 _READ_TO_THE_END = (AsyncGenerator, AsyncIterable, AsyncIterator)
 _AWAITED = (Awaitable, Coroutine)
 _NOT_TEXT = frozenset({"object", "array"})
-_SHOWN_AS_STARS = '"writeOnly":true'
-"""Part of the JSON schema of pydantic's `SecretStr`."""
 
 
 def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
@@ -216,7 +215,7 @@ def _check_of(kind: Any, cannot: str) -> OutputCheck:
         ) from error
     except SignatureError as error:
         raise ToolDefinitionError(f"{cannot}: {error}") from error
-    if _SHOWN_AS_STARS in json_text(schema):
+    if SHOWN_AS_STARS in json_text(schema):
         raise ToolDefinitionError(
             f"{cannot}: {shown(kind)} holds a secret, which a run records as stars."
         )

@@ -239,7 +239,9 @@ class _WithTools:
             tools = self.toolbox.declarations
         else:
             tools = NO_TOOLS
-        return self.asker.request(self.signature, messages, tools=tools)
+        return self.asker.request(
+            self.signature, messages, tools=tools, secrets=self.toolbox.secrets
+        )
 
     def ask(self, request: Request) -> Answering:
         """Ask the model; returns the fields of its answer, and the response."""

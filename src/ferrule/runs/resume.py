@@ -31,7 +31,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import ReplayMismatchError, StoreError, ToolArgumentsError, UnknownOutcomeError
 from ferrule.runs.decisions import register
-from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.entry import Entry, secrets_of
 from ferrule.runs.journal.matching import equal_arguments, names_call
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
@@ -241,10 +241,11 @@ async def _ask(
         if tell is not None:
             tell(events.QuestionAsked(question))
         return question
-    await frame.write(Entry(slot, "decision", f"unknown {interrupted.digest}", decision))
+    digest = f"unknown {interrupted.digest}"
+    await frame.write(Entry(slot, "decision", digest, decision, secrets_of(question)))
     run.decided(decision)
     if tell is not None:
-        tell(events.Decided(question, decision))
+        tell(events.Decided(question, decision.masked(question.secrets)))
     return _outcome(interrupted, decision)
 
 

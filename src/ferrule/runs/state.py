@@ -28,6 +28,7 @@ from ferrule.runs.protocols import check_run_id
 from ferrule.settings import check_limits
 from ferrule.values.content.type import Type
 from ferrule.values.conversation.history import History
+from ferrule.values.masked import masked_step
 from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.slot import Slot, child_path
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from ferrule.approval.policy import Policy
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Persistence, Program, RunStatus
+    from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.message import Messages
 
 _BEGINNING = ForkLock(threading.RLock)
@@ -268,6 +270,8 @@ class RunState:
         """The current execution. Only one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
+        self.secrets: Secrets = {}
+        """By tool, the arguments that observers see as stars; of all tools offered so far."""
         self.root: Frame | None = None
         """The root frame of the current execution.
 
@@ -389,7 +393,8 @@ class RunState:
         if self.resuming and not self.journal.unread:
             self.resuming = False
             if self.tell is not None:
-                self.tell.inside("")(events.Resumed(Trajectory(self.steps), self.program))
+                steps = [masked_step(step, self.secrets) for step in self.steps]
+                self.tell.inside("")(events.Resumed(Trajectory(steps), self.program))
 
     def cancel(self) -> None:
         """Stop the run before its next act, also in another process, or while it waits.

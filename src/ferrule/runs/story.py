@@ -159,6 +159,7 @@ class Story:
         """Add the next entry; returns the beat that it began or changed, or None."""
         self.entries += 1
         self.also_changed = None
+        entry = entry.shown()
         path = Slot(entry.slot).path
         value: Any = entry.value
         beat: Beat | None = None

@@ -255,6 +255,16 @@ class Tool(ToolAttributes, Type):
             vars(self)["_declaration"] = declaration
         return declaration
 
+    @property
+    def secret_arguments(self) -> tuple[str, ...]:
+        """The arguments whose Python type is secret (`SecretStr`): people see stars.
+
+        None of an MCP server's tool: its schema could hide what runs.
+        """
+        if self.mcp is not None:
+            return ()
+        return self._parameters().secrets
+
     def format_as_litellm_function_call(self) -> dict[str, Any]:
         """`declaration` under DSPy's name: a copy.
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ferrule.tools.mcp.safety import MCPFinding
+    from ferrule.values.calls.secrets import Secrets
 
 RESERVED = ("finish", "user_clarification")
 """Names of the programs' own tools. A server's tool so named is offered as `server__finish`."""
@@ -162,6 +163,11 @@ class Toolbox:
         """The names of the offered tools, in order."""
         self.declarations = Declarations(tool.declaration for tool in self.tools)
         """Their canonical declarations, in order; shared, do not change them."""
+
+    @property
+    def secrets(self) -> Secrets:
+        """By tool, the arguments whose Python type is secret; only tools that have some."""
+        return self.kept("secrets", lambda: _secrets_of(self.tools))
 
     @classmethod
     def of(
@@ -437,3 +443,13 @@ def _split_for_search(
         offered_names.update(tool.name for tool in matching)
     offered = tuple(tool for tool in tools if tool.name in offered_names)
     return offered, tuple(tool for tool in tools if tool.name not in offered_names)
+
+
+def _secrets_of(tools: Iterable[Tool]) -> Secrets:
+    secrets: dict[str, tuple[str, ...]] = {}
+    for tool in tools:
+        names = tool.secret_arguments
+        if names:
+            # A model uses the name on the wire where it declares the tool, and its own in text.
+            secrets[tool.name] = secrets[tool.wire_name] = names
+    return secrets

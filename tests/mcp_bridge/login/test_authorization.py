@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx2
 import pytest
 
 pytest.importorskip("mcp", reason="needs the extra: pip install 'ferrule[mcp]'")
 
+from ferrule.mcp_bridge.login import authorization
 from ferrule.mcp_bridge.login.authorization import (
     Authorization,
     LoginError,
@@ -77,3 +82,61 @@ def test_a_log_in_by_https_or_on_this_machine_is_shown() -> None:
 )
 def test_only_the_fields_for_people_of_an_error_are_shown(content: bytes, text: str) -> None:
     assert error_of(httpx2.Response(400, content=content)) == text
+
+
+def fetched(pieces: Callable[[], AsyncIterator[bytes]], **headers: str) -> Any:
+    """What a request of a log-in gets from a server that sends these pieces."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=headers, content=pieces())
+
+    async def fetch() -> Any:
+        flow = Authorization(
+            LoginTarget(url="https://example.com/mcp", oauth=OAuth()), Credentials()
+        )
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            return await flow._send(client, httpx2.Request("GET", "https://example.com/x"))
+
+    return asyncio.run(fetch())
+
+
+def test_an_answer_of_a_log_in_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait is short; the whole has a deadline."""
+    monkeypatch.setattr(authorization, "_TIMEOUT_S", 0.05)
+
+    async def drip() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(authorization, "_LARGEST", 1 << 60)
+    with pytest.raises(LoginError, match="no whole answer"):
+        fetched(drip)
+
+
+@pytest.mark.parametrize("is_compressed", [True, False])
+def test_an_answer_of_a_log_in_that_expands_is_given_up_early(is_compressed: bool) -> None:
+    blank = b" " * (1 << 20)
+    compressor = zlib.compressobj(wbits=31)
+    sent: list[int] = []
+
+    async def bomb() -> AsyncIterator[bytes]:
+        for number in range(1000):
+            sent.append(number)
+            piece = blank
+            if is_compressed:
+                piece = compressor.compress(blank) + compressor.flush(zlib.Z_SYNC_FLUSH)
+            yield piece
+
+    headers = {"content-encoding": "gzip"} if is_compressed else {}
+    with pytest.raises(LoginError, match="more than 1 MiB"):
+        fetched(bomb, **headers)
+    assert len(sent) < 5
+
+
+def test_an_answer_within_the_bounds_arrives_whole() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield gzip.compress(b'{"issuer": "https://example.com"}')
+
+    response = fetched(pieces, **{"content-encoding": "gzip"})
+    assert response.json() == {"issuer": "https://example.com"}

@@ -33,6 +33,7 @@ from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.safe_text import one_line, printable, reveal
 from ferrule.encoding.stored import LAST_TIME, reading
 from ferrule.errors import ConfigurationError, StoreError
+from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
 from ferrule.values.calls.call import FROM_TEXT
 
@@ -388,9 +389,12 @@ def _is_confirmed(run: Summary, question: Question, decision: Decision) -> bool:
 def _decided_call(question: Question, decision: Decision) -> str:
     """The call with the arguments that the decision gives it, and the words that go with it."""
     lines = [question.call.name]
+    shown = decision.masked(question.secrets)
     # Whole, on a line each: a person decides on all of it.
-    for name, value in {**question.call.args, **decision.args}.items():
-        lines.append(f"{name} = {json_text(value)}")
+    for name, value in {**question.call.args, **shown.args}.items():
+        if name not in decision.removed:
+            lines.append(f"{name} = {json_text(value)}")
+    lines += [f"without {name}" for name in decision.removed]
     if decision.text:
         lines.append(f"with the text {json_text(decision.text)}")
     return _barred(reveal("\n".join(lines)))
@@ -400,7 +404,7 @@ def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
     """A run with its journal as JSON; see docs/reference/cli.md."""
     head = json.loads(stored.head)
     entries = [
-        {**_shown_entry(json.loads(entry)), "at": written_at}
+        {**_shown_entry(_masked(entry)), "at": written_at}
         for entry, written_at in zip(stored.entries, stored.times, strict=True)
     ]
     return {
@@ -419,7 +423,7 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
         yield f"  {usage_text(run.usage)}"
     for name, value in json.loads(stored.head)["inputs"].items():
         yield f"  {name} = {_cut(json_text(value))}"
-    for entry in map(json.loads, stored.entries):
+    for entry in map(_masked, stored.entries):
         kind, text = _entry_words(entry)
         yield f"  {entry['slot']:<8} {kind:<8} {_cut(text)}"
     if stored.entries:
@@ -438,6 +442,15 @@ def _line_document(run: Summary) -> dict[str, Any]:
     for form, question in zip(document["questions"], run.questions, strict=True):
         form["shown"] = jsonable(view_call(question))
     return document
+
+
+def _masked(text: str) -> dict[str, Any]:
+    """A stored entry with stars for secrets."""
+    entry: dict[str, Any] = json.loads(text)
+    if entry.pop("secrets", None):
+        entry = entry_form(read_entry(text).shown())
+        del entry["secrets"]
+    return entry
 
 
 def _shown_entry(entry: dict[str, Any]) -> dict[str, Any]:

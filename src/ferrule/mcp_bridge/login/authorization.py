@@ -7,6 +7,10 @@ person may take minutes, and no clock of a connection runs meanwhile.
 What servers answer is shown only in the fields that RFC 6749 means for people (`error_of`): any
 other text may hold a token.
 
+The MCP server, which may be hostile, names the authorization server. So a user can pin the issuer;
+and a secret that the user configured goes only to endpoints that the issuer itself names, or to the
+MCP server's own origin.
+
 The SDK knows no log-in by a device code (RFC 8628), in which the person types a code into a page on
 any device. It is done here, with the SDK's own context, where the SDK would open the browser.
 """
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY = 401, 403, 429
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _TIMEOUT_S = 30.0
+"""For one request, whole."""
+_LARGEST = 1 << 20
+"""The most bytes of an answer, decompressed. Metadata and tokens take a few kilobytes."""
 _EARLY_S = 10.0
 """A token is refreshed this long before it expires."""
 _STEP_UP = "insufficient_scope"
@@ -46,6 +53,9 @@ _DEVICE_ENDPOINT = "device_authorization_endpoint"
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _USUAL_WAIT_S, _SHORTEST_WAIT_S, _SLOWER_S = 5.0, 0.2, 5.0
 _LONGEST_TEXT = 200
+_OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""The headers that do not fit a body that was read already."""
+_PORTS = {"http": 80, "https": 443}
 
 
 class LoginError(Exception):
@@ -87,6 +97,11 @@ class Authorization:
         self._person = person
         self._device_endpoint: str | None = None
         self._is_step_up = False
+        self._metadata: tuple[str, str] = ("", "")
+        """The issuer of the authorization server's metadata, and the origin that they came from."""
+        if credentials.server is not None:  # checked when they came
+            issuer = str(credentials.server.get("issuer", ""))
+            self._metadata = issuer, _origin(issuer)
 
     # -- the two flows
 
@@ -158,7 +173,8 @@ class Authorization:
             if response.status_code >= _CLIENT_ERROR and outgoing.method == "POST":
                 raise LoginError(self._refusal(response, outgoing, context))
             if response.is_success and outgoing.method == "GET":
-                self._read_metadata(json_of(response), context)
+                response = self._at_issuer(response)
+                self._read_metadata(json_of(response), _origin(str(outgoing.url)), context)
             outgoing = await flow.asend(response)
 
     def _refusal(self, response: Any, sent: Any, context: Any) -> str:
@@ -173,8 +189,57 @@ class Authorization:
             "Register one there, and pass auth=OAuth(client_id=...)"
         )
 
-    def _read_metadata(self, metadata: dict[str, Any], context: Any) -> None:
+    def _at_issuer(self, response: Any) -> Any:
+        """Metadata of the MCP server, with the pinned issuer as the only authorization server.
+
+        Raises `LoginError` if the MCP server does not name it.
+        """
+        import httpx2
+
+        metadata, issuer = json_of(response), self._target.oauth.issuer
+        named: Any = metadata.get("authorization_servers")
+        if not issuer or not isinstance(named, list):
+            return response
+        servers = [str(server) for server in cast("list[Any]", named)]
+        same = [server for server in servers if _is_same_issuer(server, issuer)]
+        if not same:
+            others = ", ".join(map(public_text, servers)) or "none"
+            raise LoginError(
+                f"{_host(response)} names the authorization server {others}, and the issuer is "
+                f"pinned to {issuer}"
+            )
+        metadata["authorization_servers"] = same[:1]
+        content = json.dumps(metadata).encode()
+        return httpx2.Response(response.status_code, content=content, request=response.request)
+
+    def _check_receiver(self, url: str) -> None:
+        """Refuse to send a log-in, or a configured secret, to another server than the user's.
+
+        Only metadata that come from the issuer's own origin tell where its endpoints are.
+        """
+        oauth = self._target.oauth
+        has_secret = bool(oauth.client_id and oauth.client_secret)
+        if not oauth.issuer and not has_secret:
+            return
+        issuer, origin = self._metadata
+        wanted = _origin(oauth.issuer or self._target.url)
+        is_named = not oauth.issuer or _is_same_issuer(issuer, oauth.issuer)
+        if origin == wanted and is_named:
+            return
+        if not origin and _origin(url) == wanted:
+            return  # without metadata, the endpoints are guessed
+        there = urlsplit(url).hostname
+        if oauth.issuer:
+            raise LoginError(f"the log-in would go to {there}; the issuer is {oauth.issuer}")
+        raise LoginError(
+            f"the client secret would go to {there}, which the server names. If that is right, "
+            f"pass auth=OAuth(issuer={public_text(issuer) or 'the authorization server'!r}, ...)"
+        )
+
+    def _read_metadata(self, metadata: dict[str, Any], origin: str, context: Any) -> None:
         """What the SDK does not read of the metadata of an authorization server."""
+        if "token_endpoint" in metadata:
+            self._metadata = str(metadata.get("issuer", "")), origin
         endpoint = metadata.get(_DEVICE_ENDPOINT)
         enters_code = self._person is not None and self._person.enter_code is not None
         if isinstance(endpoint, str) and enters_code:
@@ -240,6 +305,7 @@ class Authorization:
         if self._person.enter_code is not None:
             raise _DeviceCodeWantedError
         self._refuse_plain_http(address)
+        self._check_receiver(address)
         parts = urlsplit(address)
         query = dict(parse_qsl(parts.query))
         scope = self._scope(query.get("scope"))
@@ -267,7 +333,9 @@ class Authorization:
 
     async def _send(self, client: Any, request: Any) -> Any:
         self._refuse_plain_http(str(request.url))
-        return await client.send(request, follow_redirects=False)
+        if request.method == "POST":
+            self._check_receiver(str(request.url))
+        return await _bounded(client, request)
 
     def _refuse_plain_http(self, url: str) -> None:
         """Log in by https alone, unless the server itself is on this machine."""
@@ -471,6 +539,47 @@ def _http_client() -> Any:
     import httpx2
 
     return httpx2.AsyncClient(timeout=_TIMEOUT_S)
+
+
+async def _bounded(client: Any, request: Any) -> Any:
+    """The whole response to a request: within the deadline, and of a bounded size.
+
+    Raises `LoginError` otherwise.
+    """
+    import httpx2
+
+    host, body = request.url.host, bytearray()
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            response = await client.send(request, follow_redirects=False, stream=True)
+            try:
+                # Piece by piece, because a small answer can expand to gigabytes.
+                async for piece in response.aiter_bytes():
+                    body += piece
+                    if len(body) > _LARGEST:
+                        raise LoginError(f"{host} sent more than {_LARGEST >> 20} MiB")
+            finally:
+                await response.aclose()
+    except TimeoutError:
+        raise LoginError(f"{host} sent no whole answer within {_TIMEOUT_S:g} s") from None
+    headers = [
+        (name, value)
+        for name, value in response.headers.multi_items()
+        if name.lower() not in _OF_THE_BODY
+    ]
+    return httpx2.Response(
+        response.status_code, headers=headers, content=bytes(body), request=request
+    )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    port = parts.port or _PORTS.get(parts.scheme)
+    return f"{parts.scheme}://{parts.hostname}:{port}"
+
+
+def _is_same_issuer(one: str, other: str) -> bool:
+    return one.rstrip("/") == other.rstrip("/")
 
 
 def _host(response: Any) -> str:

@@ -32,7 +32,14 @@ class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
     """The id of a client that is registered already, with the redirect address
     `http://localhost:PORT/callback`."""
     client_secret: str = ""
-    """Its secret, if it has one."""
+    """Its secret, if it has one.
+
+    It is sent to the `issuer` alone; without one, only to an authorization server on the MCP
+    server's own origin."""
+    issuer: str = ""
+    """The authorization server to log in at, such as `https://login.example.com`.
+
+    Empty: the one that the MCP server names."""
     client_metadata_url: str = ""
     """The https address of a document about the client, for authorization servers that take it
     instead of a registration."""
@@ -47,6 +54,7 @@ class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
             self,
             client_id=change(self.client_id),
             client_secret=change(self.client_secret),
+            issuer=change(self.issuer),
             scopes=tuple(change(scope) for scope in self.scopes),
         )
 
@@ -59,6 +67,7 @@ class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
         state = {
             "clientId": to.keep(self.client_id),
             "clientSecret": secret,
+            "issuer": to.keep(self.issuer),
             "clientMetadataUrl": to.keep(self.client_metadata_url),
             "scopes": [to.keep(scope) for scope in self.scopes],
             "callbackPort": self.callback_port,
@@ -97,6 +106,7 @@ def oauth_from_state(server: str, state: Mapping[str, Any]) -> OAuth | None:
     return OAuth(
         client_id=str(client_id or ""),
         client_secret=str(client_secret or ""),
+        issuer=str(settings.get("issuer") or ""),
         client_metadata_url=str(metadata_url or ""),
         scopes=tuple(str(scope) for scope in cast("Iterable[Any]", scopes)),
         callback_port=port,

@@ -78,7 +78,11 @@ def ask_model(
                 break
             adapter = adapter.fallback
             request = asker.request(
-                signature, render(adapter), tools=request.tools, adapter=adapter
+                signature,
+                render(adapter),
+                tools=request.tools,
+                secrets=request.secrets,
+                adapter=adapter,
             )
         if is_observed:
             yield Tell(_formatted(request, adapter, attempt))

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ferrule.errors import FerruleError
     from ferrule.models.model import Model
     from ferrule.tools.toolbox import Toolbox
+    from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.message import Messages
     from ferrule.values.signatures.signature import Signature
 
@@ -75,6 +76,7 @@ class Asker(Struct):
         messages: Messages,
         *,
         tools: Declarations = NO_TOOLS,
+        secrets: Secrets | None = None,
         adapter: Adapter | None = None,
     ) -> Request:
         """Let the adapter make a request.
@@ -94,6 +96,8 @@ class Asker(Struct):
         request = _as_request(made)
         if self.constrained and len(request.tools):
             request.shape = _CALL
+        if secrets:
+            request.secrets = secrets
         return request
 
 

@@ -32,6 +32,7 @@ from ferrule.tools.definition.export import (
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.offered import calls_in_answer, holds_calls, under_offered_names
+from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.exchange import Declarations, Response, has_answer
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.signatures.fields import declare
@@ -131,7 +132,7 @@ class _TextMode(Struct):
         return self.request_after(self.messages(self.asker.adapter, steps))
 
     def request_after(self, messages: Messages) -> Request:
-        return self.asker.request(self.signature, messages)
+        return self.asker.request(self.signature, messages, secrets=self.toolbox.secrets)
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         opening = adapter.opening(self.signature, self.values, demos=self.demos, whole=self.outputs)
@@ -213,6 +214,8 @@ class _NativeMode(Struct):
     values: Mapping[str, Any]
     demos: Sequence[Any]
     declarations: Declarations
+    secrets: Secrets
+    """The secret arguments of the tools, by tool."""
     intention: bool
     """Whether the declarations ask for an intention."""
     observation_chars: int
@@ -230,7 +233,9 @@ class _NativeMode(Struct):
         return self.request_after(self.messages(self.asker.adapter, steps))
 
     def request_after(self, messages: Messages) -> Request:
-        return self.asker.request(self.signature, messages, tools=self.declarations)
+        return self.asker.request(
+            self.signature, messages, tools=self.declarations, secrets=self.secrets
+        )
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         del adapter  # native calls look the same with any adapter
@@ -333,7 +338,15 @@ def make_mode(
     else:
         declarations = toolbox.declarations
     return _NativeMode(
-        asker, asking_for_finish(base), base, values, demos, declarations, intention, most_chars
+        asker,
+        asking_for_finish(base),
+        base,
+        values,
+        demos,
+        declarations,
+        toolbox.secrets,
+        intention,
+        most_chars,
     )
 
 

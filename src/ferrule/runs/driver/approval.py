@@ -34,7 +34,7 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.runs.decisions import decide_by_grant, register
-from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.entry import Entry, secrets_of
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ async def _answer(
             tell(events.QuestionAsked(question))
         return question
     if tell is not None:
-        tell(events.Decided(question, decision))
+        tell(events.Decided(question, decision.masked(question.secrets)))
     return shown.with_args(_with_grant(run, decision))
 
 
@@ -248,7 +248,7 @@ async def _decide(
     if denial is not None:
         decision = _made_by("policy", question, denial)
     if decision is not None:
-        await frame.write(Entry(slot, "decision", digest, decision))
+        await frame.write(Entry(slot, "decision", digest, decision, secrets_of(question)))
         run.decided(decision)
         return decision
     if not run.decisions:

@@ -13,6 +13,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.acts import (
@@ -47,6 +48,8 @@ from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
 from ferrule.runs.resume import recall_calls
 from ferrule.settings import Scope, entered, scope
+from ferrule.values.calls.secrets import masked_call
+from ferrule.values.masked import masked_step
 from ferrule.values.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from ferrule.observers import Observers
     from ferrule.runs.protocols import Program
     from ferrule.runs.state import Frame
+    from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.exchange import Response
     from ferrule.values.slot import Slot
 
@@ -327,6 +331,8 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
     slot = frame.slot()
     if not frame.path:  # the run's own program, not one inside it
         frame.run.latest_messages = act.request.messages
+    if act.request.secrets:
+        frame.run.secrets = {**frame.run.secrets, **act.request.secrets}
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is not None:
@@ -390,7 +396,18 @@ def _tell(frame: Frame, event: events.Event) -> None:
             journal.steps.setdefault(frame.path, []).append(event.step)
     # This frame is live, though another branch may still be replaying; or the replay has ended.
     if frame.tell is not None and (frame.live or not frame.run.journal.unread):
-        frame.tell(event)
+        frame.tell(_masked(event, frame.run.secrets))
+
+
+def _masked(event: events.Event, secrets: Secrets) -> events.Event:
+    """An event of a program as people see it: with stars for what a model wrote of secrets."""
+    match event:
+        case events.StepFinished(step=step) if secrets:
+            return replace(event, step=masked_step(step, secrets))
+        case events.CallRefused(call=call) if secrets:
+            return replace(event, call=masked_call(call, secrets))
+        case _:
+            return event
 
 
 def _conditions(frame: Frame) -> Conditions:

@@ -10,12 +10,14 @@ from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.concurrency import offload
-from ferrule.errors import BadRequestError, ConfigurationError, shown
+from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.errors import shown as shortened
 from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
+from ferrule.values.masked import masked_response
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +51,7 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
     except BaseException as error:
         if not hasattr(lm, "complete"):
             raise ConfigurationError(
-                f"`CallModel(request, lm)` needs a model, found {shown(lm)}. "
+                f"`CallModel(request, lm)` needs a model, found {shortened(lm)}. "
                 "`(yield Within()).lm` is the one that is set."
             ) from None
         # As text: an error object would keep its traceback, and with it every frame of the program,
@@ -59,14 +61,15 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
             tell(events.ModelAnswered(slot, error=error))
         raise
     if tell is not None:
-        tell(events.ModelAnswered(slot, response))
+        shown = masked_response(response, act.request.secrets)
+        tell(events.ModelAnswered(slot, shown))
     response = _with_ids(response, slot)
     frame.check_alive()  # a response that arrives after the run ended is discarded
     if frame.budget is not None:
         frame.budget.count_response(response, lm)
         # Before it is journalled: if this raises, a run that is resumed with a price calls again.
         frame.budget.check_cost()
-    entry = Entry(slot, "model", act.request, response)
+    entry = Entry(slot, "model", act.request, response, act.request.secrets)
     await frame.run.journal.write(entry, blocks=frame.blocks)
     exchanges.append((lm, act.request, response))
     return response
@@ -150,6 +153,8 @@ class _Deltas:
         self._has_fields = False
         self._reported_text: list[str] | None = []
         """The text that was reported and may precede calls; None after the first call."""
+        self._names: dict[int, str] = {}
+        """The names of the calls so far."""
         self._is_silent = True
         """Whether no piece has come so far: a model may stream only its final response."""
         self._response: Response | None = None
@@ -199,9 +204,22 @@ class _Deltas:
         self._take_pieces(self._splitter.finish())  # a closing tag right before the call
         if self._reported_text is not None:
             self._end_text()
-        self._tell(events.CallDelta(self._slot, piece.index, piece.name, piece.arguments, piece.id))
+        arguments = piece.arguments
+        # Which piece of a secret is harmless cannot be told; the checked arguments come with
+        # `CallStarted`.
+        if self._has_secrets(piece):
+            arguments = ""
+        self._tell(events.CallDelta(self._slot, piece.index, piece.name, arguments, piece.id))
         if isinstance(self._reader, CallReader):
             self._tell_fields(self._reader.feed_call(piece))
+
+    def _has_secrets(self, piece: CallPiece) -> bool:
+        """Whether a piece belongs to a call with secret arguments, as far as its name is known."""
+        secrets = self._act.request.secrets
+        if not secrets:
+            return False
+        name = self._names[piece.index] = piece.name or self._names.get(piece.index, "")
+        return any(tool in name for tool in secrets)
 
     def _end_text(self) -> None:
         """Report that the text so far precedes calls."""

@@ -51,13 +51,16 @@ def entry_text(entry: Entry) -> str:
 
 def entry_form(entry: Entry) -> dict[str, Any]:
     """One entry as JSON data."""
-    return {
+    form = {
         "v": _VERSION,
         "slot": entry.slot,
         "kind": entry.kind,
         "digest": entry.digest,
         "value": _value(entry),
     }
+    if entry.secrets:
+        form["secrets"] = entry.secrets
+    return form
 
 
 def read_entry(line: Any) -> Entry:
@@ -78,7 +81,8 @@ def read_entry(line: Any) -> Entry:
         kind, digest = form["kind"], form["digest"]
         if not isinstance(digest, str):
             raise TypeError(f"`digest` is {shown(digest)}, not str")
-        return check_fields(Entry(form["slot"], kind, digest, _READERS[kind](form["value"])))
+        value = _READERS[kind](form["value"])
+        return check_fields(Entry(form["slot"], kind, digest, value, form.get("secrets", {})))
     except RunError:
         raise
     except DAMAGE as error:

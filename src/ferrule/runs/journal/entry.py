@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from ferrule.values.conversation.exchange import Request
+from ferrule.approval.question import Decision
+from ferrule.values.calls.secrets import Secrets
+from ferrule.values.conversation.exchange import Request, Response
+from ferrule.values.masked import masked_response
+
+if TYPE_CHECKING:
+    from ferrule.approval.question import Question
 
 EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
 
@@ -24,6 +31,21 @@ class Entry(Struct):
     whole conversation."""
     value: Any = None
     """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
+
+    secrets: Secrets = field(default_factory=dict[str, Any])
+    """By tool, the arguments that `shown` masks in the answer of a model, or in an edit."""
+
+    def shown(self) -> Entry:
+        """The entry as people see it: with stars for secrets."""
+        value = self.value
+        if not self.secrets:
+            return self
+        if isinstance(value, Response):
+            return replace(self, value=masked_response(value, self.secrets))
+        if isinstance(value, Decision):
+            names = [name for names in self.secrets.values() for name in names]
+            return replace(self, value=value.masked(names))
+        return self
 
     @property
     def digest(self) -> str:
@@ -45,6 +67,13 @@ class Entry(Struct):
 
     def _whole(self) -> tuple[str, EntryKind, str, Any]:
         return self.slot, self.kind, self.digest, self.value
+
+
+def secrets_of(question: Question) -> Secrets:
+    """The secrets of an entry with the decision on a question: an edit may have some."""
+    if not question.secrets:
+        return {}
+    return {question.call.name: question.secrets}
 
 
 Sink = Callable[[Entry], None]

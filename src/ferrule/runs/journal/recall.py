@@ -48,7 +48,7 @@ def named_call(digest: str) -> tuple[str, dict[str, Any]]:
 def _event(entry: Entry, call_id: str | None) -> events.Event | None:
     match entry.kind:
         case "model":
-            return events.ModelAnswered(entry.slot, entry.value)
+            return events.ModelAnswered(entry.slot, entry.shown().value)
         case "failure":
             return events.ModelAnswered(entry.slot, error=entry.value)
         case "begun":

@@ -13,14 +13,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.telemetry.otel import names
+from ferrule.values.conversation.exchange import Response
+from ferrule.values.conversation.message import Message
+from ferrule.values.masked import masked_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ferrule.values.calls.call import ToolResult
+    from ferrule.values.calls.secrets import Secrets
     from ferrule.values.content.parts import Content as MessageContent
-    from ferrule.values.conversation.exchange import Request, Response
-    from ferrule.values.conversation.message import Message, Messages
+    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.conversation.message import Messages
 
 _LONGEST_BYTES = 32 * 1024
 """Collectors drop or cut longer attributes, and then the JSON in them is broken."""
@@ -81,7 +85,7 @@ class ContentAttributes:
             since = 0
         else:
             since = _continued_from(messages, seen)
-        new = messages[since:]
+        new = [_masked(message, request.secrets) for message in messages[since:]]
         attributes: dict[str, Any] = {names.SINCE: since}
         system = [part for message in new if message.role == "system" for part in _parts(message)]
         if system:
@@ -155,6 +159,22 @@ def _answer(response: Response) -> dict[str, Any]:
 
 def _message(message: Message) -> dict[str, Any]:
     return {"role": message.role, "parts": _parts(message)}
+
+
+def _masked(message: Message, secrets: Secrets) -> Message:
+    """A message with stars for what its calls, and calls in its text, have of secrets."""
+    # In text, the steps of an agent are messages of the user.
+    if not secrets or message.role not in {"assistant", "user"}:
+        return message
+    text = None
+    if isinstance(message.content, str):
+        text = message.content
+    answer = Response(text, message.tool_calls, message.reasoning)
+    shown = masked_response(answer, secrets)
+    content = message.content
+    if shown.text is not None:
+        content = shown.text
+    return Message(message.role, content, shown.tool_calls, reasoning=shown.reasoning or "")
 
 
 def _parts(message: Message) -> list[dict[str, Any]]:

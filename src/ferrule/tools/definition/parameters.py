@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, PydanticUndefined, SchemaError
 from typing_extensions import TypedDict
 
-from ferrule.encoding.encode import escape_surrogates
+from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.errors import ToolDefinitionError
 from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.iterables import eager_type, validator_kinds
@@ -37,12 +37,15 @@ from ferrule.tools.definition.inspect_function import (
     field_of,
     parameter_docs,
 )
+from ferrule.values.calls.secrets import EVERY_OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ferrule.tools.definition.constructor import ToolDefinition
 
+SHOWN_AS_STARS = '"writeOnly":true'
+"""Part of the JSON schema of pydantic's `SecretStr` and its like."""
 ArgumentsValidator = TypeAdapter[dict[str, Any]]
 """A validator of arguments by name."""
 _NO_VALIDATOR = (
@@ -82,6 +85,8 @@ class Parameters(Struct, frozen=True):
     """Whether further names are allowed."""
     inside: frozenset[str] = frozenset()
     """The kinds of validators in the adapter and in `extra`, by pydantic's names."""
+    secrets: tuple[str, ...] = ()
+    """The arguments whose Python type is, or holds, a secret: people see stars in their place."""
 
 
 def build_parameters(
@@ -119,12 +124,21 @@ def build_parameters(
             names=_names_in_schema(schema, names),
             open=is_open and (not is_closed or names_elsewhere(schema)),
             inside=inside,
+            secrets=_secrets_of_types(annotations, function_spec, adapter, extra),
         )
     schema = _make_schema(tool, annotations, function_spec, adapter, extra)
+    secrets = _secrets_in(schema)
     by_hand = _override(schema, definition, names)
     names |= {name: name for name in schema["properties"] if name not in names}
     return Parameters(
-        schema, adapter, extra, by_hand=by_hand, names=names, open=is_open, inside=inside
+        schema,
+        adapter,
+        extra,
+        by_hand=by_hand,
+        names=names,
+        open=is_open,
+        inside=inside,
+        secrets=secrets,
     )
 
 
@@ -307,6 +321,36 @@ def _make_schema(
     if definitions:
         schema["$defs"] = definitions
     return inline_definitions(strip_titles(schema))
+
+
+def _secrets_of_types(
+    annotations: dict[str, Any],
+    function_spec: FunctionSpec,
+    adapter: ArgumentsValidator | None,
+    extra: ArgumentsValidator | None,
+) -> tuple[str, ...]:
+    """The secret arguments of a function whose schema a user gave: its types tell, not the schema.
+
+    A type without a JSON schema counts as none: its values are shown as they are.
+    """
+    try:
+        return _secrets_in(_make_schema("", annotations, function_spec, adapter, extra))
+    except ToolDefinitionError:
+        return ()
+
+
+def _secrets_in(schema: Schema) -> tuple[str, ...]:
+    """The names of the arguments that are secret, or hold a secret."""
+    definitions = json_text(schema.get("$defs", {}))
+
+    def holds_secret(node: Any) -> bool:
+        text = json_text(node)
+        return SHOWN_AS_STARS in text or ('"$ref"' in text and SHOWN_AS_STARS in definitions)
+
+    names = [name for name, node in schema["properties"].items() if holds_secret(node)]
+    if holds_secret(schema.get("additionalProperties")):
+        names.append(EVERY_OTHER)
+    return tuple(names)
 
 
 def _json_schema(adapter: ArgumentsValidator | None) -> Schema:

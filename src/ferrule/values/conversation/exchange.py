@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from ferrule.encoding.encode import json_bytes
 from ferrule.record import PartlyCompared
 from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.message import Message, Messages
 
 T = TypeVar("T")
@@ -219,7 +220,7 @@ class Request(PartlyCompared, Struct):
     Treat it as immutable: `following` returns the next one of the conversation.
     """
 
-    _not_compared = _not_shown = frozenset({"form"})
+    _not_compared = _not_shown = frozenset({"form", "secrets"})
 
     messages: Messages
     tools: Declarations = NO_TOOLS
@@ -232,6 +233,8 @@ class Request(PartlyCompared, Struct):
     """`temperature`, `max_tokens`, `stop`, `seed`, and any other parameter of the provider."""
     form: AnswerForm | None = None
     """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
+    secrets: Secrets = field(default_factory=dict[str, Any])
+    """By tool, the arguments that people see as stars. Not sent, and not part of the digest."""
 
     if TYPE_CHECKING:
 
@@ -244,6 +247,7 @@ class Request(PartlyCompared, Struct):
             shape: Shape | None = None,
             settings: Mapping[str, Any] = {},
             form: AnswerForm | None = None,
+            secrets: Secrets = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:

@@ -1097,6 +1097,19 @@ def test_a_pickled_store_of_a_file_opens_it_again_and_one_in_memory_is_refused(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
+def test_a_file_that_others_could_read_is_private_once_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with SQLiteStore(path) as store:
+        store.create("r", program="P", head="{}")
+        for file in tmp_path.iterdir():
+            file.chmod(0o644)
+        code = f"from ferrule import SQLiteStore; SQLiteStore({str(path)!r}).list()"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("runs.db", "runs.db-wal", "runs.db-shm"), 0o600)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes of files")
 def test_a_new_file_and_the_files_beside_it_are_private(tmp_path: Path) -> None:
     """They hold conversations, arguments, and what the model wrote for secrets."""
     before = os.umask(0o022)

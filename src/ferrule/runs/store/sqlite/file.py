@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import threading
 import warnings
 import weakref
@@ -45,6 +46,8 @@ The check takes a tenth of a commit. The end of a run always checks.
 _LONGEST_WAIT_TO_FORK_S = 0.5
 """Per file. A thread that holds its file longer sleeps, or waits for the disk."""
 _LONGEST_WAIT_TO_CLOSE_S = 1.0
+_PRIVATE = 0o600
+"""The mode of a file that only its owner reads and writes."""
 
 _RECOVER = (
     "Put a backup in its place, or save what can be read into a new file: "
@@ -304,7 +307,7 @@ class SQLiteFile:
         if self._read_only:
             target = f"{Path(self.path).as_uri()}?mode=ro"
         elif target != ":memory:":
-            _create_private(target)
+            _make_private(target)
         return sqlite3.connect(
             target,
             timeout=_WAIT_MS / 1000,
@@ -394,14 +397,23 @@ def _identity_of(path: str) -> tuple[int, int] | None:
     return stat.st_dev, stat.st_ino
 
 
-def _create_private(path: str) -> None:
-    """Create the file, if there is none, so that only this user can read it.
+def _make_private(path: str) -> None:
+    """Create the file if there is none, and let only this user read it and the files with it.
 
-    It holds conversations and arguments. SQLite gives `-wal` and `-shm` the mode of the file.
+    It holds conversations and arguments. SQLite gives a new `-wal` and `-shm` the mode of the file.
+    Windows has no such modes: there, the rights of the folder hold.
     """
     # Only if it is new: closing a descriptor of an open database would drop SQLite's locks on it.
     with suppress(OSError):  # it exists, or SQLite says why it cannot be opened
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _PRIVATE))
+    if sys.platform == "win32":
+        return
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        # There is no such file, or another user owns it.
+        with suppress(OSError):
+            mode = os.stat(name).st_mode  # noqa: PTH116  as above
+            if mode & 0o077:
+                os.chmod(name, mode & 0o700)  # noqa: PTH101
 
 
 def _close(db: sqlite3.Connection, lock: threading.RLock) -> None:

@@ -1,0 +1,141 @@
+"""Secrets in what a model wrote: arguments whose Python type is secret, as stars.
+
+A store keeps a model's answer as the model wrote it, because a resumed run continues that
+conversation. But whoever looks at the answer sees stars: in events, traces, a printed journal, and
+on the page. Which arguments are secret follows from the Python types of the tools, which no reader
+of a store has. So a request carries the names, and the entry of its answer keeps them.
+
+An answer may hold a call as text, and thoughts may repeat a value. Both are masked as far as the
+name of the argument, or the value of a structured call, tells. Text that only paraphrases a secret
+cannot be told from other text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ferrule.encoding.pattern import pattern
+from ferrule.text_calls.shapes import CallFault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ferrule.values.calls.call import ToolCall
+
+Secrets = Mapping[str, Sequence[str]]
+"""By the name of a tool, the names of its secret arguments."""
+EVERY_OTHER = "*"
+"""Among the names, for a tool whose further arguments (`**kwargs`) are secret."""
+STARS = "**********"
+_SHORTEST_VALUE = 4
+"""Shorter values are not looked for in text: they occur by chance."""
+_QUOTED = pattern(r"""(\\*)(["'])(.*?)(?:(?<!\\)\1\2|\Z)""", re.DOTALL)
+"""A quoted value, or the rest of one that was cut off. JSON inside JSON has backslashes before its
+quotes, as many before the last as before the first."""
+_BARE = pattern(r"[^\s,;)}\]<]+")
+_OPENINGS = (
+    r"""(?<![a-zA-Z0-9])(?:%s)\\*["']?\s*[:=]\s*""",
+    r"""<(?:%s)>\s*""",
+    r"""<parameter(?:=|\s+name=)["']?(?:%s)["']?\s*>\s*""",
+    r"""<arg_key>\s*(?:%s)\s*</arg_key>\s*<arg_value>\s*""",
+)
+"""What comes before the value of an argument where a model writes a call as text."""
+
+
+def masked_args(tool: str, args: Mapping[str, Any], secrets: Secrets) -> dict[str, Any]:
+    """The arguments of a call, with stars for secrets."""
+    names = _names_of(tool, secrets)
+    return {name: STARS if _is_named(name, names) else value for name, value in args.items()}
+
+
+def masked_call(call: ToolCall, secrets: Secrets) -> ToolCall:
+    """A call with stars for secrets, also where its arguments could not be parsed."""
+    if not _names_of(call.name, secrets):
+        return call
+    fault = call.fault
+    if fault is not None:
+        reason, raw = masked_text(fault.reason, secrets), masked_text(fault.raw, secrets)
+        fault = CallFault(fault.code, reason, raw, fault.index)
+    return call.changed(args=masked_args(call.name, call.args, secrets), fault=fault)
+
+
+def masked_thought(thought: str, call: ToolCall, secrets: Secrets) -> str:
+    """The thought before a call, without the secrets in the call."""
+    return without_secrets(thought, set(secret_values((call,), secrets)), secrets) or ""
+
+
+def secret_values(calls: Iterable[ToolCall], secrets: Secrets) -> Iterable[str]:
+    """The secrets in calls, as text that thoughts may repeat."""
+    for call in calls:
+        names = _names_of(call.name, secrets)
+        for name, value in call.args.items():
+            is_long = isinstance(value, str) and len(value) >= _SHORTEST_VALUE
+            if is_long and _is_named(name, names):
+                yield value
+
+
+def without_secrets(text: str | None, values: set[str], secrets: Secrets) -> str | None:
+    """A text without these values, and without the secrets of calls in it."""
+    if not text:
+        return text
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, STARS)
+    return masked_text(text, secrets)
+
+
+def masked_text(text: str, secrets: Secrets) -> str:
+    """A text that may hold calls, with stars for their secrets."""
+    names = {name for names in secrets.values() for name in names} - {EVERY_OTHER}
+    if not names or not text:
+        return text
+    choices = "|".join(_pattern_of(name) for name in sorted(names, key=len, reverse=True))
+    parts: list[str] = []
+    end = 0
+    opening = re.compile("|".join(_OPENINGS).replace("%s", choices), re.IGNORECASE)
+    for found in opening.finditer(text):
+        if found.end() < end:
+            continue  # inside a value that is masked already
+        start, stop = _value_at(text, found.end(), is_tag=found.group().rstrip().endswith(">"))
+        if start < stop:
+            parts += [text[end:start], STARS]
+            end = stop
+    return "".join([*parts, text[end:]])
+
+
+def _pattern_of(name: str) -> str:
+    """A pattern for a name, as loosely spelled as a call may spell it."""
+    letters = [letter for letter in name if letter.isalnum()]
+    return "[_-]?".join(letters) or re.escape(name)
+
+
+def _value_at(text: str, start: int, *, is_tag: bool) -> tuple[int, int]:
+    """Where the value that begins here has its content."""
+    if is_tag:
+        end = text.find("</", start)
+        return start, end if end >= 0 else len(text)
+    quoted = _QUOTED.match(text, start)
+    if quoted is not None:
+        return quoted.span(3)
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        bare = _BARE.match(text, start)
+        return bare.span() if bare is not None else (start, start)
+    return start, end
+
+
+def _names_of(tool: str, secrets: Secrets) -> set[str]:
+    """The secret arguments of a tool, whose name a model may decorate (`functions.login:0`)."""
+    return {name for key, names in secrets.items() if key in tool for name in map(_folded, names)}
+
+
+def _is_named(name: str, names: set[str]) -> bool:
+    return _folded(name) in names or EVERY_OTHER in names
+
+
+def _folded(name: str) -> str:
+    letters = [letter for letter in name if letter.isalnum()]
+    return "".join(letters).casefold() or name
