@@ -71,6 +71,7 @@ def test_nothing_is_lost_or_done_twice_by_races_and_interrupts() -> None:
     assert figures["Ctrl-C"] >= 4, figures
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("postgres")
 def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
     """Killed also in the middle of what is sent and received.

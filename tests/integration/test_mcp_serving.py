@@ -251,8 +251,15 @@ async def interrupted(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("tool", ["waits", "awaits"])
+@pytest.mark.parametrize(
+    ("tool", "era"),
+    [
+        ("waits", ERAS[0]),
+        ("awaits", ERAS[1]),
+        pytest.param("waits", ERAS[1], marks=pytest.mark.long),
+        pytest.param("awaits", ERAS[0], marks=pytest.mark.long),
+    ],
+)
 def test_ctrl_c_in_a_call_over_http_ends_the_server_without_a_traceback(
     module: Path,
     tmp_path: Path,

@@ -109,8 +109,15 @@ def killed(what: str, folder: Path, era: str, *, polls: int) -> None:
         running.send_signal(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("begin", ["start", "astart"])
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize(
+    ("era", "begin"),
+    [
+        ("legacy", "start"),
+        ("modern", "astart"),
+        pytest.param("legacy", "astart", marks=pytest.mark.long),
+        pytest.param("modern", "start", marks=pytest.mark.long),
+    ],
+)
 def test_a_killed_run_asks_for_the_same_task_and_does_not_call_again(
     tmp_path: Path,
     era: str,

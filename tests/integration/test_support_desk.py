@@ -74,6 +74,7 @@ print(stories)
 """
 
 
+@pytest.mark.long
 @pytest.mark.integration
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="every command is a fork")
 def test_a_crash_at_any_write_loses_no_ticket_and_repeats_no_refund() -> None:
