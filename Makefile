@@ -9,8 +9,9 @@ NO_PYTHON = ferrule needs Python 3.11 or newer with its venv module; tried: $(or
 
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN     := .venv/$(SCRIPTS)
-# Tests start processes of their own, so two workers use a small machine fully. `make PYTEST_ARGS= test` uses one.
-PYTEST_ARGS := -n 2
+# Many tests wait for processes that they start, so four workers keep even two cores busy.
+# `make PYTEST_ARGS= test` uses one.
+PYTEST_ARGS := -n 4 --dist worksteal
 # Tests start hundreds of processes: without bytecode, each would compile all of ferrule again.
 unexport PYTHONDONTWRITEBYTECODE
 
