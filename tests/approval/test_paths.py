@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from ferrule import Grant, MemoryStore, Policy, ReAct, Run, allow, ask, context, deny, tool, under
 from ferrule.approval.paths import Under, UnderOnServer, folder_of, is_ambiguous
@@ -435,6 +436,21 @@ def test_what_a_person_approved_runs_where_they_saw_it(yard: Path) -> None:
     run.answer(run.pending[0].approve())
     run.resume()
     assert wrote == ["secret/key"]
+
+
+def test_a_secret_path_is_in_doubt(yard: Path) -> None:
+    """It is judged by its stars, which would be a name in the folder."""
+
+    @tool
+    def read(path: SecretStr) -> str:
+        """Read a file."""
+        wrote.append(path.get_secret_value())
+        return "read"
+
+    lm = ScriptedLM([{"name": "read", "args": {"path": "/etc/passwd"}}, DONE])
+    policy = Policy([allow("read", path=under("."))], otherwise="deny")
+    ReAct("task -> answer", [read], lm=lm, policy=policy)(task="x")
+    assert wrote == []
 
 
 def test_the_tools_own_rule_follows_the_path(yard: Path) -> None:

@@ -10,9 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule import Grant, Policy, ReAct, Tool, allow, ask, configure, deny, ge, gt, le, lt
+from ferrule import (
+    Grant,
+    Policy,
+    ReAct,
+    Tool,
+    Toolbox,
+    allow,
+    ask,
+    configure,
+    context,
+    deny,
+    ge,
+    gt,
+    le,
+    lt,
+)
 from ferrule.approval.policy import arguments_digest
 from ferrule.approval.question import Decision
+from ferrule.approval.stored_policy import policy_form, read_policy
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import ConfigurationError
 from ferrule.testing import ScriptedLM
@@ -258,3 +274,74 @@ def test_a_pattern_for_a_path_warns_and_names_under(pattern: str, value: str, wa
         given_on({}, args={"path": pattern}).covers("rm", "f", {"path": value})
     assert len(caught) == 2 * warns
     assert all("`under" in str(warning.message) for warning in caught)
+
+
+# -- rules that name no tool
+
+
+def run_shell(command: str) -> str:
+    """Run a command."""
+    return command
+
+
+def agent_under(policy: Policy | None, **options: Any) -> ReAct:
+    call = {"name": "run_shell", "args": {"command": "ls"}}
+    lm = ScriptedLM([call, {"name": "finish", "args": {"answer": "done"}}])
+    return ReAct("task -> answer", [run_shell], policy=policy, lm=lm, **options)
+
+
+def test_a_rule_of_an_agents_own_policy_names_its_tools() -> None:
+    with pytest.raises(ConfigurationError, match=r"deny\('run_shel'\).*`run_shell`"):
+        agent_under(Policy([deny("run_shel")]))
+    with pytest.raises(ConfigurationError, match=r"deny\('bash'\).*`run_shell`"):
+        agent_under(Policy([allow("*")], around=Policy([deny("bash")])))
+    with pytest.raises(ConfigurationError, match=r"`comand`.*`run_shell`.*`command`"):
+        agent_under(Policy([deny("run_shell", comand="rm*")]))
+    for rule in (deny("run_shell", command="rm*"), ask("run_*", anything=1), deny("finish")):
+        agent_under(Policy([rule]))
+
+
+def test_a_pattern_of_an_agents_own_policy_that_fits_nothing_warns() -> None:
+    with pytest.warns(UserWarning, match=r"ask\('zzz\*'\)"):
+        agent_under(Policy([ask("zzz*")]))
+
+
+def test_tools_that_are_loaded_later_are_declared() -> None:
+    rules = [deny("deploy"), ask("db_drop"), deny("zzz*")]
+    policy = Policy(rules, loaded_later=["deploy", "db_*", "zzz1"])
+    agent_under(policy)
+    assert read_policy(jsonable(policy_form(policy)), None) == policy
+    for later in ("deploy", [1], 5):
+        with pytest.raises(ConfigurationError, match="`loaded_later` is a list"):
+            Policy(rules, loaded_later=later)  # type: ignore[arg-type]
+
+
+def test_tools_on_the_shelf_count() -> None:
+    shelved = Toolbox([], shelf=[run_shell])
+    ReAct("task -> answer", shelved, policy=Policy([deny("run_shell", command="rm*")]))
+    with pytest.raises(ConfigurationError, match="run_shell"):
+        ReAct("task -> answer", shelved, policy=Policy([deny("run_shel")]))
+
+
+@pytest.mark.parametrize("name", ["run_shel", "no_such_tool", "no_such_tool_*"])
+def test_a_rule_of_the_settings_that_fits_no_tool_warns_when_a_program_runs(name: str) -> None:
+    with context(policy=Policy([deny(name)])), pytest.warns(UserWarning, match=f"deny.'{name[:8]}"):
+        agent_under(None)(task="x")
+
+
+def test_the_policy_of_the_settings_may_name_tools_of_any_program() -> None:
+    def of_another_agent() -> str:
+        """Do nothing."""
+        return ""
+
+    ReAct("task -> answer", [of_another_agent])
+    policy = Policy(
+        [deny("of_another_agent"), deny("of_anoth*"), deny("late")], loaded_later=["late"]
+    )
+    with context(policy=policy):
+        agent_under(None)(task="x")
+
+
+def test_a_tools_own_rule_names_its_arguments() -> None:
+    with pytest.raises(ConfigurationError, match=r"`comand`.*`command`"):
+        ReAct("task -> answer", [Tool(run_shell, require_confirmation=ask(comand="rm*"))])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ferrule import Decision, Grant, Question, Tool, ToolCall
+from ferrule import Decision, Grant, Question, Tool, ToolCall, under
 from ferrule.approval.asking import question_about, tool_fingerprint
 from ferrule.approval.decisions import (
     accept,
@@ -382,3 +382,42 @@ def test_the_default_of_a_removed_argument_runs() -> None:
 def test_a_form_that_asks_for_a_secret_is_found(schema: Any, message: str, is_secret: bool) -> None:
     form = {"type": "object", "properties": {"field": schema}}
     assert secret_fields(form, message) == (["field"] if is_secret else [])
+
+
+# -- always in this folder
+
+
+@pytest.mark.parametrize(
+    ("args", "folders"),
+    [
+        ({"path": "src/a.py", "text": "and/or not"}, {"path": "src"}),
+        ({"path": "a.py"}, {"path": "."}),
+        ({"sourceFile": "in.txt", "target": "out/b"}, {"sourceFile": ".", "target": "out"}),
+        ({"where": "notes"}, {"where": "."}),  # its schema says that it is a path
+        ({"path": "src/../a.py"}, None),
+        ({"path": "/a.py"}, None),
+        ({"path": "src/a.py", "target": "~/b"}, None),
+        ({"paths": ["src/a.py"]}, None),
+        ({"text": "a", "link": "https://a/b"}, None),
+    ],
+)
+def test_a_grant_for_a_folder_covers_every_path_of_the_call(
+    args: dict[str, Any], folders: dict[str, str] | None
+) -> None:
+    schema = {"properties": {"where": {"type": "string", "format": "path"}}}
+    asked = Question("confirm", "?", ToolCall(name="f", args=args), "q", "f", schema=schema)
+    grant = asked.grant_for_folder()
+    if folders is None:
+        assert grant is None
+    else:
+        assert grant is not None
+        assert grant.args == {name: under(folder) for name, folder in folders.items()}
+        assert asked.approve(always=grant).grant is not None
+
+
+def test_a_server_gets_no_grant_for_a_folder_that_only_it_knows() -> None:
+    def asked(path: str) -> Question:
+        return Question("confirm", "?", ToolCall(name="f", args={"path": path}), server="files")
+
+    assert asked("src/a.py").grant_for_folder() is None
+    assert asked("/srv/a.py").grant_for_folder() == Grant(args={"path": under("/srv")})

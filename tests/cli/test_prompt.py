@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule import Question, ToolCall
+from ferrule import Question, ToolCall, under
 from ferrule.cli.prompt import ask_at_terminal
 
 CONFIRM = Question(
@@ -117,6 +117,27 @@ def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) 
     shown = paper.file.getvalue()
     assert "the model thought: It is old." in shown
     assert "\x1b" not in shown
+
+
+def test_folder_is_for_further_calls_in_the_folder_of_the_path(paper) -> None:
+    asked = Question(
+        "confirm", "?", ToolCall(name="rm", args={"path": "src/a.py", "n": 1}), "q1", "f"
+    )
+    decision = ask_at_terminal(asked, paper, lines("folder"))
+    assert decision.kind == "approve"
+    assert decision.grant is not None
+    assert decision.grant.args == {"path": under("src")}
+    shown = paper.file.getvalue()
+    assert "folder: further calls with path in src, and any other arguments" in shown
+    assert "always, folder, why" in shown
+
+
+def test_folder_is_not_offered_for_a_path_in_doubt(paper) -> None:
+    asked = Question("confirm", "?", ToolCall(name="rm", args={"path": "src/../a.py"}), "q1", "f")
+    assert ask_at_terminal(asked, paper, lines("folder", "n")).kind == "deny"
+    shown = paper.file.getvalue()
+    assert "always, folder" not in shown
+    assert "no path that lies in one folder" in shown
 
 
 def test_the_panel_shows_every_argument_and_what_the_model_wrote_differently(paper) -> None:

@@ -23,6 +23,7 @@ from ferrule import (
     ToolCall,
     ask,
     context,
+    under,
 )
 from ferrule.acts import AskPerson
 from ferrule.approval.decisions import read_decision
@@ -388,6 +389,35 @@ def test_an_approval_of_further_calls_never_drops_what_was_typed(
     assert 'name="v:amount" type="text" value="5"' in answer.text
     assert post(ann, store, "always", calls="3").status == 303
     assert decision_on(store, "pay").grant.calls == 3
+
+
+class Write(Module):
+    """A program that asks about a call with a path."""
+
+    def flow(self, path: str) -> Any:
+        call = ToolCall(name="write", args={"path": path, "text": "a"})
+        [decision] = yield AskPerson((Question("confirm", "", call, fingerprint="f"),))
+        return Prediction(kind=decision.kind)
+
+
+def test_further_calls_in_the_folder_of_the_path_are_approved(ann: Any, store: SQLiteStore) -> None:
+    Write().start(path="src/a.py", store=store, run_id="write")
+    page = ann.get("/runs/write").text
+    assert '<option value="folder">path in src, and any other arguments</option>' in page
+    question = question_of(store, "write")
+    sent = {"digest": question.digest, "do": "always", "calls": "3", "which": "folder"}
+    assert ann.post(f"/runs/write/questions/{question.id}", sent).status == 303
+    grant = decision_on(store, "write").grant
+    assert (grant.calls, grant.args) == (3, {"path": under("src")})
+
+
+def test_a_path_in_doubt_has_no_folder(ann: Any, store: SQLiteStore) -> None:
+    Write().start(path="src/../a.py", store=store, run_id="write")
+    assert 'value="folder"' not in ann.get("/runs/write").text
+    question = question_of(store, "write")
+    sent = {"digest": question.digest, "do": "always", "calls": "3", "which": "folder"}
+    assert ann.post(f"/runs/write/questions/{question.id}", sent).status == 422
+    assert store.load("write").decisions == []
 
 
 def test_a_removal_is_recorded_and_the_page_says_so(ann: Any, store: SQLiteStore) -> None:

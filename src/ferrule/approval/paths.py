@@ -29,14 +29,21 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
+from ferrule.encoding.encode import is_masked
 from ferrule.encoding.pattern import pattern
 from ferrule.encoding.safe_text import is_hidden
 from ferrule.errors import ConfigurationError, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _LONGEST = 4096
+_PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
+"""The formats that pydantic gives to `Path`, `FilePath` and `DirectoryPath`."""
+_PATH_NAMES = frozenset(
+    {"path", "paths", "file", "files", "filename", "filepath", "folder", "dir", "directory", "cwd"}
+)
+_WORD = pattern(r"[A-Z]?[a-z]+|[A-Z]+")
 _IS_WINDOWS = os.name == "nt"
 _FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 _EXPANDED = pattern(
@@ -78,7 +85,8 @@ class Under(Struct, frozen=True):
 
     def __call__(self, path: Any) -> bool | None:
         """Whether the path leads to the folder or into it; None in doubt."""
-        if not isinstance(path, str) or is_ambiguous(path):
+        # The stars that a secret is shown as say nothing about its path.
+        if not isinstance(path, str) or is_masked(path) or is_ambiguous(path):
             return None
         try:
             # Not kept: links change, and so does the working directory.
@@ -176,6 +184,21 @@ def folder_of(path: str) -> str:
     if folder.parent == folder and folder.is_absolute():
         return ""
     return str(folder)
+
+
+def is_path_argument(name: str, value: Any, schema: Any) -> bool:
+    """Whether an argument is a path, by its schema, its name, or the look of its value."""
+    if isinstance(value, (list, tuple)):
+        items = cast("Sequence[Any]", value)
+        return any(is_path_argument(name, item, None) for item in items)
+    if not isinstance(value, str):
+        return False
+    if isinstance(schema, dict) and cast("dict[str, Any]", schema).get("format") in _PATH_FORMATS:
+        return True
+    words = [word.casefold() for word in _WORD.findall(name)]
+    if not _PATH_NAMES.isdisjoint(words):
+        return True
+    return looks_like_path(value) and not any(map(str.isspace, value))
 
 
 def looks_like_path(text: str) -> bool:

@@ -20,10 +20,20 @@ from msgspec.structs import force_setattr, replace
 
 from ferrule.approval.paths import Under, conditions_on_server, looks_like_path, read_under
 from ferrule.encoding.encode import digest_of, json_text, jsonable
-from ferrule.errors import ConfigurationError, naming_failure, refuse_async, refuse_awaitable, shown
+from ferrule.encoding.safe_text import one_line, reveal
+from ferrule.errors import (
+    ConfigurationError,
+    naming_failure,
+    nearest,
+    refuse_async,
+    refuse_awaitable,
+    shown,
+)
 from ferrule.schema.nodes import is_sequence
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from ferrule.values.calls.call import ToolCall, ToolSpec
 
 Verdict = Literal["allow", "ask", "deny"]
@@ -295,6 +305,11 @@ class Policy(Struct, frozen=True):
     `"deny"`); None leaves those to the tool's own `require_confirmation`. If the settings and the
     agent both have a policy, the stricter verdict wins.
 
+    A rule of an agent's own policy that names a tool, or an argument of it, that the agent does not
+    have raises `ConfigurationError` when the agent is made. A rule of the settings' policy, and a
+    pattern that fits no tool, cause a `UserWarning`. `loaded_later` declares names, or patterns of
+    names, of tools that come later: from code, or from another program.
+
     A stored run keeps the policy of the settings that it was started with. If that has a lambda
     among its conditions, it needs a `name`: a policy of that name must be in force when the run
     resumes.
@@ -305,8 +320,19 @@ class Policy(Struct, frozen=True):
     name: str = ""
     around: Policy | None = None
     """A policy that holds, too; the stricter verdict wins."""
+    loaded_later: Sequence[str] = ()
+    """Names or patterns of tools that rules may name before a program has them."""
 
     def __post_init__(self) -> None:
+        later: Any = self.loaded_later
+        names: list[Any] = [None]
+        if isinstance(later, Iterable) and not isinstance(later, str):
+            names = list(cast("Iterable[Any]", later))
+        if not all(isinstance(name, str) for name in names):
+            raise ConfigurationError(
+                f"`loaded_later` is a list of names of tools, found {shown(self.loaded_later)}."
+            )
+        force_setattr(self, "loaded_later", tuple(names))
         argument: Any = self.rules  # users pass anything
         rules: list[Any] = [argument]
         if isinstance(argument, Iterable):
@@ -395,6 +421,64 @@ def rule_for(
     return strictest(matching)
 
 
+def check_rules(policy: Policy, tools: Iterable[ToolSpec], *, builtin: Iterable[str]) -> None:
+    """Check the rules of a program's own policy against its tools.
+
+    Raises `ConfigurationError` for a rule that names a tool or an argument that is not there, and
+    warns of a pattern that fits no tool.
+    """
+    by_name = {tool.name: tool for tool in tools}
+    names = {*by_name, *builtin}
+    for rule in rules_without_tool(policy, names):
+        if not has_wildcard(rule.tool):
+            raise ConfigurationError(
+                f"{rule} is about a tool that the program does not have: {_similar(rule, names)} "
+                f"If it is loaded later: Policy(..., loaded_later=[{rule.tool!r}])."
+            )
+        _warn_of_rule(rule, names)
+    checked: Policy | None = policy
+    while checked is not None:
+        for rule in checked.rules:
+            if rule.tool in by_name:
+                check_arguments(rule, by_name[rule.tool], {})
+        checked = checked.around
+
+
+def warn_of_rules(policy: Policy, names: Collection[str]) -> None:
+    """Warn of the rules of a policy for many programs that fit none of these names."""
+    for rule in rules_without_tool(policy, names):
+        _warn_of_rule(rule, names)
+
+
+def rules_without_tool(policy: Policy, names: Iterable[str]) -> Iterator[Rule]:
+    """The rules of a policy that fit none of these names, nor a declared one."""
+    known = {*names, *policy.loaded_later}
+    for rule in policy.rules:
+        is_declared = any(fnmatchcase(rule.tool, name) for name in policy.loaded_later)
+        if rule.tool == "*" or is_declared:
+            continue
+        if not any(fnmatchcase(name, rule.tool) for name in known):
+            yield rule
+    if policy.around is not None:
+        yield from rules_without_tool(policy.around, names)
+
+
+def _warn_of_rule(rule: Rule, names: Iterable[str]) -> None:
+    warnings.warn(
+        f"{rule} of a policy fits no tool: {_similar(rule, names)} "
+        f"If it is loaded later: Policy(..., loaded_later=[{rule.tool!r}]).",
+        UserWarning,
+        stacklevel=2,
+    )
+
+
+def _similar(rule: Rule, names: Iterable[str]) -> str:
+    similar = nearest(rule.tool, names)
+    if similar is not None:
+        return f"did you mean `{similar}`?"
+    return f"there are {', '.join(f'`{name}`' for name in sorted(names)[:20]) or 'none'}."
+
+
 def policy_rule(
     policy: Policy, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None
 ) -> Rule | None:
@@ -413,9 +497,12 @@ def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None
     unknown = [name for name in rule.where if name not in known]
     if unknown and not schema.get("additionalProperties"):
         names = ", ".join(f"`{name}`" for name in known) or "none"
+        hint = f"It has: {names}."
+        similar = nearest(unknown[0], known)
+        if similar is not None:
+            hint += f" Did you mean `{similar}`?"
         raise ConfigurationError(
-            f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. "
-            f"It has: {names}."
+            f"{rule} is about an argument `{unknown[0]}` that `{tool.name}` does not have. {hint}"
         )
 
 
@@ -520,6 +607,18 @@ class Grant(Struct, frozen=True):
             name in args and _fits(name, condition, args[name], careful=True)
             for name, condition in conditions.items()
         )
+
+
+def describe_folders(grant: Grant) -> str:
+    """The calls that a grant for folders covers, for a person who gives it: "with ..."."""
+    limits: list[str] = []
+    if not isinstance(grant.args, str):
+        for name, condition in grant.args.items():
+            folder = condition.folder
+            if folder == ".":
+                folder = "the working directory"
+            limits.append(f"{reveal(one_line(name))} in {folder}")  # a server may name it
+    return f"{' and '.join(limits)}, and any other arguments"
 
 
 def arguments_digest(args: Mapping[str, Any]) -> str:

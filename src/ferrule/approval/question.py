@@ -19,17 +19,19 @@ turns into one of them. Every question can be denied. For the rest its kind deci
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from ferrule.approval.input_form import agree_to_form, fill_form, json_or_none, read_form
+from ferrule.approval.paths import folder_of, is_path_argument, under
 from ferrule.approval.policy import Grant, arguments_digest
 from ferrule.encoding.encode import digest_of, is_masked, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import PartlyCompared
-from ferrule.schema.nodes import is_list
+from ferrule.schema.nodes import is_list, members
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.secrets import STARS
 from ferrule.values.slot import programs_in
@@ -207,6 +209,30 @@ class Question(Struct, frozen=True):
             inside=self.inside,
             same=arguments_digest(self.call.args),
         )
+
+    def grant_for_folder(self) -> Grant | None:
+        """A grant for further calls whose paths lie in the same folders; None if there is none.
+
+        An argument is a path by its schema, its name or its look; the others may then have any
+        value. There is no such grant if a path is in doubt or its folder is a whole disk, or if a
+        tool of an MCP server reads a relative path from a folder that only the server knows.
+        """
+        if self.kind != "confirm":
+            return None
+        properties = members(dict(self.schema or {}), "properties")
+        folders: dict[str, Any] = {}
+        for name, value in self.call.args.items():
+            if not is_path_argument(name, value, properties.get(name)):
+                continue
+            folder = ""
+            if isinstance(value, str):
+                folder = folder_of(value)
+            if not folder or (self.server and not Path(folder).is_absolute()):
+                return None
+            folders[name] = under(folder)
+        if not folders:
+            return None
+        return Grant(args=folders)
 
     def edit(self, args: Mapping[str, Any], *, removed: Iterable[str] = ()) -> Decision:
         """Approve the call with these arguments changed, and without those that are `removed`.

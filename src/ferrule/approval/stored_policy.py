@@ -71,6 +71,7 @@ def read_policy(form: Mapping[str, Any], in_force: Policy | None) -> Policy:
         form["otherwise"],
         name=name,
         around=None if around is None else read_policy(around, in_force),
+        loaded_later=form.get("loaded_later", ()),
     )
 
 
@@ -91,6 +92,8 @@ def _rules_form(policy: Policy) -> dict[str, Any]:
         "otherwise": policy.otherwise,
         "rules": [_rule_form(rule) for rule in policy.rules],
     }
+    if policy.loaded_later:
+        form["loaded_later"] = list(policy.loaded_later)
     if policy.around is not None:
         form["around"] = policy_form(policy.around)
     return form

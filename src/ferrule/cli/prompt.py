@@ -1,8 +1,8 @@
 """Ask the person at the terminal for a decision.
 
-A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `why`, or what to do instead. After
-an empty line or an unreadable edit the question is asked again. Anything but a clear yes denies the
-call.
+A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `folder` (always in this folder, if
+the call has a path), `why`, or what to do instead. After an empty line or an unreadable edit the
+question is asked again. Anything but a clear yes denies the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.text import Text
 from ferrule.approval.call_view import refuse_unseen, view_call
 from ferrule.approval.decisions import accept
 from ferrule.approval.input_form import form_fields
-from ferrule.approval.policy import Grant
+from ferrule.approval.policy import Grant, describe_folders
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import DecisionError
 
@@ -55,6 +55,10 @@ def ask_at_terminal(
     """The person's decision, or None at the end of input."""
     console.print(_panel(question))
     hint = _HINTS[question.kind]
+    grant = question.grant_for_folder()
+    if grant is not None:
+        console.print(Text(f"folder: further calls with {describe_folders(grant)}", "dim"))
+        hint = hint.replace("always,", "always, folder,")
     while True:
         console.print(Text(hint, "bold"), end="")
         try:
@@ -78,7 +82,14 @@ def _decision(question: Question, text: str) -> Decision:
     if question.kind == "input":
         return question.decide(text)
     word = text.casefold()
-    is_approval = word in _YES or word == "always" or word.startswith(("edit", "{"))
+    grant = None
+    if word == "folder" and question.kind == "confirm":
+        grant = question.grant_for_folder()
+        if grant is None:
+            raise DecisionError("This call has no path that lies in one folder without doubt.")
+    is_approval = (
+        word in _YES or word == "always" or grant is not None or word.startswith(("edit", "{"))
+    )
     if is_approval:
         refuse_unseen(question)
     if word in _YES:
@@ -89,6 +100,8 @@ def _decision(question: Question, text: str) -> Decision:
         return question.reply(text)
     if word == "always":
         return question.approve(always=Grant())
+    if grant is not None:
+        return question.approve(always=grant)
     if word == "edit" or (word.startswith("edit ") and "=" in text):
         return question.edit(read_edits(question, _words(text.partition(" ")[2])))
     if text.startswith("{"):

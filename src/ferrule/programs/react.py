@@ -18,6 +18,7 @@ from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
     OnLimit,
     check_on_limit,
+    check_policy_of_agent,
     check_signature,
     check_stops,
     check_tools,
@@ -86,7 +87,8 @@ class ReAct(Module[S, D, P]):
         config: Settings of the model, such as `temperature=0`.
 
     Raises:
-        ConfigurationError: An option is unknown or invalid.
+        ConfigurationError: An option is unknown or invalid, or a rule of the policy names a tool or
+            an argument that the agent does not have.
         SignatureError: The signature is invalid, or has a field name that the agent reserves.
         ToolDefinitionError: One of `tools` cannot become a tool.
         LimitReachedError: In a run, at a limit, unless `on_limit="extract"`.
@@ -146,6 +148,7 @@ class ReAct(Module[S, D, P]):
             signature, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config
         )
         check_stops(self.stop_at_tools, self.react)
+        check_policy_of_agent(policy, self.react)
         self.extract = make_extractor(self.react)
 
     @property

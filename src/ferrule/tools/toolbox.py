@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
+from ferrule.approval.policy import Rule, check_arguments
 from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
 from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 RESERVED = ("finish", "user_clarification")
 """Names of the programs' own tools. A server's tool so named is offered as `server__finish`."""
 _MOST_KEPT = 256
+_names_in_process: set[str] = set(RESERVED)
 _NOT_KEPT: Any = object()
 _log = logging.getLogger("ferrule.mcp")
 
@@ -186,6 +188,8 @@ class Toolbox:
         """
         for tool in (*shelved, *self.tools):
             _ = tool.declaration  # builds the schema, which may raise
+            if isinstance(tool.require_confirmation, Rule):
+                check_arguments(tool.require_confirmation, tool, {})
             namesake = self._by_name.get(tool.name)
             if namesake is not None and namesake.name == tool.name:
                 raise DuplicateToolError(
@@ -200,6 +204,7 @@ class Toolbox:
                 )
             self._by_name[tool.name] = tool
             self._by_name[tool.wire_name] = tool
+            _names_in_process.add(tool.name)
         for tool in shelved:
             for name in {tool.name, tool.wire_name}:
                 del self._by_name[name]
@@ -394,6 +399,15 @@ class LiveToolbox(Toolbox):
                 entry = Tool.of(entry)  # noqa: PLW2901
             names.append(entry.name)
         return f"Toolbox([{', '.join(names)}])"
+
+
+def names_in_process() -> frozenset[str]:
+    """The names of all tools that a toolbox of this process has had.
+
+    The policy of the settings is for all its programs: a rule of it is misspelled only if no
+    program has the tool.
+    """
+    return frozenset(_names_in_process)
 
 
 def is_server(thing: Any) -> bool:

@@ -354,7 +354,7 @@ def _decision(
         case "always":
             approval = _approved(question, form, sent)
             if approval is None or approval.kind == "approve":
-                return approval and question.approve(always=_grant(sent))
+                return approval and question.approve(always=_grant(question, sent))
             raise DecisionError(
                 "You changed the values, and an approval of further calls is for the call as it "
                 "is shown. Approve this call with the changes, or undo them."
@@ -390,8 +390,19 @@ def _approved(
     return question.approve()
 
 
-def _grant(sent: Mapping[str, str]) -> Grant:
+def _grant(question: Question, sent: Mapping[str, str]) -> Grant:
     calls = read_number(sent.get("calls", "").strip()) or 0
     if not 0 < calls <= _MOST_CALLS:
         raise DecisionError("Enter the number of further calls, at least 1.")
-    return Grant(args="any" if sent.get("which") == "any" else "same", calls=calls)
+    match sent.get("which"):
+        case "any":
+            return Grant(args="any", calls=calls)
+        case "folder":
+            grant = question.grant_for_folder()
+            if grant is None:
+                raise DecisionError(
+                    "This call has no path in a folder to approve further calls for."
+                )
+            return replace(grant, calls=calls)
+        case _:
+            return Grant(calls=calls)

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from starlette.responses import HTMLResponse, Response
 
 from ferrule.approval.call_view import shortened, view_call
+from ferrule.approval.policy import describe_folders
 from ferrule.errors import StoreError
 from ferrule.runs.store.listing import stored_head
 from ferrule.values.content.convert import content_text
@@ -296,6 +297,7 @@ class Pages:
         """
         question, decision = asked.question, asked.decision
         shown = view_call(question)
+        grant = question.grant_for_folder()
         form = form or question_form(asked)
         edits: Mapping[str, Any] = {}
         removed: tuple[str, ...] = ()
@@ -310,6 +312,7 @@ class Pages:
             "run": asked.run,
             "question": question,
             "shown": shown,
+            "folders": describe_folders(grant) if grant is not None else "",
             "inputs": self._inputs(asked.run),
             "decision": decision,
             "form": form,

@@ -450,7 +450,7 @@ def test_tools_are_loaded_only_for_those_who_may_have_them(
     program = agent("native", load)
     for policy, observed in (
         (None, "130938"),
-        (Policy([deny("calculator")]), "A policy forbids this call"),
+        (Policy([deny("calculator")], loaded_later=["calculator"]), "A policy forbids this call"),
     ):
         with script("native", LOAD, USE, DONE) as lm, context(lm=lm, policy=policy):
             asked = {"question": "?", "deps": user}

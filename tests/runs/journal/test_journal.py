@@ -198,7 +198,11 @@ def test_what_is_missing_is_told_with_the_next_act_that_was_answered() -> None:
 
 
 @pytest.mark.parametrize("again", ["resumed", "loaded and read"])
-@pytest.mark.parametrize("policy", [None, Policy([deny("wipe")])], ids=["no policy", "a policy"])
+@pytest.mark.parametrize(
+    "policy",
+    [None, Policy([deny("wipe")], loaded_later=["wipe"])],
+    ids=["no policy", "a policy"],
+)
 def test_a_replay_looks_at_each_entry_a_few_times(
     policy: Policy | None,
     again: str,

@@ -168,6 +168,8 @@ class Catalog:
         listing = self.listing
         if listing is None:
             return None
+        if self._passing is None:
+            self._options.warn_of_names(self._server, listing.definitions.keys())
         if self._passing is None or self._passing[0] is not listing:
             passing = {
                 name: definition

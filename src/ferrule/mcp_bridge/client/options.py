@@ -13,6 +13,7 @@ A new option needs a field, a check, and, if a saved server should keep it, a li
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from os import PathLike
@@ -21,14 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct, field
 
 from ferrule.encoding.encode import jsonable
-from ferrule.errors import ConfigurationError, refuse_async, refuse_awaitable, shown
+from ferrule.errors import ConfigurationError, nearest, refuse_async, refuse_awaitable, shown
 from ferrule.mcp_bridge.connection.handshake import PROTOCOL_MODES, ProtocolMode
 from ferrule.mcp_bridge.transport.stdio import GROUPS
 from ferrule.tools.mcp.showing import ShowRules
 from ferrule.tools.mcp.tool import ConversionRules, rules_from
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 _SAVED = (
     "timeout_s",
@@ -155,6 +156,26 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
             return False
         return self.allow is None or _is_among(definition, self.allow)
 
+    def warn_of_names(self, server: str, names: Collection[str]) -> None:
+        """Warn of names and patterns in `allow` and `deny` that fit no tool of the server."""
+        for option in ("allow", "deny"):
+            choice = getattr(self, option)
+            if choice is None or callable(choice):
+                continue
+            for pattern in _patterns(choice):
+                if any(fnmatchcase(name, pattern) for name in names):
+                    continue
+                similar = nearest(pattern, names)
+                hint = f"it lists {', '.join(f'`{name}`' for name in sorted(names)[:20]) or 'none'}"
+                if similar is not None:
+                    hint = f"did you mean `{similar}`?"
+                warnings.warn(
+                    f"`{option}` of the MCP server `{server}` has {pattern!r}, which fits none of "
+                    f"its tools: {hint}",
+                    UserWarning,
+                    stacklevel=2,
+                )
+
     def saved(self) -> dict[str, Any]:
         """The options that are plain data and differ from the defaults."""
         return {
@@ -167,8 +188,13 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 def _is_among(definition: Any, choice: Any) -> bool:
     if callable(choice):
         return bool(refuse_awaitable(choice(definition), "`allow` or `deny` of an MCP server"))
-    patterns = (choice,) if isinstance(choice, str) else choice
-    return any(fnmatchcase(definition.name, pattern) for pattern in patterns)
+    return any(fnmatchcase(definition.name, pattern) for pattern in _patterns(choice))
+
+
+def _patterns(choice: str | Iterable[str]) -> Iterable[str]:
+    if isinstance(choice, str):
+        return (choice,)
+    return sorted(choice)
 
 
 def _saved(values: Struct, defaults: Struct, names: tuple[str, ...]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 from ferrule.acts import CallTools
 from ferrule.adapters.fields import tool_inputs
 from ferrule.adapters.render import RenderedText
+from ferrule.approval.policy import check_rules
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
@@ -221,6 +222,30 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
             f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, "
             "and the agent has no such tool."
         )
+
+
+def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
+    """Check the rules of an agent's own policy against its tools, once these are known.
+
+    Not if an input may bring tools. MCP servers are checked when all of them have listed their
+    tools for the first time: a tool that a server takes away later is no mistake in a rule.
+    """
+    if policy is None or tool_inputs(react.signature):
+        return
+    toolbox = react.toolbox
+    if not isinstance(toolbox, LiveToolbox):
+        check_rules(policy, (*toolbox, *(toolbox.shelf or ())), builtin=RESERVED)
+        return
+    is_checked = False
+
+    def check(listed: Toolbox) -> None:
+        nonlocal is_checked
+        if is_checked or any(server.is_away for server in toolbox.servers):
+            return
+        check_rules(policy, (*listed, *(listed.shelf or ())), builtin=RESERVED)
+        is_checked = True
+
+    toolbox.when_listed(check)
 
 
 def note_results(

@@ -50,8 +50,15 @@ def run_with(*rules):
 
 
 @pytest.mark.parametrize("rule", [ask("pay", amuont=gt(100)), deny("pay", amuont=500)], ids=str)
-def test_a_rule_of_one_tool_about_an_argument_that_it_lacks_fails_the_run(rule) -> None:
-    run = run_with(rule)
+def test_a_rule_of_one_tool_about_an_argument_that_it_lacks_is_refused(rule) -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean `amount`"):
+        run_with(rule)
+
+
+@pytest.mark.parametrize("rule", [ask("pay", amuont=gt(100)), deny("pay", amuont=500)], ids=str)
+def test_such_a_rule_of_the_settings_fails_the_run(rule) -> None:
+    with context(policy=Policy([rule])):
+        run = run_with()
     assert run.status == "failed"
     assert isinstance(run.error, ConfigurationError)
 

@@ -8,6 +8,7 @@ import sqlite3
 import pytest
 
 from ferrule import Limits, Policy, ReAct, Tool, deny
+from ferrule.errors import ConfigurationError
 from ferrule.testing import ScriptedLM
 
 
@@ -60,6 +61,10 @@ def test_a_call_in_text_has_the_tools_own_name() -> None:
     [("billing.*", True), ("billing.refund", True), ("billing_dot_refund", False)],
 )
 def test_a_policy_has_the_tools_own_name(name: str, is_denied: bool) -> None:
+    if not is_denied:
+        with pytest.raises(ConfigurationError, match=r"did you mean `billing\.refund`"):
+            first_result(policy=Policy([deny(name)]))
+        return
     assert ("forbids" in first_result(policy=Policy([deny(name)]))[2]) is is_denied
 
 
