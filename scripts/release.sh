@@ -8,7 +8,7 @@ rm -rf dist build/release
 .venv-release/bin/python -m hatchling build
 .venv-release/bin/twine check --strict dist/*
 .venv-release/bin/python -m venv build/release
-build/release/bin/python -m pip install -qq --disable-pip-version-check "$(ls dist/*.whl)[cli,mcp,ui]"
+build/release/bin/python -m pip install -qq --disable-pip-version-check "$(ls dist/*.whl)[cli,embedded,mcp,ui]"
 rm -f build/release/lib/python*/site-packages/ferrule-*.dist-info/direct_url.json  # else the bill of materials names this folder
 (cd build && release/bin/python -m ferrule.cli.demo > release/demo.txt && tail -n 5 release/demo.txt)
 .venv-release/bin/cyclonedx-py environment build/release/bin/python --output-reproducible --output-file dist/ferrule.cdx.json

@@ -1,4 +1,4 @@
-"""`OfflineLM` and `AutoLM` answer whole programs, with every adapter, in this process and behind a real server."""
+"""`AutoLM` answers whole programs, with every adapter, in this process and behind a real server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ferrule.adapters.xml_tags import XMLAdapter
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react import ReAct
 from ferrule.settings import context
-from ferrule.testing import AutoLM, OfflineLM, block_network, serve
+from ferrule.testing import AutoLM, block_network, serve
 from ferrule.testing.replay import RecordLM, ReplayLM
 from ferrule.values.conversation.exchange import Capabilities
 
@@ -41,26 +41,6 @@ def names(prediction) -> list[str]:
 
 
 @adapters
-def test_the_offline_model_carries_an_agent(adapter):
-    with context(lm=OfflineLM(), adapter=adapter), block_network():
-        agent = ReAct("question -> answer", TOOLS, native=True)
-        first = agent(question="What is 17 * (23 + 4)?")
-        second = agent(question="What is 12*12, and how is the weather in Oslo?")
-        third = agent(question="Who are you?")
-        typed = ReAct("question -> answer: int, tags: list[str]", TOOLS, native=True)(
-            question="What is 17 * (23 + 4)?",
-        )
-    assert (first.answer, names(first)) == ("459", ["calculator", "finish"])
-    assert (second.answer, names(second)) == (
-        "144\ncity: Oslo, sky: grey",
-        ["calculator", "get_weather", "finish"],
-    )
-    assert "no neural network" in third.answer
-    assert names(third) == ["finish"]
-    assert (typed.answer, typed.tags) == (459, ["459"])
-
-
-@adapters
 def test_the_automatic_model_calls_everything_once(adapter):
     with context(lm=AutoLM("yes"), adapter=adapter):
         prediction = ReAct("question -> answer, score: float", TOOLS, native=True)(question="What?")
@@ -80,14 +60,11 @@ def test_tools_in_the_text_of_a_prompt_are_not_called(adapter):
     with context(adapter=adapter):
         agent = ReAct("question -> answer, score: float", TOOLS)
         automatic = agent(question="What?", lm=AutoLM("yes", capabilities=TEXT))
-        offline = agent(question="What is 12*12?", lm=OfflineLM(capabilities=TEXT))
         predicted = Predict("question -> answer", tools=TOOLS)(
             question="What?",
             lm=AutoLM("yes", capabilities=TEXT),
         )
     assert (automatic.answer, automatic.score, names(automatic)) == ("yes", 1, ["finish"])
-    assert (offline.score, names(offline)) == (1, ["finish"])
-    assert "I was given no tool" in offline.answer
     assert (predicted.answer, names(predicted)) == ("yes", [])
 
 
@@ -95,7 +72,7 @@ def test_tools_in_the_text_of_a_prompt_are_not_called(adapter):
 @adapters
 def test_a_served_model_carries_an_agent_in_every_way(adapter):
     """Over HTTP, whole and streamed."""
-    with serve(OfflineLM()) as served, context(lm=served.lm(), adapter=adapter), block_network():
+    with serve(AutoLM("459")) as served, context(lm=served.lm(), adapter=adapter), block_network():
         agent = ReAct("question -> answer", TOOLS, native=True)
         assert agent(question="What is 17 * (23 + 4)?").answer == "459"
         assert asyncio.run(agent.acall(question="What is 17 * (23 + 4)?")).answer == "459"
@@ -107,7 +84,7 @@ def test_a_served_model_carries_an_agent_in_every_way(adapter):
 def test_a_recorded_agent_is_replayed(tmp_path):
     path = tmp_path / "agent.jsonl"
     agent = ReAct("question -> answer", TOOLS)
-    with context(lm=RecordLM(OfflineLM(), path)):
+    with context(lm=RecordLM(AutoLM(), path)):
         recorded = agent(question="What is 12*12?")
     with context(lm=ReplayLM(path)):
         replayed = agent(question="What is 12*12?")

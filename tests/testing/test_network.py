@@ -15,7 +15,7 @@ import ferrule.testing
 from ferrule.errors import ContextOverflowError, RateLimitError, UnavailableError
 from ferrule.models.hosted import LM
 from ferrule.models.model import BaseLM
-from ferrule.testing import NetworkBlockedError, OfflineLM, ScriptedLM, block_network, serve
+from ferrule.testing import AutoLM, NetworkBlockedError, ScriptedLM, block_network, serve
 from ferrule.values.conversation.exchange import (
     Capabilities,
     Declarations,
@@ -159,12 +159,12 @@ def test_many_clients_at_once():
 
 
 def test_it_lists_its_model():
-    with serve(OfflineLM()) as served:
+    with serve(AutoLM()) as served:
         assert posted(served, None, "/v1/models", "GET") == (
             200,
             {
                 "object": "list",
-                "data": [{"id": "offline", "object": "model", "created": 0, "owned_by": "ferrule"}],
+                "data": [{"id": "auto", "object": "model", "created": 0, "owned_by": "ferrule"}],
             },
         )
 
@@ -364,10 +364,9 @@ def test_other_names_are_not():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("name", ["offline", "auto"])
-def test_it_runs_as_a_process(name):
+def test_it_runs_as_a_process():
     process = subprocess.Popen(
-        [sys.executable, "-m", "ferrule.testing", "--lm", name],
+        [sys.executable, "-m", "ferrule.testing"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,7 +3,7 @@
 Models without a provider, a server on loopback, a blocked network, tokens without a model.
 
 `serve(lm)` serves any model of ferrule over HTTP in this process; `python -m ferrule.testing --port
-8000 --lm offline` does so in its own process.
+8000` serves `AutoLM` in its own process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ferrule.testing.byte_tokens import byte_vocabulary, random_walk
     from ferrule.testing.network import NetworkBlockedError, block_network
-    from ferrule.testing.offline.model import AutoLM, OfflineLM
+    from ferrule.testing.offline.model import AutoLM
     from ferrule.testing.replay import RecordLM, ReplayLM
     from ferrule.testing.scripted import ScriptedLM
     from ferrule.testing.server.server import Served, serve
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AutoLM",
     "NetworkBlockedError",
-    "OfflineLM",
     "RecordLM",
     "ReplayLM",
     "ScriptedLM",
@@ -36,7 +35,7 @@ __all__ = [
 _HOMES = {
     "byte_tokens": ("byte_vocabulary", "random_walk"),
     "network": ("NetworkBlockedError", "block_network"),
-    "offline.model": ("AutoLM", "OfflineLM"),
+    "offline.model": ("AutoLM",),
     "replay": ("RecordLM", "ReplayLM"),
     "scripted": ("ScriptedLM",),
     "server.server": ("Served", "serve"),

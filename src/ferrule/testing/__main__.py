@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from ferrule.testing.offline.model import AutoLM, OfflineLM
+from ferrule.testing.offline.model import AutoLM
 from ferrule.testing.server.server import serve
 
 
@@ -15,13 +15,11 @@ def main(arguments: list[str] | None = None) -> None:
 
     parser = ArgumentParser(
         "python -m ferrule.testing",
-        description="An OpenAI-compatible server on 127.0.0.1 that needs no key.",
+        description="An OpenAI-compatible server on 127.0.0.1, with AutoLM as its model.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--lm", choices=["offline", "auto"], default="offline")
     chosen = parser.parse_args(arguments)
-    lm = {"offline": OfflineLM, "auto": AutoLM}[chosen.lm]()
-    with serve(lm, port=chosen.port) as served:
+    with serve(AutoLM(), port=chosen.port) as served:
         sys.stdout.write(f"{served.base_url}\n")
         sys.stdout.flush()
         try:

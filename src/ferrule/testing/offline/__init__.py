@@ -1,1 +1,1 @@
-"""`OfflineLM` and `AutoLM`, with the task that they read from a request, and examples for schemas."""
+"""`AutoLM`, with the task that it reads from a request, and examples for schemas."""

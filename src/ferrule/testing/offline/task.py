@@ -1,4 +1,4 @@
-"""`Task`: the tools of a request, the calls so far, and the outputs to write. `AutoLM` and `OfflineLM` answer from it.
+"""`Task`: the tools of a request, the calls so far, and the outputs to write. `AutoLM` answers from it.
 
 Tools and calls are those of native function calling. Outputs come from the `finish` tool, from the
 adapter's `Request.form`, or from the JSON Schema that the answer must fit. Prompts are not parsed.
@@ -7,7 +7,6 @@ adapter's `Request.form`, or from the JSON Schema that the answer must fit. Prom
 from __future__ import annotations
 
 from collections.abc import Callable
-from json import JSONDecoder
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Request
 
 _BUILT_IN = frozenset({"finish", "user_clarification"})
-_NO_PROSE = ("[[", "<", "Answer with ")
-"""The starts of lines in a question that only name a field, or say how to answer."""
 
 
 class OfferedTool(Struct, frozen=True):
@@ -47,7 +44,6 @@ class PastCall(Struct, frozen=True):
 class Task(Struct, frozen=True):
     """The tools, calls and outputs of a request."""
 
-    question: str
     tools: tuple[OfferedTool, ...]
     """The tools, without ferrule's own `finish` and `user_clarification`."""
     calls: tuple[PastCall, ...]
@@ -82,14 +78,6 @@ def read_task(request: Request) -> Task:
     tools = [_tool(mapping(each.get("function"))) for each in request.tools]
     form, shape = request.form, request.shape
     return Task(
-        next(
-            (
-                _prose(message.text)
-                for message in reversed(list(request.messages))
-                if message.role == "user"
-            ),
-            "",
-        ),
         tuple(tool for tool in tools if tool.name not in _BUILT_IN),
         tuple(_calls(request)),
         next((tool for tool in tools if tool.name == "finish"), None),
@@ -126,16 +114,3 @@ def _finish(schema: Json) -> str | None:
     """`finish`, if the schema offers it as a choice: a step in text then ends the loop, because its tools are not declared."""
     options = schema.get("enum")
     return "finish" if isinstance(options, list) and "finish" in options else None
-
-
-def _prose(text: str) -> str:
-    """The question in a message, without its markup: the values of a JSON object, or the lines of prose."""
-    if text.startswith("{"):
-        try:
-            found = mapping(JSONDecoder().raw_decode(text)[0])
-        except (ValueError, RecursionError):
-            return text
-        return "\n".join(
-            each if isinstance(each, str) else json_text(each) for each in found.values()
-        )
-    return "\n".join(line for line in text.splitlines() if not line.startswith(_NO_PROSE)).strip()

@@ -119,6 +119,18 @@ def test_a_question_that_fits_no_tool_is_refused(engine):
         ReAct("question -> answer", [weather])(question="Tell me a joke")
 
 
+def test_the_error_of_a_tool_is_not_an_answer(engine):
+    def fail(city: str) -> str:
+        """Get the weather of a city."""
+        raise OSError("no connection")
+
+    engine.calls(("fail", {"city": "Paris"}))
+    engine.responds()
+    with pytest.raises(RefusalError, match="no call of a tool succeeded"):
+        ReAct("question -> answer", [fail])(question="Weather in Paris?")
+    assert "no connection" in engine.asked[1].turns[1]
+
+
 def test_predict_extracts_without_the_markup_of_the_prompt(engine):
     engine.calls(("record", {"city": "Paris", "degrees": 21}))
     prediction = Predict("text -> city, degrees: int")(text="21 in Paris")

@@ -176,7 +176,7 @@ class NeedleLM(BaseLM):
             )
         outputs = self._outputs(work, task, schema)
         if outputs is None:
-            return work.refusal()
+            return work.refusal(task)
         if task.finish is not None:
             call_id = f"call_{len(work.request.messages)}_0"
             return work.response("", [ToolCall.unchecked("finish", outputs, call_id)])
@@ -257,13 +257,15 @@ class _Work:
             **fields,
         )
 
-    def refusal(self) -> Response:
+    def refusal(self, task: _Task) -> Response:
         """The answer where the engine called no tool, or did not find the outputs."""
         refusal = "the text does not give the outputs"
         if self.missing:
             names = ", ".join(f"`{name}`" for name in self.missing)
             refusal = f"the text does not give {names}"
-        elif self.request.tools:
+        elif task.has_errors:
+            refusal = "no call of a tool succeeded, and the question does not give the outputs"
+        elif task.offers_tools:
             refusal = "no tool fits the question, and it does not give the outputs"
         return self.response("", [], refusal=refusal)
 
@@ -284,7 +286,9 @@ class _Task(Struct):
     """The conversation: texts of the user, and lists of results."""
     question: str = ""
     results: list[str] = field(default_factory=list[str])
-    """The results that answer the last question."""
+    """The results that answer the last question, without those of calls that failed."""
+    has_errors: bool = False
+    """Whether a call for the last question failed, or was not allowed to run."""
     is_ending: bool = False
     """Whether the last turn refused the outputs: they are read again, and no tool is called."""
 
@@ -335,7 +339,8 @@ def _read_turns(request: Request, task: _Task) -> None:
         text, has_markup = _plain(message)
         if has_markup or not task.question or task.offers_tools:
             # Without markup, it may also be the reason why an answer could not be read.
-            task.question, task.results, task.is_ending = text, [], False
+            task.question, task.results = text, []
+            task.is_ending = task.has_errors = False
         task.turns.append(text)
 
 
@@ -345,7 +350,10 @@ def _add_results(task: _Task, batch: Sequence[Message]) -> None:
     values: list[Any] = []
     for message in batch:
         text = _text_of(message)
-        task.results.append(text)
+        if message.is_error:
+            task.has_errors = True
+        else:
+            task.results.append(text)
         values.append(_value_of(text))
     task.turns.append(json_text(values))
 
