@@ -100,6 +100,28 @@ def test_an_edit_changes_named_arguments(paper, said: str, args: dict[str, objec
     assert edited(said, paper) == args
 
 
+@pytest.mark.parametrize(
+    ("said", "args", "removed"),
+    [
+        ("edit without note", {}, ("note",)),
+        ("edit count=3 without note path", {"count": 3}, ("note", "path")),
+        ("edit note=x2 without note", None, ()),  # changed and removed
+        ("edit without", None, ()),
+        ("edit without other", None, ()),  # the call has no such argument
+    ],
+)
+def test_an_edit_removes_the_arguments_after_the_word_without(
+    paper, said: str, args: dict[str, object] | None, removed: tuple[str, ...]
+) -> None:
+    call = ToolCall(name="cp", args={"path": "a", "count": 1, "note": "x"})
+    asked = Question("confirm", "?", call, "q1", "f")
+    decision = ask_at_terminal(asked, paper, lines(said, "n"))
+    if args is None:
+        assert decision.kind == "deny"
+    else:
+        assert (decision.kind, decision.args, decision.removed) == ("edit", args, removed)
+
+
 def test_always_is_for_the_same_arguments_in_this_run_and_why_only_tells(paper) -> None:
     asked = Question(
         "confirm",

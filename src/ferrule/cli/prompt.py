@@ -1,8 +1,8 @@
 """Ask the person at the terminal for a decision.
 
-A confirmation takes `y`, `n`, `edit NAME=VALUE ...`, `always`, `folder` (always in this folder, if
-the call has a path), `why`, or what to do instead. After an empty line or an unreadable edit the
-question is asked again. Anything but a clear yes denies the call.
+A confirmation takes `y`, `n`, `edit NAME=VALUE ... without NAME ...`, `always`, `folder` (always in
+this folder, if the call has a path), `why`, or what to do instead. After an empty line or an
+unreadable edit the question is asked again. Anything but a clear yes denies the call.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 _YES = frozenset({"y", "yes"})
 _NO = frozenset({"n", "no"})
+_WITHOUT = "without"
+"""The word before the names of arguments that an edit removes."""
 _HINTS = {
-    "confirm": "y, n, edit NAME=VALUE, always, why, or what to do instead: ",
+    "confirm": "y, n, edit NAME=VALUE without NAME, always, why, or what to do instead: ",
     "clarify": "your answer: ",
     "unknown": "y (run it), n (skip it), or its result: ",
     "migration": "its result, edit NAME=VALUE ... (all arguments), n (leave it): ",
@@ -102,8 +104,10 @@ def _decision(question: Question, text: str) -> Decision:
         return question.approve(always=Grant())
     if grant is not None:
         return question.approve(always=grant)
-    if word == "edit" or (word.startswith("edit ") and "=" in text):
-        return question.edit(read_edits(question, _words(text.partition(" ")[2])))
+    is_edit = word.startswith("edit ") and ("=" in text or word.startswith(f"edit {_WITHOUT} "))
+    if word == "edit" or is_edit:
+        edits, removed = read_edit(question, _words(text.partition(" ")[2]))
+        return question.edit(edits, removed=removed)
     if text.startswith("{"):
         return question.decide(text)
     if question.kind == "migration" and word not in _NO:
@@ -120,8 +124,24 @@ def _words(text: str) -> list[str]:
         return split_words(text)
     except ValueError as error:
         raise DecisionError(
-            f"This edit cannot be read ({error}). Write: edit name=value other='two words'."
+            f"This edit cannot be read ({error}). "
+            "Write: edit name=value other='two words' without third."
         ) from error
+
+
+def read_edit(question: Question, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Read `path=b.txt without note` as changed arguments and names to remove."""
+    # An argument of this name is changed by `without=...`, which is another word.
+    if _WITHOUT not in words:
+        return read_edits(question, words), []
+    start = words.index(_WITHOUT)
+    removed = list(words[start + 1 :])
+    if not removed or any("=" in name for name in removed):
+        raise DecisionError(
+            f"The names of arguments to remove come after {_WITHOUT!r}, at the end; "
+            f"found {' '.join(removed)!r}."
+        )
+    return read_edits(question, words[:start]), removed
 
 
 def read_edits(question: Question, words: Sequence[str]) -> dict[str, Any]:

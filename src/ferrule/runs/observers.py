@@ -19,7 +19,7 @@ from ferrule import events, settings
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.observers import Observers
 from ferrule.tools.definition.deps import bind_arguments
-from ferrule.values.calls.call import CheckedCall
+from ferrule.values.calls.call import CheckedCall, ToolCall
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.tracebacks import with_causes
@@ -55,6 +55,15 @@ def _named_inputs(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]
         else:
             named[name] = value
     return {name: value for name, value in named.items() if not isinstance(value, Context)}
+
+
+class OpenCall(Struct, frozen=True):
+    """A tool call that observers saw start."""
+
+    tell: Observers
+    """The observers at the place of the call."""
+    call: ToolCall
+    """The call as they saw it."""
 
 
 class EventLog:

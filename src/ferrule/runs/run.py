@@ -18,6 +18,7 @@ from ferrule.errors import (
     ConfirmationRequired,
     InputError,
     LimitReachedError,
+    RunCancelledError,
     RunError,
     shown,
 )
@@ -130,7 +131,7 @@ class Run(Displayed, RunState, Typed[S]):
         """
         run_events: list[Event] = [
             started(self.program, self.args, self.inputs),
-            *recalled_events([*self.journal.entries]),
+            *recalled_events([*self.journal.entries], self._reason_of_end()),
         ]
         for question in self.pending:
             path, depth = question.path.removesuffix("/"), len(programs_in(question.path))
@@ -405,6 +406,12 @@ class Run(Displayed, RunState, Typed[S]):
             self.error.trajectory = Trajectory(journal.steps.get(journal.end.path, again.steps))
         self.steps, self.latest_messages = again.steps, again.messages
         self.replay_lock = None
+
+    def _reason_of_end(self) -> BaseException | None:
+        """The error of a run that has ended without a prediction; None for any other run."""
+        if self.status not in {"failed", "cancelled"}:
+            return None
+        return self.error or RunCancelledError(f"The run {self.id} is {self.status}.")
 
     def display_rows(self) -> Iterator[tuple[str, Any]]:
         """Id, program, status and outcome, as far as they are known without a replay."""

@@ -23,7 +23,7 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
 from ferrule.runs.journal.spending import spending, spent
 from ferrule.runs.limits import Budget, Limits
-from ferrule.runs.observers import CallPlace, Execution, cancelled_around
+from ferrule.runs.observers import CallPlace, Execution, OpenCall, cancelled_around
 from ferrule.runs.protocols import check_run_id
 from ferrule.settings import check_limits
 from ferrule.values.content.type import Type
@@ -270,6 +270,8 @@ class RunState:
         """The current execution. Only one at a time, or an approved call would run twice."""
         self.resuming = False
         self.steps: list[Step] = []
+        self.open_calls: dict[str, OpenCall] = {}
+        """By slot, the tool calls that observers saw start, and not end."""
         self.secrets: Secrets = {}
         """By tool, the arguments that observers see as stars; of all tools offered so far."""
         self.root: Frame | None = None

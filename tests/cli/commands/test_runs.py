@@ -16,6 +16,7 @@ import pytest
 
 import ferrule
 from ferrule import Context, advance
+from ferrule.approval.decisions import read_decision
 from ferrule.cli.main import main
 from ferrule.programs.react import ReAct
 from ferrule.runs.store.sqlite.store import SQLiteStore
@@ -327,6 +328,16 @@ def test_a_decision_is_shown_with_its_call_before_it_counts(here: Path, capsys: 
     out, asked = capsys.readouterr()
     assert 'pay\n      | euros = 3\n      | to = "eve"' in asked
     assert 'pay\n      | euros = 3\n      | to = "eve"' in out
+
+
+def test_an_argument_is_removed_by_its_name(here: Path, capsys: Any) -> None:
+    waiting("r")
+    out = said(capsys, "approve", "r", "--without", "to")
+    assert "without to" in out
+    assert "to = " not in out
+    with closing(SQLiteStore()) as store:
+        [decision] = map(read_decision, map(json.loads, store.load("r").decisions))
+    assert (decision.kind, decision.removed) == ("edit", ("to",))
 
 
 @pytest.mark.parametrize("words", [["approve", "r"], ["deny", "r"], ["reply", "r", "paid"]])

@@ -139,6 +139,14 @@ def approve_call(
         list[str] | None,
         typer.Option("--edit", help="A changed argument, as name=value. May be repeated."),
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="NAME",
+            help="An argument to remove, so that its default applies. May be repeated.",
+        ),
+    ] = None,
     yes: _Yes = False,
     store: StorePlace = DEFAULT_STORE,
 ) -> int:
@@ -150,8 +158,8 @@ def approve_call(
             changes = read_edits(asked, edit)
         if asked.kind == "input":
             return asked.fill(changes)
-        if edit:
-            return asked.edit(changes)
+        if edit or without:
+            return asked.edit(changes, removed=without or ())
         return asked.approve()
 
     return _decide(store, run, question, decide, asks=not yes)

@@ -20,6 +20,7 @@ from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.observers import Observers, observing
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
+from ferrule.runs.driver.tool_call import end_open_call
 from ferrule.runs.governing import Governing
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import Execution, started
@@ -265,6 +266,11 @@ def _release(run: RunState, execution: Execution) -> None:
 
 def _announce_end(run: RunState) -> None:
     error = run.error
+    if run.status != "waiting":
+        # Their threads may still work: an interrupt does not wait for them.
+        why = error or RunCancelledError(f"The run {run.id} is {run.status}.")
+        for slot in tuple(run.open_calls):
+            end_open_call(run, slot, why)
     if run.tell is not None:
         prediction = None
         if run.status == "done":

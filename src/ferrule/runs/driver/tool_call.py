@@ -9,6 +9,7 @@ committed together, or not at all.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from ferrule.runs.driver.elicitation import open_inputs
 from ferrule.runs.driver.inner_programs import close_frame
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
-from ferrule.runs.observers import CallPlace, without_traces
+from ferrule.runs.observers import CallPlace, OpenCall, without_traces
 from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
@@ -32,7 +33,9 @@ from ferrule.values.calls.context import key_of
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
-    from ferrule.runs.state import Frame
+    from collections.abc import Generator
+
+    from ferrule.runs.state import Frame, RunState
 
 
 class PlacedCall(Struct, frozen=True):
@@ -57,22 +60,22 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     if getattr(tool, "mcp", None) is not None:
         inputs = await open_inputs(frame, call.slot, call.digest, call.checked)
     start = _claim(frame, call)
-    if start is not None:
-        if inputs is None or inputs.task is None:
-            # Otherwise a server's task began in an earlier execution, and continues.
-            await journal.write(start, blocks=frame.blocks)
-        _report_start(frame, call)
-    result = await _perform(frame, call, _place_of(frame, call, inputs=inputs))
-    frame.check_alive()  # in the thread of an abandoned call: its result is discarded
-    await journal.write(Entry(call.slot, "result", call.digest, result), blocks=frame.blocks)
-    return report_result(frame, call, result)
+    # A server's task began in an earlier execution, and continues.
+    is_task = inputs is not None and inputs.task is not None
+    if start is not None and not is_task:
+        await journal.write(start, blocks=frame.blocks)
+    with _reported(frame, call, is_start=start is not None):
+        result = await _perform(frame, call, _place_of(frame, call, inputs=inputs))
+        frame.check_alive()  # in the thread of an abandoned call: its result is discarded
+        await journal.write(Entry(call.slot, "result", call.digest, result), blocks=frame.blocks)
+    return _end_call(frame, call, result)
 
 
 async def report_cancelled(frame: Frame, call: PlacedCall, error: BaseException) -> ToolResult:
     """The result of a call whose tool raised `CancelledError` without being cancelled."""
     result = failure(call.checked.call, error)
     await frame.write(Entry(call.slot, "result", call.digest, result))
-    return report_result(frame, call, result)
+    return _end_call(frame, call, result)
 
 
 def report_result(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolResult:
@@ -204,7 +207,6 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
     start = _claim(frame, call)
     if start is not None:
         journal.add(start)
-        _report_start(frame, call)
 
     def work(connection: Any) -> Entry:
         database = Database(connection)
@@ -221,23 +223,55 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
         sink(entry)
         return entry
 
-    try:
-        entry = sink.transact(work)
-    except _Undone as undone:
-        entry = Entry(call.slot, "result", call.digest, undone.result)
-        journal.add(entry)
-    else:
-        journal.entries.append(entry)  # the transaction has stored it
-    return report_result(frame, call, entry.value)
+    with _reported(frame, call, is_start=start is not None):
+        try:
+            entry = sink.transact(work)
+        except _Undone as undone:
+            entry = Entry(call.slot, "result", call.digest, undone.result)
+            journal.add(entry)
+        else:
+            journal.entries.append(entry)  # the transaction has stored it
+    return _end_call(frame, call, entry.value)
 
 
 # -- observers
 
 
-def _report_start(frame: Frame, call: PlacedCall) -> None:
+# Each call that observers saw start also ends for them, whatever ends it: a result, a cancellation,
+# Ctrl-C, the end of the run while its thread still works. `open_calls` of the run has those that
+# have not ended. Whoever takes a call out of it sends the end, so there is one. A call inside which
+# a question waits stays open: its end comes after the run has resumed.
+
+
+@contextmanager
+def _reported(frame: Frame, call: PlacedCall, *, is_start: bool) -> Generator[None]:
+    """A call as observers see it: its start, and its end if it has no result."""
     if frame.tell is not None:
-        started = events.CallStarted(_as_observed(call), call.checked.tool)
-        frame.tell.inside(call.slot)(started)
+        observed = OpenCall(frame.tell.inside(call.slot), _as_observed(call))
+        frame.run.open_calls[call.slot] = observed
+        if is_start:
+            observed.tell(events.CallStarted(observed.call, call.checked.tool))
+    try:
+        yield
+    except Suspended:
+        raise
+    except BaseException as error:
+        end_open_call(frame.run, call.slot, error)
+        raise
+
+
+def _end_call(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolResult:
+    """Send the result of a call to the observers, unless its end was sent; and return it."""
+    if frame.run.open_calls.pop(call.slot, None) is None:
+        return result
+    return report_result(frame, call, result)
+
+
+def end_open_call(run: RunState, slot: Slot, error: BaseException) -> None:
+    """Send the end of a call that has no result, once."""
+    observed = run.open_calls.pop(slot, None)
+    if observed is not None:
+        observed.tell(events.CallFinished(observed.call, failure(observed.call, error)))
 
 
 def _as_observed(call: PlacedCall) -> ToolCall:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule import events
 from ferrule.encoding.stored import parse_json
-from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.call import ToolCall, failure
 from ferrule.values.slot import Slot, programs_in
 
 if TYPE_CHECKING:
@@ -18,20 +18,37 @@ if TYPE_CHECKING:
     from ferrule.runs.journal.entry import Entry
 
 
-def recalled_events(entries: list[Entry]) -> Iterator[events.Event]:
+def recalled_events(
+    entries: list[Entry], ended: BaseException | None = None
+) -> Iterator[events.Event]:
     """The events whose content is in the journal, each with its path and depth.
 
-    They are about model calls, tool calls and changed programs.
+    They are about model calls, tool calls and changed programs. A call that began more than once
+    starts once; with `ended`, the error of a run that is over, calls without a result end with it.
     """
+    open_calls: dict[str, events.CallStarted] = {}
     ids: dict[str, str | None] = {
         entry.slot: entry.value.call_id for entry in entries if entry.kind == "result"
     }
     for entry in entries:
         event = _event(entry, ids.get(entry.slot))
+        if isinstance(event, events.CallStarted):
+            if entry.slot in open_calls:
+                continue
+            open_calls[entry.slot] = event
+        if isinstance(event, events.CallFinished):
+            open_calls.pop(entry.slot, None)
         if event is not None:
-            event.path = entry.slot
-            event.depth = len(programs_in(Slot(entry.slot).path))
-            yield event
+            yield _at(entry.slot, event)
+    if ended is not None:
+        for slot, started in reversed(open_calls.items()):
+            yield _at(slot, events.CallFinished(started.call, failure(started.call, ended)))
+
+
+def _at(slot: str, event: events.Event) -> events.Event:
+    event.path = slot
+    event.depth = len(programs_in(Slot(slot).path))
+    return event
 
 
 def named_call(digest: str) -> tuple[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -303,12 +304,16 @@ class OTel:
                 self._metrics.waits(1)
         if opened.around is not None and opened.spent:
             opened.around.program.add(*opened.spent)
-        spans.close(opened, self._cut_off)
+        spans.close(opened, partial(self._cut_off, is_waiting=is_waiting))
 
-    def _cut_off(self, opened: OpenSpan) -> None:
-        """Measure a call whose end sent no event: it was cancelled, or waits inside."""
+    def _cut_off(self, opened: OpenSpan, *, is_waiting: bool) -> None:
+        """End what sent no end of its own: it was cancelled, or a question waits inside."""
+        error = None
+        if not is_waiting and opened.span.is_recording():
+            error = "cancelled"
+            self._fail(opened.span, error, None, "The run ended first.")
         if opened.kind == "tool" and self._metrics is not None:
-            self._metrics.tool(opened, None)
+            self._metrics.tool(opened, error)
 
     def _fail(self, span: Any, error: str, raised: BaseException | None, text: str = "") -> None:
         span.set_attribute(names.ERROR_TYPE, error)
