@@ -267,7 +267,7 @@ def _end_call(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolResult:
     return report_result(frame, call, result)
 
 
-def end_open_call(run: RunState, slot: Slot, error: BaseException) -> None:
+def end_open_call(run: RunState, slot: str, error: BaseException) -> None:
     """Send the end of a call that has no result, once."""
     observed = run.open_calls.pop(slot, None)
     if observed is not None:
