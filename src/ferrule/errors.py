@@ -596,7 +596,11 @@ class MCPProtocolError(MCPError):
     """A server answered with a JSON-RPC error or a malformed message."""
 
 
-class MCPToolError(MCPError, ToolError, RuntimeError):  # pyright: ignore[reportIncompatibleVariableOverride]
+class MCPToolError(  # pyright: ignore[reportIncompatibleVariableOverride]
+    MCPError,
+    ToolError,
+    RuntimeError,
+):
     """A tool of a server reported a failure (`isError`)."""
 
 

@@ -162,7 +162,7 @@ def _text(path: Any) -> str:
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigurationError(f"`under` takes the path of a folder, found {shown(path)}.")
     text = os.fspath(cast("str | os.PathLike[str]", path))
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]  a path of bytes
+    if not isinstance(text, str):  # a path of bytes
         raise ConfigurationError(f"`under` takes a path as text, found {shown(text)}.")
     return text
 

@@ -115,7 +115,7 @@ class FrontEnd:
 
     def _answer_to(self, run: Waiting, question: Question) -> Any:
         """The request's answer to a question, or None."""
-        answer = self._answers.get(question_id(run.id, question))
+        answer: Any = self._answers.get(question_id(run.id, question))
         if answer is not None:
             return answer
         program = question.path.strip("/")
@@ -123,9 +123,11 @@ class FrontEnd:
         # Some models repeat the id of a call, and a page sends its earlier calls again. So the
         # arguments that the page shows must be those of the question.
         args = jsonable(question.call.args)
-        if isinstance(answer, dict) and cast("dict[str, Any]", answer).get("input", args) != args:
-            return None
-        return answer
+        if isinstance(answer, dict):
+            shown_args = cast("dict[str, Any]", answer).get("input", args)
+            if shown_args != args:
+                return None
+        return cast("Any", answer)
 
     # -- what a protocol implements
 

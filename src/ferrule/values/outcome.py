@@ -173,7 +173,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
         return dict(self) == dict(cast("Mapping[Any, Any]", other))
 
     # Not hashable, because it is compared by content.
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    __hash__ = None
 
     def __repr__(self) -> str:
         names = ["+".join(call.name for call in step.calls) or "no call" for step in self.steps]
@@ -405,7 +405,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         return self._outputs == other._outputs and self._trajectory == other._trajectory
 
     # Not hashable, because it is compared by content.
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    __hash__ = None
 
     def toDict(self) -> dict[str, Any]:  # noqa: N802  DSPy's name
         """The outputs as a plain dict."""

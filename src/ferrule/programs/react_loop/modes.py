@@ -368,7 +368,7 @@ def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool)
 def _step_signature(
     base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool
 ) -> type[Signature]:
-    names: Any = Literal[tools]  # pyright: ignore[reportInvalidTypeForm]  built at runtime
+    names: Any = Literal[tools]  # built at run time
     signature = base.delete(*base.plan.outputs).with_instructions(instructions)
     signature = signature.append(
         "next_thought",

@@ -317,7 +317,7 @@ async def _answer(frame: Frame, act: Act) -> Any:
             return await rule_calls(frame, act)
         case RecallCalls():
             return recall_calls(frame, act)
-        case _:  # pyright: ignore[reportUnnecessaryComparison]  flows of users yield anything
+        case _:  # flows of users yield anything
             hint = ""
             if isinstance(act, GeneratorType):
                 hint = ": write `yield from` before a generator"

@@ -81,7 +81,7 @@ def _inside(value: Any, step: str | int) -> Any:
     """The value one step further; `_MISSING` if there is none."""
     if is_object(value):
         if step in value:
-            return value[step]  # type: ignore[index]
+            return value[step]
         # pydantic may have turned a key into text or a number: keys are compared as text.
         for key, item in value.items():
             if type(key) is not type(step) and str(key) == str(step):

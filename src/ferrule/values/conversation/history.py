@@ -103,7 +103,7 @@ class HistoryMessage(dict[str, Any]):
         return super().__eq__(other)
 
     # Like any dict, a message can change, and has no hash.
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
+    __hash__ = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> HistoryMessage:
         return HistoryMessage(_copied(dict(self)), self._message)

@@ -197,7 +197,7 @@ class SignatureField(Struct, frozen=True):
         """Its type, with its constraints as `Annotated` metadata."""
         if not self.metadata:
             return self.annotation
-        return Annotated[(self.annotation, *self.metadata)]  # pyright: ignore[reportReturnType]
+        return Annotated[(self.annotation, *self.metadata)]
 
     @property
     def is_required(self) -> bool:

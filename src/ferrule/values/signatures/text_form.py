@@ -213,7 +213,7 @@ class _TypeReader:
                 return self.dotted(ast.unparse(node))
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
                 members = (_as_class(self.type_of(left)), _as_class(self.type_of(right)))
-                return Union[members]  # noqa: UP007  # pyright: ignore[reportInvalidTypeArguments]
+                return Union[members]  # noqa: UP007
             case ast.Subscript(value=generic, slice=arguments):
                 return self.parametrised(self.type_of(generic), arguments)
             case ast.List(elts=parts):
@@ -229,7 +229,7 @@ class _TypeReader:
             parts = [inside]
         if generic is Literal:
             literals = tuple(self.literal(part) for part in parts)
-            return Literal[literals]  # pyright: ignore[reportInvalidTypeArguments]
+            return Literal[literals]
         arguments = tuple(self.argument(part) for part in parts)
         if isinstance(inside, ast.Tuple):
             return generic[arguments]
