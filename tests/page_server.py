@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 
 import uvicorn
 
+from ferrule.web.app import impatient_protocol
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -45,6 +47,7 @@ def served(app: Any, port: int = 0) -> Generator[str]:
     server = uvicorn.Server(
         uvicorn.Config(
             app,
+            http=impatient_protocol(),
             log_level="warning",
             access_log=False,
             lifespan="off",

@@ -18,6 +18,7 @@ from page_store import REFUND, TOOLS, answer, call, finish, start, support
 from ferrule import History, Module, Prediction, ReAct, Run, SQLiteStore, ToolCall, context
 from ferrule.acts import AskPerson
 from ferrule.approval.question import Question
+from ferrule.cli.commands.ui import _write_redirect
 from ferrule.testing import ScriptedLM
 from ferrule.web.reading import decided
 from ferrule.web.ui import ui_app
@@ -847,3 +848,21 @@ def check_page(tab: Any) -> None:
             f"{tab.url} scrolls sideways at {width}"
         )
     tab.set_viewport_size(size)
+
+
+def test_the_file_that_the_command_opens_leads_to_the_page_and_log_out_ends_it(
+    chromium: Any, address: str, app: Any
+) -> None:
+    path = _write_redirect(address + app.links["ann"])
+    context = chromium.new_context()
+    try:
+        page = context.new_page()
+        page.goto(path.as_uri())
+        page.wait_for_url(f"{address}/")
+        page.get_by_role("button", name="Log out").click()
+        expect(page.locator("main")).to_contain_text("logged out")
+        page.goto(f"{address}/")
+        expect(page.locator("main")).to_contain_text("401")
+    finally:
+        context.close()
+        path.unlink()

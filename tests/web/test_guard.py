@@ -12,6 +12,7 @@ from page_server import Client, served
 
 from ferrule import SQLiteStore
 from ferrule.cli.main import main
+from ferrule.web import guard
 from ferrule.web.ui import ui_app
 
 HEADERS = {
@@ -205,7 +206,7 @@ def test_a_link_opens_a_session_and_its_token_is_seen_nowhere_after(
             answer.body,
         )
         assert re.fullmatch(
-            rf"ferrule-{client.host.split(':')[1]}=[\w-]{{43,}}; HttpOnly; SameSite=Strict; Path=/",
+            rf"ferrule-{client.host.split(':')[1]}=[\w-]{{43,}}; HttpOnly; SameSite=Lax; Path=/",
             cookie,
         )
         client.cookie = cookie.partition(";")[0]
@@ -219,6 +220,52 @@ def test_a_link_opens_a_session_and_its_token_is_seen_nowhere_after(
     )
     assert token not in everything
     assert cookie.split("=")[1].split(";")[0] not in everything
+
+
+def test_a_link_opens_one_browser(app: Any, address: str) -> None:
+    """Whoever reads it later, in a history or a log, gets nothing."""
+    link = app.links["ann"]
+    assert [Client(address).get(link).status for _ in range(2)] == [303, 401]
+    assert Client(address).get(app.links["ann"]).status == 303
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_person_logs_out(store: SQLiteStore, read_only: bool) -> None:
+    app = ui_app(store, people=["ann"], read_only=read_only)
+    with served(app) as address:
+        ann, other = (Client(address, app.links["ann"]) for _ in range(2))
+        assert 'action="/log-out"' in ann.get("/").text
+        assert ann.post("/log-out", {"csrf": "wrong"}).status == 403
+        answer = ann.post("/log-out")
+        assert (answer.status, "Max-Age=0" in answer.headers["set-cookie"]) == (200, True)
+        assert (ann.get("/").status, other.get("/").status) == (401, 200)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ",
+        (
+            b"POST /inbox HTTP/1.1\r\nHost: HOST\r\nOrigin: http://HOST\r\nCookie: COOKIE\r\n"
+            b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\n\r\na="
+        ),
+    ],
+)
+def test_a_request_that_does_not_arrive_is_closed(
+    app: Any, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(guard, "PATIENCE_S", 0.1)
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        host, _, port = ann.host.partition(":")
+        with socket.create_connection((host, int(port)), timeout=30) as connection:
+            request = sent.replace(b"HOST", ann.host.encode())
+            connection.sendall(request.replace(b"COOKIE", ann.cookie.encode()))
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert answer[:12] in {b"", b"HTTP/1.1 408"}
+        assert ann.get("/").status == 200
 
 
 def test_a_link_leads_to_no_other_host(app: Any, address: str) -> None:

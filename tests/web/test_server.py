@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import html
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from page_server import Client, Stream
 from page_store import finish, support
 
 from ferrule import Run, SQLiteStore, context
+from ferrule.cli.commands.ui import _write_redirect
 from ferrule.errors import ConfigurationError
 from ferrule.testing import ScriptedLM
 
@@ -36,7 +38,7 @@ def started(store: SQLiteStore, *options: str) -> tuple[subprocess.Popen[str], d
     for line in process.stdout:
         found = re.match(r"Open(?: as (.*?))?: (http://\S+)", line)
         if found is None:
-            assert line.startswith("Each link is as good as a password."), line
+            assert line.startswith("Each link opens one browser"), line
             break
         links[found[1]] = found[2]
     return process, links
@@ -63,7 +65,8 @@ def test_the_command_prints_a_link_a_person_and_ends_with_ctrl_c(store: SQLiteSt
         said, _ = process.communicate(timeout=30)
         assert process.returncode in {0, 130}
         assert "Traceback" not in said
-        assert "token" not in said
+        assert not any(link.partition("token=")[2] in said for link in links.values())
+        assert "Open as ann: " in said  # for another browser
         live.close()
     finally:
         process.kill()
@@ -366,3 +369,16 @@ def test_a_page_that_only_reads_opens_the_store_for_reading(store: SQLiteStore) 
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no modes of files")
+def test_the_browser_gets_a_private_file_and_no_token_on_its_command_line() -> None:
+    """All users of a machine can read the command lines of all processes."""
+    link = "http://127.0.0.1:1/?token=a&b"
+    path = _write_redirect(link)
+    try:
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert "token" not in path.as_uri()
+        assert f'content="0; url={html.escape(link)}"' in path.read_text()
+    finally:
+        path.unlink()

@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
 from ferrule.net.sockets import listening_socket, url_host
+from ferrule.web import guard
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
@@ -86,11 +87,56 @@ class UIApp(PageGuard):
 
     @property
     def links(self) -> dict[str, str]:
-        """Each person's path with the token: `/?token=...`.
+        """A new path with a token for each person: `/?token=...`.
 
-        It opens the page once the address of the server is put before it.
+        After the address of the server, it opens the page in one browser: a token is used once.
         """
         return {person: f"/?token={token}" for person, token in self.sessions.links.items()}
+
+
+def impatient_protocol() -> Any:
+    """Uvicorn's protocol, which closes a connection whose request does not arrive in time.
+
+    uvicorn itself waits without end for the rest of the headers.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Impatient(H11Protocol):
+        _timer: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_waiting()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            # After its headers, the app waits for the rest of a request.
+            if self.conn.their_state is h11.IDLE:
+                self._wait()
+            else:
+                self._stop_waiting()
+
+        def _wait(self) -> None:
+            if self._timer is None:
+                self._timer = self.loop.call_later(guard.PATIENCE_S, self._give_up)
+
+        def _stop_waiting(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+        def _give_up(self) -> None:
+            self._timer = None
+            is_idle = self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE
+            if is_idle and not self.transport.is_closing():
+                self.transport.close()
+
+    return Impatient
 
 
 def serve_page(
@@ -111,6 +157,7 @@ def serve_page(
         # No access log: it would hold the tokens.
         config = uvicorn.Config(
             app,
+            http=impatient_protocol(),
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -7,6 +7,7 @@ holds the secret of its session, which the token in a person's link opens.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import secrets
@@ -48,6 +49,10 @@ _MOST_WRONG_TOKENS = 5
 """In a minute. More of them are not mistyped but guessed."""
 _MINUTE_S = 60.0
 _MOST_SESSIONS = 1000
+_MOST_LINKS = 1000
+PATIENCE_S = 10.0
+"""How long a request may take to arrive."""
+_LOG_OUT = "/log-out"
 
 
 class Refused(Exception):  # noqa: N818  an answer, not a fault
@@ -72,33 +77,52 @@ class Sessions:
     """The tokens and the sessions of one app. Only digests are kept."""
 
     def __init__(self, people: Sequence[str]) -> None:
-        self.links = {person: secrets.token_urlsafe(32) for person in people}
-        """The token of each person's link."""
-        self._people = [(_digest(token), person) for person, token in self.links.items()]
+        self._people = tuple(people)
+        self._tokens: list[tuple[bytes, str]] = []
+        """The digests of the tokens that were not used yet, with their persons."""
+        self.on_entered: Callable[[str], None] | None = None
+        """Called with the person who has just entered: that link is used up."""
         self._open: dict[bytes, BrowserSession] = {}
         self._wrong_at: list[float] = []
         """When the last wrong tokens came."""
 
+    @property
+    def links(self) -> dict[str, str]:
+        """A new token for each person, for one use. Earlier ones that were not used stay valid."""
+        links = {person: secrets.token_urlsafe(32) for person in self._people}
+        self._tokens += [(_digest(token), person) for person, token in links.items()]
+        del self._tokens[:-_MOST_LINKS]
+        return links
+
     def enter(self, token: str) -> str | None:
-        """The id of a new session for a token; None for a wrong one."""
-        person = self._person_of(token)
+        """The id of a new session for a token, which is used up; None for a wrong one."""
+        person = self._take(token)
         if person is None:
             self._note_wrong_token()
             return None
+        if self.on_entered is not None:
+            self.on_entered(person)
         key = secrets.token_urlsafe(32)
         self._open[_digest(key)] = BrowserSession(person, secrets.token_urlsafe(32))
         while len(self._open) > _MOST_SESSIONS:
             del self._open[next(iter(self._open))]
         return key
 
-    def _person_of(self, token: str) -> str | None:
+    def leave(self, key: str) -> None:
+        """End the session of a cookie."""
+        self._open.pop(_digest(key), None)
+
+    def _take(self, token: str) -> str | None:
         digest = _digest(token)
-        found = None
+        taken = None
         # All of them are compared, so that the time that it takes says nothing.
-        for known_digest, person in self._people:
-            if hmac.compare_digest(known_digest, digest):
-                found = person
-        return found
+        for entry in self._tokens:
+            if hmac.compare_digest(entry[0], digest):
+                taken = entry
+        if taken is None:
+            return None
+        self._tokens.remove(taken)
+        return taken[1]
 
     def _note_wrong_token(self) -> None:
         now = monotonic()
@@ -204,14 +228,21 @@ class PageGuard:
         self._enter(scope, cookie)
         if scope["path"].startswith("/static/"):
             return
-        session = self._sessions.find(headers.cookie(cookie))
+        key = headers.cookie(cookie)
+        session = self._sessions.find(key)
         if session is None:
-            raise Refused(401, "Open the link that `ferrule ui` printed in its terminal.")
+            raise Refused(401, "Open a new link of `ferrule ui`: each opens one browser.")
         scope["ferrule.session"] = session
         if not is_reading:
-            if self._is_read_only:
+            is_log_out = scope["path"] == _LOG_OUT
+            if self._is_read_only and not is_log_out:
                 raise Refused(403, "This page only reads: it was opened with `--read-only`.")
             scope["ferrule.form"] = await _read_form(headers, receive, session)
+            if is_log_out:
+                self._sessions.leave(key)
+                ended = f"{cookie}=; HttpOnly; SameSite=Lax; Path=/; Max-Age=0"
+                text = "This browser is logged out. A new link of `ferrule ui` opens the page."
+                raise Refused(200, text, (b"set-cookie", ended.encode()))
 
     def _is_our_host(self, host: str, port: int) -> bool:
         if host in self._allowed_hosts:
@@ -235,14 +266,16 @@ class PageGuard:
             if self._sessions.is_guessed:
                 text = "Too many wrong links. Wait for a minute."
                 raise Refused(429, text, (b"retry-after", b"60"))
-            text = "This link is not valid. `ferrule ui` prints a new one at each start."
+            text = "This link is used up, or not valid. `ferrule ui` prints a new one."
             raise Refused(401, text)
         # One slash only: a browser takes `//name` for another host.
         location = quote("/" + scope["path"].lstrip("/\\"))
         rest = [(name, value) for name, value in pairs if name != "token"]
         if rest:
             location += "?" + urlencode(rest)
-        set_cookie = f"{cookie}={key}; HttpOnly; SameSite=Strict; Path=/"
+        # Not `Strict`: the page that `ferrule ui` opens is a file, which counts as another site,
+        # and the cookie must come with the redirect. Forms are checked by origin and secret.
+        set_cookie = f"{cookie}={key}; HttpOnly; SameSite=Lax; Path=/"
         raise Refused(
             303, "", (b"location", location.encode()), (b"set-cookie", set_cookie.encode())
         )
@@ -266,7 +299,11 @@ async def _read_form(headers: _Headers, receive: Any, session: BrowserSession) -
     length = headers.one(b"content-length", "0")
     if not length.isascii() or not length.isdigit() or int(length) > MOST_BODY_BYTES:
         raise Refused(413, "The form is larger than 1 MiB.")
-    body = await _read_body(receive)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            body = await _read_body(receive)
+    except TimeoutError:
+        raise Refused(408, "The form did not arrive in time.", (b"connection", b"close")) from None
     try:
         pairs = parse_qsl(
             body.decode("ascii"),

@@ -24,6 +24,7 @@ TITLES = {
 `clarify` names none.
 """
 _REFUSALS = {
+    200: "Logged out",
     401: "Open your link",
     409: "Not possible now",
     500: "Something went wrong",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import tempfile
 import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,18 +96,26 @@ def show_page(
 
     def announce(links: dict[str, str]) -> None:
         for name, link in links.items():
-            if name:
-                title = f"Open as {name}"
-            else:
-                title = "Open"
-            print(printable(f"{title}: {link}"), flush=True)
-        say("Each link is as good as a password. Ctrl-C stops the page and ends the links.")
+            _print_link(name, link)
+        say("Each link opens one browser, and is as good as a password. Ctrl-C ends them all.")
+        address = next(iter(links.values())).partition("/?")[0]
         if not no_open:
-            webbrowser.open(next(iter(links.values())))
+            own_link = address + next(iter(app.links.values()))
+            path = _write_redirect(own_link)
+            opened_files.append(path)
+            webbrowser.open(path.as_uri())
 
+        def print_another(name: str) -> None:
+            _print_link(name, address + app.links[name])
+
+        app.sessions.on_entered = print_another
+
+    opened_files: list[Path] = []
     try:
         serve_page(app, host=host, port=port, on_listening=announce)
     finally:
+        for file in opened_files:
+            file.unlink(missing_ok=True)
         if app.work is not None and app.work.at_work:
             say(
                 f"Interrupted: {', '.join(app.work.at_work)}. "
@@ -113,3 +123,26 @@ def show_page(
             )
         opened.close()
     return ExitCode.DONE
+
+
+def _print_link(name: str, link: str) -> None:
+    title = "Open"
+    if name:
+        title = f"Open as {name}"
+    print(printable(f"{title}: {link}"), flush=True)
+
+
+def _write_redirect(link: str) -> Path:
+    """A file of this user alone that leads a browser to a link.
+
+    All users of the machine can read the command line of a browser, where the link would stand.
+    """
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", prefix="ferrule-ui-", suffix=".html", delete=False
+    ) as file:  # of the mode 0600
+        target = html.escape(link)
+        file.write(
+            '<!doctype html><meta charset="utf-8"><title>ferrule</title>'
+            f'<meta http-equiv="refresh" content="0; url={target}"><a href="{target}">ferrule</a>'
+        )
+    return Path(file.name)
