@@ -19,6 +19,7 @@ _HOMES = {
     "ferrule.values.calls.call": ("ToolCall", "ToolResult"),
     "ferrule.values.calls.tool_calls": ("ToolCalls",),
     "ferrule.values.calls.context": ("Context", "NotDone", "Unknown"),
+    "ferrule.values.calls.later": ("Later",),
     "ferrule.values.calls.results": ("ToolCallResults",),
     "ferrule.events": ("Event",),
     "ferrule.values.conversation.compact": ("Compact",),

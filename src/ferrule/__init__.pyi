@@ -100,6 +100,7 @@ from ferrule.values.calls.call import ToolResult as ToolResult
 from ferrule.values.calls.context import Context as Context
 from ferrule.values.calls.context import NotDone as NotDone
 from ferrule.values.calls.context import Unknown as Unknown
+from ferrule.values.calls.later import Later as Later
 from ferrule.values.calls.results import ToolCallResults as ToolCallResults
 from ferrule.values.calls.tool_calls import ToolCalls as ToolCalls
 from ferrule.values.content.parts import Audio as Audio

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from ferrule.approval.input_form import describe_form, read_form
+from ferrule.approval.input_form import describe_form, read_form, result_problems
 from ferrule.approval.question import DECIDED, Decision
 from ferrule.encoding.encode import escape_surrogates, jsonable
 from ferrule.encoding.safe_text import one_line, reveal
-from ferrule.encoding.stored import check_fields
+from ferrule.encoding.stored import check_fields, parse_json
 from ferrule.errors import DecisionError, ToolArgumentsError, shown
 from ferrule.schema.explain import SchemaCheck
 from ferrule.values.calls.call import CheckedArguments
@@ -113,10 +113,12 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
             f"Look at the question again: {_asks(question)}"
         )
     # The question's own methods know what it accepts, and raise for what it does not.
-    if question.kind == "migration" and decision.kind == "approve":
+    if question.kind in {"migration", "result"} and decision.kind == "approve":
         question.approve()
     if question.kind == "input":
         _refuse_misfit(question, decision)
+    if question.kind == "result" and decision.kind == "reply":
+        _refuse_unfit_result(question, decision.text)
     if decision.kind == "edit":
         question.edit(decision.args, removed=decision.removed)
     if decision.grant is not None and decision.grant != question.bound(decision.grant):
@@ -202,6 +204,23 @@ def _refuse_misfit(question: Question, decision: Decision) -> None:
         raise DecisionError(
             f"This does not fit what the server asks for: {'; '.join(problems)}. "
             f"It takes {describe_form(question.form)}."
+        )
+
+
+def _refuse_unfit_result(question: Question, text: str) -> None:
+    """Raise `DecisionError` for a result that is not of the type that the tool declares."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        raise DecisionError(
+            f"The result of `{question.call.name}` is delivered as JSON; found {shown(text)}. "
+            "`question.deliver(value)` writes it."
+        ) from None
+    problems = result_problems(question.returns, value)
+    if problems:
+        raise DecisionError(
+            f"This does not fit the declared result of `{question.call.name}`: "
+            f"{'; '.join(problems)}."
         )
 
 

@@ -1,4 +1,6 @@
-"""The form of an `input` question: plain fields that a person fills in for an MCP server.
+"""What a question takes as its answer: the fields of a form, or the result of a call.
+
+The form of an `input` question has plain fields that a person fills in for an MCP server.
 
 A server asks with the JSON Schema of an object whose fields are texts, numbers, booleans or
 choices (MCP 2025-11-25, client/elicitation). Defaults of the schema apply to fields that the
@@ -13,7 +15,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ferrule.encoding.pattern import pattern
+from ferrule.encoding.stored import parse_json
 from ferrule.errors import DecisionError, shown
+from ferrule.schema.explain import SchemaCheck
 from ferrule.schema.nodes import is_list, is_object, members
 
 _SECRET = pattern(
@@ -109,6 +113,24 @@ def describe_form(form: Form) -> str:
             description += ", may be left out"
         descriptions.append(f"`{name}` ({description})")
     return ", ".join(descriptions) or "no fields"
+
+
+def result_of_text(returns: Form, text: str) -> Any:
+    """A result that was written as text: JSON if that fits the declared type, else the text."""
+    try:
+        value = parse_json(text)
+    except (ValueError, RecursionError):
+        return text
+    if result_problems(returns, value) and not result_problems(returns, text):
+        return text
+    return value
+
+
+def result_problems(returns: Form, value: Any) -> tuple[str, ...]:
+    """Why a value does not fit the declared type of a result; empty if it fits."""
+    if returns is None:
+        return ()
+    return SchemaCheck(dict(returns))(value)
 
 
 def json_or_none(text: str) -> Any:

@@ -14,6 +14,7 @@ turns into one of them. Every question can be denied. For the rest its kind deci
 | `unknown`   | runs the call again | raises              | is the call's result  |
 | `input`     | fills the form      | fills the form      | is the filled form    |
 | `migration` | raises              | runs it, changed    | is the call's result  |
+| `result`    | raises              | raises              | is the call's result  |
 """
 
 from __future__ import annotations
@@ -25,10 +26,16 @@ from typing import Any, Literal, cast
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from ferrule.approval.input_form import agree_to_form, fill_form, json_or_none, read_form
+from ferrule.approval.input_form import (
+    agree_to_form,
+    fill_form,
+    json_or_none,
+    read_form,
+    result_of_text,
+)
 from ferrule.approval.paths import folder_of, is_path_argument, under
 from ferrule.approval.policy import Grant, arguments_digest
-from ferrule.encoding.encode import digest_of, is_masked, json_text
+from ferrule.encoding.encode import digest_of, is_exact, is_masked, json_text
 from ferrule.errors import DecisionError, shown
 from ferrule.record import PartlyCompared
 from ferrule.schema.nodes import is_list, members
@@ -36,7 +43,7 @@ from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.secrets import STARS
 from ferrule.values.slot import programs_in
 
-QuestionKind = Literal["confirm", "clarify", "unknown", "input", "migration"]
+QuestionKind = Literal["confirm", "clarify", "unknown", "input", "migration", "result"]
 DecisionStatus = Literal["pending", "approved", "rejected", "edited", "feedback"]
 DECIDED = {
     "approve": "approved",
@@ -72,6 +79,7 @@ class Question(Struct, frozen=True):
     - `input`: an MCP server needs input before it continues a call; see `form` and `fill`.
     - `migration`: the call waited or had begun, and no longer fits the program, which has changed
       since: reply with its result, deny it, or edit its arguments.
+    - `result`: the call has begun, and its result comes from outside; see `deliver`.
     """
     text: str
     call: ToolCall
@@ -114,6 +122,12 @@ class Question(Struct, frozen=True):
     """The tool's description."""
     note: str = ""
     """The start of the text: what a person must know besides the call."""
+    key: str = ""
+    """For a `result` question, the key by which its result is delivered."""
+    returns: Mapping[str, Any] | None = None
+    """For a `result` question, the JSON Schema of the result: the tool's declared return type.
+
+    None if the tool declares none: any JSON value fits."""
 
     # Computed at each read, not once: the arguments are a dict. If code changes them after the
     # question was shown, the digest must change too, so that the decision no longer fits.
@@ -122,8 +136,12 @@ class Question(Struct, frozen=True):
         """A digest of what a person sees.
 
         That is the tool's definition and the arguments; for an `input` question also the text and
-        the form. The texts of other questions may change with a release of ferrule.
+        the form. The texts of other questions may change with a release of ferrule. A `result`
+        question has the key and the type of the result instead of the tool's definition: the call
+        has begun, so a result fits it after the tool has changed, too.
         """
+        if self.kind == "result":
+            return digest_of([self.kind, self.call.name, self.key, self.returns], 20)
         content: list[Any] = [self.kind, self.call.name, self.fingerprint, self.call.args]
         if self.kind == "input":
             content += [self.text, self.form, self.url]
@@ -184,6 +202,8 @@ class Question(Struct, frozen=True):
                 "This call no longer fits the program, so it cannot run as shown: "
                 "edit it, give its result as a reply, or deny it."
             )
+        if self.kind == "result":
+            raise self._waits_for_result()
         grant = None
         if always is not None:
             grant = self.bound(always)
@@ -265,6 +285,8 @@ class Question(Struct, frozen=True):
             )
         if self.kind == "clarify":
             raise DecisionError("No call waits for this question: answer it with `reply(text)`.")
+        if self.kind == "result":
+            raise self._waits_for_result()
         return Decision(self.id, "edit", args=dict(args), removed=removed_names, shown=self.digest)
 
     def fill(self, content: Mapping[str, Any] | None = None) -> Decision:
@@ -280,6 +302,30 @@ class Question(Struct, frozen=True):
             )
         return self.reply(json_text(fill_form(self.form, content or {})))
 
+    def deliver(self, value: Any) -> Decision:
+        """Answer a `result` question with the result, which is JSON data.
+
+        Raises `DecisionError` for a question of another kind, and for a value that JSON would
+        change. A value that does not fit the tool's return type is refused by `Run.answer`.
+        """
+        if self.kind != "result":
+            raise DecisionError(
+                f"The question about `{self.call.name}` waits for a person, not for a result from "
+                "outside: approve, edit, deny or reply to it."
+            )
+        if not is_exact(value):
+            raise DecisionError(
+                f"The result of `{self.call.name}` is delivered as JSON data; found {shown(value)}."
+            )
+        return Decision(self.id, "reply", text=json_text(value), shown=self.digest)
+
+    def _waits_for_result(self) -> DecisionError:
+        return DecisionError(
+            f"The call of `{self.call.name}` has begun, and waits for its result from outside: "
+            f"deliver it with run.deliver({self.key!r}, value), or deny the question, and the "
+            "model reads that no result comes."
+        )
+
     def deny(self, reason: str = "") -> Decision:
         """Deny the call: it does not run, and the model sees the reason."""
         return Decision(self.id, "deny", text=reason, shown=self.digest)
@@ -287,8 +333,11 @@ class Question(Struct, frozen=True):
     def reply(self, text: str) -> Decision:
         """Give the model this text as the call's result, without running it.
 
-        For an `input` question, the text has the fields, as a JSON object.
+        For an `input` question, the text has the fields, as a JSON object. For a `result` question
+        it is the result: as JSON if it is JSON that fits the tool's return type, else as text.
         """
+        if self.kind == "result":
+            return self.deliver(result_of_text(self.returns, text))
         return Decision(self.id, "reply", text=text, shown=self.digest)
 
     def decide(self, answer: str | bool | Mapping[str, Any] | Decision) -> Decision:
@@ -296,11 +345,16 @@ class Question(Struct, frozen=True):
 
         "yes", "y", "no", "n" and booleans approve or deny. A mapping, or a JSON object, changes
         arguments: `{"path": "b"}`, or `{"edit": {"name": ..., "args": {...}, "removed": [...]}}`
-        with the same tool's name. Any other text is a reply to the model, and nothing runs. Raises
-        `DecisionError` for an edit that changes nothing or names another tool.
+        with the same tool's name. Any other text is a reply to the model, and nothing runs. For a
+        `result` question, any answer is the result. Raises `DecisionError` for an edit that
+        changes nothing or names another tool.
         """
         if isinstance(answer, Decision):
             return answer
+        if self.kind == "result":
+            if isinstance(answer, str):
+                return self.reply(answer)
+            return self.deliver(answer)
         if isinstance(answer, bool):
             if answer:
                 return self.approve()

@@ -41,6 +41,7 @@ _HINTS = {
     "migration": "its result, edit NAME=VALUE ... (all arguments), n (leave it): ",
     "input": "the value, or a JSON object of the fields; "
     "y (accept the defaults, or confirm), n (decline): ",
+    "result": "its result, or deny REASON: ",
 }
 _TITLES = {
     "confirm": "May this run?",
@@ -48,6 +49,7 @@ _TITLES = {
     "unknown": "Did this run?",
     "migration": "The program has changed",
     "input": "A server asks",
+    "result": "A result comes from outside",
 }
 
 
@@ -83,6 +85,11 @@ def _decision(question: Question, text: str) -> Decision:
         return question.reply(text)
     if question.kind == "input":
         return question.decide(text)
+    if question.kind == "result":
+        command, _, reason = text.partition(" ")
+        if command.casefold() == "deny":
+            return question.deny(reason)
+        return question.reply(text)
     word = text.casefold()
     grant = None
     if word == "folder" and question.kind == "confirm":

@@ -411,7 +411,8 @@ def _answer_schema(question: Question) -> Mapping[str, Any] | None:
     if question.kind == "input":
         return question.form
     properties: dict[str, Any] = {**_APPROVED}
-    if question.kind != "unknown":  # a call that may have run cannot be edited
+    # A call that may have run, or has begun, cannot be edited.
+    if question.kind not in {"unknown", "result"}:
         properties["editedArgs"] = {
             "description": "Replaces all arguments of the call.",
             **(question.schema or {"type": "object"}),

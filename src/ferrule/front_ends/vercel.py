@@ -81,6 +81,10 @@ class VercelAI(FrontEnd):
                 return question.reply(_as_text(output))
             case "input":
                 return question.decide(output)
+            case "result":  # not the page's to give
+                raise DecisionError(
+                    f"The result of `{question.call.name}` comes from outside, not from the page."
+                )
             case _:
                 raise DecisionError(
                     f"The call of `{question.call.name}` waits for an approval, not for an output."
@@ -206,7 +210,8 @@ class _Chunks(Page):
             "text": question.text,
             "expiresAt": question.expires_at,
         }
-        if question.kind in {"clarify", "input"}:  # the answer will be the output of the call
+        # The answer will be the output of the call.
+        if question.kind in {"clarify", "input", "result"}:
             facts |= {"toolCallId": call.id, "form": question.form, "url": question.url or None}
             self.say("data-question", id=shown_id, data=_present(facts))
             return

@@ -24,14 +24,17 @@ from ferrule.approval.decisions import (
 from ferrule.approval.direct_calls import asked_directly, decide_directly
 from ferrule.approval.question import Decision, DecisionStatus, Question
 from ferrule.concurrency.forking import ForkLock
-from ferrule.encoding.stored import parse_object
+from ferrule.encoding.stored import parse_object, reading
 from ferrule.errors import DecisionError
 from ferrule.observers import note_caller
+from ferrule.runs.journal.encode import read_question
+from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.approval.policy import Grant
+    from ferrule.runs.journal.entry import Entry
     from ferrule.runs.protocols import Store
     from ferrule.runs.state import RunState
 
@@ -124,6 +127,8 @@ def put_decision(run: RunState, decision: Decision) -> None:
         waiting: Sequence[Question] = ()
         if run.status == "waiting":
             waiting = run.pending
+        elif run.status == "running":  # a result may come before the run comes to rest
+            waiting = results_awaited(run.journal.entries)
         first = run.tally.first(run.decisions, question_id)
         if first is not None:
             check_second(first, decision, waiting)
@@ -135,6 +140,40 @@ def put_decision(run: RunState, decision: Decision) -> None:
             accepted = accept(question, decision, now=time())
         run.answers[question_id] = accepted
         run.decisions.append(accepted)
+
+
+def deliver_result(run: RunState, key: str, value: Any, *, by: str = "") -> None:
+    """Record the result of the calls of a run that wait for it; see `Run.deliver`."""
+    for decision in deliveries(run.journal.entries, run.id, key, value):
+        put_decision(run, decision.signed(by))
+
+
+def deliveries(entries: Iterable[Entry], run_id: str, key: str, value: Any) -> list[Decision]:
+    """The decisions that bring the result with this key, or the id of a question, to its calls.
+
+    Raises `DecisionError` if no call of the run ever waited for it.
+    """
+    awaited = results_awaited(entries)
+    decisions = [
+        question.deliver(value).signed(via="delivery")
+        for question in awaited
+        if key in {question.key, question.id}
+    ]
+    if not decisions:
+        keys = ", ".join(repr(question.key) for question in awaited) or "none"
+        raise DecisionError(
+            f"No call of the run {run_id!r} waits for a result with the key {key!r}; the keys of "
+            f"its calls are: {keys}. If the call has only just begun, deliver it again in a moment."
+        )
+    return decisions
+
+
+def results_awaited(entries: Iterable[Entry], key: str | None = None) -> list[Question]:
+    """The questions of all calls of a journal that waited, or wait, for a result from outside."""
+    waits = [entry for entry in list(entries) if entry.kind == "once" and Slot(entry.slot).is_later]
+    with reading("The waits of a journal"):
+        questions = [read_question(entry.value) for entry in waits]
+    return [question for question in questions if key is None or question.key == key]
 
 
 def register(run: RunState, questions: Iterable[Question]) -> None:

@@ -173,6 +173,13 @@ class Store(Protocol):
         """
         ...
 
+    def deliver(self, run_id: str, key: str, value: Any, *, by: str = "") -> None:
+        """Record the result of the calls that wait for it with this key, as `decide` does.
+
+        Raises `DecisionError` as `Run.deliver` does.
+        """
+        ...
+
     def cancel(self, run_id: str) -> None:
         """Cancel a run: before its next step, or at once if no process executes it.
 

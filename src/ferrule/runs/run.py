@@ -23,7 +23,13 @@ from ferrule.errors import (
     shown,
 )
 from ferrule.events import QuestionAsked, RunFinished
-from ferrule.runs.decisions import open_grants, put_decision, register, revoke_grant
+from ferrule.runs.decisions import (
+    deliver_result,
+    open_grants,
+    put_decision,
+    register,
+    revoke_grant,
+)
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
@@ -170,6 +176,15 @@ class Run(Displayed, RunState, Typed[S]):
         or if the decision is invalid.
         """
         put_decision(self, decision)
+
+    def deliver(self, key: str, value: Any, *, by: str = "") -> None:
+        """Record the result of a call whose tool returned `Later(key=...)`; `resume` uses it.
+
+        `value` is JSON data of the tool's return type. The same result again has no effect. Raises
+        `DecisionError` for a key that no call waits for, another result, one that is too late, and
+        a value that does not fit.
+        """
+        deliver_result(self, key, value, by=by)
 
     @property
     def grants(self) -> dict[str, Grant]:

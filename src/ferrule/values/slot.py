@@ -17,6 +17,8 @@ text                      place
 `3.0?1`                   a person's decision on the call `3.0`, which a crash interrupted once
 `3.0?i1`, `3.0?i1.0`      the first questions of an MCP server during the call; one decision
 `3.0?t0`                  the task that an MCP server made of the call
+`3.0?later`               the wait of the call for its result from outside
+`3.0?later.0`             the decision that brings this result
 `qa:1f2e#0/3`             act 3 of the program `qa`, called with inputs of this digest
 `gather#0.1/3`            act 3 of the second branch of the first `gather`
 `3.0/qa/1`                act 1 of the program `qa`, called as a tool by the call `3.0`
@@ -32,7 +34,7 @@ _LEADING_NUMBER = re.compile(r"[0-9]+")
 _CALL = re.compile(r"[0-9]+\.[0-9]+")
 _NOT_A_PROGRAM = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+")
 """The segments of a path that name a call, a branch or a value, not a program."""
-_PAUSE = re.compile(r"\?[it][0-9]+")
+_PAUSE = re.compile(r"\?(?:[it][0-9]+|later)")
 
 
 class Slot(str):
@@ -88,6 +90,16 @@ class Slot(str):
         """The slot of the task that an MCP server made of this call."""
         return Slot(f"{self}?t{number}")
 
+    @property
+    def later(self) -> Slot:
+        """The slot of the wait of this call for its result from outside."""
+        return Slot(f"{self}?later")
+
+    @property
+    def is_later(self) -> bool:
+        """Whether a call waits here for its result from outside."""
+        return self.endswith("?later")
+
     def inside(self, program: str = "") -> str:
         """The path of the frame below this place: of a called program, or of a value's function."""
         if program:
@@ -120,7 +132,7 @@ class Slot(str):
 
     @property
     def paused_call(self) -> Slot | None:
-        """The call that stopped here to ask a person, or that is a server's task; else None."""
+        """The call that stopped here: to ask a person, as a server's task, or for its result."""
         call, mark, number = self.rpartition("?")
         if mark and _PAUSE.fullmatch(mark + number):
             return Slot(call)

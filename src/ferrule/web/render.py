@@ -18,6 +18,7 @@ TITLES = {
     "unknown": ("Did ", " run?"),
     "migration": ("The program has changed: ", ""),
     "input": ("A server asks: ", ""),
+    "result": ("Waiting for the result of ", ""),
 }
 """What a question is about, by its kind: before and after the name of the tool.
 

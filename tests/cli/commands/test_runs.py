@@ -910,3 +910,39 @@ def test_a_run_is_shown_in_one_form(here: Path, capsys: Any) -> None:
         "--html",
         code=2,
     )
+
+
+BUILDING = '''
+import ferrule
+
+@ferrule.tool
+def build(ref: str) -> dict[str, int] | ferrule.Later:
+    """Build."""
+    return ferrule.Later(key="build-7")
+
+class Building(ferrule.testing.ScriptedLM):
+    def complete(self, request):
+        name = "finish" if len(request.messages) > 3 else "build"
+        args = {"answer": "ok"} if name == "finish" else {"ref": "main"}
+        return ferrule.testing.ScriptedLM([{"name": name, "args": args}]).complete(request)
+
+agent = ferrule.ReAct("task -> answer", [build])
+agent.set_lm(Building([]))
+'''
+
+
+def test_a_result_is_delivered_from_the_command_line(
+    here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "site_builder.py").write_text(BUILDING)
+    monkeypatch.delitem(sys.modules, "site_builder", raising=False)
+    from ferrule.cli.arguments import find_program
+
+    with SQLiteStore() as store:
+        find_program("site_builder:agent").start(task="x", store=store, run_id="b-1")
+    assert "build-7" in said(capsys, "runs")
+    assert "JSON" in said(capsys, "deliver", "b-1", "build-7", "not json", code=2)
+    assert "does not fit" in said(capsys, "deliver", "b-1", "build-7", "5", code=1)
+    assert "build-7: delivered" in said(capsys, "deliver", "b-1", "build-7", '{"tests": 3}')
+    assert "b-1: done" in said(capsys, "resume", "b-1", "--program", "site_builder:agent")
+    assert '{"tests":3}' in said(capsys, "show", "b-1").replace(" ", "")

@@ -33,6 +33,7 @@ _COMMANDS = {
     "approve": runs.approve_call,
     "deny": runs.deny_call,
     "reply": runs.reply_to_question,
+    "deliver": runs.deliver_to_call,
     "cancel": runs.cancel_run,
     "resume": runs.resume_run,
     "ui": show_page,

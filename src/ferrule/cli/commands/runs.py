@@ -31,11 +31,12 @@ from ferrule.cli.screen import call_text, in_options, print_json, say, usage_doc
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
 from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.safe_text import one_line, printable, reveal
-from ferrule.encoding.stored import LAST_TIME, reading
-from ferrule.errors import ConfigurationError, StoreError
+from ferrule.encoding.stored import LAST_TIME, parse_json, reading
+from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
 from ferrule.values.calls.call import FROM_TEXT
+from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -194,6 +195,31 @@ def reply_to_question(
     """
     answer = text_or_stdin(text)
     return _decide(store, run, question, lambda asked: asked.reply(answer), asks=not yes)
+
+
+def deliver_to_call(
+    run: _Run,
+    key: Annotated[str, typer.Argument(help="The key with which the call waits for its result.")],
+    value: Annotated[
+        str,
+        typer.Argument(metavar="JSON", help="The result, as JSON. `-` reads standard input."),
+    ],
+    store: StorePlace = DEFAULT_STORE,
+) -> int:
+    """Deliver the result of a call that waits for it from outside."""
+    text = text_or_stdin(value)
+    try:
+        result = parse_json(text)
+    except (ValueError, RecursionError):
+        raise ConfigurationError(
+            f"The result is JSON, such as '{{\"ok\": true}}' or '\"text\"'; found {shown(text)}."
+        ) from None
+    with open_store(store) as opened:
+        summary = _find_run(opened, run)
+        opened.deliver(summary.id, key, result, by=user_name())
+    delivered = f"{_shown_id(summary.id)} {_cut(reveal(key))}: delivered."
+    _print(f"{delivered} It takes effect when the run is resumed.")
+    return ExitCode.DONE
 
 
 def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
@@ -483,6 +509,8 @@ def _entry_words(entry: Mapping[str, Any]) -> tuple[str, str]:
     if kind == "once" and isinstance(value, float) and entry["slot"].endswith("?"):
         question_id, _, call = digest.partition(" ")
         return "question", f"{question_id} until {_time(value)}: {call}"
+    if Slot(entry["slot"]).is_later:
+        return "waits", str(value["text"])
     return kind, _entry_text(kind, value, digest)
 
 

@@ -408,6 +408,8 @@ def _pass_on(answer: PersonAnswer, run: Any, question: Question) -> None:
     """Answer a run's question. Content that does not fit the form counts as a no."""
     if answer.verdict != "yes":
         run.answer(question.deny())
+    elif question.kind == "result":
+        log.info("the run goes on waiting for a result from outside")
     elif question.form is not None:
         try:
             run.answer(question.fill(answer.content))

@@ -282,15 +282,18 @@ def _made_by(via: str, question: Question, reason: str) -> Decision:
     return Decision(question.id, "deny", reason, shown=question.digest, via=via, at=time())
 
 
-async def now(frame: Frame) -> float:
+async def now(frame: Frame, *, blocks: bool | None = None) -> float:
     """The time by the clock of the run's store, which all machines share.
 
-    By this machine's clock if the run is not stored.
+    By this machine's clock if the run is not stored. `blocks` says how to wait for it, if not as
+    the frame does.
     """
     if frame.run.persistence is None:
         return time()
     clock = frame.run.persistence.store.now
-    if frame.blocks:
+    if blocks is None:
+        blocks = frame.blocks
+    if blocks:
         return clock()
     return await offload.run_or_cancel(clock)
 

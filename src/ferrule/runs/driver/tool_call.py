@@ -18,11 +18,13 @@ from msgspec import Struct
 
 from ferrule import events
 from ferrule.acts import Suspended
+from ferrule.approval.question import Question
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_masked
 from ferrule.errors import ConfirmationRequired, LimitReachedError, RunError, ToolError
 from ferrule.runs.driver.elicitation import open_inputs
 from ferrule.runs.driver.inner_programs import close_frame
+from ferrule.runs.driver.outside import ask_outside, delivered, wait_entry
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.observers import CallPlace, OpenCall, without_traces
@@ -30,6 +32,7 @@ from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.calls.context import key_of
+from ferrule.values.calls.later import Later
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
@@ -50,6 +53,9 @@ class PlacedCall(Struct, frozen=True):
 async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     """Run one call, and journal its start and its result."""
     tool, journal = call.checked.tool, frame.run.journal
+    waits = journal.take_optional(call.slot.later, "once", call.digest)
+    if waits is not None:
+        return await _take_delivery(frame, call, waits)
     if tool.effect == "transactional":
         work = partial(_transact, frame, call)
         if frame.blocks:
@@ -66,9 +72,44 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
         await journal.write(start, blocks=frame.blocks)
     with _reported(frame, call, is_start=start is not None):
         result = await _perform(frame, call, _place_of(frame, call, inputs=inputs))
+        entry = await _entry_of(frame, call, result, blocks=frame.blocks)
         frame.check_alive()  # in the thread of an abandoned call: its result is discarded
-        await journal.write(Entry(call.slot, "result", call.digest, result), blocks=frame.blocks)
+        await journal.write(entry, blocks=frame.blocks)
+    return _end_or_wait(frame, call, entry)
+
+
+async def _take_delivery(frame: Frame, call: PlacedCall, waits: Entry) -> ToolResult:
+    """Take the result of a call that waits for it from outside."""
+    frame.check()
+    with _reported(frame, call, is_start=False):
+        result = await delivered(frame, call.slot, call.checked, waits)
+        if isinstance(result, Question):
+            raise Suspended([result])
+        # Acts of a program that began the wait are not replayed.
+        frame.run.journal.close_frame(f"{call.slot}/", unfinished=True)
+        await frame.write(Entry(call.slot, "result", call.digest, result))
     return _end_call(frame, call, result)
+
+
+async def _entry_of(
+    frame: Frame, call: PlacedCall, result: ToolResult, *, blocks: bool
+) -> Entry:
+    """What to journal when a tool has returned: its result, or that the result comes later."""
+    if isinstance(result.value, Later):
+        waits = await wait_entry(
+            frame, call.slot, call.digest, call.checked, result.value, blocks=blocks
+        )
+        if isinstance(waits, Entry):
+            return waits
+        result = waits
+    return Entry(call.slot, "result", call.digest, result)
+
+
+def _end_or_wait(frame: Frame, call: PlacedCall, entry: Entry) -> ToolResult:
+    """End a call with the result that was journalled; raises `Suspended` if it comes later."""
+    if entry.kind == "once":
+        raise Suspended([ask_outside(frame, call.slot, entry)])
+    return _end_call(frame, call, entry.value)
 
 
 async def report_cancelled(frame: Frame, call: PlacedCall, error: BaseException) -> ToolResult:
@@ -219,7 +260,10 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
         if not database.is_used:
             warn_unused(checked.tool.name, frame.run.id)
         frame.check_alive()
-        entry = Entry(call.slot, "result", call.digest, result)
+        # The tool's writes are committed together with its result, or with its wait for one.
+        entry = offload.run_blocking(_entry_of(frame, call, result, blocks=True))
+        if entry.kind == "result" and entry.value.is_error:
+            raise _Undone(entry.value)
         sink(entry)
         return entry
 
@@ -231,7 +275,7 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
             journal.add(entry)
         else:
             journal.entries.append(entry)  # the transaction has stored it
-    return _end_call(frame, call, entry.value)
+    return _end_or_wait(frame, call, entry)
 
 
 # -- observers

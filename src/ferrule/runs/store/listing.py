@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.approval.decisions import read_decision
 from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
 from ferrule.errors import StoreError
+from ferrule.runs.decisions import results_awaited
 from ferrule.runs.journal.encode import read_entry, read_question
 from ferrule.runs.protocols import Summary, check_status
 from ferrule.values.conversation.exchange import Usage
@@ -53,6 +54,12 @@ def decision_in(entries: list[str], question_id: str) -> Decision | None:
         if entry.kind == "decision" and entry.value.question_id == question_id:
             return entry.value
     return None
+
+
+def results_awaited_in(entries: list[str]) -> dict[str, Question]:
+    """The questions of a journal about results from outside, by id."""
+    waits = [read_entry(text) for text in entries if '?later"' in text]
+    return {question.id: question for question in results_awaited(waits)}
 
 
 # -- the list

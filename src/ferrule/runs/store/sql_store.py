@@ -26,11 +26,11 @@ from ferrule.approval.decisions import (
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
-from ferrule.runs.decisions import caller_notes
-from ferrule.runs.journal.encode import read_question, record_form
+from ferrule.runs.decisions import caller_notes, deliveries
+from ferrule.runs.journal.encode import read_entry, read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
 from ferrule.runs.store.lease import is_held, taken_error
-from ferrule.runs.store.listing import condition, decision_in, summaries
+from ferrule.runs.store.listing import condition, decision_in, results_awaited_in, summaries
 from ferrule.runs.store.statements import (
     MOST_ENTRIES,
     cancel_at_rest,
@@ -372,10 +372,13 @@ class SQLStore:
             waiting = {form["id"]: read_question(form) for form in parse_json(questions)}
 
         first = self._first_decision(db, run_id, question_id)
-        if first is None and status == "running" and question_id in waiting:
-            # Since the run was resumed, a grant or a policy may have decided.
+        if first is None and (status == "running" or question_id not in waiting):
+            # Since the run was resumed, a grant or a policy may have decided, and a call may have
+            # begun to wait for its result.
             entries, _, _ = self._written(db, run_id, number, 0)
             first = decision_in(entries, question_id)
+            if status == "running":
+                waiting |= results_awaited_in(entries)
         if first is not None:
             check_second(first, decision, waiting.values())
             return first
@@ -394,6 +397,12 @@ class SQLStore:
         if status == "waiting":
             self._call_worker(db, run_id)
         return accepted
+
+    def deliver(self, run_id: str, key: str, value: Any, *, by: str = "") -> None:
+        """See `Store`."""
+        entries = map(read_entry, self.load(run_id).entries)
+        for decision in deliveries(entries, run_id, key, value):
+            self.decide(run_id, decision.signed(by))
 
     def _first_decision(self, db: Any, run_id: str, question_id: str) -> Decision | None:
         row = db.execute(
