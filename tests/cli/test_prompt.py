@@ -211,3 +211,13 @@ def test_a_call_that_may_have_run_is_run_or_left_or_has_its_result_told(
     )
     assert decision is not None
     assert (decision.kind, decision.text) == (kind, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "text"),
+    [("7", "reply", "7"), ("seven", "reply", '"seven"'), ("deny it broke", "deny", "it broke")],
+)
+def test_a_result_from_outside_is_typed_or_denied(paper, words: str, kind: str, text: str) -> None:
+    question = Question("result", "", ToolCall(name="build"), "q1", key="b")
+    decision = ask_at_terminal(question, paper, lines(words))
+    assert (decision.kind, decision.text) == (kind, text)

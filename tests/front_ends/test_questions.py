@@ -44,7 +44,7 @@ class Waiting:
         return told
 
 
-@pytest.mark.parametrize("kind", ["confirm", "unknown", "migration", "clarify", "input"])
+@pytest.mark.parametrize("kind", ["confirm", "unknown", "migration", "clarify", "input", "result"])
 def test_each_kind_is_an_interrupt_with_the_form_of_its_answer(kind: str) -> None:
     client = AGUIClient()
     client.receive("".join(AGUI(BODY)(Waiting(kind).events)))
@@ -53,7 +53,9 @@ def test_each_kind_is_an_interrupt_with_the_form_of_its_answer(kind: str) -> Non
     assert interrupt["subagentRunId"] == "run/1.0/scout"
     assert interrupt["expiresAt"] == "1970-01-01T00:00:00+00:00"
     fields = set(interrupt["responseSchema"]["properties"])
-    approval = {"approved", "reason"} | ({"editedArgs"} if kind != "unknown" else set())
+    approval = {"approved", "reason"} | (
+        {"editedArgs"} if kind not in {"unknown", "result"} else set()
+    )
     assert fields == {"clarify": {"answer"}, "input": {"city"}}.get(kind, approval)
 
 
@@ -64,13 +66,15 @@ def test_a_question_that_expires_after_the_last_date_has_that_date(expires_at: f
     assert client.interrupts[0]["expiresAt"] == "9999-12-31T23:59:59+00:00"
 
 
-@pytest.mark.parametrize("kind", ["confirm", "unknown", "migration", "clarify", "input"])
+@pytest.mark.parametrize("kind", ["confirm", "unknown", "migration", "clarify", "input", "result"])
 def test_each_kind_is_an_approval_or_a_data_part(kind: str) -> None:
     client = UIClient()
     client.receive("".join(VercelAI()(Waiting(kind).events)))
     parts = [part for part in client.parts if part["type"] == "data-question"]
-    assert len(client.calls("approval-requested")) == (kind not in {"clarify", "input"})
-    assert [part["id"] for part in parts] == (["run:q1"] if kind in {"clarify", "input"} else [])
+    assert len(client.calls("approval-requested")) == (kind not in {"clarify", "input", "result"})
+    assert [part["id"] for part in parts] == (
+        ["run:q1"] if kind in {"clarify", "input", "result"} else []
+    )
 
 
 def decided(kind: str, answer: Any) -> Decision:
@@ -99,6 +103,12 @@ def decided(kind: str, answer: Any) -> Decision:
 def test_a_form_is_filled_by_its_fields_or_the_only_value(answer: Any) -> None:
     found = decided("input", answer)
     assert (found.kind, found.text) == ("reply", '{"city":"Rome"}')
+
+
+@pytest.mark.parametrize("answer", [{"approved": True}, ({"city": "Rome"},)])
+def test_a_result_from_outside_does_not_come_from_the_page(answer: Any) -> None:
+    with pytest.raises(DecisionError, match="from outside"):
+        decided("result", answer)
 
 
 @pytest.mark.parametrize("answer", [{"answer": "Rome"}, "Rome", ("Rome",)])

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from agent_script import native_step
@@ -296,6 +296,21 @@ def test_a_result_that_does_not_fit_the_return_type_is_refused(value: Any) -> No
     with pytest.raises(DecisionError, match="`build`"):
         run.deliver("build-7", value)
     run.deliver("build-7", REPORT)
+    assert run.resume().status == "done"
+
+
+@pytest.mark.parametrize("declared", [Annotated[int, []], Later, Any, "Unknown", Report])
+def test_every_declared_type_lets_a_run_wait(declared: Any) -> None:
+    """Also one that is not hashable, and one that says nothing of the result."""
+
+    def build() -> Any:
+        """Build."""
+        return Later(key="b")
+
+    build.__annotations__["return"] = declared
+    agent = ReAct("task -> answer", [build], lm=ScriptedLM([native_step("", "build", {}), DONE]))
+    run = agent.start(task="x")
+    run.deliver("b", REPORT if declared is Report else 5)
     assert run.resume().status == "done"
 
 

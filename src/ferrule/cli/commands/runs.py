@@ -505,12 +505,12 @@ def _entry_words(entry: Mapping[str, Any]) -> tuple[str, str]:
     value, kind, digest = entry["value"], entry["kind"], str(entry["digest"])
     if kind == "once" and digest.startswith("policy "):
         return "policy", _rulings_text(json.loads(digest.removeprefix("policy ")), value)
+    if Slot(entry["slot"]).is_later:
+        return "waits", str(value["text"])
     # The time when the question there counts as denied.
     if kind == "once" and isinstance(value, float) and entry["slot"].endswith("?"):
         question_id, _, call = digest.partition(" ")
         return "question", f"{question_id} until {_time(value)}: {call}"
-    if Slot(entry["slot"]).is_later:
-        return "waits", str(value["text"])
     return kind, _entry_text(kind, value, digest)
 
 
