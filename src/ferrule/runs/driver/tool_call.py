@@ -91,9 +91,7 @@ async def _take_delivery(frame: Frame, call: PlacedCall, waits: Entry) -> ToolRe
     return _end_call(frame, call, result)
 
 
-async def _entry_of(
-    frame: Frame, call: PlacedCall, result: ToolResult, *, blocks: bool
-) -> Entry:
+async def _entry_of(frame: Frame, call: PlacedCall, result: ToolResult, *, blocks: bool) -> Entry:
     """What to journal when a tool has returned: its result, or that the result comes later."""
     if isinstance(result.value, Later):
         waits = await wait_entry(
