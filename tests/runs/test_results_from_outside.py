@@ -253,6 +253,24 @@ def test_a_transactional_tool_commits_its_writes_with_the_wait(store: SQLiteStor
     assert Run.load(store, run.id, agent).resume().status == "done"
 
 
+def test_a_transactional_tool_of_an_async_run_has_a_deadline(store: SQLiteStore) -> None:
+    @tool(effect="transactional")
+    def order(ctx: Context) -> str | Later:
+        """Order."""
+        ctx.db.execute("CREATE TABLE orders (name TEXT)")
+        return Later(key="order", within_s=60)
+
+    agent = ReAct("task -> answer", [order], lm=ScriptedLM([native_step("", "order", {}), DONE]))
+
+    async def main() -> Run[Any]:
+        run = await agent.astart(task="x", store=store)
+        assert run.pending[0].expires_at is not None
+        store.deliver(run.id, "order", "shipped")
+        return await run.aresume()
+
+    assert asyncio.run(main()).status == "done"
+
+
 def test_observers_learn_of_the_wait_and_of_its_end() -> None:
     site = Site()
     run = site.start()

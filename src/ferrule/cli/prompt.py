@@ -90,6 +90,11 @@ def _decision(question: Question, text: str) -> Decision:
         if command.casefold() == "deny":
             return question.deny(reason)
         return question.reply(text)
+    return _decision_on_call(question, text)
+
+
+def _decision_on_call(question: Question, text: str) -> Decision:
+    """The decision on a call that has not run, or may have run."""
     word = text.casefold()
     grant = None
     if word == "folder" and question.kind == "confirm":
