@@ -334,10 +334,14 @@ def test_the_policy_of_the_settings_may_name_tools_of_any_program() -> None:
         """Do nothing."""
         return ""
 
+    def called_directly() -> str:
+        """Do nothing."""
+        return ""
+
     ReAct("task -> answer", [of_another_agent])
-    policy = Policy(
-        [deny("of_another_agent"), deny("of_anoth*"), deny("late")], loaded_later=["late"]
-    )
+    Tool(called_directly)
+    names = ["of_another_agent", "of_anoth*", "called_directly", "late"]
+    policy = Policy([deny(name) for name in names], loaded_later=["late"])
     with context(policy=policy):
         agent_under(None)(task="x")
 

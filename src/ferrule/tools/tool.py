@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.calls.context import Context
 
+_names_in_process: set[str] = set()
+
 
 class Tool(ToolAttributes, Type):
     """A callable that a model may call.
@@ -131,6 +133,7 @@ class Tool(ToolAttributes, Type):
     ) -> None:
         values, with_caller = read_options((func_or_name, *positional), options)
         definition, function_spec = define_tool(values, with_caller=with_caller)
+        _names_in_process.add(definition.name)
         # `BaseModel.__init__` would build a validator, and run it on fields that are computed only
         # when they are read.
         object.__setattr__(self, "__dict__", instance_state(definition, function_spec))
@@ -406,3 +409,12 @@ class Tool(ToolAttributes, Type):
         if function is None:
             return self
         return self.model_copy(update={"func": function})
+
+
+def names_in_process() -> frozenset[str]:
+    """The names of all tools that were made in this process.
+
+    The policy of the settings is for all programs, for served tools and for direct calls: a rule
+    of it is misspelled only if there is no such tool at all.
+    """
+    return frozenset(_names_in_process)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 RESERVED = ("finish", "user_clarification")
 """Names of the programs' own tools. A server's tool so named is offered as `server__finish`."""
 _MOST_KEPT = 256
-_names_in_process: set[str] = set(RESERVED)
 _NOT_KEPT: Any = object()
 _log = logging.getLogger("ferrule.mcp")
 
@@ -204,7 +203,6 @@ class Toolbox:
                 )
             self._by_name[tool.name] = tool
             self._by_name[tool.wire_name] = tool
-            _names_in_process.add(tool.name)
         for tool in shelved:
             for name in {tool.name, tool.wire_name}:
                 del self._by_name[name]
@@ -399,15 +397,6 @@ class LiveToolbox(Toolbox):
                 entry = Tool.of(entry)  # noqa: PLW2901
             names.append(entry.name)
         return f"Toolbox([{', '.join(names)}])"
-
-
-def names_in_process() -> frozenset[str]:
-    """The names of all tools that a toolbox of this process has had.
-
-    The policy of the settings is for all its programs: a rule of it is misspelled only if no
-    program has the tool.
-    """
-    return frozenset(_names_in_process)
 
 
 def is_server(thing: Any) -> bool:

@@ -23,8 +23,8 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
-from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import Toolbox, names_in_process
+from ferrule.tools.tool import Tool, names_in_process
+from ferrule.tools.toolbox import RESERVED, Toolbox
 from ferrule.values.conversation.history import History
 from ferrule.values.outcome import Trajectory
 
@@ -193,7 +193,7 @@ class Host:
         self.concurrent = concurrent
         """Whether calls of one step may run at the same time."""
         if conditions.policy is not None and not conditions.is_resumed:
-            warn_of_rules(conditions.policy, names_in_process())
+            warn_of_rules(conditions.policy, names_in_process().union(RESERVED))
         # Weak, because the owner holds the host: a run's memory is freed at its end.
         self._owner = ref(owner)
         self._start = owner.toolbox
