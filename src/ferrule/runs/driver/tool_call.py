@@ -121,6 +121,11 @@ def report_result(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolRes
     """Send the result of a call to the observers, and return it."""
     if frame.tell is not None:
         frame.tell.inside(call.slot)(events.CallFinished(_as_observed(call), result))
+    return _without_frames(result)
+
+
+def _without_frames(result: ToolResult) -> ToolResult:
+    """The result of a call as a run keeps it: its error holds no frames of callers."""
     if result.error is not None:
         without_traces(result.error)
     return result
@@ -304,9 +309,10 @@ def _reported(frame: Frame, call: PlacedCall, *, is_start: bool) -> Generator[No
 
 def _end_call(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolResult:
     """Send the result of a call to the observers, unless its end was sent; and return it."""
-    if frame.run.open_calls.pop(call.slot, None) is None:
-        return result
-    return report_result(frame, call, result)
+    was_open = frame.run.open_calls.pop(call.slot, None) is not None
+    if was_open:
+        return report_result(frame, call, result)
+    return _without_frames(result)
 
 
 def end_open_call(run: RunState, slot: str, error: BaseException) -> None:
