@@ -21,6 +21,8 @@ CITIES = ("Lagos", "Lyon", "Oslo", "Paris")
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 can_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 
+pytestmark = pytest.mark.needle
+
 
 def get_weather(city: str) -> str:
     """Get the current weather of a city."""

@@ -39,6 +39,7 @@ def _wide(monkeypatch) -> None:
     monkeypatch.setenv("FERRULE_DEMO_MCP", "0")  # tests install nothing
 
 
+@pytest.mark.needle
 @needs_needle
 def test_the_questions_are_answered_by_the_model_and_a_crash_is_survived(tmp_path) -> None:
     """`python -m ferrule.cli.demo` with warnings as errors, in an empty checkout."""

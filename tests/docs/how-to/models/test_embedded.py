@@ -7,6 +7,7 @@ import pytest
 from ferrule.models.local.backends.needle_engine import has_needle
 
 
+@pytest.mark.needle
 @pytest.mark.skipif(not has_needle(), reason="needs the extra: pip install 'ferrule[embedded]'")
 def test_every_block_of_the_page_runs(execute) -> None:
     """Style: a page's claims have a test."""
