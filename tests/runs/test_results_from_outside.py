@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -521,3 +522,104 @@ def test_words_are_the_result_of_a_tool_that_returns_text(words: str, value: str
 def test_run_until_done_takes_the_result_from_its_function() -> None:
     prediction = run_until_done(Site().agent, {"task": "x"}, decide=lambda _: REPORT)
     assert prediction.answer == "ok"
+
+
+# -- crashes
+
+
+class Begun:
+    """An agent with a build and a look in one step, and what of it the world saw."""
+
+    def __init__(self, *, nested: bool) -> None:
+        self.begun: list[str] = []
+
+        @tool
+        def build(ref: str) -> str | Later:
+            """Build."""
+            self.begun.append(f"build {ref}")
+            return Later(key="b")
+
+        @tool(effect="read")
+        def look() -> str:
+            """Look."""
+            self.begun.append("look")
+            return "seen"
+
+        calls = (
+            ToolCall(name="build", args={"ref": "main"}, id="c1"),
+            ToolCall(name="look", args={}, id="c2"),
+        )
+        steps = [Response("both", calls), DONE]
+
+        def next_step(request: Any) -> Response:
+            return steps[sum(message.role == "assistant" for message in request.messages)]
+
+        agent = ReAct("task -> answer", [build, look], lm=ScriptedLM(by=next_step))
+        if nested:
+            inner = agent.as_tool("builder", "Builds.")
+            outer_steps = [native_step("", "builder", {"task": "y"}), DONE]
+
+            def next_outer(request: Any) -> Response:
+                return outer_steps[sum(m.role == "assistant" for m in request.messages)]
+
+            agent = ReAct("task -> answer", [inner], lm=ScriptedLM(by=next_outer))
+        self.agent = agent
+
+    def goes_on(self, run: Run[Any]) -> None:
+        """Resume until the run is done: a person lets interrupted calls run, the world delivers."""
+        run.resume()
+        for _ in range(4):
+            if run.status != "waiting":
+                break
+            question = run.pending[0]
+            if question.kind == "result":
+                run.deliver("b", "built")
+            else:
+                run.answer(question.approve())
+            run.resume()
+        assert run.status == "done", run.error
+
+    def crashed(self, document: str, count: int) -> Run[Any]:
+        """The run whose process died when its journal had so many entries."""
+        form = json.loads(document)
+        used = {entry["value"]["question_id"] for entry in decisions_in(form["journal"][:count])}
+        unused = [
+            entry["value"]
+            for entry in decisions_in(form["journal"])
+            if entry["value"]["question_id"] not in used
+        ]
+        form |= {"status": "running", "questions": [], "answers": unused}
+        form["journal"] = form["journal"][:count]
+        return Run.from_json(json.dumps(form), self.agent)
+
+
+def decisions_in(journal: list[Any]) -> list[Any]:
+    return [entry for entry in journal if entry["kind"] == "decision"]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dies_in", [None, 1, 2, 3, 4, 5, 6])
+def test_a_crash_after_any_entry_loses_no_result_and_takes_none_twice(
+    nested: bool, dies_in: int | None
+) -> None:
+    """Also a second crash, in a run that a person let go on after the first."""
+    world = Begun(nested=nested)
+    run = world.agent.start(task="x")
+    world.goes_on(run)
+    documents = [run.to_json()]
+    if dies_in is not None:
+        again = world.crashed(documents[0], dies_in)
+        world.goes_on(again)
+        documents = [again.to_json()]
+    for document in documents:
+        journal = json.loads(document)["journal"]
+        for count in range(len(journal) + 1):
+            world.begun.clear()
+            run = world.crashed(document, count)
+            world.goes_on(run)
+            results = [entry for entry in run.journal.entries if entry.kind == "result"]
+            assert [entry.value.content for entry in results if entry.value.name == "build"] == [
+                "built"
+            ]
+            is_waiting = any(entry["slot"].endswith("?later") for entry in journal[:count])
+            assert ("build main" in world.begun) is not is_waiting

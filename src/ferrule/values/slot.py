@@ -100,6 +100,11 @@ class Slot(str):
         """Whether a call waits here for its result from outside."""
         return self.endswith("?later")
 
+    @property
+    def is_of_wait(self) -> bool:
+        """Whether this is the wait of a call for its result from outside, or what ends it."""
+        return "?later" in self.name
+
     def inside(self, program: str = "") -> str:
         """The path of the frame below this place: of a called program, or of a value's function."""
         if program:

@@ -85,8 +85,6 @@ async def _take_delivery(frame: Frame, call: PlacedCall, waits: Entry) -> ToolRe
         result = await delivered(frame, call.slot, call.checked, waits)
         if isinstance(result, Question):
             raise Suspended([result])
-        # Acts of a program that began the wait are not replayed.
-        frame.run.journal.close_frame(f"{call.slot}/", unfinished=True)
         await frame.write(Entry(call.slot, "result", call.digest, result))
     return _end_call(frame, call, result)
 

@@ -158,13 +158,22 @@ class Journal:
                     self._paused.add(paused_call)
 
     def _leave_out_inner_answers(self) -> None:
-        """A program called as a tool, or by `once`, is not replayed if its result is recorded."""
+        """Leave out what happened inside a call that does not run again, or a value of `once`.
+
+        That is a call whose result is recorded, or whose wait for a result from outside.
+        """
         done = {entry.slot for entry in self.unread.values() if entry.kind in {"result", "once"}}
         if not done:
             return
+        waiting: set[str] = {Slot(slot).call for slot in done if Slot(slot).is_later}
         self.unread = {
-            slot: entry for slot, entry in self.unread.items() if not Slot(slot).is_below(done)
+            slot: entry
+            for slot, entry in self.unread.items()
+            if not Slot(slot).is_below(done) and not _is_before_wait(Slot(slot), waiting)
         }
+        for slot in [*self._begun]:
+            if _is_before_wait(Slot(slot), waiting):
+                del self._begun[slot]
 
     def has(self, slot: str) -> bool:
         """Whether there is an untaken answer at a slot."""
@@ -491,6 +500,13 @@ class ClosedJournal(Journal):
         if self.end is None:
             self.end = Slot(entry.slot)
         self.differs(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
+
+
+def _is_before_wait(slot: Slot, waiting: set[str]) -> bool:
+    """Whether this belongs to one of these calls, and came before its wait for its result."""
+    if slot.is_of_wait:
+        waiting = waiting - {slot.call}
+    return slot.is_below(waiting)
 
 
 def _digest_of(question: str | Request) -> str:
