@@ -412,6 +412,19 @@ def _stops_everything(node: ast.AST) -> bool:
     return False
 
 
+def answers_without_bounds(sources: Iterable[Source]) -> Iterator[str]:
+    """Answers of servers are read in `net` alone, which bounds their time, size and expansion."""
+    for source in sources:
+        if room_of(source.name) == "net":
+            continue
+        for node in ast.walk(source.tree):
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if re.search(
+                r"^httpx2\.(Async)?Client$|response\.(a?read|a?iter_\w+)$|urlopen$", called
+            ):
+                yield f"{source.at(node.lineno)}: `{called}` has no bounds; see `net/reading.py`"
+
+
 def lines_with(pattern: str, paths: Iterable[Path]) -> Iterator[str]:
     for path in paths:
         for number, line in enumerate(
@@ -441,6 +454,7 @@ def test_every_room_has_a_floor() -> None:
 
 
 CHECKS = [
+    answers_without_bounds,
     arrows_not_pointing_down,
     circles,
     circles_of_folders,
@@ -632,6 +646,16 @@ BAD = {
         facades_that_look_inside,
         "ferrule.compat.udspy.manners",
         "from ferrule.models.model import _told",
+    ),
+    "unbounded_client": (
+        answers_without_bounds,
+        "ferrule.models.model",
+        "def f():\n    import httpx2\n    return httpx2.AsyncClient(timeout=5)",
+    ),
+    "unbounded_answer": (
+        answers_without_bounds,
+        "ferrule.mcp_bridge.spec",
+        "async def f(response):\n    return await response.aread()",
     ),
     "heavy_at_the_top": (heavy_imports, "ferrule.telemetry.otel", "import opentelemetry.trace"),
     "heavy_in_another_room": (heavy_imports, "ferrule.tools.tool", "def f():\n    import mcp"),

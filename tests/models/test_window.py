@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 from raw_server import Connection, begin, hang_up, raw_server, reply
@@ -113,6 +114,21 @@ def test_a_list_of_models_that_drips_ends_at_the_deadline(monkeypatch):
     monkeypatch.setattr(transport, "_SIDE_TIMEOUT_S", 0.3)
     with raw_server(begin(b" ", _drip, content_type="application/json")) as server:
         assert LM(server.base_url, model="m").context_tokens() is None
+
+
+def test_a_list_of_models_has_the_deadline_of_a_request(monkeypatch):
+    """A program with `timeout_s=0.3` does not wait longer aside."""
+    ends: list[float] = []
+
+    def send(*args):
+        ends.append(args[-1])
+        raise TimeoutError
+
+    monkeypatch.setattr(transport, "send", send)
+    monkeypatch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    assert LM("http://127.0.0.1:1/v1", model="m", timeout_s=0.25).context_tokens() is None
+    assert LM("http://127.0.0.1:1/v1", model="m", timeout_s=600).context_tokens() is None
+    assert ends == [100.25] * 2 + [105.0] * 2  # of the list, and of llama.cpp's page
 
 
 def test_a_list_of_models_that_expands_beyond_its_bound_is_not_read():

@@ -35,7 +35,7 @@ def test_deflate_without_its_header_is_read():
         )
 
 
-@pytest.mark.parametrize("encoding", ["gzip, deflate", "identity, deflate", "GZIP , identity"])
+@pytest.mark.parametrize("encoding", ["identity, deflate", "GZIP , identity", "identity"])
 def test_an_answer_that_is_compressed_by_a_list_of_encodings_is_read(encoding):
     """As `httpx2` reads it for sync code."""
     body = gzip.compress(OK) if "gzip" in encoding.lower() else OK

@@ -659,6 +659,40 @@ def test_an_answer_without_an_end_is_left_at_a_limit(ask, status, head, monkeypa
         assert len(server.requests) == 1
 
 
+@ways
+def test_an_answer_that_was_compressed_twice_is_not_read(ask):
+    """What lies between the layers has no bound: a kilobyte of three layers may be a gigabyte."""
+    body = gzip.compress(gzip.compress(OK))
+    with raw_server(reply(body, content_encoding="gzip, gzip")) as server:
+        with pytest.raises(BadRequestError, match="compressed more than once: gzip, gzip"):
+            ask(lm_at(server))
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_what_is_compressed_expands_in_pieces(way):
+    """A piece from the network became its whole expansion at once: 256 KiB, and so 256 MiB."""
+    sizes: list[int] = []
+
+    def read(transport: http.HTTPTransport) -> None:
+        with transport.stream(b"{}", {}, None) as (_, pieces):
+            sizes.extend(len(piece) for piece in pieces)
+
+    async def read_async(transport: http.HTTPTransport) -> None:
+        async with transport.astream(b"{}", {}, None) as (_, pieces):
+            sizes.extend([len(piece) async for piece in pieces])
+
+    body = gzip.compress(b" " * (20 << 20))
+    with raw_server(reply(body, content_encoding="gzip")) as server:
+        transport = http.HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)
+        if way == "sync":
+            read(transport)
+        else:
+            asyncio.run(read_async(transport))
+    assert sum(sizes) == 20 << 20
+    assert max(sizes) <= 1 << 20
+
+
 @pytest.mark.parametrize("way", ["stream", "astream"])
 def test_a_server_that_keeps_a_finished_stream_open_is_not_waited_for(way, monkeypatch):
     """Gateways close theirs minutes after the last event (earendil-works/pi, issue 5592). Comments between do not count."""

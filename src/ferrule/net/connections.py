@@ -131,17 +131,10 @@ class _LoopConnections:
         return connection
 
     def _proxy_client(self) -> httpx2.AsyncClient:
-        import httpx2
+        from httpx2 import Limits
 
-        certificates = trusted_certificates()
-        return with_proxies(
-            lambda: httpx2.AsyncClient(
-                timeout=self._timeouts.for_httpx(),
-                limits=httpx2.Limits(max_connections=1, max_keepalive_connections=1),
-                verify=certificates,
-                mounts=past_proxies(),
-            )
-        )
+        limits = Limits(max_connections=1, max_keepalive_connections=1)
+        return new_client(timeout=self._timeouts.for_httpx(), limits=limits)
 
     async def _close_longest_idle(self) -> None:
         """Close the longest idle connection, if it is idle for too long.
@@ -164,6 +157,20 @@ class _LoopConnections:
         finally:
             for connection in self.open:
                 await connection.aclose()
+
+
+def new_client(**options: Any) -> httpx2.AsyncClient:
+    """A client of `httpx2` with the certificates and proxies of the environment.
+
+    Read its responses with `aread_whole`, which bounds them. Raises `ConfigurationError` if the
+    environment names certificates or a proxy that cannot be used.
+    """
+    import httpx2
+
+    certificates = trusted_certificates()
+    return with_proxies(
+        lambda: httpx2.AsyncClient(verify=certificates, mounts=past_proxies(), **options)
+    )
 
 
 class Clients:

@@ -21,7 +21,7 @@ which alone knows what `NO_PROXY` excepts.
 from __future__ import annotations
 
 import zlib
-from asyncio import Event, Protocol, get_running_loop, timeout
+from asyncio import Event, Protocol, get_running_loop, sleep, timeout
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from ferrule.net.sockets import open_socket
 if TYPE_CHECKING:
     import ssl
     from asyncio import Future
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 
 _KEEPALIVE_S = 5.0
 """How long an idle connection can be reused. The default of httpx2."""
@@ -44,6 +44,8 @@ _MOST_UNREAD = 256 * 1024
 """How many bytes of an answer may be unread before reading is paused, so that the server waits."""
 _MOST_UNWRITTEN = 256 * 1024
 """How many bytes of a request are written at once: the write timeout is for each such part."""
+_MOST_DECOMPRESSED = 1024 * 1024
+"""How many bytes are decompressed at once: a piece may expand a thousandfold."""
 
 
 class DirectConnection:
@@ -305,11 +307,11 @@ class HTTPAnswer:
 
     async def aiter_bytes(self) -> AsyncGenerator[bytes]:
         """The body, decompressed, as it arrives."""
-        decompressors = _decompressors(self.headers.get("content-encoding", ""))
-        while piece := await self._wire.read_body():
-            for decompress in decompressors:
-                piece = decompress(piece)
-            if piece:
+        decompress = _decompressor(self.headers.get("content-encoding", ""))
+        while compressed := await self._wire.read_body():
+            for number, piece in enumerate(decompress(compressed)):
+                if number > 0:
+                    await sleep(0)  # a piece may expand for long: other tasks run meanwhile
                 yield piece
 
     async def aclose(self) -> None:
@@ -319,31 +321,31 @@ class HTTPAnswer:
             self._wire.finish()
 
 
-def _decompressors(encodings: str) -> list[Callable[[bytes], bytes]]:
-    """What undoes the encodings of a body, last one first."""
-    names = [name.strip() for name in encodings.lower().split(",")]
-    return [_decompressor(name) for name in reversed(names) if name in {"gzip", "deflate"}]
+def _decompressor(encodings: str) -> Callable[[bytes], Iterable[bytes]]:
+    """What undoes the encoding of a body: `gzip` or `deflate`, which a request accepts, or none.
 
-
-def _decompressor(encoding: str) -> Callable[[bytes], bytes]:
-    """A function that decompresses `gzip` or `deflate`, the encodings that a request accepts."""
+    Of several encodings only one compresses (`check_encoding`).
+    """
+    names = {name.strip() for name in encodings.lower().split(",")}
+    if not names & {"gzip", "deflate"}:
+        return lambda piece: (piece,)
     decompressor: Any = None
 
-    def decompress(piece: bytes) -> bytes:
+    def decompress(compressed: bytes) -> Iterator[bytes]:
         nonlocal decompressor
-        if not piece:
-            return b""
         if decompressor is None:
             # Some servers send `deflate` without the zlib header, whose first byte names the method
             # in 4 of its 8 bits.
-            is_bare = encoding == "deflate" and piece[0] & 15 != zlib.DEFLATED
+            is_bare = "deflate" in names and compressed[0] & 15 != zlib.DEFLATED
             if is_bare:
                 wbits = -zlib.MAX_WBITS
             else:
                 wbits = zlib.MAX_WBITS | 32
             decompressor = zlib.decompressobj(wbits=wbits)
         try:
-            return decompressor.decompress(piece)
+            while piece := decompressor.decompress(compressed, _MOST_DECOMPRESSED):
+                yield piece
+                compressed = decompressor.unconsumed_tail
         except zlib.error as error:
             raise httpx2.DecodingError(str(error)) from error
 

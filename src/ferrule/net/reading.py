@@ -1,5 +1,10 @@
 """One exchange of sync code, and the bounds on reading an answer: a deadline, and its size.
 
+Every answer is read within them, whoever asked: a model call, a question aside, a log-in, an MCP
+server. A server may be hostile, and a few bytes may expand to gigabytes. So sizes are those after
+decompression, pieces are decompressed one at a time (here and in `httpx2`), and a body that was
+compressed twice is refused: what lies between the two layers has no bound.
+
 `httpx2` limits the wait for each read, not the number of reads: a server that sends a byte a second
 would hold a request forever. Async code puts `asyncio.timeout` around its reads. Sync code cannot
 be interrupted from outside, so each read itself must know the deadline: the request that opens a
@@ -28,8 +33,10 @@ END_S = 1.0
 
 Some gateways never end the stream.
 """
-_LARGEST = 256 * 1024 * 1024
+_MIB = 1 << 20
+_LARGEST = 256 * _MIB
 """The most bytes of an answer, decompressed. Images and audio take a few megabytes each."""
+_OF_ENCODED_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 _NEW_STREAM = (".connect_tcp.complete", ".start_tls.complete")
 """The events of httpcore2 that carry a new network stream."""
 _NOT_STALE = (".connect_tcp.started", ".receive_response_headers.complete")
@@ -74,6 +81,7 @@ def body_pieces(
     most_bytes: int | None = None,
 ) -> Iterator[bytes]:
     """The body piece by piece: until the deadline, and a moment longer once it is done."""
+    check_encoding(response.headers)
     pieces = response.iter_bytes()
     until, size, was_done = deadline, 0, False
     while True:
@@ -90,6 +98,58 @@ def body_pieces(
             until = min(deadline, time.monotonic() + END_S)
 
 
+async def aread_whole(
+    response: httpx2.Response, timeout_s: float | None, most_bytes: int
+) -> httpx2.Response:
+    """A copy of a response of an `httpx2` client, with the whole body. Closes the response.
+
+    Raises `TimeoutError` after `timeout_s` seconds, and `httpx2.RequestError` for a body of more
+    than `most_bytes` bytes.
+    """
+    from asyncio import timeout
+
+    import httpx2
+
+    try:
+        check_encoding(response.headers)
+        pieces: list[bytes] = []
+        size = 0
+        async with timeout(timeout_s):
+            async for piece in response.aiter_bytes():
+                size += len(piece)
+                check_bounds(NEVER, size, most_bytes)
+                pieces.append(piece)
+    finally:
+        await response.aclose()
+    whole = httpx2.Response(
+        response.status_code,
+        headers=decoded_headers(response),
+        content=b"".join(pieces),
+        request=response.request,
+    )
+    whole.next_request = response.next_request
+    return whole
+
+
+def decoded_headers(response: httpx2.Response) -> list[tuple[str, str]]:
+    """The headers of a response that hold for its body after decompression."""
+    return [
+        (name, value)
+        for name, value in response.headers.multi_items()
+        if name.lower() not in _OF_ENCODED_BODY
+    ]
+
+
+def check_encoding(headers: Mapping[str, str]) -> None:
+    """Raise `httpx2.DecodingError` for a body that was compressed more than once."""
+    names = [name.strip() for name in headers.get("content-encoding", "").lower().split(",")]
+    compressions = [name for name in names if name not in {"", "identity"}]
+    if len(compressions) > 1:
+        from httpx2 import DecodingError
+
+        raise DecodingError(f"the answer was compressed more than once: {', '.join(compressions)}")
+
+
 def check_bounds(deadline: float, size: int, most_bytes: int | None = None) -> None:
     """Raise `TimeoutError` after the deadline, `httpx2.RequestError` for too large an answer."""
     if time.monotonic() > deadline:
@@ -99,7 +159,11 @@ def check_bounds(deadline: float, size: int, most_bytes: int | None = None) -> N
     if size > most_bytes:
         from httpx2 import RequestError
 
-        raise RequestError(f"the answer has more than {most_bytes >> 20} MiB")
+        if most_bytes >= _MIB:
+            limit = f"{most_bytes // _MIB} MiB"
+        else:
+            limit = f"{most_bytes} bytes"
+        raise RequestError(f"the answer has more than {limit}")
 
 
 class Staleness:

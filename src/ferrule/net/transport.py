@@ -30,7 +30,7 @@ from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.connections import Clients, Timeouts
 from ferrule.net.errors import add_advice, redact_error, redact_key, status_error
-from ferrule.net.reading import END_S, body_pieces, check_bounds, send
+from ferrule.net.reading import END_S, body_pieces, check_bounds, check_encoding, send
 from ferrule.net.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
 from ferrule.values.display import Concealed
 
@@ -213,7 +213,7 @@ class HTTPTransport:
         import httpx2
 
         client, headers = self._clients.of_threads(), {**auth, **self._headers}
-        deadline = time.monotonic() + _SIDE_TIMEOUT_S
+        deadline = min(self._deadline(), time.monotonic() + _SIDE_TIMEOUT_S)
         try:
             response = send(client, self._parsed(url), headers, None, deadline)
             with closing(response):
@@ -291,6 +291,7 @@ class HTTPTransport:
         self, response: HTTPAnswer | httpx2.Response, deadline: float, is_done: IsDone = bool
     ) -> AsyncGenerator[bytes]:
         """`body_pieces` on an event loop."""
+        check_encoding(response.headers)
         pieces = response.aiter_bytes()
         until, size, was_done = deadline, 0, False
         while True:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -84,6 +85,55 @@ def test_only_the_fields_for_people_of_an_error_are_shown(content: bytes, text: 
     assert error_of(httpx2.Response(400, content=content)) == text
 
 
+ISSUER = {
+    "issuer": "https://login.example.com/tenant",
+    "authorization_endpoint": "https://login.example.com/tenant/authorize?version=2",
+    "token_endpoint": "https://tokens.example.com/",
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "origin", "url"),
+    [
+        ({}, "", "https://evil.example/token"),
+        (ISSUER, "https://evil.example:443", "https://tokens.example.com"),
+        (ISSUER, "https://login.example.com:443", "https://evil.example/token"),
+        (ISSUER, "https://login.example.com:443", "https://tokens.example.com/other"),
+        (ISSUER, "https://login.example.com:443", "https://tokens.example.com.evil.example/"),
+        (ISSUER, "https://login.example.com:443", "https://tokens.example.com@evil.example/"),
+        (
+            {**ISSUER, "issuer": "https://login.example.com/other"},
+            "https://login.example.com:443",
+            "https://tokens.example.com/",
+        ),
+    ],
+)
+def test_a_secret_goes_only_to_an_endpoint_that_the_pinned_issuer_names(
+    metadata: dict[str, str], origin: str, url: str
+) -> None:
+    oauth = OAuth(client_id="mine", client_secret="hunter2", issuer=ISSUER["issuer"])
+    flow = Authorization(LoginTarget(url="https://evil.example/mcp", oauth=oauth), Credentials())
+
+    async def send(address: str) -> Any:
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            sent.append(str(request.url))
+            return httpx2.Response(200, json={})
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            return await flow._send(client, httpx2.Request("POST", address))
+
+    sent: list[str] = []
+    if metadata:
+        flow._read_metadata(metadata, origin, SimpleNamespace(client_info=None))
+    with pytest.raises(LoginError, match="the log-in would go to"):
+        asyncio.run(send(url))
+    assert sent == []
+    flow._read_metadata(ISSUER, "https://login.example.com:443", SimpleNamespace(client_info=None))
+    for right in ("https://tokens.example.com", "https://login.example.com/tenant/authorize?x=1"):
+        asyncio.run(send(right))
+    assert len(sent) == 2
+
+
 def fetched(pieces: Callable[[], AsyncIterator[bytes]], **headers: str) -> Any:
     """What a request of a log-in gets from a server that sends these pieces."""
 
@@ -132,6 +182,14 @@ def test_an_answer_of_a_log_in_that_expands_is_given_up_early(is_compressed: boo
     with pytest.raises(LoginError, match="more than 1 MiB"):
         fetched(bomb, **headers)
     assert len(sent) < 5
+
+
+def test_an_answer_of_a_log_in_that_was_compressed_twice_is_not_read() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield gzip.compress(gzip.compress(b"{}"))
+
+    with pytest.raises(LoginError, match=r"example\.com sent an answer that cannot be read"):
+        fetched(pieces, **{"content-encoding": "gzip, gzip"})
 
 
 def test_an_answer_within_the_bounds_arrives_whole() -> None:

@@ -200,6 +200,96 @@ def test_an_answer_without_measure_is_cut_off_also_if_it_is_small_on_the_wire(
     assert (response.status_code, "content-encoding" in response.headers) == (status, False)
 
 
+EVENTS = "text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "content_type"),
+    [
+        ("POST", 307, "text/plain"),
+        ("POST", 200, "application/json"),
+        ("POST", 500, EVENTS),
+        ("GET", 200, "application/json"),
+        ("GET", 405, "text/html"),
+        ("DELETE", 200, "application/json"),
+        ("DELETE", 308, EVENTS),
+    ],
+)
+@pytest.mark.parametrize("fault", ["large", "compressed twice"])
+def test_no_answer_of_a_server_reaches_the_sdk_without_bounds(
+    monkeypatch, fault: str, method: str, status: int, content_type: str
+) -> None:
+    """The SDK reads redirects, and answers to GET and DELETE, whole and without a limit."""
+    monkeypatch.setattr("ferrule.mcp_bridge.transport.http.LARGEST", 100_000)
+    body, encoding = gzip.compress(b" " * 200_000), "gzip"
+    if fault == "compressed twice":
+        body, encoding = gzip.compress(gzip.compress(b"{}")), "gzip, gzip"
+    headers = {"content-type": content_type, "content-encoding": encoding, "location": "/mcp2"}
+
+    async def go() -> tuple[GuardedClient, httpx2.Response]:
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            return httpx2.Response(status, headers=headers, content=pieces())
+
+        async def pieces():
+            yield body
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            guarded = GuardedClient(client)
+            content = CALL if method == "POST" else None
+            request = guarded.build_request(method, "http://localhost/mcp", json=content)
+            return guarded, await guarded.send(request, stream=True)
+
+    why = "more than 100000 bytes" if fault == "large" else "compressed more than once"
+    if method == "POST":
+        guarded, response = asyncio.run(go())
+        assert response.status_code == 503
+        assert why in guarded.notes[7].text
+        return
+    with pytest.raises(httpx2.RequestError, match=why):
+        asyncio.run(go())
+
+
+def test_an_answer_that_nothing_waits_for_has_a_deadline(monkeypatch) -> None:
+    """A server that drips its answer to a notification held back all that came after it."""
+    monkeypatch.setattr("ferrule.mcp_bridge.transport.http._SIDE_TIMEOUT_S", 0.05)
+
+    async def go() -> httpx2.Response:
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            return httpx2.Response(200, content=drip())
+
+        async def drip():
+            while True:
+                yield b" "
+                await asyncio.sleep(0)
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            guarded = GuardedClient(client)
+            message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            request = guarded.build_request("POST", "http://localhost/mcp", json=message)
+            return await guarded.send(request, stream=True)
+
+    assert asyncio.run(go()).status_code == 503
+
+
+def test_events_that_were_compressed_twice_are_not_read() -> None:
+    headers = {"content-type": EVENTS, "content-encoding": "gzip, gzip"}
+    body = gzip.compress(gzip.compress(b"data: {}\n\n"))
+
+    async def go() -> GuardedClient:
+        def answer(request: httpx2.Request) -> httpx2.Response:
+            return httpx2.Response(200, headers=headers, content=body)
+
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
+            guarded = GuardedClient(client)
+            request = guarded.build_request("POST", "http://localhost/mcp", json=CALL)
+            response = await guarded.send(request, stream=True)
+            with pytest.raises(httpx2.DecodingError, match="compressed more than once"):
+                await response.aread()
+            return guarded
+
+    assert "compressed more than once" in asyncio.run(go()).notes[7].text
+
+
 def test_a_redirect_that_is_followed_leaves_no_note() -> None:
     """The body of the second request is a stream that nobody has read."""
 

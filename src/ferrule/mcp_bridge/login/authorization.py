@@ -31,7 +31,9 @@ from msgspec import Struct
 
 from ferrule.mcp_bridge.login.credentials import Credentials
 from ferrule.mcp_bridge.login.oauth import OAuth
+from ferrule.net.connections import new_client
 from ferrule.net.loopback import is_loopback
+from ferrule.net.reading import aread_whole
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -53,8 +55,6 @@ _DEVICE_ENDPOINT = "device_authorization_endpoint"
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _USUAL_WAIT_S, _SHORTEST_WAIT_S, _SLOWER_S = 5.0, 0.2, 5.0
 _LONGEST_TEXT = 200
-_OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""The headers that do not fit a body that was read already."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -86,6 +86,24 @@ class _DeviceCodeWantedError(Exception):
     """Ends the SDK's flow where the person's part begins."""
 
 
+class _Issuer(Struct, frozen=True):
+    """An authorization server, as its metadata describe it."""
+
+    name: str = ""
+    origin: str = ""
+    """Where the metadata came from; empty without metadata."""
+    endpoints: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, metadata: dict[str, Any], origin: str) -> _Issuer:
+        addresses = {
+            _endpoint(str(value))
+            for name, value in metadata.items()
+            if name.endswith("_endpoint") and value
+        }
+        return cls(str(metadata.get("issuer", "")), origin, frozenset(addresses))
+
+
 class Authorization:
     """One flow of the SDK: a refresh, or a log-in."""
 
@@ -97,11 +115,10 @@ class Authorization:
         self._person = person
         self._device_endpoint: str | None = None
         self._is_step_up = False
-        self._metadata: tuple[str, str] = ("", "")
-        """The issuer of the authorization server's metadata, and the origin that they came from."""
+        self._issuer = _Issuer()
         if credentials.server is not None:  # checked when they came
-            issuer = str(credentials.server.get("issuer", ""))
-            self._metadata = issuer, _origin(issuer)
+            origin = _origin(str(credentials.server.get("issuer", "")))
+            self._issuer = _Issuer.of(credentials.server, origin)
 
     # -- the two flows
 
@@ -215,31 +232,32 @@ class Authorization:
     def _check_receiver(self, url: str) -> None:
         """Refuse to send a log-in, or a configured secret, to another server than the user's.
 
-        Only metadata that come from the issuer's own origin tell where its endpoints are.
+        Only metadata that come from the issuer's own origin tell where its endpoints are. Without
+        metadata, the endpoints are guessed at that origin.
         """
         oauth = self._target.oauth
         has_secret = bool(oauth.client_id and oauth.client_secret)
         if not oauth.issuer and not has_secret:
             return
-        issuer, origin = self._metadata
-        wanted = _origin(oauth.issuer or self._target.url)
-        is_named = not oauth.issuer or _is_same_issuer(issuer, oauth.issuer)
-        if origin == wanted and is_named:
+        wanted, issuer = _origin(oauth.issuer or self._target.url), self._issuer
+        is_named = not oauth.issuer or _is_same_issuer(issuer.name, oauth.issuer)
+        if issuer.origin == wanted and is_named and _endpoint(url) in issuer.endpoints:
             return
-        if not origin and _origin(url) == wanted:
-            return  # without metadata, the endpoints are guessed
+        if not issuer.origin and _origin(url) == wanted:
+            return
         there = urlsplit(url).hostname
         if oauth.issuer:
             raise LoginError(f"the log-in would go to {there}; the issuer is {oauth.issuer}")
+        right = public_text(issuer.name) or "the authorization server"
         raise LoginError(
             f"the client secret would go to {there}, which the server names. If that is right, "
-            f"pass auth=OAuth(issuer={public_text(issuer) or 'the authorization server'!r}, ...)"
+            f"pass auth=OAuth(issuer={right!r}, ...)"
         )
 
     def _read_metadata(self, metadata: dict[str, Any], origin: str, context: Any) -> None:
         """What the SDK does not read of the metadata of an authorization server."""
         if "token_endpoint" in metadata:
-            self._metadata = str(metadata.get("issuer", "")), origin
+            self._issuer = _Issuer.of(metadata, origin)
         endpoint = metadata.get(_DEVICE_ENDPOINT)
         enters_code = self._person is not None and self._person.enter_code is not None
         if isinstance(endpoint, str) and enters_code:
@@ -536,9 +554,7 @@ def _json(model: Any) -> dict[str, Any] | None:
 
 
 def _http_client() -> Any:
-    import httpx2
-
-    return httpx2.AsyncClient(timeout=_TIMEOUT_S)
+    return new_client(timeout=_TIMEOUT_S)
 
 
 async def _bounded(client: Any, request: Any) -> Any:
@@ -548,34 +564,28 @@ async def _bounded(client: Any, request: Any) -> Any:
     """
     import httpx2
 
-    host, body = request.url.host, bytearray()
+    host = request.url.host
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             response = await client.send(request, follow_redirects=False, stream=True)
-            try:
-                # Piece by piece, because a small answer can expand to gigabytes.
-                async for piece in response.aiter_bytes():
-                    body += piece
-                    if len(body) > _LARGEST:
-                        raise LoginError(f"{host} sent more than {_LARGEST >> 20} MiB")
-            finally:
-                await response.aclose()
+            return await aread_whole(response, None, _LARGEST)
     except TimeoutError:
         raise LoginError(f"{host} sent no whole answer within {_TIMEOUT_S:g} s") from None
-    headers = [
-        (name, value)
-        for name, value in response.headers.multi_items()
-        if name.lower() not in _OF_THE_BODY
-    ]
-    return httpx2.Response(
-        response.status_code, headers=headers, content=bytes(body), request=request
-    )
+    except httpx2.TransportError:
+        raise
+    except httpx2.RequestError as error:
+        raise LoginError(f"{host} sent an answer that cannot be read: {error}") from None
 
 
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     port = parts.port or _PORTS.get(parts.scheme)
     return f"{parts.scheme}://{parts.hostname}:{port}"
+
+
+def _endpoint(url: str) -> str:
+    """An address without its query, in the form in which endpoints are compared."""
+    return _origin(url) + (urlsplit(url).path or "/")
 
 
 def _is_same_issuer(one: str, other: str) -> bool:

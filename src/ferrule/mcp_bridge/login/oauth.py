@@ -34,8 +34,8 @@ class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
     client_secret: str = ""
     """Its secret, if it has one.
 
-    It is sent to the `issuer` alone; without one, only to an authorization server on the MCP
-    server's own origin."""
+    It is sent only to endpoints that the `issuer` names; without one, to those that the MCP
+    server's own origin names."""
     issuer: str = ""
     """The authorization server to log in at, such as `https://login.example.com`.
 

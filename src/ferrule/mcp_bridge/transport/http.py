@@ -16,14 +16,17 @@ from urllib.parse import urljoin, urlsplit
 
 from ferrule.errors import ConfigurationError
 from ferrule.mcp_bridge.transport.messages import LARGEST, Note, excerpt, read_message
-from ferrule.net.connections import past_proxies
+from ferrule.net.connections import new_client
 from ferrule.net.errors import retry_after_s
 from ferrule.net.loopback import is_loopback
+from ferrule.net.reading import aread_whole, check_encoding, decoded_headers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
 _CONNECT_S = 30.0
+_SIDE_TIMEOUT_S = 30.0
+"""How long to read an answer that no request of a program waits for."""
 _EXCERPT = 300
 _ACCEPTED = 202
 _JSON = "application/json"
@@ -68,9 +71,13 @@ class GuardedClient:
             response = await self._client.send(request, **keywords)
             if is_rpc:
                 self.session_id = response.headers.get("mcp-session-id", self.session_id)
-                response = await self._inspect(request_id, response)
-            elif request.method == "GET" and _content_type(response).startswith(_EVENTS):
-                response = watch_events(response, self, None)
+            is_listening = not is_rpc and request.method == "GET"
+            if _is_events(response) and (is_listening or (is_rpc and response.is_success)):
+                response = watch_events(response, self, request_id)
+            else:
+                response = await self._read(response, request_id)
+                if is_rpc:
+                    response = self._inspect(request_id, response)
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
             if not is_rpc:
                 raise
@@ -82,17 +89,25 @@ class GuardedClient:
             return self._instead(request, request_id, self.notes.get(request_id))
         return response
 
-    async def _inspect(self, request_id: Any, response: Any) -> Any:
+    async def _read(self, response: Any, request_id: Any) -> Any:
+        """The response, read whole within bounds: the SDK would read it without.
+
+        A body that breaks off fails here, not where it would end the transport. An answer has the
+        deadline of its request.
+        """
+        if response.status_code == _ACCEPTED:  # the SDK does not read it
+            return response
+        timeout_s = None
+        if request_id is None:
+            timeout_s = _SIDE_TIMEOUT_S
+        return await aread_whole(response, timeout_s, LARGEST)
+
+    def _inspect(self, request_id: Any, response: Any) -> Any:
         """The response for the SDK, with a note if it holds no answer."""
-        content_type = _content_type(response)
-        if response.is_success and content_type.startswith(_EVENTS):
-            return watch_events(response, self, request_id)
-        has_body = not response.is_redirect and response.status_code != _ACCEPTED
-        if has_body:
-            # A body that breaks off fails here, not where it would end the transport.
-            response = await _read_whole(response)
         if request_id is None or (self.answers_apart and response.is_success):
             return response
+        content_type = _content_type(response)
+        has_body = not response.is_redirect and response.status_code != _ACCEPTED
         if has_body and content_type.startswith(_JSON):
             return self._inspect_json(request_id, response)
         self._note_status(request_id, response, _why_no_answer(response, content_type))
@@ -200,37 +215,8 @@ def _why_no_answer(response: Any, content_type: str) -> str:
     return ""
 
 
-async def _read_whole(response: Any) -> Any:
-    """The same response, read.
-
-    Raises `StreamError` for a body of more than `LARGEST` bytes, as it is after decompression.
-    """
-    import httpx2
-
-    pieces: list[bytes] = []
-    size_bytes = 0
-    async for piece in response.aiter_bytes():
-        size_bytes += len(piece)
-        if size_bytes > LARGEST:
-            await response.aclose()
-            raise httpx2.StreamError(f"the answer has more than {LARGEST} bytes")
-        pieces.append(piece)
-    return httpx2.Response(
-        response.status_code,
-        headers=_kept_headers(response),
-        content=b"".join(pieces),
-        request=response.request,
-    )
-
-
-def _kept_headers(response: Any) -> list[tuple[str, str]]:
-    """The headers that hold for a body which was decoded."""
-    dropped = ("content-encoding", "content-length", "transfer-encoding")
-    return [
-        (name, value)
-        for name, value in response.headers.multi_items()
-        if name.lower() not in dropped
-    ]
+def _is_events(response: Any) -> bool:
+    return _content_type(response).startswith(_EVENTS)
 
 
 def _content_type(response: Any) -> str:
@@ -276,7 +262,7 @@ def watch_events(response: Any, client: GuardedClient, request_id: Any) -> Any:
 
     return httpx2.Response(
         response.status_code,
-        headers=_kept_headers(response),
+        headers=decoded_headers(response),
         stream=RepairedStream(),
         request=response.request,
     )
@@ -287,6 +273,7 @@ async def _events(response: Any, client: GuardedClient, request_id: Any) -> Asyn
 
     waits = request_id is not None
     try:
+        check_encoding(response.headers)
         async for event in httpx2.EventSource(response, max_event_size=LARGEST):
             data: str = event.data
             if event.event == "endpoint" and client.answers_apart:
@@ -377,16 +364,12 @@ def refuse_plain_http(url: str, name: str, *, allowed: bool) -> None:
 
 
 def _new_client(headers: Mapping[str, str], auth: Any) -> Any:
-    import httpx2
+    from httpx2 import Timeout
 
     # No read timeout: each request has a deadline of its own, and a stream of notifications may be
     # silent for hours.
-    return httpx2.AsyncClient(
-        headers=dict(headers),
-        auth=auth,
-        timeout=httpx2.Timeout(_CONNECT_S, read=None),
-        mounts=past_proxies(),
-    )
+    timeout = Timeout(_CONNECT_S, read=None)
+    return new_client(headers=dict(headers), auth=auth, timeout=timeout)
 
 
 @contextlib.asynccontextmanager
