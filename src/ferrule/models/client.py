@@ -12,12 +12,14 @@ import json
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary, ref
 
 from msgspec.structs import replace
 
 from ferrule.concurrency.offload import in_worker_thread, run_async
 from ferrule.errors import BadRequestError, ConfigurationError, LMError, UnavailableError, shown
+from ferrule.models.learning import Learned, LearningLM
 from ferrule.models.model import answer_of, as_stream, check_text_calls
 from ferrule.models.providers import (
     PROVIDERS,
@@ -27,12 +29,12 @@ from ferrule.models.providers import (
     with_schema_target,
 )
 from ferrule.models.setting_names import check_settings
-from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.any_answer import body_of, is_answer
 from ferrule.models.wires.streamed import assembly
 from ferrule.models.wires.wire import wire
 from ferrule.net.errors import payload_error, status_error, with_provider
 from ferrule.net.sse import event
+from ferrule.values.conversation.message import Author
 from ferrule.values.conversation.thoughts import split_thoughts
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ _FIRST_ERROR = 400
 """The lowest HTTP status of an error."""
 
 
-class ClientLM(TurnsLM):
+class ClientLM(LearningLM):
     """A model behind the user's own client. Made by `LM.from_client` and `LM.from_litellm`.
 
     An async client of an SDK serves only the event loop of its first request; another loop raises
@@ -80,6 +82,7 @@ class ClientLM(TurnsLM):
         settings: Mapping[str, Any],
         *,
         text_calls: TextCalls | None = None,
+        send_reasoning: bool | None = None,
     ) -> None:
         if not isinstance(model, str) or not model:
             raise ConfigurationError(
@@ -94,7 +97,6 @@ class ClientLM(TurnsLM):
         self._wire_name = interface.wire
         provider = PROVIDERS.get(interface.package) or Provider(interface.package, "")
         provider = replace(provider, wire=interface.wire)
-        self._dialect = provider.dialect
         self._model = model
         self.name = f"{interface.package}/{model}"
         if capabilities is None:
@@ -104,7 +106,21 @@ class ClientLM(TurnsLM):
         self.settings = settings
         self.text_calls = check_text_calls(text_calls)
         self.is_hosted = _is_hosted(client, interface.package, model)
-        self._turns = Turns()
+        self._learned = Learned(provider.dialect, send_reasoning=send_reasoning)
+
+    def author(self) -> Author | None:
+        """Who writes the answers: the model, at the client's address, with the client's key."""
+        url = getattr(self._client, "base_url", None)
+        host = self._package
+        if url is not None:
+            host = urlsplit(str(url)).netloc or host
+        keys = (
+            getattr(self._client, "api_key", None),
+            getattr(self._client, "auth_token", None),
+            self.settings.get("api_key"),  # litellm's
+        )
+        key = next((key for key in keys if isinstance(key, str)), None)
+        return Author.of(host, key, self._model)
 
     # `create` is looked up at each call: tracers and tests replace it.
 
@@ -206,7 +222,7 @@ class ClientLM(TurnsLM):
                 model=self._model,
                 settings=self.settings,
                 stream=stream,
-                dialect=self._dialect,
+                dialect=self._learned.dialect,
             )
         )
         declared = inspect.signature(create).parameters

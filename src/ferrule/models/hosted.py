@@ -16,6 +16,7 @@ from ferrule.errors import (
     MissingKeyError,
     UnavailableError,
 )
+from ferrule.models.learning import Learned, LearningLM
 from ferrule.models.model import check_text_calls
 from ferrule.models.providers import (
     address,
@@ -25,7 +26,6 @@ from ferrule.models.providers import (
     with_schema_target,
 )
 from ferrule.models.setting_names import check_settings, check_spelling
-from ferrule.models.turns import Turns, TurnsLM
 from ferrule.models.wires.payload import count_of, list_of, mapping
 from ferrule.models.wires.streamed import (
     ThoughtsApart,
@@ -39,6 +39,7 @@ from ferrule.net.errors import cost_in, redact_error, request_id, with_provider
 from ferrule.net.pace import Pace
 from ferrule.net.sse import WholeAnswer
 from ferrule.net.transport import HTTPTransport, Timeouts
+from ferrule.values.conversation.message import Author
 from ferrule.values.conversation.thoughts import split_thoughts
 from ferrule.values.display import Concealed
 
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response
 
 
-class LM(TurnsLM):
+class LM(LearningLM):
     """A model of a provider, or of your own server.
 
     ```python
@@ -78,6 +79,10 @@ class LM(TurnsLM):
     `"always"`. By default, a hosted provider that is known by its name is not read when the request
     declares tools, and any other server is read as with `"rescue"`.
 
+    Reasoning of earlier answers that only its author can read (encrypted, signed) goes back to the
+    host, account and model that wrote it, and `reasoning_content` to servers that sent it. With
+    `send_reasoning=True`, all of it is sent, whoever wrote it; with False, none.
+
     Each request reads the key from the provider's environment variable, unless `api_key` is given;
     the key is never shown, logged or pickled. All other keywords (`temperature`, `max_tokens`, ...)
     are settings sent to the provider; `extra={...}` is sent unchecked.
@@ -101,6 +106,7 @@ class LM(TurnsLM):
         capabilities: Capabilities | None = None,
         strict_tools: bool = False,
         text_calls: TextCalls | None = None,
+        send_reasoning: bool | None = None,
         **settings: Any,
     ) -> None:
         # `model=` names the model at an address, or stands in for the first argument.
@@ -120,7 +126,7 @@ class LM(TurnsLM):
         else:
             self.capabilities = with_schema_target(capabilities, self._provider)
         self.settings = settings
-        self._turns = Turns()
+        self._learned = Learned(self._provider.dialect, send_reasoning=send_reasoning)
         self._has_asked_window = False
         self._wire = wire_of(self._provider.wire)
         self._is_strict = strict_tools
@@ -173,6 +179,7 @@ class LM(TurnsLM):
         wire: str | None = None,
         capabilities: Capabilities | None = None,
         text_calls: TextCalls | None = None,
+        send_reasoning: bool | None = None,
         **settings: Any,
     ) -> ClientLM:
         """A model behind your own client.
@@ -182,12 +189,20 @@ class LM(TurnsLM):
         ```
         Takes `openai.OpenAI`, `anthropic.Anthropic`, their async and cloud variants, and wrappers
         with the same `create`. `wire` is `openai_responses` for OpenAI's other protocol. The client
-        does retries and timeouts. `text_calls` is as for `LM`; a client whose address is not that
-        of a known provider is a server of your own.
+        does retries and timeouts. `text_calls` and `send_reasoning` are as for `LM`; a client whose
+        address is not that of a known provider is a server of your own.
         """
         from ferrule.models.client import ClientLM
 
-        return ClientLM(client, model, wire, capabilities, settings, text_calls=text_calls)
+        return ClientLM(
+            client,
+            model,
+            wire,
+            capabilities,
+            settings,
+            text_calls=text_calls,
+            send_reasoning=send_reasoning,
+        )
 
     @staticmethod
     def from_litellm(
@@ -195,11 +210,13 @@ class LM(TurnsLM):
         *,
         capabilities: Capabilities | None = None,
         text_calls: TextCalls | None = None,
+        send_reasoning: bool | None = None,
         **settings: Any,
     ) -> ClientLM:
         """A model that litellm calls, by its litellm name.
 
-        It needs `pip install 'ferrule[litellm]'`. `text_calls` is as for `LM`.
+        It needs `pip install 'ferrule[litellm]'`. `text_calls` and `send_reasoning` are as for
+        `LM`.
         """
         from ferrule.models.client import ClientLM
 
@@ -209,7 +226,15 @@ class LM(TurnsLM):
             raise ConfigurationError(
                 "This model needs litellm: pip install 'ferrule[litellm]'."
             ) from error
-        return ClientLM(litellm, model, None, capabilities, settings, text_calls=text_calls)
+        return ClientLM(
+            litellm,
+            model,
+            None,
+            capabilities,
+            settings,
+            text_calls=text_calls,
+            send_reasoning=send_reasoning,
+        )
 
     # -- requests
 
@@ -273,9 +298,18 @@ class LM(TurnsLM):
             model=self._model,
             settings=self.settings,
             stream=stream,
-            dialect=self._provider.dialect,
+            dialect=self._learned.dialect,
         )
         return _Prepared(body, auth, key)
+
+    def author(self) -> Author | None:
+        """Who writes the answers: the model, at its host, with the key of the environment."""
+        parts = urlsplit(self._transport.url)
+        if self._provider.has_passing_keys:
+            account: str | None = parts.path  # it names the project
+        else:
+            account = key_for(self._provider, self._key, needed=False)
+        return Author.of(parts.netloc, account, self._model)
 
     # -- answers
 

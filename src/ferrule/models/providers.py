@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from msgspec import Struct, field
@@ -31,8 +31,12 @@ class Dialect(Struct, frozen=True):
 
     If False, it always does, or refuses the field.
     """
-    wants_reasoning: bool = False
-    """Whether the reasoning of earlier tool calls must be sent back."""
+    reasoning: Literal["received", "always", "never"] = "received"
+    """Which earlier tool calls are sent with their reasoning, as `reasoning_content`.
+
+    `received`: those that the server itself sent with it. `always`: all, even with an empty text,
+    because the server refuses a call without the field.
+    """
     longest_id: int | None = None
     """The longest id of a call; longer ones are shortened.
 
@@ -59,6 +63,8 @@ class Provider(Struct, frozen=True):
     """The protocol at `base_url`."""
     elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
     """Base URLs of other wires, if they differ."""
+    has_passing_keys: bool = False
+    """Whether a key is a token for an hour or so, which does not identify the account."""
 
     @property
     def is_hosted(self) -> bool:
@@ -125,7 +131,16 @@ _PROVIDERS = (
         "deepseek",
         "https://api.deepseek.com/v1",
         "DEEPSEEK_API_KEY",
-        dialect=Dialect(wants_reasoning=True),
+        dialect=Dialect(reasoning="always"),
+    ),
+    # "reasoning_content is missing in assistant tool call message": platform.moonshot.ai, "Use Kimi
+    # K2 thinking", as of November 2026.
+    Provider(
+        "moonshot",
+        "https://api.moonshot.ai/v1",
+        "MOONSHOT_API_KEY",
+        dialect=Dialect(reasoning="always"),
+        capabilities=Capabilities(json_object=True),
     ),
     Provider(
         "together",
@@ -162,6 +177,7 @@ _PROVIDERS = (
         "VERTEX_AI_ACCESS_TOKEN",
         ("GOOGLE_OAUTH_ACCESS_TOKEN",),
         capabilities=_HEARS,
+        has_passing_keys=True,
     ),
     # It refuses `stream_options` (strandsagents.com, "Cohere", November 2026).
     Provider(

@@ -30,6 +30,7 @@ _ARGUMENTS = frozenset(
         "text_calls",
         "max_concurrency",
         "requests_per_minute",
+        "send_reasoning",
     }
 )
 """The arguments of `LM` that are not settings of requests."""
@@ -55,6 +56,7 @@ _COMMON = frozenset(
         "service_tier",
         "stop",
         "store",
+        "stream_options",
         "temperature",
         "thinking",
         "tool_choice",

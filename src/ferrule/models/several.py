@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ferrule.concurrency.offload import result_or_run, run_blocking, submit
 from ferrule.errors import BadRequestError, LMError
+from ferrule.models.learning import LearningLM, signed
 from ferrule.models.model import BaseLM, answer_of
 from ferrule.models.wires.wire import wire
 from ferrule.values.conversation.exchange import Request, Response, Usage, total_cost
@@ -111,7 +112,10 @@ class SeveralLM(BaseLM):
             with suppress(LMError):  # a withheld answer
                 # The first response has the usage and the cost of all.
                 other = read({**body, field: [choice]})
-                responses.append(replace(other, usage=_NO_USAGE, cost=None))
+                other = replace(other, usage=_NO_USAGE, cost=None)
+                if isinstance(self._lm, LearningLM):
+                    other = signed(other, self._lm.author())
+                responses.append(other)
         return responses
 
     def _joined(self, request: Request, responses: Sequence[Response]) -> Response:

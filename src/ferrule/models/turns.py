@@ -1,4 +1,4 @@
-"""Models behind a chat template, and the turns that a template accepts, learned from its refusals.
+"""The turns that a model's chat template accepts, learned from its refusals.
 
 The templates of Gemma, Mistral and others require user and assistant to alternate, and some take no
 system message. If a server refuses a request for that reason, adjacent messages of one role are
@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import logging
 import re
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ferrule.errors import BadRequestError
-from ferrule.models.model import BaseLM
-from ferrule.models.setting_names import check_attribute
 from ferrule.values.content.parts import Text
 from ferrule.values.conversation.message import Message, Messages
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import Iterable
 
+    from ferrule.errors import BadRequestError
     from ferrule.values.content.parts import Content
-    from ferrule.values.conversation.exchange import Delta, Request, Response
+    from ferrule.values.conversation.exchange import Request
 
 _log = logging.getLogger("ferrule.models")
 
@@ -43,79 +40,6 @@ _NO_SYSTEM = re.compile(
     r"|developer instruction is not enabled",
     re.IGNORECASE,
 )
-
-
-class TurnsLM(BaseLM):
-    """Base class of models behind a chat template.
-
-    A subclass sends requests in `_complete`, `_acomplete`, `_stream` and `_astream`. Each request
-    comes to them in the turns that the template accepts, as far as they are known.
-    """
-
-    _turns: Turns
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        check_attribute(self, name)
-        object.__setattr__(self, name, value)
-
-    def complete(self, request: Request) -> Response:
-        """One answer."""
-        sent = self._turns.accepted(request)
-        try:
-            return self._complete(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-        return self.complete(request)
-
-    async def acomplete(self, request: Request) -> Response:
-        """One answer, without blocking the loop; cancelling closes the request."""
-        sent = self._turns.accepted(request)
-        try:
-            return await self._acomplete(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-        return await self.acomplete(request)
-
-    def stream(self, request: Request) -> Iterator[Delta | Response]:
-        """The answer piece by piece; leaving the loop closes the request."""
-        sent = self._turns.accepted(request)
-        try:
-            yield from self._stream(sent)
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-            yield from self.stream(request)
-
-    async def astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        """The answer piece by piece.
-
-        Leaving the loop and closing the generator, or cancelling, closes the request.
-        """
-        sent = self._turns.accepted(request)
-        try:
-            async with aclosing(self._astream(sent)) as items:
-                async for item in items:
-                    yield item
-        except BadRequestError as error:
-            if not self._turns.learn(error, request, sent):
-                raise
-            async with aclosing(self.astream(request)) as items:
-                async for item in items:
-                    yield item
-
-    def _complete(self, request: Request) -> Response:
-        raise NotImplementedError
-
-    async def _acomplete(self, request: Request) -> Response:
-        raise NotImplementedError
-
-    def _stream(self, request: Request) -> Iterator[Delta | Response]:
-        raise NotImplementedError
-
-    def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
-        raise NotImplementedError
 
 
 def demands_alternation(error: BadRequestError) -> bool:

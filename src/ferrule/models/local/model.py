@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.errors import ConfigurationError, ContextOverflowError
+from ferrule.models.learning import Learned, LearningLM
 from ferrule.models.local.backends.backend import Sampling, check_no_server
 from ferrule.models.local.stream import AnswerStream
 from ferrule.models.local.task import Options, can_constrain, task_of
 from ferrule.models.local.template import template_message, text_message, tools_as_text
 from ferrule.models.model import check_text_calls
 from ferrule.models.setting_names import check_spelling
-from ferrule.models.turns import Turns, TurnsLM
 from ferrule.values.conversation.exchange import Capabilities, Response, Usage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _ENDLESS = 1 << 20
 """The most tokens of an answer if the model's window is unknown."""
 
 
-class InProcessLM(TurnsLM):
+class InProcessLM(LearningLM):
     """A model in this process. Copies and threads share its weights.
 
     The answer is generated token by token. Leaving a stream, or cancelling a task, stops the
@@ -56,7 +56,7 @@ class InProcessLM(TurnsLM):
         self.text_calls = check_text_calls(text_calls)
         self._options = options
         self._backend = backend
-        self._turns = Turns()
+        self._learned = Learned()
 
     def copy(self, **settings: Any) -> Self:
         """The same weights with other settings."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
 
 from ferrule.encoding.encode import json_bytes
 from ferrule.encoding.pattern import pattern
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Part
 
 Role = Literal["system", "user", "assistant", "tool"]
+AUTHOR = "author"
+"""The key of `Message.extra` that says who wrote the rest of it."""
+_DIGITS_OF_ACCOUNT = 8
 UNNAMED = "unnamed"
 """Sent as the name of a call that has none."""
 _LONGEST_NAME = 64
@@ -38,6 +42,27 @@ Beyond this, joining is cheap compared with sending, and a copy takes room.
 """
 _SAFE = pattern(r"[a-zA-Z0-9_-]+")
 _UNSAFE = pattern(r"[^a-zA-Z0-9_-]")
+
+
+class Author(Struct, frozen=True):
+    """Who wrote an answer: a model of an account at a host.
+
+    Only its author can read the opaque data of an answer (`Message.extra`), such as encrypted
+    reasoning: another account, host or model refuses it.
+    """
+
+    host: str
+    account: str = ""
+    """A digest of the account's key, too short to find the key by it; empty without a key."""
+    model: str = ""
+
+    @classmethod
+    def of(cls, host: str, key: str | None, model: str) -> Self:
+        """The author that answers at a host with this key."""
+        if not key:
+            return cls(host, "", model)
+        digest = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(host, digest[:_DIGITS_OF_ACCOUNT], model)
 
 
 class Message(Struct, frozen=True, dict=True):
@@ -56,12 +81,31 @@ class Message(Struct, frozen=True, dict=True):
     reasoning: str = ""
     """The model's reasoning before its answer, if the provider returns it."""
     extra: Mapping[str, Any] | None = None
-    """Data that a provider needs back unchanged, such as signed reasoning blocks, by provider."""
+    """Data that a provider needs back unchanged, such as signed reasoning blocks, by wire.
+
+    Under `author` is who wrote it.
+    """
 
     @cached_property
     def _forms(self) -> dict[str, bytes]:
         """The message in the form of each wire that has rendered it."""
         return {}
+
+    @cached_property
+    def author(self) -> Author | None:
+        """Who wrote the data in `extra`; None if there is none, or if it is not known."""
+        fields: Any = (self.extra or {}).get(AUTHOR)
+        if not isinstance(fields, Mapping):
+            return None
+        try:
+            return convert(fields, Author)
+        except ValidationError:  # a program may put anything into `extra`
+            return None
+
+    @cached_property
+    def without_extra(self) -> Message:
+        """The message as every other author reads it. Made once: it keeps its own forms."""
+        return replace(self, extra=None)
 
     def rendered(self, wire: str, render: Callable[[Message], bytes]) -> bytes:
         """The message in one wire's form. `render` makes it once."""
@@ -170,14 +214,17 @@ def _openai(message: Message) -> bytes:
 class Messages(Log[Message]):
     """A conversation, oldest message first. `then` adds messages.
 
-    Views of one conversation share two caches: the chained digests, and the joined forms. A step
-    adds to them and never starts again, so that the thousandth costs the same as the first.
+    Views of one conversation share three caches: the chained digests, the joined forms, and the
+    authors. A step adds to them and never starts again, so that the thousandth costs the same as
+    the first.
     """
 
-    __slots__ = ("_digests", "_joined")
+    __slots__ = ("_authors", "_digests", "_joined")
 
     def __init__(self, items: Iterable[Message] = ()) -> None:
         super().__init__(items)
+        self._authors: list[frozenset[Author]] = []
+        """For each message, the authors of it and of the messages before it."""
         self._digests: list[bytes] = []
         self._joined: dict[str, tuple[int, bytes]] = {}
         """For each wire, the number of messages that are joined, and the joined bytes."""
@@ -186,11 +233,13 @@ class Messages(Log[Message]):
         view = object.__new__(Messages)
         view._items = self._items
         view._length = length
+        view._authors = self._authors
         view._digests = self._digests
         view._joined = self._joined
         return view
 
     def _fork(self, items: tuple[Message, ...]) -> None:
+        self._authors = self._authors[: self._length]
         self._digests = self._digests[: self._length]
         forms = self._joined.copy()  # a copy, because another thread may be adding one
         self._joined = {wire: form for wire, form in forms.items() if form[0] <= self._length}
@@ -219,6 +268,19 @@ class Messages(Log[Message]):
             return False  # made for a longer view
         has_more_results = count < self._length and self._items[count].role == "tool"
         return not has_more_results
+
+    @property
+    def authors(self) -> frozenset[Author]:
+        """The authors of the messages; those with nothing that only their author can read aside."""
+        authors, length = self._authors, self._length
+        while (index := len(authors)) < length:
+            known = authors[index - 1] if index else frozenset[Author]()
+            author = self._items[index].author
+            if author is not None and author not in known:
+                known |= {author}
+            # Assigned to its position, as the digests are.
+            authors[index : index + 1] = [known]
+        return authors[length - 1] if length else frozenset()
 
     @property
     def digest(self) -> bytes:

@@ -220,7 +220,7 @@ BOTH = Message("assistant", "", (CALL, CALL.with_id("call_2")))
 
 @pytest.mark.parametrize(
     "dialect",
-    [Dialect(), Dialect(wants_reasoning=True)],
+    [Dialect(), Dialect(reasoning="always")],
     ids=["plain", "reasoning"],
 )
 def test_pictures_in_results_go_into_one_message_of_the_user_behind_them(dialect):
@@ -638,7 +638,7 @@ def test_an_answer_of_any_content_gives_a_response_or_an_error_of_the_house(usag
         asking(response.message()),
         model="m",
         settings={},
-        dialect=Dialect(wants_reasoning=True),
+        dialect=Dialect(reasoning="always"),
     )
 
 

@@ -101,6 +101,7 @@ WHOLE = Response(
     None,
     Usage(5, 7, 3, 1),
     "m",
+    extra={"openai_chat": {"reasoning": "reasoning_content"}},
 )
 
 
@@ -178,6 +179,7 @@ def test_what_the_server_writes_the_client_reads(text, reasoning, calls, has_ref
         refusal,
         response.usage,
         "m",
+        extra=found.extra,
     )
 
 

@@ -451,8 +451,11 @@ ways = pytest.mark.parametrize("ask", WAYS.values(), ids=WAYS.keys())
 def test_a_served_model_answers_as_it_does_itself(ask, name):
     """Over a real connection."""
     with serve(ScriptedLM(by=lambda request: ANSWERS[name])) as served:
-        assert ask(served.lm(model="m", wire="openai_responses")) == ANSWERS[name]
+        answer = ask(served.lm(model="m", wire="openai_responses"))
         [body] = served.requests
+    if answer.extra is not None:
+        answer.extra.pop("author")
+    assert answer == ANSWERS[name]
     assert (body["input"], body["tools"][0]["name"]) == (
         [{"type": "message", "role": "user", "content": "add"}],
         "add",

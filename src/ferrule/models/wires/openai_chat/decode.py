@@ -22,6 +22,8 @@ from ferrule.values.conversation.exchange import Response, Usage
 
 WIRE = "openai_chat"
 """The key of this protocol's own fields in `Response.extra` and `Message.extra`."""
+REASONING = "reasoning_content"
+"""The field for reasoning that DeepSeek, Kimi and others send, and need back with a call."""
 _REASONS = {"function_call": "tool_calls", "model_length": "length"}
 """Other names for the reasons why an answer ended. `model_length` is Mistral's: the context is
 full."""
@@ -87,7 +89,7 @@ def reasoning_of(message: Json) -> str | None:
     The names are DeepSeek's, that of OpenRouter and vLLM, and GitHub Copilot's.
     """
     return (
-        text_of(message.get("reasoning_content"))
+        text_of(message.get(REASONING))
         or text_of(message.get("reasoning"))
         or text_of(message.get("reasoning_text"))
     )
@@ -159,9 +161,12 @@ def _usage(usage: Json) -> Usage:
 def _extra(message: Json) -> Json | None:
     """The fields to send back with the message, by `encode`.
 
-    They are OpenRouter's `reasoning_details`, and Gemini's signature in a call's `extra_content`.
+    They are OpenRouter's `reasoning_details`, and Gemini's signature in a call's `extra_content`;
+    and the name of the field of the reasoning, whose text is the message's.
     """
     extra: Json = {}
+    if message.get("tool_calls") and text_of(message.get(REASONING)):
+        extra["reasoning"] = REASONING
     if message.get("reasoning_details"):
         extra["message"] = {"reasoning_details": message["reasoning_details"]}
     calls: Any = message.get("tool_calls")

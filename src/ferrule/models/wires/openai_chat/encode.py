@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from ferrule.encoding.encode import json_bytes
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.openai_chat.decode import WIRE
+from ferrule.models.wires.openai_chat.decode import REASONING, WIRE
 from ferrule.models.wires.payload import Json, openai_function, placeholder, refuse_settings
 from ferrule.values.content.parts import Audio, Text
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
@@ -146,8 +146,8 @@ def _tools(declarations: Declarations) -> bytes:
 def _form_name(dialect: Dialect) -> str:
     """The name of a message's form in this dialect; equal for dialects with equal messages."""
     name = WIRE
-    if dialect.wants_reasoning:
-        name += "+reasoning"
+    if dialect.reasoning != "received":
+        name += f"+reasoning:{dialect.reasoning}"
     if dialect.longest_id is not None:
         name += f"<{dialect.longest_id}"
     return name
@@ -192,7 +192,7 @@ def _user_message(parts: list[bytes]) -> bytes:
 
 def _is_common(message: Message, dialect: Dialect) -> bool:
     """Whether a message looks the same in this dialect as in the common one."""
-    if message.extra or (dialect.wants_reasoning and message.tool_calls):
+    if message.extra or (dialect.reasoning == "always" and message.tool_calls):
         return False
     return _has_short_ids(message, dialect.longest_id)
 
@@ -209,11 +209,17 @@ def _in_dialect(message: Message, dialect: Dialect) -> bytes:
     extra_of_calls: Mapping[str, Any] = extra.get("calls") or {}
     for index, call in enumerate(fields.get("tool_calls") or ()):
         call.update(extra_of_calls.get(str(index)) or {})
-    if dialect.wants_reasoning and message.tool_calls:
+    if message.tool_calls and _sends_reasoning(extra, dialect):
         # The field is sent even if it is empty: DeepSeek reportedly refuses calls without it
         # (deepseek-harness, discussion 1850).
-        fields["reasoning_content"] = message.reasoning
+        fields[REASONING] = message.reasoning
     return json_bytes(fields)
+
+
+def _sends_reasoning(extra: Mapping[str, Any], dialect: Dialect) -> bool:
+    if dialect.reasoning == "received":
+        return extra.get("reasoning") == REASONING
+    return dialect.reasoning == "always"
 
 
 def _has_short_ids(message: Message, longest: int | None) -> bool:

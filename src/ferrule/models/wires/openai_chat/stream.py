@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
-from ferrule.models.wires.openai_chat.decode import content_of, read, reasoning_of
+from ferrule.models.wires.openai_chat.decode import REASONING, content_of, read, reasoning_of
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
 from ferrule.net.errors import payload_error
 from ferrule.net.sse import EventAssembly
@@ -30,6 +30,8 @@ class Assembly(EventAssembly):
         self._body: Json = {}
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._thoughts_field = "reasoning"
+        """The name of their field."""
         self._refusals: list[str] = []
         self._reasoning_details: list[Any] = []
         self._calls: list[_StreamedCall] = []
@@ -57,7 +59,7 @@ class Assembly(EventAssembly):
         message: Json = {
             "role": "assistant",
             "content": text,
-            "reasoning": "".join(self._thoughts),
+            self._thoughts_field: "".join(self._thoughts),
             "refusal": "".join(self._refusals),
             "reasoning_details": self._reasoning_details,
             "tool_calls": calls or self._odd_calls,
@@ -86,6 +88,8 @@ class Assembly(EventAssembly):
         if piece or self._reason is not None:
             self._has_begun = True
         text, thought = content_of(piece.get("content"))
+        if piece.get(REASONING):
+            self._thoughts_field = REASONING
         thought = reasoning_of(piece) or thought
         if text or thought:
             self._texts.append(text or "")
