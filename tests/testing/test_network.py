@@ -91,6 +91,7 @@ def test_a_served_model_answers_as_it_does_itself(ask):
                 for name in ("text", "tool_calls", "reasoning", "finish_reason", "usage")
             },
             model="served",
+            extra=found.extra,  # who wrote it
         )
         [body] = served.requests
     assert body["tools"] == [ADD]
