@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import platform
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +136,15 @@ def test_a_forked_worker_has_its_own_engine():
     assert workers != parents
     assert ask("Paris") == "sunny in Paris"
     assert process_id() == parents
+
+
+@on_linux
+@pytest.mark.skipif(platform.libc_ver()[1] < "2.35", reason="an older C library")
+def test_it_waits_for_no_other_processor():
+    ask("Oslo")
+    tasks = list(Path(f"/proc/{process_id()}/task").iterdir())
+    assert len(tasks) == 1
+    assert os.sched_getaffinity(process_id()) == os.sched_getaffinity(0)
 
 
 @on_linux
