@@ -216,7 +216,7 @@ def test_one_tool_given_twice_is_one():
 def test_what_is_derived_from_a_toolbox_is_bounded():
     """A program may make a signature for each question, and use one toolbox for all."""
     box = Toolbox([Tool(len, "size", "Size.")])
-    made = [box.kept(number, lambda number=number: [number]) for number in range(1000)]
+    made = [box.cached_value(number, lambda number=number: [number]) for number in range(1000)]
     assert made == [[number] for number in range(1000)]
-    assert box.kept(999, lambda: "made again") is made[-1]
-    assert len(box._kept) <= 256
+    assert box.cached_value(999, lambda: "made again") is made[-1]
+    assert len(box._cache) <= 256

@@ -35,7 +35,9 @@ class PromptFields(Struct, frozen=True):
 
 def prompt_fields(signature: type[Signature], *, native: bool = False) -> PromptFields:
     """The fields that a prompt shows: no histories, and in native mode neither tools nor calls."""
-    return signature.kept((prompt_fields, native), lambda: _select_fields(signature, native=native))
+    return signature.cached_value(
+        (prompt_fields, native), lambda: _select_fields(signature, native=native)
+    )
 
 
 def _select_fields(signature: type[Signature], *, native: bool) -> PromptFields:
@@ -112,7 +114,7 @@ def native_signature(
             reduced = signature.delete()
         return _marked(reduced)
 
-    return signature.kept((native_signature, as_native_text), make)
+    return signature.cached_value((native_signature, as_native_text), make)
 
 
 _NATIVE_TEXT = "written as native text"
@@ -124,13 +126,14 @@ def is_native_text(signature: type[Signature]) -> bool:
 
 
 def _marked(signature: type[Signature]) -> type[Signature]:
-    signature.kept(_NATIVE_TEXT, lambda: True)
+    # In the cache, because it is dropped with the signature and copies do not inherit it.
+    signature.plan.cache[_NATIVE_TEXT] = True
     return signature
 
 
 def signature_without_histories(signature: type[Signature]) -> type[Signature]:
     """The signature with only the fields that appear in the question and its answer."""
-    return signature.kept(
+    return signature.cached_value(
         signature_without_histories, lambda: _reduced(signature, prompt_fields(signature))
     )
 
@@ -145,7 +148,7 @@ def _reduced(
     reduced = signature.delete(*hidden)
     # The fields of the whole signature, not of the reduced one: turns of a history may still hold
     # native calls.
-    reduced.kept((prompt_fields, False), lambda: fields)
+    reduced.plan.cache.setdefault((prompt_fields, False), fields)
     if is_native_text(signature):
         return _marked(reduced)
     return reduced
@@ -161,9 +164,9 @@ def remember_whole(signature: type[Signature], whole: type[Signature] | None) ->
     the turns of a history have the outputs of the program.
     """
     if whole is not None:
-        signature.kept(_WHOLE, lambda: whole)
+        signature.plan.cache.setdefault(_WHOLE, whole)
 
 
 def whole_of(signature: type[Signature]) -> type[Signature] | None:
-    """The signature that `remember_whole` got."""
+    """The signature that was passed to `remember_whole`, or None."""
     return signature.plan.cache.get(_WHOLE)

@@ -107,7 +107,7 @@ class JSONAdapter(Adapter):
             return None
         if capabilities.json_schema:
             schema = signature.plan.output_schema()
-            if signature.kept(is_closed, lambda: is_closed(schema)):
+            if signature.cached_value(is_closed, lambda: is_closed(schema)):
                 return Shape("json_schema", schema)
         if capabilities.json_schema or capabilities.json_object:
             return Shape("json_object")

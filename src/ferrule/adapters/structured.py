@@ -83,6 +83,6 @@ def can_hold(signature: type[Signature], target: ProviderTarget) -> bool:
 
 def lowered_outputs(signature: type[Signature], target: ProviderTarget) -> LoweredSchema:
     """The schema of a signature's outputs in a provider's dialect."""
-    return signature.kept(
+    return signature.cached_value(
         (lowered_outputs, target), lambda: lower_schema(signature.plan.output_schema(), target)
     )

@@ -101,7 +101,7 @@ class XMLAdapter(Adapter):
 
 
 def _tags(signature: type[Signature]) -> Tags:
-    return signature.kept(Tags, lambda: Tags(signature.plan.outputs))
+    return signature.cached_value(Tags, lambda: Tags(signature.plan.outputs))
 
 
 # -- values as nested tags

@@ -378,7 +378,7 @@ class ChainOfThought(Module[S, D, P]):
                 "input of that name: give the input another name, or use `Predict`."
             )
         field = declare("output", description)
-        return signature.kept(
+        return signature.cached_value(
             (ChainOfThought, description), lambda: signature.prepend("reasoning", field, str)
         )
 

@@ -664,7 +664,7 @@ def _invalid_call(error: AdapterParseError) -> ToolCall | None:
 
 def _may_call(signature: type[Signature], toolbox: Toolbox) -> type[Signature]:
     """The signature for one answer in text: it lists the tools in its instructions."""
-    return toolbox.kept(
+    return toolbox.cached_value(
         (_may_call, signature),
         lambda: _instructed(signature, answer_or_call_instructions(signature, toolbox)),
     )
@@ -680,7 +680,7 @@ def _may_call_first(signature: type[Signature], toolbox: Toolbox) -> type[Signat
 
     It has an output for the calls, and lists the tools in its instructions.
     """
-    return toolbox.kept(
+    return toolbox.cached_value(
         (_may_call_first, signature),
         lambda: _calls_first(signature, call_first_instructions(signature, toolbox)),
     )

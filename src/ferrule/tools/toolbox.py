@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 RESERVED = ("finish", "user_clarification")
 """Names of the programs' own tools. A server's tool so named is offered as `server__finish`."""
-_MOST_KEPT = 256
-_NOT_KEPT: Any = object()
+_MOST_CACHED = 256
+_NOT_CACHED: Any = object()
 _log = logging.getLogger("ferrule.mcp")
 
 
@@ -86,8 +86,8 @@ class Toolbox:
 
     __slots__ = (
         "_by_name",
+        "_cache",
         "_hash",
-        "_kept",
         "asks_deps",
         "concurrent",
         "declarations",
@@ -152,7 +152,7 @@ class Toolbox:
         self.concurrent: bool = concurrent
         self.keep_turns: int | None = keep_turns
         self._hash: int | None = None
-        self._kept: dict[Any, Any] = {}
+        self._cache: dict[Any, Any] = {}
         self._by_name: dict[str, Tool] = {}
         self._index(shelved)
         every_tool = (*shelved, *self.tools)
@@ -168,7 +168,7 @@ class Toolbox:
     @property
     def secrets(self) -> Secrets:
         """By tool, the arguments whose Python type is secret; only tools that have some."""
-        return self.kept("secrets", lambda: _secrets_of(self.tools))
+        return self.cached_value("secrets", lambda: _secrets_of(self.tools))
 
     @classmethod
     def of(
@@ -228,18 +228,18 @@ class Toolbox:
     def __len__(self) -> int:
         return len(self.tools)
 
-    def kept(self, key: Any, make: Callable[[], Any]) -> Any:
+    def cached_value(self, key: Any, make: Callable[[], Any]) -> Any:
         """The value of `make()`, made once for `key`.
 
         It is dropped with the toolbox: tools may hold anything, such as a user's data, so a cache
         of the process would keep that alive.
         """
-        value = self._kept.get(key, _NOT_KEPT)
-        if value is not _NOT_KEPT:
+        value = self._cache.get(key, _NOT_CACHED)
+        if value is not _NOT_CACHED:
             return value
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept = {}
-        return self._kept.setdefault(key, make())
+        if len(self._cache) >= _MOST_CACHED:
+            self._cache = {}
+        return self._cache.setdefault(key, make())
 
     def keys(self) -> tuple[str, ...]:
         """The names, in order."""
@@ -262,7 +262,7 @@ class Toolbox:
     def __getstate__(self) -> Any:
         _, slots = cast("Any", super().__getstate__())
         # The hash and the kept values are of this process only.
-        return None, {**slots, "_hash": None, "_kept": {}}
+        return None, {**slots, "_hash": None, "_cache": {}}
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -368,8 +368,8 @@ class LiveToolbox(Toolbox):
 
     def fill(self, toolbox: Toolbox) -> Self:
         """Use these tools instead of listing the servers."""
-        # `_kept` last: until the tools are replaced, another run may keep values of the old ones.
-        for name in sorted(Toolbox.__slots__, key=lambda name: name == "_kept"):
+        # `_cache` last: until the tools are replaced, another run may keep values of the old ones.
+        for name in sorted(Toolbox.__slots__, key=lambda name: name == "_cache"):
             setattr(self, name, getattr(toolbox, name))
         return self
 

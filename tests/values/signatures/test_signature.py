@@ -675,13 +675,13 @@ def test_what_is_derived_is_made_once() -> None:
     made = Signature("a -> b")
     calls: list[int] = []
     assert (
-        made.kept("k", lambda: calls.append(1) or "v")
-        == made.kept("k", lambda: calls.append(1) or "w")
+        made.cached_value("k", lambda: calls.append(1) or "v")
+        == made.cached_value("k", lambda: calls.append(1) or "w")
         == "v"
     )
     assert calls == [1]
     assert made.output_checks is made.output_checks
-    assert made.kept("none", lambda: None) is None
+    assert made.cached_value("none", lambda: None) is None
 
 
 def test_throwaway_signatures_are_freed() -> None:

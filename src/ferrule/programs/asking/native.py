@@ -29,7 +29,7 @@ def adapt_to_model(
 
     They do so with `Type.adapt_to_native_lm_feature`, as in DSPy.
     """
-    adapting = signature.kept(adapt_to_model, lambda: _adapting_outputs(signature))
+    adapting = signature.cached_value(adapt_to_model, lambda: _adapting_outputs(signature))
     if not adapting:
         return signature, asker, ()
     settings = dict(asker.config)

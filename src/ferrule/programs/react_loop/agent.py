@@ -120,7 +120,7 @@ def with_builtin(
         builtin = (CLARIFY,) if clarification else ()
         return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
 
-    return own.kept((with_builtin, signature, clarification, native), make)
+    return own.cached_value((with_builtin, signature, clarification, native), make)
 
 
 class _WithoutReasoning(ChainOfThought):
@@ -156,7 +156,7 @@ def extracting(signature: type[Signature]) -> type[Signature]:
 
     Cached on it, because agents may be made for every request.
     """
-    return signature.kept(extracting, partial(_extracting, signature))
+    return signature.cached_value(extracting, partial(_extracting, signature))
 
 
 def _extracting(signature: type[Signature]) -> type[Signature]:

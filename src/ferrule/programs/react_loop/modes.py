@@ -352,7 +352,7 @@ def make_mode(
 
 def _with_intention(toolbox: Toolbox) -> Declarations:
     # Not for `finish`: its arguments are the outputs.
-    return toolbox.kept(_with_intention, lambda: add_intention(toolbox, without="finish"))
+    return toolbox.cached_value(_with_intention, lambda: add_intention(toolbox, without="finish"))
 
 
 def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
@@ -361,7 +361,7 @@ def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool)
             base, loop_instructions(base, toolbox), toolbox.names, intention=intention
         )
 
-    return toolbox.kept((_text_signature, base, intention), make)
+    return toolbox.cached_value((_text_signature, base, intention), make)
 
 
 @lru_cache(maxsize=256)

@@ -29,7 +29,7 @@ def asking_for_finish(signature: type[Signature]) -> type[Signature]:
 
 def add_finish(toolbox: Toolbox, signature: type[Signature]) -> Toolbox:
     """These tools and `finish`."""
-    return toolbox.kept(
+    return toolbox.cached_value(
         (add_finish, signature),
         lambda: Toolbox((*toolbox, finish_tool(signature, with_outputs=True))),
     )

@@ -35,7 +35,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
         predictors[path] = {
             "signature": signature.signature,
             # Kept by the signature, because a stored run needs it twice.
-            "digest": signature.kept(_own_digest, partial(_own_digest, signature)),
+            "digest": signature.cached_value(_own_digest, partial(_own_digest, signature)),
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
     return {"program": type(program).__qualname__, "predictors": predictors}

@@ -144,22 +144,22 @@ class Shape(Struct, frozen=True):
 class Declarations(Sequence[dict[str, Any]]):
     """Tool declarations in order, with their JSON made once. Immutable."""
 
-    __slots__ = ("_json", "_kept", "tools")
+    __slots__ = ("_cache", "_json", "tools")
 
     def __init__(self, tools: Iterable[dict[str, Any]] = ()) -> None:
         self.tools = tuple(tools)
         """`{"type": "function", "function": {"name", "description", "parameters"}}` each."""
         self._json: bytes | None = None
-        self._kept: dict[Any, Any] = {}
+        self._cache: dict[Any, Any] = {}
 
-    def kept(self, key: Any, make: Callable[[], T]) -> T:
+    def cached_value(self, key: Any, make: Callable[[], T]) -> T:
         """The value of `make()`, made once for these tools and `key`.
 
         A cache for values that other modules derive.
         """
-        if key not in self._kept:
-            self._kept.setdefault(key, make())
-        return self._kept[key]
+        if key not in self._cache:
+            self._cache.setdefault(key, make())
+        return self._cache[key]
 
     @property
     def json(self) -> bytes:
@@ -270,7 +270,7 @@ class Request(PartlyCompared, Struct):
         Its cost does not grow with the conversation: digests of messages and tools are kept.
         """
         rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-        of_tools = self.tools.kept("sha256", lambda: sha256(self.tools.json))
+        of_tools = self.tools.cached_value("sha256", lambda: sha256(self.tools.json))
         of_rest = of_tools.copy()
         of_rest.update(json_bytes(rest))
         of_messages = self.messages.digest.hex()[:20]

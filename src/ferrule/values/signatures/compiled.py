@@ -128,7 +128,7 @@ class CompiledSignature:
         """Outputs that an answer may omit."""
         self.cache: dict[Any, Any] = {}
         """Values that other modules derive from this signature, by key (`derived`,
-        `Signature.kept`)."""
+        `Signature.cached_value`)."""
         self._input_checks: dict[str, InputCheck | None] | None = None
         self._output_checks: dict[str, OutputCheck] | None = None
         self._schema: dict[str, Any] | None = None
@@ -372,7 +372,7 @@ def derived(make: Callable[[Any], T]) -> Callable[[Any], T]:
     """Decorate a function of a signature: its value is computed once, and kept with the signature.
 
     For functions that are called for every answer. For a function with more arguments, use
-    `signature.kept`.
+    `signature.cached_value`.
     """
 
     @wraps(make)

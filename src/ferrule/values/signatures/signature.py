@@ -223,7 +223,7 @@ class SignatureType(_ModelMetaclass):
         """A copy of the JSON Schema of an object with the outputs."""
         return deepcopy(cls.plan.output_schema())
 
-    def kept(cls, key: Any, make: Callable[[], T]) -> T:
+    def cached_value(cls, key: Any, make: Callable[[], T]) -> T:
         """The value of `make()`, computed once for this signature and `key`.
 
         A cache for values that other modules derive from the signature.

@@ -5,9 +5,9 @@ too. A `Dialect` says how a provider differs.
 
 A body is joined from bytes, not encoded as one object, because each step of a conversation sends
 the earlier messages again. Tools, each message, and the joined messages keep their bytes, under the
-name of their form (`Declarations.kept`, `Message.rendered`, `Messages.joined`). Messages come last,
-so that each body of a conversation begins with the previous one, except for its end: a provider can
-cache that beginning.
+name of their form (`Declarations.cached_value`, `Message.rendered`, `Messages.joined`). Messages
+come last, so that each body of a conversation begins with the previous one, except for its end: a
+provider can cache that beginning.
 
 The name of a form must say all that the bytes depend on, or one dialect gets those of another
 (`_form_name`). Most messages are equal in all dialects; those share `Message.json`.
@@ -75,7 +75,7 @@ def render(
     """
     tools = b""
     if request.tools:
-        tools = b',"tools":' + request.tools.kept(WIRE, lambda: _tools(request.tools))
+        tools = b',"tools":' + request.tools.cached_value(WIRE, lambda: _tools(request.tools))
     settings = {**settings, **request.settings}
     head = _head(
         request,
