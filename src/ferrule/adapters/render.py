@@ -1,4 +1,11 @@
-"""Render values and descriptions of fields, for all adapters."""
+"""Render values and descriptions of fields, for all adapters.
+
+Text is written as it is and any other value as JSON, with one exception. An answer that is shown to
+the model (in a demo, a history, a repair) must read back as the value it came from, and some texts
+would not: the text `null` of an output `str | None` is read as None, and the blanks around a text
+are stripped. Such a text is `Verbatim`: it is written between two marks (`EDGE`), and the parser
+takes the text between them unchanged.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +33,10 @@ if TYPE_CHECKING:
     from ferrule.adapters.fields import PromptFields
     from ferrule.values.content.convert import Piece
     from ferrule.values.signatures.fields import SignatureField
+    from ferrule.values.signatures.output_checks import OutputCheck
     from ferrule.values.signatures.signature import Signature
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _UNIONS = frozenset({Union, UnionType})
 _SIMPLE = {bool: "true or false", int: "a whole number", float: "a number"}
 
@@ -46,9 +54,9 @@ def _value_text(value: Any) -> str:
 
 
 class RenderedText(str):
-    """Text that an adapter rendered, with fields of its own.
+    """Text that an adapter rendered, such as the steps of a trajectory, with the marks of fields.
 
-    The same adapter does not escape it again: the marks in it are real fields.
+    The same adapter does not escape it again, because these marks are not an imitation in a value.
     """
 
     __slots__ = ("adapter",)
@@ -68,10 +76,11 @@ class Verbatim(str):
 
 
 EDGE = "[\\]"
+"""The mark before and after a verbatim text: no JSON begins with it, and hardly any prose."""
 
 
 def write_verbatim(text: str, escaped: str) -> str:
-    r"""The escaped text, between two `[\]` if it is `Verbatim`."""
+    r"""`escaped`, the written form of `text`; between two `[\]` if `text` is `Verbatim`."""
     if isinstance(text, Verbatim):
         return f"{EDGE}{escaped}{EDGE}"
     return escaped
@@ -91,50 +100,54 @@ def as_read(signature: type[Signature], outputs: Mapping[str, Any]) -> Mapping[s
     """
     shown: dict[str, Any] = {}
     for name, value in outputs.items():
-        unquoted = _unquoted(signature, name, value)
-        text = _misread(signature, name, unquoted)
-        shown[name] = unquoted if text is None else Verbatim(text)
+        field = compiled(signature).outputs.get(name)
+        if field is None:
+            shown[name] = value
+            continue
+        check = signature.output_checks[name]
+        unquoted = _unquoted(value, check)
+        text = unquoted
+        if isinstance(unquoted, Enum):
+            text = unquoted.value
+        if type(text) in TEXTS and _is_misread(text, unquoted, field.annotation, check):
+            shown[name] = Verbatim(text)
+        else:
+            shown[name] = unquoted
     return shown
 
 
-def _unquoted(signature: type[Signature], name: str, value: Any) -> Any:
+def _unquoted(value: Any, check: OutputCheck) -> Any:
     """A value that is a string in JSON, such as a date, without the quotes.
 
     Only where the quotes would be read as part of it, as in `str | date`.
     """
-    is_text = type(value) in _PLAIN or isinstance(value, (str, Enum, Type))
-    if is_text or name not in signature.plan.outputs:
+    if type(value) in _SCALARS or isinstance(value, (str, Enum, Type)):
         return value
     written = json_text(value)
     if not written.startswith('"'):
         return value
     with suppress(ValueError):
-        if signature.output_checks[name](written) == written:
+        if check(written) == written:
             return json.loads(written)
     return value
 
 
-def _misread(signature: type[Signature], name: str, value: Any) -> str | None:
-    """The text of a value, if an adapter would read it back as something else; else None."""
-    text: Any = value.value if isinstance(value, Enum) else value
-    field = compiled(signature).outputs.get(name)
-    if type(text) not in TEXTS or field is None:
-        return None
-    annotation: Any = field.annotation
+def _is_misread(text: str, value: Any, annotation: Any, check: OutputCheck) -> bool:
+    """Whether an adapter would read the text of a value as something else.
+
+    `value` differs from `text` if it is an enum: its text is the value of the member.
+    """
     if annotation in TEXTS:
-        if text != text.strip() or text.startswith(EDGE):
-            return text
-        return None
-    check = signature.output_checks[name]
+        return text != text.strip() or text.startswith(EDGE)
     meant = (value, text)
     with suppress(ValueError):
         if not text.startswith(EDGE) and check(text.strip()) in meant:
-            return None
-    with suppress(ValueError):  # not a valid value of this output, such as a note in a demo
-        if check(text, is_value=True) in meant:
-            return text
-        return None
-    return None
+            return False
+    try:
+        return check(text, is_value=True) in meant
+    except ValueError:
+        # Not a valid value of this output, such as a note in a demo: it cannot be read back at all.
+        return False
 
 
 Escape = Callable[[str, str], str]
@@ -142,7 +155,7 @@ Escape = Callable[[str, str], str]
 
 
 def render_text(name: str, value: Any, escape: Escape, escape_json: Escape) -> str | None:
-    """Render a field's value without parts; None for one with parts."""
+    """Render a field's value; None for a value with parts (images, sounds, files)."""
     if type(value) is str:
         return escape(name, value)
     if pieces_of(value):
@@ -237,6 +250,7 @@ def _expectation(field: SignatureField) -> str:
     """Describe what a value must look like beyond its type's name; empty for plain text."""
     annotation = field.annotation
     notes = [_form_of_value(field)]
+    # The form of other types is their schema, which holds their limits.
     if annotation in (str, int, float) and field.metadata:
         notes += _limits(_schema(field))
     if not field.is_required or allows_none(annotation):
@@ -306,7 +320,8 @@ def _schema(field: SignatureField) -> dict[str, Any]:
 
 
 def _untitled(schema: Any) -> Any:
-    """Remove titles, most of which pydantic derives from names; a property `title` stays."""
+    """Remove titles, most of which pydantic derives from names."""
+    # `map_children` visits schemas only, so that a property that is named `title` stays.
     if is_object(schema):
         schema = {key: value for key, value in schema.items() if key != "title"}
     return map_children(schema, _untitled)
