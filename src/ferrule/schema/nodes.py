@@ -347,7 +347,7 @@ def declared_types(schema: Schema) -> list[str]:
     if isinstance(kind, str):
         return [kind]
     if is_list(kind):
-        return list(kind)
+        return [name for name in kind if isinstance(name, str)]
     return []
 
 

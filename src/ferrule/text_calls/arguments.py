@@ -93,7 +93,7 @@ class Arguments:
 
     def blank(self, offset: int) -> int:
         """The position after blanks."""
-        return _BLANK.match(self._text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        return _skip_blank(self._text, offset)
 
     def follows(self, offset: int, closings: tuple[str, ...]) -> bool:
         """Whether the end of a call follows: its closing tags, or the end of the text."""
@@ -334,6 +334,11 @@ class Arguments:
         return parts or None
 
 
+def _skip_blank(text: str, offset: int) -> int:
+    blank = _BLANK.match(text, offset)
+    return offset if blank is None else blank.end()
+
+
 def _matching(text: str, offset: int, opening: str, closing: str, effort: Effort) -> int | None:
     """Where the tag ends that is open at a position. Tags of its name nest."""
     depth = 1
@@ -372,7 +377,7 @@ def kinds_of(schema: Any) -> set[str]:
     if not isinstance(schema, Mapping):
         return set()
     found = cast("Schema", schema)
-    kinds = {each for each in declared_types(found) if isinstance(each, str)}  # pyright: ignore[reportUnnecessaryIsInstance]  of any JSON
+    kinds = set(declared_types(found))
     for key in ("anyOf", "oneOf"):
         branches: Any = found.get(key)
         if is_list(branches):

@@ -66,7 +66,8 @@ DIALECTS = (
             "<dots_function_call>{calls}</dots_function_call>"),
     TextForm("HyperCLOVA X 14B", "HyperCLOVA X SEED Think 14B", "its vLLM plugin",
             "-> tool/function_call\n{calls}"),
-    TextForm("functools", "Phi-4-mini, Firefunction", "vLLM `phi4_mini_json`", "functools[{calls}]"),
+    TextForm("functools", "Phi-4-mini, Firefunction", "vLLM `phi4_mini_json`",
+            "functools[{calls}]"),
     # A name and JSON.
     TextForm("Mistral", "Mistral, Devstral, Magistral since 2025", "mistral-common",
             "[TOOL_CALLS]{name}[CALL_ID]{id}[ARGS]{json}"),

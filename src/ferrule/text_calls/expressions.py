@@ -122,7 +122,8 @@ def read_constructor(node: ast.Call, source: str, schema: Any) -> tuple[str, str
     kinds, formats = kinds_of(schema), _formats(schema)
     if kinds and "string" not in kinds:
         raise UnreadableError(
-            f"{shown(source)} is Python code, and the parameter takes {' or '.join(sorted(kinds))}: write the value itself"
+            f"{shown(source)} is Python code, and the parameter takes {_any_of(kinds)}: "
+            "write the value itself"
         )
     if not formats and not (kinds & {"number", "integer"} and _name(node.func) == "Decimal"):
         return source, "unquoted_strings"
@@ -143,8 +144,13 @@ def read_constructor(node: ast.Call, source: str, schema: Any) -> tuple[str, str
     ):
         return str(inside), "dates" if formats & _DATES else "unquoted_strings"
     raise UnreadableError(
-        f"{shown(source)} is Python code, and no {' or '.join(sorted(formats or kinds))}: write the value itself"
+        f"{shown(source)} is Python code, and no {_any_of(formats or kinds)}: "
+        "write the value itself"
     )
+
+
+def _any_of(names: set[str]) -> str:
+    return " or ".join(sorted(names))
 
 
 def _formats(schema: Any) -> set[str]:
@@ -180,15 +186,29 @@ def _iso(value: Any, formats: set[str]) -> str | None:
         case dt.time():
             return value.isoformat()
         case dt.timedelta():
-            sign, value = ("-", -value) if value < dt.timedelta() else ("", value)
-            seconds = value.seconds + value.microseconds / 1_000_000
-            return f"{sign}P{f'{value.days}D' if value.days else ''}{f'T{seconds:g}S' if seconds or not value.days else ''}"
+            return _iso_duration(value)
         case _:
             return None
 
 
+def _iso_duration(span: dt.timedelta) -> str:
+    sign = ""
+    if span < dt.timedelta():
+        sign, span = "-", -span
+    seconds = span.seconds + span.microseconds / 1_000_000
+    duration = f"{sign}P"
+    if span.days:
+        duration += f"{span.days}D"
+    if seconds or not span.days:
+        duration += f"T{seconds:g}S"
+    return duration
+
+
 def _name(node: ast.expr) -> str:
-    """`datetime.fromisoformat` of the callee `datetime.datetime.fromisoformat`; "" if it has no such name."""
+    """The last two names of a callee if they make a date, as in `datetime.date.fromisoformat`.
+
+    Otherwise its last name; empty if it has none.
+    """
     match node:
         case ast.Attribute(value=ast.Name(id=made) | ast.Attribute(attr=made), attr=name) if (
             f"{made}.{name}" in _MADE

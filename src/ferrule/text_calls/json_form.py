@@ -39,11 +39,14 @@ _TYPES = frozenset({
 })  # fmt: skip
 _PLACEHOLDER = re.compile(r"\s*(?:\.{3}|…|<[\w .-][\w ./-]*>|\{[\w ./-]+\}|\[[a-z][\w ./-]+\])\s*")
 _HEAD = re.compile(
-    r"""[\s{\["']*(?:name|tool_name|function|recipient_name)\\?["']?\s*:\s*\\?["'](?P<name>[^"'\\\n]{1,120})"""
+    r"""[\s{\["']*(?:name|tool_name|function|recipient_name)\\?["']?\s*:"""
+    r"""\s*\\?["'](?P<name>[^"'\\\n]{1,120})"""
 )
 _CALL = (
-    r"""\{\s*(?:["']next_thought["']\s*:\s*(?:"(?:[^"\\]|\\.){0,4000}"|'(?:[^'\\]|\\.){0,4000}')\s*,\s*)?"""
-    r"""["'](?:name|tool_name|function_name|tool|action|next_tool_name)["']\s*:\s*["']([^"'\\\n]{1,120})["']\s*,\s*"""
+    r"""\{\s*(?:["']next_thought["']\s*:"""
+    r"""\s*(?:"(?:[^"\\]|\\.){0,4000}"|'(?:[^'\\]|\\.){0,4000}')\s*,\s*)?"""
+    r"""["'](?:name|tool_name|function_name|tool|action|next_tool_name)["']\s*:"""
+    r"""\s*["']([^"'\\\n]{1,120})["']\s*,\s*"""
     rf"""["'](?:{"|".join(_ARGUMENTS)})["']\s*:\s*\{{\s*["']"""
 )
 _CALL_HEAD = re.compile(_CALL)

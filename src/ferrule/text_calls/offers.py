@@ -155,7 +155,10 @@ def _offer(tool: Any) -> tuple[str, Offer]:
     schema: Any = found.get("parameters") or found.get("input_schema")
     name = own if isinstance(own, str) and own else declared
     if not isinstance(declared, str) or not isinstance(name, str) or not declared:
-        msg = f"Pass tools or their declarations to find calls; found {shown(tool)}. Make a function a `Tool(...)`."  # pyright: ignore[reportUnknownArgumentType]
+        msg = (
+            "Pass tools or their declarations to find calls; "
+            f"found {shown(cast('Any', tool))}. Make a function a `Tool(...)`."
+        )
         raise ToolCallError("invalid_tool_spec", msg, raw=cast("Any", tool))
     if not isinstance(schema, Mapping):
         return declared, Offer(name, {}, frozenset(), closed=False)

@@ -83,7 +83,8 @@ def _spoken() -> re.Pattern[str]:
     """A clause in which the model says that it calls, whatever else it mentions."""
     return re.compile(
         r"(?:\A|\b(?:so|and|but|then|now|instead|thus|hence)\b)\W*(?:so |now |then |again,? )*"
-        r"(?:i|we|i['’]ll|we['’]ll|let me|let us|let['’]s|i['’]m|search|call(?:ing)?|run(?:ning)?)\b"
+        r"(?:i|we|i['’]ll|we['’]ll|let me|let us|let['’]s|i['’]m|search"
+        r"|call(?:ing)?|run(?:ning)?)\b"
         r"(?![^\n]*\b(?:not|n['’]t|never|quot\w+|ignor\w+|would|could|disregard\w*)\b)[^\n]*\Z",
         re.IGNORECASE,
     )
@@ -105,7 +106,8 @@ def _announces() -> re.Pattern[str]:
     """Words with which a model says that it calls."""
     return re.compile(
         r"\b(?:i|we|let me|let us|let['’]s|i['’]ll|we['’]ll|i['’]m|calls?|calling|running|using"
-        r"|searching|steps?|tools?|functions?|actions?|invocations?|invok\w+|requests?|commands?)\b",
+        r"|searching|steps?|tools?|functions?|actions?|invocations?|invok\w+|requests?"
+        r"|commands?)\b",
         re.IGNORECASE,
     )
 

@@ -28,10 +28,13 @@ _BLANK = re.compile(
     r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}"
 )  # with comments and continued lines
 _PLAIN = re.compile(
-    r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)|(True|False|None))(?=\s*[,)])"""
+    r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'"""
+    r"""|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)"""
+    r"""|(True|False|None))(?=\s*[,)])"""
 )
 _TOKEN = re.compile(
-    r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[\[\](){},]|[^'"\[\](){},]+|.""",
+    r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
+    r"""|[\[\](){},]|[^'"\[\](){},]+|.""",
     re.DOTALL,
 )
 _BARE = re.compile(r"[^\W_][\w .:/@+&%$°-]*")
@@ -123,7 +126,10 @@ def read_unreadable(
         or _SIGNATURE.fullmatch(text, callee.end(), end - 1)
     ):
         return None
-    reason = f"the arguments of `{offer.name}` cannot be read: write them as JSON, or as name=value with plain values"
+    reason = (
+        f"the arguments of `{offer.name}` cannot be read: "
+        "write them as JSON, or as name=value with plain values"
+    )
     return Draft(
         offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[offset:end])
     ), end
@@ -151,7 +157,7 @@ def read_python_calls(
     drafts: list[Draft] = []
     end = offset
     while True:
-        found = read_python_call(text, _BETWEEN.match(text, offset).end(), offers, effort)  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        found = read_python_call(text, _skip(_BETWEEN, text, offset), offers, effort)
         if found is None:
             return drafts, end
         drafts.append(found[0])
@@ -161,8 +167,9 @@ def read_python_calls(
 def read_python_list(
     text: str, offset: int, offers: OfferedTools, effort: Effort, *, is_marked: bool = False
 ) -> tuple[list[Draft], int] | None:
-    """`[f(a=1), g()]` or a tuple, also with quotes around the calls. The bracket may be missing at the end of the text.
+    """`[f(a=1), g()]` or a tuple, also with quotes around the calls.
 
+    The bracket may be missing at the end of the text.
     An unreadable call becomes a call with a fault if it is beside other calls, or if a tag
     announces the list.
     """
@@ -171,7 +178,7 @@ def read_python_list(
     closing = "]" if text.startswith("[", offset) else ")"
     pos = offset + 1
     while True:
-        quote = _BETWEEN.match(text, pos).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        quote = _skip(_BETWEEN, text, pos)
         ended = drafts and (quote >= len(text) or text.startswith(closing, quote))
         if ended and not (is_sure or any(each.args for each in drafts)):
             return None
@@ -265,7 +272,7 @@ class _Arguments:
         return offset + 1
 
     def _blank(self, offset: int) -> int:
-        return _BLANK.match(self.text, offset).end()  # pyright: ignore[reportOptionalMemberAccess]  matches always
+        return _skip(_BLANK, self.text, offset)
 
     def _place(self) -> None:
         """Assign positional values to the parameters, in order."""
@@ -421,6 +428,12 @@ class _Arguments:
                 return value
             case _:
                 raise NoCallError(type(node).__name__)
+
+
+def _skip(pattern: re.Pattern[str], text: str, offset: int) -> int:
+    """The position after a pattern that may be empty."""
+    match = pattern.match(text, offset)
+    return offset if match is None else match.end()
 
 
 def _inside(schema: Any, *keys: str) -> Any:

@@ -47,7 +47,8 @@ _PATTERNS = {
     "summary": r"\b(?:summar\w+|recap\w*|in short|altogether|in total|all together|to repeat"
     r"|repeated|for (?:clarity|reference|completeness|convenience)"
     r"|(?:so|here are) (?:all )?(?:the|my) (?:\w+ )?calls)\b",
-    "another": r"\b(?:again|once more|one more|another|twice|repeat|re-?(?:try|run|check|do|send|roll)"
+    "another": r"\b(?:again|once more|one more|another|twice|repeat"
+    r"|re-?(?:try|run|check|do|send|roll)"
     r"|(?:second|third|fourth|fifth|other|next|last) (?:\w+ )?(?:time|one|call|attempt|try))\b",
     "sequence": r"\b(?:then|next|also|afterwards?|after (?:that|this|which)|later)\b"
     r"|\A\W*(?:second|third|fourth)",

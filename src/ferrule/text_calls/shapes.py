@@ -23,7 +23,10 @@ class CallFault:
     """Why a call cannot run as the model wrote it."""
 
     code: str
-    """`invalid_tool_call`, `invalid_tool_call_arguments`, or `invalid_tool_calls` for something that is not a list of calls."""
+    """`invalid_tool_call` or `invalid_tool_call_arguments`.
+
+    `invalid_tool_calls` for something that is not a list of calls.
+    """
     reason: str
     raw: str = ""
     """The text as the model wrote it."""
@@ -139,8 +142,8 @@ def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tupl
             return {}, CallFault(error.code, str(error), raw), ()
     elif isinstance(raw, (dict, Mapping)):
         args = dict(cast("Mapping[Any, Any]", raw))
-        odd = [key for key in args if not isinstance(key, str)]  # pyright: ignore[reportUnnecessaryIsInstance]  Python code passes anything
-        problem = f"need names that are text, found {shown(odd[0])}" if odd else None
+        if odd := _odd_names(args):
+            problem = f"need names that are text, found {shown(odd[0])}"
     elif raw is not None:
         problem = f"must be a JSON object, found {kind_of(raw)}"
     problem = problem or unwritable(args)
@@ -152,6 +155,11 @@ def _parsed(name: str, raw: Any) -> tuple[dict[str, Any], CallFault | None, tupl
         CallFault("invalid_tool_call_arguments", f"the arguments of `{name}` {problem}", text),
         (),
     )
+
+
+def _odd_names(args: dict[Any, Any]) -> list[Any]:
+    """The names that are not text: Python code passes anything."""
+    return [name for name in args if not isinstance(name, str)]
 
 
 def unwritable(args: dict[str, Any]) -> str | None:

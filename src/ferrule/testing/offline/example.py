@@ -51,7 +51,10 @@ _ENDING = 4
 
 
 def example(schema: Any, *, defs: Json | None = None) -> Any:
-    """A value that fits a schema; `defs` is the document for its references, by default the schema itself."""
+    """A value that fits a schema.
+
+    `defs` is the document for its references, by default the schema itself.
+    """
     return _Maker(schema if defs is None else defs).value(schema, 0)
 
 

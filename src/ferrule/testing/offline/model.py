@@ -17,7 +17,7 @@ _NO_TEXT = frozenset({"enum", "const", "anyOf", "$ref"})
 
 
 class AutoLM(LocalLM):
-    """Calls each offered tool once, with the smallest arguments that fit its schema, and then answers.
+    """Calls each offered tool once, with the smallest arguments that fit, and then answers.
 
     It finds its earlier calls in the conversation, so one instance serves any number of runs. It
     calls only declared tools: a prompt that describes tools in its text gets an answer without

@@ -1,5 +1,6 @@
-"""`Task`: the tools of a request, the calls so far, and the outputs to write. `AutoLM` answers from it.
+"""`Task`: the tools of a request, the calls so far, and the outputs to write.
 
+`AutoLM` answers from it.
 Tools and calls are those of native function calling. Outputs come from the `finish` tool, from the
 adapter's `Request.form`, or from the JSON Schema that the answer must fit. Prompts are not parsed.
 """
@@ -61,7 +62,10 @@ class Task(Struct, frozen=True):
         return Response(thought, (call,), finish_reason="tool_calls", usage=_ONE_CALL)
 
     def end(self, value: Callable[[str, Json], Any]) -> Response:
-        """The final answer. `value` returns the value of an output, from its name and JSON Schema."""
+        """The final answer.
+
+        `value` returns the value of an output, from its name and JSON Schema.
+        """
         schema = self.outputs if self.finish is None else self.finish.parameters
         values = {name: _finish(each) or value(name, each) for name, each in _properties(schema)}
         if self.finish is not None:
@@ -111,6 +115,9 @@ def _properties(schema: Json) -> Iterator[tuple[str, Json]]:
 
 
 def _finish(schema: Json) -> str | None:
-    """`finish`, if the schema offers it as a choice: a step in text then ends the loop, because its tools are not declared."""
+    """`finish`, if the schema offers it as a choice.
+
+    A step in text then ends the loop, because its tools are not declared.
+    """
     options = schema.get("enum")
     return "finish" if isinstance(options, list) and "finish" in options else None
