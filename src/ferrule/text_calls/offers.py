@@ -128,9 +128,9 @@ def offers_of(tools: Any) -> OfferedTools:
 
     Raises `ToolCallError` for anything that is not a tool or a declaration.
     """
-    kept = getattr(tools, "kept", None)
-    if kept is not None:
-        return kept(OfferedTools, lambda: OfferedTools(tools))
+    cached_value = getattr(tools, "cached_value", None)  # `values.calls` imports this module
+    if cached_value is not None:
+        return cached_value(OfferedTools, lambda: OfferedTools(tools))
     is_one = (
         isinstance(tools, Mapping)
         or hasattr(tools, "declaration")
