@@ -17,13 +17,16 @@ from ferrule import (
     ConfirmationRequired,
     Grant,
     Module,
+    Policy,
     ReAct,
     Response,
     Tool,
     ToolCall,
+    allow,
     ask,
     confirm_first,
     context,
+    deny,
     get_confirmation_status,
     gt,
     respond_to_confirmation,
@@ -386,6 +389,19 @@ def test_a_condition_about_an_argument_that_the_tool_does_not_have_is_refused_be
     with pytest.raises(ConfigurationError, match="that `pay` does not have"):
         ReAct("q -> a", [pay])  # an agent with such a tool cannot be made
     assert ran == []
+
+
+def test_the_policy_of_the_settings_is_not_for_calls_in_code() -> None:
+    """Code that calls a tool is trusted; the tool's own setting holds for it."""
+
+    def pay(to: str) -> str:
+        return f"paid {to}"
+
+    careful = Tool(pay, "pay_carefully", require_confirmation=True)
+    with context(policy=Policy([deny("pay"), allow("pay_carefully")])):
+        assert Tool(pay)(to="Ada") == "paid Ada"
+        with pytest.raises(ConfirmationRequired):
+            careful(to="Ada")
 
 
 def test_an_async_condition_is_refused_when_the_tool_is_made() -> None:
