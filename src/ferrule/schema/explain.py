@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import escape_surrogates
 from ferrule.errors import nearest
-from ferrule.schema.failures import find_failures
+from ferrule.schema.failures import NO_KEYWORD, UNCHECKED, find_failures
 from ferrule.schema.nodes import is_object, is_sequence
 from ferrule.schema.patterns import with_surrogates
 from ferrule.schema.validator import Validator
@@ -140,8 +140,8 @@ def _unknown_argument(name: object, names: Iterable[str]) -> Problem:
 
 def _explain_failure(failure: Failure, root: Schema) -> str:
     keyword, bound, got = failure.keyword, failure.bound, shorten_json(failure.value)
-    if keyword == "unchecked":
-        return str(bound)
+    if keyword == UNCHECKED:
+        return str(bound)  # the reason
     if failure.schema is False:
         return f"there must be no value, got {got}"
     if keyword in _PHRASES:
@@ -149,6 +149,6 @@ def _explain_failure(failure: Failure, root: Schema) -> str:
         if is_sequence(failure.value):
             count = len(failure.value)
         return _PHRASES[keyword].format(got=got, bound=format_bound(bound), count=count)
-    if keyword in {"", "type", "enum", "const", "anyOf", "oneOf"}:
+    if keyword in {NO_KEYWORD, "type", "enum", "const", "anyOf", "oneOf"}:
         return f"expected {describe_expected(failure.schema, root)}, got {got}"
     return f"{got} breaks the rule {shorten_json({keyword: bound})}"

@@ -31,6 +31,10 @@ _MOST_CHECKS = 1_000_000
 _CHEAP = 1_000
 """Up to this many schemas at one place, a check counts as one."""
 _Path = tuple[str | int, ...]
+UNCHECKED = "unchecked"
+"""Stands for the keyword if a value cannot be checked."""
+NO_KEYWORD = ""
+"""Stands for the keyword if no single one is to blame."""
 
 
 class Failure(Struct, frozen=True):
@@ -38,7 +42,7 @@ class Failure(Struct, frozen=True):
 
     path: _Path
     keyword: str
-    """`unchecked` for a value that cannot be checked; empty if no single keyword is to blame."""
+    """The keyword that refuses the value, `UNCHECKED` or `NO_KEYWORD`."""
     bound: Any
     """The keyword's value, or why the value cannot be checked."""
     value: Any
@@ -56,7 +60,7 @@ def find_failures(validator: Validator, value: Any) -> list[Failure]:
         if validator.accepts("", plain):
             return []
     except UncheckableError as error:
-        return [Failure((), "unchecked", str(error), value, validator.schema)]
+        return [Failure((), UNCHECKED, str(error), value, validator.schema)]
     try:
         walk = _Walk(validator)
         for failure in walk.failures(_Spot("", validator.schema, plain, ())):
@@ -66,7 +70,7 @@ def find_failures(validator: Validator, value: Any) -> list[Failure]:
     except (ValueError, RecursionError):  # the walk found no reason: the whole value is refused
         pass
     if not failures:
-        return [Failure((), "", None, value, validator.schema)]
+        return [Failure((), NO_KEYWORD, None, value, validator.schema)]
     return [_with_original(failure, value) for failure in failures]
 
 
@@ -299,18 +303,18 @@ class _Walk:
             return
         if type(error.kind).__name__ in _REGEX_FAILURES:
             reason = f"it takes too long to be matched with the pattern {bound}"
-            yield replace(spot.failure("unchecked"), bound=reason)
+            yield replace(spot.failure(UNCHECKED), bound=reason)
         else:
             yield spot.failure(keyword)
 
 
 def _blamed(schema: Any) -> str:
-    """The keyword to blame if no other refuses; empty if it could be one of several."""
+    """The keyword to blame if no other refuses; `NO_KEYWORD` if it could be one of several."""
     if not is_object(schema):
-        return ""
+        return NO_KEYWORD
     keywords = [key for key in schema if key in _BY_THE_REST]
     if len(keywords) != 1:
-        return ""
+        return NO_KEYWORD
     return keywords[0]
 
 

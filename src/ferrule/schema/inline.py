@@ -1,6 +1,8 @@
-"""Make schemas smaller: remove generated titles, and replace references with their definitions.
+"""Make schemas from types, and smaller: without generated titles, with few references.
 
-This makes prompts shorter, and some providers refuse `$ref`.
+A reference is replaced by the definition that it points to: prompts become shorter, and some
+providers refuse `$ref`. Two kinds of definitions stay: those that contain themselves, which have no
+other form, and those that would become very large.
 """
 
 from __future__ import annotations
@@ -27,20 +29,21 @@ INEXPRESSIBLE = (PydanticInvalidForJsonSchema, PydanticSerializationError)
 _LARGEST = 5_000
 """The most nodes of an inlined definition. A larger one stays a reference.
 
-Models that share models double in size at every level.
+If each of thirty models has two fields of the next one, the innermost is inlined 2**30 times.
 """
 
 
 class SchemaGenerator(GenerateJsonSchema):
-    """A schema generator like pydantic's, without generated titles.
+    """A schema generator like pydantic's, with fewer titles and no warnings.
 
-    And without warnings about defaults that are not JSON.
+    Titles that pydantic makes from the names of fields are left out, and a default that is not JSON
+    causes no warning.
     """
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Always False: only titles written by the author stay."""
+        """Always False: a title that pydantic makes from the name of a field says nothing new."""
         del schema
         return False
 
@@ -102,7 +105,7 @@ def inline_definitions(schema: Schema) -> Schema:
     def inline(node: Any) -> Any:
         name = _definition_name(node, definitions)
         if name is None or name in remaining:
-            return _tagged(map_children(node, inline), remaining)
+            return _correct_discriminator(map_children(node, inline), remaining)
         target = definitions[name]
         if not is_object(target):  # `true` or `false`
             return target
@@ -179,35 +182,28 @@ def _not_inlined(definitions: Mapping[str, Any], direct: Mapping[str, list[str]]
 
     `direct` are the references in each.
     """
-    sizes: dict[str, int] = {}
-    remaining: set[str] = set()
-    path: list[str] = []
+    recursive = {name for name in definitions if name in _reach(direct[name], direct)}
+    too_large: set[str] = set()
+    sizes = dict.fromkeys(recursive, 1)  # a reference that stays is one node
 
     def size(name: str) -> int:
         """The number of nodes that a reference to the definition becomes."""
-        if name in path:
-            remaining.update(path[path.index(name) :])
-            return 1
         if name not in sizes:
-            path.append(name)
             total = 1 + sum(1 for _ in every_schema(definitions[name]))
             total += sum(size(reference) for reference in direct[name])
-            path.pop()
-            if total > _LARGEST:
-                remaining.add(name)
             sizes[name] = total
-            if name in remaining:
+            if total > _LARGEST:
+                too_large.add(name)
                 sizes[name] = 1
         return sizes[name]
 
     for name in definitions:
         size(name)
-    # A definition on two cycles may have been measured before the second cycle was found.
-    remaining |= {name for name in definitions if name in _reach(direct[name], direct)}
-    return remaining
+    return recursive | too_large
 
 
 def _reach(names: Iterable[str], direct: Mapping[str, list[str]]) -> set[str]:
+    """These definitions, and all that they refer to, directly or through others."""
     reached: set[str] = set()
     waiting = list(names)
     while waiting:
@@ -218,8 +214,8 @@ def _reach(names: Iterable[str], direct: Mapping[str, list[str]]) -> set[str]:
     return reached
 
 
-def _tagged(schema: Any, remaining: set[str]) -> Any:
-    """Correct the discriminator of a tagged union, in place."""
+def _correct_discriminator(schema: Any, remaining: set[str]) -> Any:
+    """Correct the discriminator of a tagged union, in place; returns the schema."""
     if not is_object(schema) or not is_object(schema.get("discriminator")):
         return schema
     # OpenAPI's `discriminator.mapping` points to definitions, and inlined ones no longer exist.
