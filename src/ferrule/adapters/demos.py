@@ -50,6 +50,7 @@ _PACKAGES_OF_TEXTS = frozenset(
 )
 """Packages whose types have values that are strings in JSON."""
 NOT_GIVEN = "(not given in this example)"
+"""Stands for a field that a demo lacks, or for the result of a call."""
 
 
 class FieldWriter(Protocol):
@@ -79,7 +80,7 @@ def demo_messages(
     writer: FieldWriter, fields: PromptFields, demo: Any, index: int
 ) -> list[Message]:
     """Render a demo as messages. Raises `InputError` for a demo with none of the fields."""
-    values = _mapping(demo)
+    values = _as_mapping(demo)
     if values is None or not values.keys() & {*fields.inputs, *fields.outputs, fields.calls}:
         raise InputError(
             f"Demo {index} cannot be rendered: a demo is a mapping with some of the fields "
@@ -90,6 +91,7 @@ def demo_messages(
         messages += history_messages(writer, fields, values.get(name))
     calls, results = _calls_and_results(fields, values, f"demo_{index}")
     inputs = {name: values.get(name, NOT_GIVEN) for name in fields.inputs}
+    # An answer with native calls may have no other outputs.
     outputs = {
         name: values.get(name, NOT_GIVEN)
         for name in fields.outputs
@@ -100,7 +102,7 @@ def demo_messages(
 
 def has_output(demo: Any, fields: PromptFields) -> bool:
     """Whether a demo has any of these output fields."""
-    values = _mapping(demo)
+    values = _as_mapping(demo)
     return values is not None and not values.keys().isdisjoint(fields.outputs)
 
 
@@ -243,7 +245,8 @@ def _reader_of_text(annotation: Any) -> Callable[[Any], Any] | None:
         return None
     from pydantic import BaseModel, ConfigDict, TypeAdapter  # late: few turns have such values
 
-    if not {BaseModel, dict}.isdisjoint(kind.__mro__):  # any model
+    # These packages also have types whose values are objects in JSON, such as `BaseModel` itself.
+    if issubclass(cast("type[Any]", kind), (BaseModel, dict)):
         return None
     return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True)).validate_python
 
@@ -272,7 +275,8 @@ def _without_results(value: Any) -> Any:
     return value
 
 
-def _mapping(demo: Any) -> Mapping[str, Any] | None:
+def _as_mapping(demo: Any) -> Mapping[str, Any] | None:
+    """The fields of a demo, by name; None if it is not one."""
     if isinstance(demo, Mapping):
         return cast("Mapping[str, Any]", demo)
     as_dict: Any = getattr(demo, "toDict", None)  # DSPy's examples

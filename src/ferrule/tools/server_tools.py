@@ -1,6 +1,11 @@
 """The tools of whole MCP servers: conversion, names that are unique across servers, and estimates.
 
 One tool of a server is converted in `tools/mcp/tool.py`.
+
+Each server chooses the names of its tools, so two servers may choose the same one, or that of a
+local tool. Within a server, `make_tools` makes the names unique. Across servers, `separate_names`
+puts the server's name before each name that clashes, and leaves the others as their servers chose
+them: a model knows common ones, such as `search`, from its training.
 """
 
 from __future__ import annotations
@@ -118,13 +123,14 @@ def separate_names(tools: Iterable[Tool], reserved: Iterable[str] = ()) -> list[
     """
     tools = list(tools)
     # A tool may be listed twice: only different tools of one name clash.
-    different: set[tuple[str | None, str, str]] = set()
+    distinct: set[tuple[str | None, str, str]] = set()
     for tool in tools:
         original_name = tool.mcp.name if tool.mcp is not None else ""
-        different.add((tool.mcp_server, original_name, tool.name))
-    counts = Counter(name for _, _, name in different)
-    counts.update(dict.fromkeys(reserved, 1))
+        distinct.add((tool.mcp_server, original_name, tool.name))
+    counts = Counter(name for _, _, name in distinct)
+    counts.update(reserved)  # each counts as one more tool
     clashing: dict[int, tuple[str, str]] = {}
+    """Server and original name of each tool whose name clashes, by the tool's `id()`."""
     for tool in tools:
         if tool.mcp is not None and counts[tool.name] > 1:
             clashing[id(tool)] = (tool.mcp_server or "", tool.mcp.name)

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, model_validator
 from ferrule.approval.direct_calls import consent
 from ferrule.tools.arguments.checker import Checker
 from ferrule.tools.definition.attributes import (
-    READY,
+    STORED_FIELDS,
     ToolAttributes,
     constructor_arguments,
     instance_state,
@@ -137,7 +137,7 @@ class Tool(ToolAttributes, Type):
         # `BaseModel.__init__` would build a validator, and run it on fields that are computed only
         # when they are read.
         object.__setattr__(self, "__dict__", instance_state(definition, function_spec))
-        object.__setattr__(self, "__pydantic_fields_set__", set(READY))
+        object.__setattr__(self, "__pydantic_fields_set__", set(STORED_FIELDS))
         object.__setattr__(self, "__pydantic_extra__", None)
         object.__setattr__(self, "__pydantic_private__", None)
 

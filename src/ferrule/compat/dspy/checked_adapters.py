@@ -1,4 +1,4 @@
-"""DSPy's adapters over ferrule's: what ferrule would silently ignore is refused.
+"""DSPy's adapters over ferrule's: they refuse what ferrule would silently ignore.
 
 A subclass of DSPy's adapters may override methods that ferrule never calls, or pass options that
 ferrule's adapters do not have. Both raise `ConfigurationError`, which names what to use instead.
@@ -63,8 +63,10 @@ class Adapter(ferrule.Adapter):
     __slots__ = ()
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        # DSPy's first positional argument is `callbacks`.
-        for name in [*options, *(["callbacks"] if args else [])]:
+        names = [*options]
+        if args:  # DSPy's first positional argument is `callbacks`
+            names.append("callbacks")
+        for name in names:
             if name in REFUSED_OPTIONS:
                 raise ferrule.errors.ConfigurationError(
                     f"`{type(self).__name__}` takes no `{name}`: {REFUSED_OPTIONS[name]}."
@@ -87,6 +89,9 @@ def _definition(cls: type, name: str) -> Any:
         if name in vars(owner):
             return vars(owner)[name]
     return None
+
+
+# `Adapter` comes first among the bases, so that its checks run before the constructor of the other.
 
 
 class ChatAdapter(Adapter, ferrule.ChatAdapter):

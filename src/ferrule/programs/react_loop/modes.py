@@ -2,6 +2,12 @@
 
 A mode writes the request for a turn, parses the answer, and renders finished steps. Everything that
 both share is in `loop.py`.
+
+Both modes read more than they ask for, because models answer in the form that they were trained on
+and not always in the one of the prompt. In text mode, the fields of a step have any type, a missing
+`next_tool_args` means no arguments, and native calls or calls in another notation count. In native
+mode, a text counts as an answer if it can be one. What no reading explains becomes the `problem` of
+the turn or an `AdapterParseError`, and the model is asked again.
 """
 
 from __future__ import annotations
@@ -44,6 +50,10 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.values.conversation.exchange import FieldReader, Request
     from ferrule.values.outcome import Step
+
+
+_CALLS = "tool_calls"
+"""The key of calls that the model wrote in another form than the prompt asks for."""
 
 
 class Turn(Struct):
@@ -120,8 +130,8 @@ class _TextMode(Struct):
     asker: Asker
     signature: type[Signature]
     """Inputs, the loop's instructions with the tools, and the three fields."""
-    outputs: type[Signature]
-    """The program's own signature, for earlier turns."""
+    program_signature: type[Signature]
+    """The signature of the agent, for earlier turns of a history, which have its outputs."""
     values: Mapping[str, Any]
     demos: Sequence[Any]
     toolbox: Toolbox
@@ -135,7 +145,9 @@ class _TextMode(Struct):
         return self.asker.request(self.signature, messages, secrets=self.toolbox.secrets)
 
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
-        opening = adapter.opening(self.signature, self.values, demos=self.demos, whole=self.outputs)
+        opening = adapter.opening(
+            self.signature, self.values, demos=self.demos, whole=self.program_signature
+        )
         return opening.then(
             *[self._step_message(adapter, step, index) for index, step in enumerate(steps)]
         )
@@ -157,14 +169,13 @@ class _TextMode(Struct):
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         try:
-            return adapter.read(_step(), response)
+            return adapter.read(_lenient_step_signature(), response)
         except AdapterParseError as error:
             # Models often leave out the arguments of a tool without parameters: accept that.
             # Unreadable arguments are a problem.
             unreadable = {name for name, _ in error.problems} - error.absent
             if error.parsed.get("next_tool_name") and "next_tool_args" not in unreadable:
                 return error.parsed
-            # The model may have used the form that it was trained on, not the one of the prompt.
             calls, rest = response.tool_calls, response.text
             if not calls and self.asker.reads_other_forms:
                 calls, rest = calls_in_answer(rest, response.reasoning, self.toolbox)
@@ -209,8 +220,8 @@ class _NativeMode(Struct):
     asker: Asker
     signature: type[Signature]
     """With the loop's instructions and no outputs: they are the arguments of `finish`."""
-    outputs: type[Signature]
-    """The program's own signature, for an answer in plain text and for earlier turns."""
+    program_signature: type[Signature]
+    """The signature of the agent, for an answer in plain text and for earlier turns."""
     values: Mapping[str, Any]
     demos: Sequence[Any]
     declarations: Declarations
@@ -224,8 +235,8 @@ class _NativeMode(Struct):
         return NativeReader(
             partial(self.read, adapter),
             partial(holds_calls, self.declarations),
-            text_output(self.outputs),
-            tuple(self.outputs.plan.outputs),
+            text_output(self.program_signature),
+            tuple(self.program_signature.plan.outputs),
             last_call="finish",
         )
 
@@ -240,7 +251,11 @@ class _NativeMode(Struct):
     def messages(self, adapter: Adapter, steps: Sequence[Step]) -> Messages:
         del adapter  # native calls look the same with any adapter
         opening = self.asker.adapter.opening(
-            self.signature, self.values, demos=self.demos, native=True, whole=self.outputs
+            self.signature,
+            self.values,
+            demos=self.demos,
+            native=True,
+            whole=self.program_signature,
         )
         messages: list[Message] = []
         for index, step in enumerate(steps):
@@ -260,12 +275,15 @@ class _NativeMode(Struct):
             return Turn(thought, calls, response=response)
         if not has_answer(response):
             # Thoughts alone are not an answer either: the model is asked again, with its tools.
-            what = "had only thoughts" if thought else "was empty"
-            why = f"; {CUT_OFF}" if is_cut else ""
-            problem = f"The answer {what}{why}. Call a tool, or call `finish`."
+            problem = "The answer was empty"
+            if thought:
+                problem = "The answer had only thoughts"
+            if is_cut:
+                problem += f"; {CUT_OFF}"
+            problem += ". Call a tool, or call `finish`."
             return Turn(thought, problem=problem, response=response)
         if not fields:
-            problem = text_is_not_read(self.outputs)
+            problem = text_is_not_read(self.program_signature)
             return Turn(thought, problem=problem, response=response, is_text=True)
         return Turn(thought, outputs=fields, response=response)
 
@@ -273,14 +291,16 @@ class _NativeMode(Struct):
         if response.tool_calls or not response.text:
             return {}
         try:
-            return read_text_answer(adapter, self.outputs, response)
+            return read_text_answer(adapter, self.program_signature, response)
         except AdapterParseError as error:
+            # An answer that was cut off, or that has some of the fields, is meant to be the final
+            # one: the model can repair it, and needs no reminder of `finish`.
             if response.finish_reason == "length" or error.parsed:
                 raise
-            other = adapter.fallback
-            if other is not None and response.text.lstrip().startswith(("{", "```")):
+            fallback = adapter.fallback
+            if fallback is not None and response.text.lstrip().startswith(("{", "```")):
                 with suppress(AdapterParseError):
-                    return other.read(self.outputs, response)
+                    return fallback.read(self.program_signature, response)
             return {}  # text where the outputs are not text: `turn` asks for `finish`
 
     def render(
@@ -317,7 +337,7 @@ def _with_reason_of_cut(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
 
 def make_mode(
     asker: Asker,
-    base: type[Signature],
+    program_signature: type[Signature],
     values: Mapping[str, Any],
     demos: Sequence[Any],
     toolbox: Toolbox,
@@ -331,16 +351,16 @@ def make_mode(
     Observations longer than `most_chars` characters are shortened for the model.
     """
     if not native:
-        signature = _text_signature(base, toolbox, intention=intention)
-        return _TextMode(asker, signature, base, values, demos, toolbox, most_chars)
+        signature = _text_signature(program_signature, toolbox, intention=intention)
+        return _TextMode(asker, signature, program_signature, values, demos, toolbox, most_chars)
     if intention:
         declarations = _with_intention(toolbox)
     else:
         declarations = toolbox.declarations
     return _NativeMode(
         asker,
-        asking_for_finish(base),
-        base,
+        asking_for_finish(program_signature),
+        program_signature,
         values,
         demos,
         declarations,
@@ -351,25 +371,33 @@ def make_mode(
 
 
 def _with_intention(toolbox: Toolbox) -> Declarations:
-    # Not for `finish`: its arguments are the outputs.
+    # Not for `finish`: its arguments are the outputs. The function itself is the key of the cache.
     return toolbox.cached_value(_with_intention, lambda: add_intention(toolbox, without="finish"))
 
 
-def _text_signature(base: type[Signature], toolbox: Toolbox, *, intention: bool) -> type[Signature]:
+def _text_signature(
+    program_signature: type[Signature], toolbox: Toolbox, *, intention: bool
+) -> type[Signature]:
     def make() -> type[Signature]:
-        return _step_signature(
-            base, loop_instructions(base, toolbox), toolbox.names, intention=intention
-        )
+        instructions = loop_instructions(program_signature, toolbox)
+        return _step_signature(program_signature, instructions, toolbox.names, intention=intention)
 
-    return toolbox.cached_value((_text_signature, base, intention), make)
+    return toolbox.cached_value((_text_signature, program_signature, intention), make)
 
 
+# Cached for the process too: runs whose toolboxes have the same tools share the class, and with it
+# the checks and schemas that are derived from it.
 @lru_cache(maxsize=256)
 def _step_signature(
-    base: type[Signature], instructions: str, tools: tuple[str, ...], *, intention: bool
+    program_signature: type[Signature],
+    instructions: str,
+    tools: tuple[str, ...],
+    *,
+    intention: bool,
 ) -> type[Signature]:
     names: Any = Literal[tools]  # built at run time
-    signature = base.delete(*base.plan.outputs).with_instructions(instructions)
+    signature = program_signature.delete(*program_signature.plan.outputs)
+    signature = signature.with_instructions(instructions)
     signature = signature.append(
         "next_thought",
         declare("output", "What you think of the situation and what to do next."),
@@ -387,15 +415,12 @@ def _step_signature(
     )
 
 
-_CALLS = "tool_calls"
-"""The key of calls that the model wrote in another form than the prompt asks for."""
-
-
 @lru_cache(maxsize=1)
-def _step() -> type[Signature]:
-    """A more lenient signature than the prompt's, to parse steps with.
+def _lenient_step_signature() -> type[Signature]:
+    """The signature to parse steps with: it takes fields of any type, unlike the prompt's.
 
-    So the model's slips become observations.
+    A tool that does not exist and arguments that are not an object are then faults of a call, which
+    the model reads as its observation.
     """
     return Signature(
         "situation -> next_thought: Any, next_intention: Any = None, "
@@ -406,7 +431,7 @@ def _step() -> type[Signature]:
 def _without_other_fields(
     error: AdapterParseError, signature: type[Signature]
 ) -> AdapterParseError:
-    """The error without the problems of fields that only `_step` has.
+    """The error without the problems of fields that only `_lenient_step_signature` has.
 
     The prompt does not ask for them, so the model cannot repair them.
     """
@@ -427,19 +452,22 @@ def _without_other_fields(
 def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     """The step's calls: one, or several if the model gave lists of equal length."""
     if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
-        args = _step().check_output("next_tool_args", args)
-    if isinstance(name, list):
-        names = cast("list[Any]", name)
-        several_args = []
-        if isinstance(args, list):
-            several_args = cast("list[Any]", args)
-        if len(names) == len(several_args):
-            return tuple(
-                _call(names[number], several_args[number], f"call_{index}_{number}")
-                for number in range(len(names))
-            )
-        name = _one_or_all(names)
-    return (_call(name, args, f"call_{index}_0"),)
+        args = _lenient_step_signature().check_output("next_tool_args", args)
+    if not isinstance(name, list):
+        return (_call(name, args, f"call_{index}_0"),)
+    names = cast("list[Any]", name)
+    several_args: list[Any] = []
+    if isinstance(args, list):
+        several_args = cast("list[Any]", args)
+    if len(names) != len(several_args):
+        return (_call(_one_or_all(names), args, f"call_{index}_0"),)
+    pairs = zip(names, several_args, strict=True)
+    return tuple(
+        [
+            _call(one_name, one_args, f"call_{index}_{number}")
+            for number, (one_name, one_args) in enumerate(pairs)
+        ]
+    )
 
 
 def _with_ids(calls: Sequence[ToolCall], index: int) -> tuple[ToolCall, ...]:
@@ -456,13 +484,12 @@ def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolC
     intentions: list[Any] = [intention] * len(calls)
     if isinstance(intention, list) and len(cast("list[Any]", intention)) == len(calls):
         intentions = cast("list[Any]", intention)
-    return tuple(
-        [call.changed(intention=str(why)) for call, why in zip(calls, intentions, strict=True)]
-    )
+    pairs = zip(calls, intentions, strict=True)
+    return tuple([call.changed(intention=str(text)) for call, text in pairs])
 
 
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:
-    name = str(name).strip().strip("`\"'")
+    name = str(name).strip().strip("`\"'")  # models quote the name as the prompt does
     if isinstance(args, dict):
         return ToolCall.unchecked(name, dict(cast("dict[str, Any]", args)), call_id)
     if args is None or (isinstance(args, str) and not args.strip()):

@@ -17,12 +17,13 @@ _NO_TEXT = frozenset({"enum", "const", "anyOf", "$ref"})
 
 
 class AutoLM(LocalLM):
-    """Calls each offered tool once, with the smallest arguments that fit, and then answers.
+    """Calls each offered tool once, and then answers.
 
-    It finds its earlier calls in the conversation, so one instance serves any number of runs. It
-    calls only declared tools: a prompt that describes tools in its text gets an answer without
-    calls. `answer` is the text of its answers, or a mapping of output fields to values; other
-    fields, and texts of a certain form such as dates, get the smallest value of their type.
+    The arguments of a call are the smallest that fit the tool's schema. It finds its earlier calls
+    in the conversation, so one instance serves any number of runs. It calls only declared tools: a
+    prompt that describes tools in its text gets an answer without calls. `answer` is the text of
+    its answers, or a mapping of output fields to values; other fields, and texts of a certain form
+    such as dates, get the smallest value of their type.
     """
 
     name = "auto"
@@ -41,12 +42,15 @@ class AutoLM(LocalLM):
         return task.end(self._value)
 
     def _value(self, name: str, schema: Json) -> Any:
-        if isinstance(self._answer, Mapping):
-            answers = cast("Mapping[str, Any]", self._answer)
-            return answers[name] if name in answers else example(schema)
+        answer = self._answer
+        if isinstance(answer, Mapping):
+            answers = cast("Mapping[str, Any]", answer)
+            if name in answers:
+                return answers[name]
+            return example(schema)
+        if not isinstance(answer, str):
+            return answer
         is_text = schema.get("type", "string") == "string" and not schema.keys() & _NO_TEXT
-        return (
-            self._answer
-            if not isinstance(self._answer, str) or (is_text and is_free(schema, self._answer))
-            else example(schema)
-        )
+        if is_text and is_free(schema, answer):
+            return answer
+        return example(schema)

@@ -6,8 +6,9 @@ integer, "x" is not. A boolean is never a number. A number becomes text where on
 repair is noted as `number_to_string`.
 
 Nearly all arguments are plain and fit as they are, so they are validated once, as given
-(`_accept_plain`). Everything else is tried unchanged, then repaired, then without a wrapping key;
-the problems of the first attempt are the ones that a model hears.
+(`_accept_plain`). Everything else is tried unchanged, then repaired, then without a wrapping key.
+If nothing fits, the model hears the problems that repairs leave: what was repaired needs no second
+call.
 """
 
 from __future__ import annotations
@@ -82,13 +83,13 @@ class Checker:
         # Whether plain scalars need no more checks after pydantic's.
         self._is_plain = not (
             parameters.adapter is None
-            or parameters.by_hand
+            or parameters.checks_schema
             or self._positional
             or self._has_aliases
             or function_spec.caller
             or parameters.extra
-            or parameters.open
-            or "generator" in parameters.inside
+            or parameters.is_open
+            or "generator" in parameters.validator_kinds
         )
 
     @cached_property
@@ -148,10 +149,7 @@ class Checker:
     # -- with repairs
 
     def _prepare_with_repairs(self, args: Any) -> CheckedArguments:
-        """Try the arguments unchanged, then repaired, then without a wrapping key.
-
-        Reports the problems of the repaired ones: these are the ones that remain.
-        """
+        """Try the arguments unchanged, then repaired, then without a wrapping key."""
         notes: list[str] = []
         decoded = decode_object(args, notes)
         if not is_object(decoded):
@@ -184,7 +182,7 @@ class Checker:
             return
         schema = self.parameters.schema
         refuses_others = schema.get("additionalProperties") is False
-        if self.parameters.open and (not refuses_others or "patternProperties" in schema):
+        if self.parameters.is_open and (not refuses_others or "patternProperties" in schema):
             return
         known = self._names.keys() | self._properties.keys()
         unknown = [name for name in args if name not in known]
@@ -212,7 +210,7 @@ class Checker:
                 if self.parameters.extra is not None:
                     others = _validate(self.parameters.extra, others)
                 values |= others
-            if "generator" in self.parameters.inside:
+            if "generator" in self.parameters.validator_kinds:
                 values = read_iterators(values)
         except ValidationError as error:
             problems += explain_pydantic(error, args, self.parameters.schema, self._names)
@@ -227,7 +225,7 @@ class Checker:
 
     def _is_open_to(self, name: object) -> bool:
         """Whether `**kwargs` takes an argument of this name. The run alone fills the `Context`."""
-        if not self.parameters.open or not isinstance(name, str):
+        if not self.parameters.is_open or not isinstance(name, str):
             return False
         return not name or name != self._function_spec.context
 
@@ -236,7 +234,7 @@ class Checker:
     ) -> list[Problem]:
         """Problems that only the schema shows, of arguments that have no other problem."""
         by_schema: list[Problem] = []
-        if self.parameters.by_hand:
+        if self.parameters.checks_schema:
             payload = {name: value for name, value in known.items() if value is not None}
             by_schema = self._schema_problems(payload)
         reported = {path.partition(".")[0] for path, _ in problems}
@@ -289,8 +287,8 @@ class Checker:
 
     @cached_property
     def _holds_models(self) -> bool:
-        inside = self.parameters.inside
-        return bool(inside & MODELS) and "float" in inside
+        kinds = self.parameters.validator_kinds
+        return bool(kinds & MODELS) and "float" in kinds
 
     # -- accepted values
 
@@ -312,7 +310,7 @@ class Checker:
             passed_values = {name: value for name, value in values.items() if name in passed}
             problems = problems + find_non_finite(passed_values)
         shown = self._as_shown(values)
-        if not problems and self.parameters.by_hand:
+        if not problems and self.parameters.checks_schema:
             problems = self._check_schema(args, shown)
         if problems:
             return problems

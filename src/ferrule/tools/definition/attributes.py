@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ferrule.tools.definition.parameters import Parameters
     from ferrule.tools.mcp_definition import MCPDefinition
 
-FLAGS = (
+OPTION_ATTRIBUTES = (
     "mcp_server",
     "require_confirmation",
     "effect",
@@ -37,13 +37,12 @@ FLAGS = (
     "concurrent",
 )
 """Options that are attributes of the tool, unchanged."""
-READY = ("func", "name", "desc", *FLAGS)
-"""The fields that are set from the start. `args`, `arg_types` and `arg_desc` are computed when
-they are read, because they need the schema."""
-_OF_ARGUMENTS = ("args", "arg_types", "arg_desc")
-_OF_MCP_SERVER = ("title", "icons", "annotations", "output_schema", "meta", "execution")
+STORED_FIELDS = ("func", "name", "desc", *OPTION_ATTRIBUTES)
+"""The fields that are set from the start. The other ones, `args`, `arg_types` and `arg_desc`, are
+computed when they are read, because they need the schema."""
+_SERVER_ATTRIBUTES = ("title", "icons", "annotations", "output_schema", "meta", "execution")
 """Attributes that an MCP server gives its tools; None for other tools."""
-_OF_FUNCTIONS = ("__name__", "__qualname__", "__module__", "__doc__")
+_FUNCTION_ATTRIBUTES = ("__name__", "__qualname__", "__module__", "__doc__")
 
 
 class _SchemaAttribute(property):
@@ -136,6 +135,8 @@ class ToolAttributes(Displayed):
         return self  # a tool is frozen
 
     def __reduce__(self) -> Any:
+        # The function of `@tool` cannot be pickled: its name in the module is the tool's. Pickle
+        # reads a text returned from here as the name of a global, which is then the tool itself.
         name = _importable_name(self)
         if name is not None:
             return name
@@ -173,10 +174,10 @@ def instance_state(definition: ToolDefinition, function_spec: FunctionSpec) -> d
         "_checker": None,
         "_declaration": None,
     }
-    for name in FLAGS:
+    for name in OPTION_ATTRIBUTES:
         state[name] = getattr(definition, name)
     if function is not None:
-        for name in _OF_FUNCTIONS:
+        for name in _FUNCTION_ATTRIBUTES:
             value = getattr(function, name, None)
             if isinstance(value, str):
                 state[name] = value
@@ -197,7 +198,7 @@ def constructor_arguments(
         "arg_desc": definition.arg_desc,
         "mcp": definition.mcp,
     }
-    for name in FLAGS:
+    for name in OPTION_ATTRIBUTES:
         arguments[name] = getattr(definition, name)
     if not definition.says_effect:
         arguments["effect"] = None
@@ -220,22 +221,26 @@ def _compute_attribute(
     parameters: Callable[[], Parameters],
 ) -> Any:
     """An attribute computed each time it is read: changing the value cannot change the tool."""
-    if name in _OF_MCP_SERVER:
+    if name in _SERVER_ATTRIBUTES:
         return copy.deepcopy(getattr(definition.mcp, name, None))
-    if name in _OF_ARGUMENTS and definition.mcp is not None:
-        converted = convert_input_schema_to_tool_args(definition.mcp.input_schema)
-        return converted[_OF_ARGUMENTS.index(name)]
+    if name == "deps_type":
+        return deps_type(definition.func, function_spec.context_hint)
+    if name not in {"args", "arg_types", "arg_desc"}:
+        raise AttributeError(f"`Tool` has no attribute `{name}`.")
+    if definition.mcp is not None:
+        # The function of such a tool takes anything: only the schema says more.
+        args, arg_types, arg_desc = convert_input_schema_to_tool_args(definition.mcp.input_schema)
+    else:
+        args = copy.deepcopy(parameters().schema.get("properties", {}))
+        arg_types = {parameter.name: type_of(parameter) for parameter in function_spec.parameters}
+        arg_desc = _argument_descriptions(definition, function_spec)
     match name:
-        case "deps_type":
-            return deps_type(definition.func, function_spec.context_hint)
         case "args":
-            return copy.deepcopy(parameters().schema.get("properties", {}))
+            return args
         case "arg_types":
-            return {parameter.name: type_of(parameter) for parameter in function_spec.parameters}
-        case "arg_desc":
-            return _argument_descriptions(definition, function_spec)
+            return arg_types
         case _:
-            raise AttributeError(f"`Tool` has no attribute `{name}`.")
+            return arg_desc
 
 
 def _argument_descriptions(

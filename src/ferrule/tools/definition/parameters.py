@@ -2,6 +2,11 @@
 
 The validator is pydantic's, for a `TypedDict`, because that allows any parameter name (`_x`,
 `model_config`, `schema`).
+
+Options of the tool may change the schema. Descriptions alone (`arg_desc`, `args={"a": "text"}`)
+change no rule, so the validator still checks all of it. A whole `schema`, or a part of one in
+`args`, may hold rules that no type expresses: then values are checked against the schema as well
+(`checks_schema`).
 """
 
 from __future__ import annotations
@@ -40,8 +45,6 @@ from ferrule.tools.definition.inspect_function import (
 from ferrule.values.calls.secrets import EVERY_OTHER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ferrule.tools.definition.constructor import ToolDefinition
 
 SHOWN_AS_STARS = '"writeOnly":true'
@@ -77,13 +80,13 @@ class Parameters(Struct, frozen=True):
     """The validator of the arguments that the function names; None if there are none."""
     extra: ArgumentsValidator | None
     """The validator of further arguments, for a typed `**kwargs`."""
-    by_hand: bool
-    """Whether the schema has rules that the adapter does not check."""
+    checks_schema: bool
+    """Whether the schema has rules that the adapter does not check: it then checks values, too."""
     names: Mapping[str, str]
     """The parameter for every name that an argument may have, including aliases."""
-    open: bool
+    is_open: bool
     """Whether further names are allowed."""
-    inside: frozenset[str] = frozenset()
+    validator_kinds: frozenset[str] = frozenset()
     """The kinds of validators in the adapter and in `extra`, by pydantic's names."""
     secrets: tuple[str, ...] = ()
     """The arguments whose Python type is, or holds, a secret: people see stars in their place."""
@@ -96,16 +99,15 @@ def build_parameters(
 
     Raises `ToolDefinitionError` for a type without a JSON form.
     """
-    docs = {**parameter_docs(function_spec.doc), **definition.arg_desc}
-    annotations = _annotations(function_spec, docs, definition.arg_desc)
+    annotations = _annotations(function_spec, definition.arg_desc)
     adapter = None
     if annotations:
         adapter = _make_adapter(tool, annotations)
     extra = _make_extra_adapter(tool, annotations, function_spec.extra)
     validators = [validator for validator in (adapter, extra) if validator is not None]
-    inside = validator_kinds([validator.core_schema for validator in validators])
+    kinds = validator_kinds([validator.core_schema for validator in validators])
     names = _names_of(function_spec)
-    is_open = function_spec.extra is not None
+    has_keywords = function_spec.extra is not None  # `**kwargs`
     if definition.schema is not None:
         # A schema of all arguments is shown and checked unchanged. The wire adds what its provider
         # requires beyond it.
@@ -120,24 +122,25 @@ def build_parameters(
             schema,
             adapter,
             extra,
-            by_hand=True,
+            checks_schema=True,
             names=_names_in_schema(schema, names),
-            open=is_open and (not is_closed or names_elsewhere(schema)),
-            inside=inside,
+            is_open=has_keywords and (not is_closed or names_elsewhere(schema)),
+            validator_kinds=kinds,
             secrets=_secrets_of_types(annotations, function_spec, adapter, extra),
         )
     schema = _make_schema(tool, annotations, function_spec, adapter, extra)
-    secrets = _secrets_in(schema)
-    by_hand = _override(schema, definition, names)
+    secrets = _secrets_in(schema)  # before `args=` may hide what the types say
+    checks_schema = _apply_options(schema, definition, names)
+    # `args=` may declare arguments that the function takes by `**kwargs`.
     names |= {name: name for name in schema["properties"] if name not in names}
     return Parameters(
         schema,
         adapter,
         extra,
-        by_hand=by_hand,
+        checks_schema=checks_schema,
         names=names,
-        open=is_open,
-        inside=inside,
+        is_open=has_keywords,
+        validator_kinds=kinds,
         secrets=secrets,
     )
 
@@ -165,7 +168,11 @@ def _names_of(function_spec: FunctionSpec) -> dict[str, str]:
 
 
 def _names_in_schema(schema: Schema, names: dict[str, str]) -> dict[str, str]:
-    """The names that a given schema offers, with all aliases of the parameters among them."""
+    """The names that a given schema offers, with all aliases of the parameters among them.
+
+    A parameter that the schema does not offer is not for the model: an argument of its name is
+    unknown.
+    """
     properties: Schema = schema.get("properties", {})
     if not names_elsewhere(schema):
         offered = {names.get(name, name) for name in properties}
@@ -180,22 +187,26 @@ def _names_in_schema(schema: Schema, names: dict[str, str]) -> dict[str, str]:
 # -- one parameter
 
 
-def _annotations(
-    function_spec: FunctionSpec, docs: Mapping[str, str], insisted: Collection[str]
-) -> dict[str, Any]:
-    """The keys of the `TypedDict` of all arguments."""
+def _annotations(function_spec: FunctionSpec, descriptions: Mapping[str, str]) -> dict[str, Any]:
+    """The keys of the `TypedDict` of all arguments; `descriptions` is the option `arg_desc`."""
+    docs = parameter_docs(function_spec.doc)
     annotations: dict[str, Any] = {}
     for parameter in function_spec.parameters:
         name = parameter.name
-        annotations[name] = _annotation(parameter, docs.get(name), insisted=name in insisted)
+        # The option wins over the annotation, which wins over the docstring.
+        description = descriptions.get(name)
+        if description is None:
+            description = description_in(field_of(parameter))
+        if description is None:
+            description = docs.get(name)
+        annotations[name] = _annotation(parameter, description)
     return annotations
 
 
-def _annotation(parameter: Parameter, description: str | None, *, insisted: bool) -> Any:
+def _annotation(parameter: Parameter, description: str | None) -> Any:
     """A parameter as the annotation of a `TypedDict` key.
 
-    It has the parameter's type, its metadata, its description and its default. `insisted` makes
-    `description` win over the one that the annotation has.
+    It has the parameter's type, its metadata, its default and this description.
     """
     field = field_of(parameter)
     annotation: Any = parameter.annotation
@@ -210,9 +221,6 @@ def _annotation(parameter: Parameter, description: str | None, *, insisted: bool
         metadata.append(Field(default=default))
     if annotation is float and _is_infinite_or_nan(default_value):
         metadata.append(Field(allow_inf_nan=True))  # the default may be passed
-    own_description = description_in(field)
-    if own_description is not None and not insisted:
-        description = own_description
     if description and description != field.description:
         metadata.append(Field(description=escape_surrogates(description)))
     for item in metadata:
@@ -260,7 +268,7 @@ def _admits_none(annotation: Any) -> bool:
     return False
 
 
-# -- all of them
+# -- all parameters
 
 
 def _make_adapter(tool: str, annotations: dict[str, Any]) -> ArgumentsValidator:
@@ -278,7 +286,7 @@ def _make_adapter(tool: str, annotations: dict[str, Any]) -> ArgumentsValidator:
     try:
         return TypeAdapter(arguments)
     except _NO_VALIDATOR as error:
-        raise _no_form(tool, annotations, error) from error
+        raise _form_error(tool, annotations, error) from error
 
 
 def _make_extra_adapter(
@@ -293,7 +301,7 @@ def _make_extra_adapter(
             config=ConfigDict(allow_inf_nan=False),
         )
     except _NO_VALIDATOR as error:
-        raise _no_form(tool, {**annotations, "**": kind}, error) from error
+        raise _form_error(tool, {**annotations, "**": kind}, error) from error
 
 
 def _make_schema(
@@ -307,7 +315,7 @@ def _make_schema(
         named = _json_schema(adapter)
         further = _json_schema(extra)
     except _NO_SCHEMA as error:
-        raise _no_form(tool, annotations, error) from error
+        raise _form_error(tool, annotations, error) from error
     # `additionalProperties: false` is left out for shorter prompts; unknown names are still
     # refused.
     schema: Schema = {
@@ -329,9 +337,10 @@ def _secrets_of_types(
     adapter: ArgumentsValidator | None,
     extra: ArgumentsValidator | None,
 ) -> tuple[str, ...]:
-    """The secret arguments of a function whose schema a user gave: its types tell, not the schema.
+    """The secret arguments of a function whose schema a user gave.
 
-    A type without a JSON schema counts as none: its values are shown as they are.
+    The types of the function tell, not that schema. If one of them has no JSON schema, no argument
+    counts as secret: its values are shown as they are.
     """
     try:
         return _secrets_in(_make_schema("", annotations, function_spec, adapter, extra))
@@ -345,7 +354,10 @@ def _secrets_in(schema: Schema) -> tuple[str, ...]:
 
     def holds_secret(node: Any) -> bool:
         text = json_text(node)
-        return SHOWN_AS_STARS in text or ('"$ref"' in text and SHOWN_AS_STARS in definitions)
+        if SHOWN_AS_STARS in text:
+            return True
+        # The definition of another argument may hold the secret. Stars too many do no harm.
+        return '"$ref"' in text and SHOWN_AS_STARS in definitions
 
     names = [name for name, node in schema["properties"].items() if holds_secret(node)]
     if holds_secret(schema.get("additionalProperties")):
@@ -359,7 +371,7 @@ def _json_schema(adapter: ArgumentsValidator | None) -> Schema:
     return adapter.json_schema(schema_generator=SchemaGenerator)
 
 
-def _no_form(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
+def _form_error(tool: str, annotations: dict[str, Any], error: Exception) -> ToolDefinitionError:
     """The error for a type that pydantic refuses, with the parameters that have such a type."""
     culprits = [name for name, annotation in annotations.items() if not _has_form(annotation)]
     which = ", ".join(f"`{name}`" for name in culprits) or "its parameters"
@@ -390,28 +402,30 @@ def _has_form(annotation: Any) -> bool:
 # -- options that change the schema
 
 
-def _override(schema: Schema, definition: ToolDefinition, names: Mapping[str, str]) -> bool:
-    """Apply `args` and `arg_desc` to the properties.
+def _apply_options(schema: Schema, definition: ToolDefinition, names: Mapping[str, str]) -> bool:
+    """Apply `args` and `arg_desc` to the properties of a schema that was made from types.
 
-    Returns whether they change more than descriptions.
+    Returns whether they change rules, not only descriptions.
     """
     properties: Schema = schema["properties"]
+    # The schema shows a parameter under its alias, if it has one.
     key_of = {parameter: name for name, parameter in names.items() if name in properties}
-    has_changed = False
+    changes_rules = False
     for name, option in definition.args.items():
         key = key_of.get(name, name)
         before: Any = properties.get(key)
         if before is None and not (is_object(option) and "default" in option):
             # DSPy's rule: an argument that is listed for `**kwargs` is required.
             schema["required"] = [*schema["required"], key]
-        if not isinstance(option, str):
-            properties[key] = {**_description_of(before), **copy.deepcopy(option)}
-        else:
+        if isinstance(option, str):
             _describe(properties, {key: option})
-        has_changed = has_changed or before is None or is_object(option)
+        else:
+            properties[key] = {**_description_of(before), **copy.deepcopy(option)}
+        if before is None or is_object(option):
+            changes_rules = True
     texts = {key_of.get(name, name): text for name, text in definition.arg_desc.items()}
     _describe(properties, texts)
-    return has_changed
+    return changes_rules
 
 
 def _description_of(schema: Any) -> Schema:

@@ -36,7 +36,9 @@ class MCPChecker(Checker):
         super().__init__(
             tool,
             FunctionSpec(tool, "", (), extra=Any),
-            Parameters(scrub_schema(schema), None, None, by_hand=True, names={}, open=True),
+            Parameters(
+                scrub_schema(schema), None, None, checks_schema=True, names={}, is_open=True
+            ),
         )
         self._original = schema
         self._lenient = lenient
