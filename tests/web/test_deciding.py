@@ -523,6 +523,23 @@ def test_what_does_not_fit_comes_back_at_its_field_with_all_that_was_typed(
     assert store.load(run_id).decisions == []
 
 
+def test_a_form_that_comes_back_says_whether_it_has_changes(ann: Any, store: SQLiteStore) -> None:
+    """Its button said "Approve", and the approval of further calls was there to be refused."""
+    changed = decide(ann, store, "order-1040", "approve", **{"v:lines": "one kettle"}).text
+    assert 'data-changed="Approve with changes">Approve with changes</button>' in changed
+    assert "Approve them all" not in changed
+    unchanged = decide(ann, store, "order-1040", "always", calls="0").text
+    assert 'data-changed="Approve with changes">Approve</button>' in unchanged
+    assert "Approve them all" in unchanged
+
+
+@pytest.mark.parametrize(("value", "is_hidden"), [(None, False), ("S3CR3T", True)])
+def test_stars_stand_for_a_secret_that_is_there(value: str | None, is_hidden: bool) -> None:
+    pin = {"anyOf": [{"type": "string", "format": "password"}, {"type": "null"}], "default": None}
+    form = HTMLForm({"type": "object", "properties": {"pin": pin}}, {"pin": value})
+    assert [field.hides_value for field in form.fields] == [is_hidden]
+
+
 def test_deny_reply_and_always(ann: Any, store: SQLiteStore) -> None:
     assert decide(ann, store, "order-1042", "deny", words="Too much.\r\nAsk again.").status == 303
     assert (decision_on(store, "order-1042").kind, decision_on(store, "order-1042").text) == (

@@ -50,6 +50,8 @@ class Field(Struct, kw_only=True):
     required: bool = False
     is_left_out: bool = False
     """Whether a person left the argument out."""
+    is_edited: bool = False
+    """Whether a person typed another value, or left the argument out."""
     options: tuple[tuple[str, str], ...] = ()
     """The choices: as JSON, and in words."""
     fields: list[Field] = field(default_factory=list["Field"])
@@ -77,6 +79,11 @@ class Field(Struct, kw_only=True):
         """Whether it needs a way to leave the argument out, because its empty text is a value."""
         is_there = self.value is not _MISSING
         return is_there and not self.required and self.kind in _EMPTY_IS_A_VALUE
+
+    @property
+    def hides_value(self) -> bool:
+        """Whether there is a secret that the field does not show."""
+        return self.kind == "secret" and self.value is not _MISSING and self.value is not None
 
     def is_default(self, value: Any) -> bool:
         """Whether a value is the default of an argument that was left out."""
@@ -128,6 +135,11 @@ class HTMLForm:
         if self._has_problem():
             return None
         return values
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a sent form, which was read, differs from what was shown."""
+        return any(leaf.is_edited for leaf in self._leaves())
 
     def edits(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values that differ from those that were shown."""
@@ -354,6 +366,7 @@ def _read(item: Field, sent: Mapping[str, str]) -> Any:
     item.is_null = item.nullable and is_nulled
     item.is_left_out = f"out:{item.name}" in sent
     is_unchanged = text == reveal(before) and (item.is_null == was_null or item.kind != "text")
+    item.is_edited = item.is_left_out or not is_unchanged
     text = item.text = conceal(text, before)
     if item.is_left_out and not item.required:
         return _MISSING
