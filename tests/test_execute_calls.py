@@ -617,6 +617,31 @@ def test_an_interrupt_in_one_call_is_raised_by_all():
             batch.execute_all([add, interrupt], concurrent=concurrent)
 
 
+def test_a_cancelled_error_of_a_function_is_its_error():
+    """Nobody cancelled the call. In `aexecute_all`, its result was missing (`KeyError`)."""
+
+    async def awaits() -> None:
+        waiting = asyncio.ensure_future(asyncio.Event().wait())
+        waiting.cancel()
+        await waiting
+
+    def runs_a_loop() -> None:
+        asyncio.run(awaits())
+
+    batch = ToolCalls.from_dict_list(
+        [{"name": "awaits"}, {"name": "runs_a_loop"}, {"name": "add", "args": {"a": 1}}]
+    )
+    functions = [awaits, runs_a_loop, add]
+    found = asyncio.run(_awaited(batch.aexecute_all(functions)))
+    assert [each.is_error for each in found] == [True, True, False]
+    assert batch.execute_all([runs_a_loop, add])[1].is_error
+    for call in batch.tool_calls[:2]:
+        with pytest.raises(ToolExecutionError, match="CancelledError"):
+            asyncio.run(_awaited(call.aexecute(functions)))
+    with pytest.raises(ToolExecutionError, match="CancelledError"):
+        batch.tool_calls[1].execute(functions)
+
+
 def test_cancelling_all_calls_cancels_each():
     """None is left running."""
     cancelled = []

@@ -20,6 +20,7 @@ from threading import Thread
 from types import FunctionType
 from typing import Any, NamedTuple, Protocol, cast
 
+from ferrule.concurrency.cancellation import is_interrupt
 from ferrule.encoding.encode import is_read_once, items_of, object_text
 from ferrule.errors import (
     AsyncToolError,
@@ -56,7 +57,7 @@ class Ended(NamedTuple):
 
     value: Any = None
     """The function's value, or the tool's `ToolResult`."""
-    error: Exception | None = None
+    error: BaseException | None = None
     is_raised: bool = True
     """Whether the function raised the error; False if the call did not run."""
 
@@ -178,7 +179,9 @@ def invoke(call: _Call, functions: Functions) -> Any:
         return _call(call, function)
     except _OURS:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_interrupt(error, in_task=False):
+            raise
         raise _failed(call.name, error) from error
 
 
@@ -191,7 +194,9 @@ async def ainvoke(call: _Call, functions: Functions) -> Any:
         return await _acall(call, function)
     except _OURS:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_interrupt(error, in_task=True):
+            raise
         raise _failed(call.name, error) from error
 
 
@@ -244,7 +249,7 @@ def _attempt(work: Callable[[], Any]) -> tuple[Any, Exception | None]:
         return None, error
 
 
-def _failed(name: str, error: Exception) -> ToolExecutionError:
+def _failed(name: str, error: BaseException) -> ToolExecutionError:
     return ToolExecutionError(
         f"Execution error in `{name}`: {type(error).__name__}: {object_text(error)}"
     )
@@ -327,7 +332,9 @@ def _end(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
         function = _find_function(call, known)
         value = _call(call, function.call_result if _is_tool(function) else function)
         return Ended(list(value) if is_read_once(value) else value)
-    except Exception as error:  # noqa: BLE001  a tool may raise anything
+    except BaseException as error:  # a tool may raise anything
+        if is_interrupt(error, in_task=False):
+            raise
         return Ended(None, error, is_raised=_has_begun(function, error))
 
 
@@ -345,11 +352,13 @@ async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
             # A thread, because the iterator may block.
             value = await _in_thread(call, partial(list[Any], value))
         return Ended(value)
-    except Exception as error:  # noqa: BLE001  a tool may raise anything
+    except BaseException as error:  # a tool may raise anything
+        if is_interrupt(error, in_task=True):
+            raise
         return Ended(None, error, is_raised=_has_begun(function, error))
 
 
-def _has_begun(function: Any, error: Exception) -> bool:
+def _has_begun(function: Any, error: BaseException) -> bool:
     """Whether the function was running when the error was raised."""
     return function is not None and not (
         isinstance(error, ToolArgumentsError) and error.tool == getattr(function, "name", None)

@@ -934,24 +934,6 @@ def test_a_decision_that_makes_no_sense_is_refused_and_the_question_still_waits(
     assert run.resume().prediction.answer == 2
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_a_tool_that_cancels_itself_is_not_taken_for_the_run_being_cancelled(calls: int) -> None:
-    """The run goes on only where that is sure: beside other calls it is a failure of that call."""
-
-    async def odd() -> str:
-        """Odd."""
-        raise asyncio.CancelledError
-
-    turn = Response(tool_calls=tuple(ToolCall(name="odd") for _ in range(calls)))
-    lm = ScriptedLM([turn, native_step("e", "finish", {"answer": 2})])
-    program = agent("native", tools=[odd])
-    if calls == 1:
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(program.acall(question="q", lm=lm))
-    else:
-        assert asyncio.run(program.acall(question="q", lm=lm)).answer == 2
-
-
 def test_inputs_come_by_name_and_may_have_any_name() -> None:
     """Ours; api.md 4: `self` is an ordinary name."""
     lm = ScriptedLM(by=lambda _: native_step("e", "finish", {"answer": 2}))

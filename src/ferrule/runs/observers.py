@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 from msgspec import Struct, field
 
 from ferrule import events, settings
+from ferrule.concurrency.cancellation import STOPPED
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.observers import Observers
 from ferrule.tools.definition.deps import bind_arguments
@@ -129,17 +130,22 @@ class Execution(Struct):
     """The tool call in which this run was started; None if no tool started it."""
     over: bool = False
     left: bool = False
-    """Whether the run's stream was closed early.
-
-    This cancels the awaitables that sync code waits for, and counts as cancelling the run."""
+    """Whether the run's stream was closed early, which counts as cancelling the run."""
+    is_stopped: bool = False
+    """Whether the awaitables that sync code waits for were cancelled."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     """Tasks on the background loop that sync code waits for."""
+
+    def stop(self) -> list[asyncio.Task[Any]]:
+        """Let no further awaitable begin; returns the tasks to cancel, on their loops."""
+        self.is_stopped = True
+        return list(self.awaited)
 
 
 async def cancellable(life: Any, value: Awaitable[R]) -> R:
     """Await a value for sync code.
 
-    Closing the stream of this run, or of a run around it, cancels the await.
+    Stopping this execution, or one around it, cancels the await (`CancelledError(STOPPED)`).
     """
     import asyncio  # imported late: sync tools do not need it
 
@@ -152,11 +158,15 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
     for execution in around:
         execution.awaited.add(task)
     try:
-        if any(execution.left for execution in around):  # closed just now: do not begin
+        if any(execution.is_stopped for execution in around):  # just now: do not begin
             if inspect.iscoroutine(value):
                 value.close()
             raise asyncio.CancelledError
         return await value
+    except asyncio.CancelledError:
+        if any(execution.is_stopped for execution in around):
+            raise asyncio.CancelledError(STOPPED) from None
+        raise
     finally:
         for execution in around:
             execution.awaited.discard(task)

@@ -138,7 +138,7 @@ class EventStream(Typed[S]):
         life.left = True
         ending: list[Future[None]] = []
         # Cancel all before waiting for any: one may wait for another.
-        for task in list(life.awaited):
+        for task in life.stop():
             stopping = _stop(task)
             try:
                 ending.append(asyncio.run_coroutine_threadsafe(stopping, task.get_loop()))

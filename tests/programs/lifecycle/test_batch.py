@@ -631,6 +631,21 @@ def test_a_batch_that_ends_early_cancels_the_runs_at_work(
     assert program.asked < 999
 
 
+def test_an_item_whose_code_raises_a_cancelled_error_costs_no_other_item(driver: str) -> None:
+    """A sync batch lost the predictions of the others."""
+
+    class Cancels(Module):
+        def forward(self, number: int) -> Prediction:
+            if number == 1:
+                raise asyncio.CancelledError
+            return Prediction(number=number)
+
+    inputs = [{"number": number} for number in range(3)]
+    first, error, last = carry(driver, Cancels(), inputs, return_exceptions=True)
+    assert (first.number, last.number) == (0, 2)
+    assert isinstance(error, asyncio.CancelledError)
+
+
 def test_an_interrupt_in_a_batch_inside_a_run_cancels_the_run() -> None:
     """Ctrl-C waited for the items, which belong to the run and went on to their own ends."""
     inner = EndsEarly(KeyboardInterrupt)

@@ -702,7 +702,10 @@ def test_an_interrupt_in_a_summary_leaves_a_stored_run_that_goes_on(
     def summary(request: Request) -> Any:
         if asks_for_summary(request) and stops["left"]:
             stops["left"] -= 1
-            raise asyncio.CancelledError if is_async else KeyboardInterrupt
+            if not is_async:
+                raise KeyboardInterrupt
+            asyncio.current_task().cancel()
+            raise asyncio.CancelledError
         return inner._by(request)
 
     inner = reader(mode, 20)

@@ -432,7 +432,6 @@ class TestRaised:
             ConfirmationRequired("sure?"),
             KeyboardInterrupt(),
             SystemExit(1),
-            asyncio.CancelledError(),
             GeneratorExit(),
         ):
 

@@ -22,6 +22,7 @@ from ferrule import settings
 from ferrule.approval.asking import confirmation_text
 from ferrule.approval.policy import rule_for
 from ferrule.approval.rulings import guarded, needs_person
+from ferrule.concurrency.cancellation import is_task_cancelled
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
@@ -382,9 +383,7 @@ def _is_of_the_tool(error: BaseException) -> bool:
     """
     if isinstance(error, Exception):
         return False
-    task = asyncio.current_task()
-    is_cancelled = task is not None and task.cancelling() > 0
-    return not (isinstance(error, asyncio.CancelledError) and is_cancelled)
+    return not (isinstance(error, asyncio.CancelledError) and is_task_cancelled())
 
 
 def _query_of(run: Any, question: Question) -> _Query:

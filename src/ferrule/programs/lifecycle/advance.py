@@ -151,7 +151,7 @@ async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
     for run in loaded:
         if run.executing is None:
             continue
-        for task in list(run.executing.awaited):
+        for task in run.executing.stop():
             with suppress(RuntimeError):  # its loop is closed
                 task.get_loop().call_soon_threadsafe(task.cancel)
     await asyncio.wait((working,), timeout=_GRACE_S)

@@ -88,7 +88,7 @@ def run_batch(
     **options: Any,
 ) -> Any:
     """See `Module.batch`. The first error ends the batch, unless errors are returned."""
-    batch = _Batch(program, inputs, placed=(Exception,), **options)
+    batch = _Batch(program, inputs, **options)
 
     def run(index: int) -> Any:
         if batch.error is not None:
@@ -143,8 +143,7 @@ async def arun_batch(
     """See `Module.abatch`."""
     import asyncio
 
-    # The error of a cancelled item is returned, too; Ctrl-C ends the loop itself.
-    batch = _Batch(program, inputs, placed=(Exception, asyncio.CancelledError), **options)
+    batch = _Batch(program, inputs, **options)
     places = asyncio.Semaphore(_workers(max_concurrency))
 
     async def run(index: int) -> Any:
@@ -194,7 +193,6 @@ class _Batch:
         program: Any,
         inputs: Iterable[Mapping[str, Any]],
         *,
-        placed: tuple[type[BaseException], ...],
         progress: bool,
         return_exceptions: bool,
         return_failed_examples: bool,
@@ -238,7 +236,7 @@ class _Batch:
             self._stored = {run.id for run in store.list(limit=None)}
             self._ids = _run_ids(self.batch_id, self.items)
         self._on_result = on_result
-        self._placed = placed if self.keeps_errors else ()
+        self._placed = _placed_errors() if self.keeps_errors else ()
         """Types of errors that are returned among the results."""
         self._done = 0
         self._lock = threading.RLock()
@@ -429,6 +427,13 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
         ids.append(f"{batch_id}.{digest}.{seen[digest]}")
         seen[digest] += 1
     return ids
+
+
+def _placed_errors() -> tuple[type[BaseException], ...]:
+    """The types of errors of an item. Ctrl-C, or a question inside a run, ends the whole batch."""
+    import asyncio
+
+    return (Exception, asyncio.CancelledError)
 
 
 def _failed(result: Any) -> bool:

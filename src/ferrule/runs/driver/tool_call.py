@@ -108,13 +108,6 @@ def _end_or_wait(frame: Frame, call: PlacedCall, entry: Entry) -> ToolResult:
     return _end_call(frame, call, entry.value)
 
 
-async def report_cancelled(frame: Frame, call: PlacedCall, error: BaseException) -> ToolResult:
-    """The result of a call whose tool raised `CancelledError` without being cancelled."""
-    result = failure(call.checked.call, error)
-    await frame.write(Entry(call.slot, "result", call.digest, result))
-    return _end_call(frame, call, result)
-
-
 def report_result(frame: Frame, call: PlacedCall, result: ToolResult) -> ToolResult:
     """Send the result of a call to the observers, and return it."""
     if frame.tell is not None:

@@ -24,7 +24,6 @@ from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.driver.tool_call import (
     PlacedCall,
     invoke_reconcile,
-    report_cancelled,
     report_result,
     run_tool_call,
 )
@@ -33,7 +32,7 @@ from ferrule.runs.resume import InterruptedCall, as_begun, reconcile_call, settl
 from ferrule.values.calls.call import CheckedCall, ToolResult
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
     from ferrule.acts import CallTools
     from ferrule.runs.state import Frame
@@ -195,7 +194,7 @@ async def _run_together(frame: Frame, batch: _Batch) -> None:
     if frame.blocks:
         _run_in_threads(batch.live, lambda live: offload.run_blocking(run(live)))
     else:
-        await _run_in_tasks(frame, batch, run)
+        await _run_in_tasks(batch.live, run)
     if batch.waiting:
         raise Suspended(
             [
@@ -233,34 +232,22 @@ def _run_in_threads(calls: list[_Live], run: Callable[[_Live], None]) -> None:
 
 
 async def _run_in_tasks(
-    frame: Frame, batch: _Batch, run: Callable[[_Live], Awaitable[None]]
+    calls: list[_Live], run: Callable[[_Live], Coroutine[Any, Any, None]]
 ) -> None:
     import asyncio  # late: sync programs do not need it
 
-    async def task(live: _Live) -> None:
-        try:
-            await run(live)
-        except asyncio.CancelledError as error:
-            this_task = asyncio.current_task()
-            if this_task is not None and this_task.cancelling():
-                raise
-            # The tool itself raised it: this call was not cancelled, but a task group would treat
-            # it as done.
-            number, call = live
-            batch.results[number] = await report_cancelled(frame, call, error)
-
     async def one_by_one() -> None:
-        for live in batch.live:
+        for live in calls:
             if not _is_concurrent(live):
-                await task(live)
+                await run(live)
 
     # A `ToolStop` in one call ends the run: the group cancels the other calls and waits for them.
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(one_by_one())
-            for live in batch.live:
+            for live in calls:
                 if _is_concurrent(live):
-                    group.create_task(task(live))
+                    group.create_task(run(live))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
 

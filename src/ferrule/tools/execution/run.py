@@ -21,6 +21,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ferrule.concurrency import offload
+from ferrule.concurrency.cancellation import is_interrupt
 from ferrule.concurrency.deadline import within
 from ferrule.encoding.encode import is_read_once, items_of
 from ferrule.errors import (
@@ -69,7 +70,9 @@ def run_call(checked: CheckedCall) -> ToolResult:
         if isinstance(value, ModuleCallback):
             return apply_change(checked, value)
         return to_result(checked.call, value)
-    except Exception as error:  # noqa: BLE001  a tool may raise anything
+    except BaseException as error:  # a tool may raise anything
+        if is_interrupt(error, in_task=False):
+            raise
         return _result_of_error(checked, error)
 
 
@@ -82,7 +85,9 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
         if isinstance(value, ModuleCallback):
             return await aapply_change(checked, value)
         return to_result(checked.call, value)
-    except Exception as error:  # noqa: BLE001  a tool may raise anything
+    except BaseException as error:  # a tool may raise anything
+        if is_interrupt(error, in_task=True):
+            raise
         return _result_of_error(checked, error)
 
 
@@ -117,7 +122,7 @@ def _guard_of(checked: CheckedCall) -> _Guard | None:
     return partial(checked.guard, checked)
 
 
-def _result_of_error(checked: CheckedCall, error: Exception) -> ToolResult:
+def _result_of_error(checked: CheckedCall, error: BaseException) -> ToolResult:
     """The result of a call that raised. An error that ends the whole run is raised again."""
     if isinstance(error, (ToolStop, ConfirmationRequired, ConfigurationError)):
         raise error
