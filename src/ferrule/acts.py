@@ -43,7 +43,9 @@ class Conditions(Struct, frozen=True):
     """The settings and the facts about the run that apply while a program executes."""
 
     lm: Any = None
-    """The model in the settings."""
+    """The model in the settings; or the one that replaces all models here (`Module.override`)."""
+    is_lm_overridden: bool = False
+    """Whether `lm` replaces all other models, also the program's own and that of the call."""
     adapter: Any = None
     """The adapter in the settings."""
     policy: Policy | None = None

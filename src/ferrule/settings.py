@@ -83,6 +83,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """
     extra: Mapping[str, Any] = {}
     """Settings of your own code, by name. Like all settings, they reach tasks and workers."""
+    lm_overrides: tuple[tuple[Any, Any], ...] = ()
+    """Programs with the models that replace theirs: set by `Module.override`, innermost last."""
 
 
 class Scope(Struct, frozen=True, eq=False):
@@ -135,6 +137,23 @@ def context(**changes: Unpack[Changes]) -> Generator[None]:
     overrides = {**scope.overrides, **_checked({**changes})}
     with entered(Scope(overrides, scope.frame, scope.call)):
         yield
+
+
+@contextmanager
+def overriding_lm(program: Any, lm: Any) -> Generator[None]:
+    """Replace the models of a program, and of all that it calls, for a block."""
+    here = _scope.get()
+    programs = (*setting("lm_overrides"), (program, lm))
+    with entered(Scope({**here.overrides, "lm_overrides": programs}, here.frame, here.call)):
+        yield
+
+
+def lm_override_of(program: Any) -> Any:
+    """The model that replaces those of a program here; None without a block around it."""
+    for overridden, lm in reversed(setting("lm_overrides")):
+        if overridden is program:
+            return lm
+    return None
 
 
 def current() -> Settings:
@@ -278,7 +297,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ConfigurationError(
             f"There is no setting {', '.join(map(repr, unknown))}. "
-            f"Settings are: {', '.join(sorted(_NAMES))}."
+            f"Settings are: {', '.join(sorted(_NAMES - {'lm_overrides'}))}."
         )
     if "callbacks" in changes:
         changes["callbacks"] = _checked_callbacks(changes["callbacks"])

@@ -36,7 +36,8 @@ class SeveralLM(BaseLM):
     """
 
     def __init__(self, lm: Model, n: int) -> None:
-        self._lm, self._n = lm, n
+        self._lm = self.wrapped = lm
+        self._n = n
         self.name, self.capabilities = lm.name, lm.capabilities
         self.settings: Mapping[str, Any] = getattr(lm, "settings", {})
         self._wire: str = getattr(lm, "wire", "")

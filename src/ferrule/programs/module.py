@@ -9,9 +9,11 @@ importing a program stays cheap.
 from __future__ import annotations
 
 import copy
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from ferrule.errors import ConfigurationError, refuse_async
+from ferrule.models.model import as_model
 from ferrule.programs import calling
 from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call
 from ferrule.programs.lifecycle.batching import Batches
@@ -23,12 +25,12 @@ from ferrule.programs.lifecycle.resume import (
 )
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_digest
-from ferrule.settings import with_settings_of_call
+from ferrule.settings import overriding_lm, with_settings_of_call
 from ferrule.values.tracebacks import callers_frames
 from ferrule.values.typed import D, P, S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ferrule.acts import Flow
@@ -337,6 +339,20 @@ class Module(Batches[S, D, P]):
         """
         for predictor in self.predictors():
             predictor.lm = lm
+
+    @contextmanager
+    def override(self, *, lm: Any) -> Generator[None]:
+        """Replace every model in the runs of this program, for a `with` block.
+
+        That is its own model, the `lm=` of a call, and the models of all programs that it calls,
+        also those inside tools that are agents (`as_tool()`) and in the functions of tools. If a
+        program inside has a block of its own, that one holds there. The block also applies to runs
+        that are resumed in it. It does not reach threads of your own.
+
+        Raises `ConfigurationError` for anything but a model.
+        """
+        with overriding_lm(self, as_model(lm)):
+            yield
 
     def get_lm(self) -> Any:
         """The model of all predictors inside; raises `ConfigurationError` if they differ."""

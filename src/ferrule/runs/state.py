@@ -80,6 +80,10 @@ class Frame(Struct):
     """The enclosing frame: spending here counts there, too."""
     lm: Any = None
     """The model of this call of the program; tools called here find it in the settings."""
+    lm_override: Any = None
+    """The model that replaces all others here and in what is called from here, or None.
+
+    It is the model of the settings here, too."""
     blocks: bool = True
     """How the driver of this frame waits: True blocks its thread, False awaits."""
     failures: list[tuple[Any, Entry]] | None = None
@@ -175,6 +179,7 @@ class Frame(Struct):
             self.deps,
             live=not self.run.journal.unread,
             outer=self,
+            lm_override=self.lm_override,
             blocks=self.blocks,
         )
 
@@ -193,6 +198,7 @@ class Frame(Struct):
             self.deps,
             live=not self.run.journal.has_begun(slot),
             outer=self,
+            lm_override=self.lm_override,
         )
 
     def close_child(self, child: Frame) -> None:
@@ -359,10 +365,13 @@ class RunState:
         self.status, self.error, self.trace = "running", None, None
         self.pending, self.steps = (), []
         self.replay_lock = self.replay_error = None  # this execution replays the journal itself
-        budget = None
+        budget = lm_override = None
         if execution.outer and execution.outer.frame:  # a tool of another run started this one
             budget = execution.outer.frame.budget
-        self.root = root = Frame(self, "", execution, tell, budget, self.deps)
+            lm_override = execution.outer.frame.lm_override
+        self.root = root = Frame(
+            self, "", execution, tell, budget, self.deps, lm_override=lm_override
+        )
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.resuming = self.journal.rewind()

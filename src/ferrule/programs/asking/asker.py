@@ -123,6 +123,7 @@ def make_asker(
     """Choose model, adapter and sampling settings for a run.
 
     The `options` of the call come first, then `lm` and `config` of the program, then the settings.
+    An overriding model replaces the first two.
     `calls` is how the program wants tools called. If it is None, a model that refused tools before
     is not sent any again. With `must_call`, a constrained answer must be a call.
     """
@@ -130,7 +131,10 @@ def make_asker(
     if _MADE_INPUTS in conditions.due:
         # Recorded by a version of the program whose inputs had factories.
         yield Once(bool, _MADE_INPUTS, only_if_true=True)
-    model = _choose_model(options.get("lm"), lm, conditions.lm)
+    candidates = [options.get("lm"), lm, conditions.lm]
+    if conditions.is_lm_overridden:
+        candidates = [conditions.lm]
+    model = _choose_model(candidates)
     settings: dict[str, Any] = {**config, **config_of_call(options.get("config"))}
     tool_choice = settings.pop("tool_choice", None)
     parallel = settings.pop("parallel_tool_calls", None)
@@ -167,7 +171,7 @@ def make_asker(
     )
 
 
-def _choose_model(*candidates: Any) -> Model:
+def _choose_model(candidates: Iterable[Any]) -> Model:
     for candidate in candidates:
         if candidate is not None:
             return as_model(candidate)

@@ -112,7 +112,7 @@ class _Refusing(BaseLM):
     """Wraps a model that refused a part of a request: refuses it again without a request."""
 
     def __init__(self, lm: Any) -> None:
-        self._lm = lm
+        self._lm = self.wrapped = lm
         self.name = str(lm.name)
         self.capabilities = lm.capabilities
 

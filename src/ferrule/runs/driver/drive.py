@@ -47,7 +47,7 @@ from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import cancellable, started
 from ferrule.runs.resume import recall_calls
-from ferrule.settings import Scope, entered, scope
+from ferrule.settings import Scope, entered, lm_override_of, overriding, scope
 from ferrule.values.calls.secrets import masked_call
 from ferrule.values.masked import masked_step
 from ferrule.values.outcome import Prediction
@@ -144,6 +144,22 @@ async def _perform_observed(
 
 
 async def _perform_program(
+    frame: Frame,
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    blocks: bool,
+) -> Any:
+    lm = lm_override_of(program)
+    if lm is None:
+        return await _perform_here(frame, program, args, inputs, blocks=blocks)
+    frame.lm_override = lm
+    with overriding({**scope().overrides, "lm": lm}):
+        return await _perform_here(frame, program, args, inputs, blocks=blocks)
+
+
+async def _perform_here(
     frame: Frame,
     program: Program,
     args: tuple[Any, ...],
@@ -304,7 +320,7 @@ async def _answer(frame: Frame, act: Act) -> Any:
             is_replaced = frame.outer is None and frame.run.limits is not None
             if limits is not None and not is_replaced:
                 frame.budget = Budget(limits, frame.budget)
-            if lm is not ...:
+            if lm is not ... and frame.lm_override is None:
                 frame.lm = lm
             if answers_at_limit:
                 frame.answers_at_limit = True
@@ -333,6 +349,8 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
         frame.run.latest_messages = act.request.messages
     if act.request.secrets:
         frame.run.secrets = {**frame.run.secrets, **act.request.secrets}
+    if frame.lm_override is not None and not _asks(act.lm, frame.lm_override):
+        act = replace(act, lm=frame.lm_override)  # a flow with a model of its own
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is not None:
@@ -347,6 +365,15 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
     if frame.last_calls > 0:
         frame.last_calls -= 1
     return response, None
+
+
+def _asks(lm: Any, asked: Any) -> bool:
+    """Whether a model is this one, or wraps it."""
+    while lm is not asked:
+        lm = getattr(lm, "wrapped", None)
+        if lm is None:
+            return False
+    return True
 
 
 def _recorded_answer(
@@ -417,8 +444,12 @@ def _conditions(frame: Frame) -> Conditions:
     due: frozenset[str] = frozenset()
     if is_resumed:
         due = run.journal.once_names
+    lm, is_lm_overridden = overrides["lm"], frame.lm_override is not None
+    if is_lm_overridden:  # whatever a block inside a tool has set
+        lm = frame.lm_override
     return Conditions(
-        lm=overrides["lm"],
+        lm=lm,
+        is_lm_overridden=is_lm_overridden,
         adapter=overrides["adapter"],
         policy=overrides["policy"],
         is_observed=run.tell is not None and run.tell.has_details,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule import events
 from ferrule.errors import ConfigurationError, checks_keywords, shown
-from ferrule.settings import setting
+from ferrule.settings import lm_override_of, setting
 from ferrule.telemetry.otel import names
 from ferrule.telemetry.otel.api import load_api, own_version
 from ferrule.telemetry.otel.attributes import (
@@ -267,7 +267,7 @@ class OTel:
         """
         if not hasattr(program, "lm"):
             return {}
-        lm = program.lm or setting("lm")
+        lm = lm_override_of(program) or program.lm or setting("lm")
         if not hasattr(lm, "complete"):
             return {}
         facts = self._about_model(lm)
