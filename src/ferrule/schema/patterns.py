@@ -1,6 +1,12 @@
-"""Regular expressions in schemas (ECMA 262).
+"""Regular expressions in schemas (ECMA 262): which engine reads a pattern, and what it may cost.
 
-The engine that can read them, and the work that they cause.
+Schemas come from others, and so do the values: a pattern must not take minutes for one value. Most
+patterns are matched in a time that grows with the length of the text. Look-around and
+backreferences need backtracking, which stops after `_BACKTRACKS` steps. And a counted repetition
+makes any engine slow: `unfolded_size` says how many parts it stands for.
+
+The engines want UTF-8, which has no lone surrogates. Patterns and texts with some are matched with
+a private-use character in the place of each (`without_surrogates`).
 """
 
 from __future__ import annotations
@@ -10,17 +16,13 @@ from functools import lru_cache
 from typing import Any
 
 _BACKTRACKS = 10_000
-"""The most steps of a pattern with look-around, which only a backtracking engine can read.
-
-They take less than a millisecond.
-"""
+"""The most steps of backtracking for one value; they take less than a millisecond."""
 _STAND_IN = 0x10F800 - 0xD800
-"""The distance from a lone surrogate to the private-use character that replaces it.
-
-A lone surrogate has no UTF-8 form, which the engine needs.
-"""
+"""The distance from a lone surrogate to the private-use character that replaces it."""
 _PARTS = r"(?s)\\.|\[(?:\^?\\.|[^\]\\])*\]|\{(\d+)(,?)(\d*)\}|."
-_BARE = r"(?s)\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]"
+"""A token of a pattern: an escape, a set, a counted repetition (with groups), or one character."""
+_BRACKETS = r"(?s)\\[pPu]\{[^}]*\}|\\.|\[(?:\\.|[^\]\\])*\]|\{\d+,?\d*\}|[\]}]"
+"""All that may contain a closing bracket; a match of only a bracket closes nothing."""
 
 
 def escape_bare_brackets(pattern: str) -> str:
@@ -34,8 +36,10 @@ def escape_bare_brackets(pattern: str) -> str:
             return f"\\{match[0]}"
         return match[0]
 
-    escaped = re.sub(_BARE, escape, pattern)
-    return escaped if is_pattern(escaped) else pattern
+    escaped = re.sub(_BRACKETS, escape, pattern)
+    if is_pattern(escaped):
+        return escaped
+    return pattern
 
 
 def is_pattern(pattern: Any) -> bool:
@@ -56,10 +60,11 @@ def unfolded_size(pattern: str) -> int:
     """
     if "{" not in pattern:
         return 0
-    # For each open group, the number of its parts, and of those that counted repetitions made.
+    # Two numbers describe a piece of the pattern: its parts, and those of them that counted
+    # repetitions made. Each open group has them, and so has the last token: a repetition applies to
+    # it, or to the group that it closes.
     groups: list[tuple[int, int]] = [(0, 0)]
     last = (0, 0)
-    """The same two numbers of the last token, to which a repetition applies."""
     for token in re.finditer(_PARTS, pattern):
         if token[0] == "(":
             groups.append((0, 0))
@@ -87,22 +92,24 @@ def _repeated(last: tuple[int, int], token: re.Match[str]) -> tuple[int, int]:
     times = max(int(token[1][:9]), int(token[3][:9] or 0))
     if token[2] == "," and not token[3]:  # `{3,}`: three, and one that repeats
         times += 1
-    return parts * times, parts * times if times > 1 else counted
+    if times > 1:
+        counted = parts * times
+    return parts * times, counted
 
 
 @lru_cache(maxsize=1024)
 def _engine(pattern: str) -> str | None:
+    """The engine that can read a pattern: `linear`, `backtracking`, or None.
+
+    The validator compiles the pattern when it is made, and raises `ValueError` if it cannot.
+    """
     import jsonschema_rs
 
-    plain = without_surrogates(pattern)
-    for name, options in (
-        ("linear", jsonschema_rs.RegexOptions()),
-        ("backtracking", pattern_options()),
-    ):
+    engines = {"linear": jsonschema_rs.RegexOptions(), "backtracking": pattern_options()}
+    schema = {"pattern": without_surrogates(pattern)}
+    for name, options in engines.items():
         try:
-            jsonschema_rs.Draft202012Validator(
-                {"pattern": plain}, offline=True, pattern_options=options
-            )
+            jsonschema_rs.Draft202012Validator(schema, offline=True, pattern_options=options)
         except ValueError:
             continue
         return name
@@ -111,7 +118,7 @@ def _engine(pattern: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def pattern_options() -> Any:
-    """The pattern options for `jsonschema_rs`."""
+    """The options of `jsonschema_rs` for the backtracking engine, which reads every pattern."""
     import jsonschema_rs
 
     return jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS)

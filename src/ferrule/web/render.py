@@ -1,4 +1,9 @@
-"""Pages, and parts of them, from templates."""
+"""Pages, and parts of them, from templates.
+
+Texts in a page come from models and tools, so a template trusts none: they are escaped, and
+characters that a reader would not see (`reveal`) are shown as codes. The exceptions are texts that
+a person typed, which are shown as typed, and HTML that `markup` made of escaped texts.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +25,9 @@ TITLES = {
     "input": ("A server asks: ", ""),
     "result": ("Waiting for the result of ", ""),
 }
-"""What a question is about, by its kind: before and after the name of the tool.
+"""The title of a question, by its kind: the texts before and after the name of the tool.
 
-`clarify` names none.
+A question of the kind `clarify` has no tool.
 """
 _REFUSALS = {
     200: "Logged out",
@@ -31,7 +36,7 @@ _REFUSALS = {
     500: "Something went wrong",
     503: "The store is not available",
 }
-"""What a refusal says, where the phrase of HTTP says little."""
+"""The title of a page that refuses, where the phrase of HTTP says little."""
 
 
 def fill_template(name: str, **values: Any) -> str:

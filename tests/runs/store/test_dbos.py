@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from ferrule import DBOSEngine
-from ferrule.runs.store.dbos import _check
+from ferrule.runs.store.dbos import _check_connection
 
 queues: Any = pytest.importorskip("dbos._queue")
 LONG_S = 3600.0
@@ -50,12 +50,12 @@ def test_a_busy_worker_looks_for_tickets_as_soon_as_a_slot_is_free(
     engine, stop = DBOSEngine(), Stopping()
     waits = interval(engine, stop, "ferrule", monkeypatch)
     engine._full_at = time.monotonic()
-    engine._ended(None)
+    engine._note_free_slot(None)
     assert not waits.wait(LONG_S)  # at once, although an hour is left
     assert stop.waits == [
         pytest.approx(LONG_S / 5),
     ]  # others that end meanwhile are replaced by the same look
-    engine._ended(None)
+    engine._note_free_slot(None)
     stop.set()
     assert waits.wait(LONG_S)
     assert waits.is_set()
@@ -64,7 +64,7 @@ def test_a_busy_worker_looks_for_tickets_as_soon_as_a_slot_is_free(
 def test_a_worker_with_free_slots_keeps_its_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = DBOSEngine()
     waits = interval(engine, Stopping(), "ferrule", monkeypatch)
-    engine._ended(None)
+    engine._note_free_slot(None)
     assert not engine._free.is_set()
     assert not waits.wait(0.001)
 
@@ -125,7 +125,7 @@ def test_where_the_private_names_of_dbos_are_gone_it_works_as_it_does(
 def test_an_idle_connection_that_was_cut_is_not_used() -> None:
     here, there = socket.socketpair()
     with here, there:
-        _check(here)
+        _check_connection(here)
         there.close()
         with pytest.raises(importlib.import_module("sqlalchemy.exc").DisconnectionError):
-            _check(here)
+            _check_connection(here)

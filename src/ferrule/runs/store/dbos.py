@@ -1,9 +1,14 @@
-"""`DBOSEngine`: DBOS carries tickets to workers. It knows a function and ids, no runs.
+"""`DBOSEngine`: DBOS carries tickets to workers. DBOS does not know what a run is.
 
 A ticket is a DBOS workflow without steps. It holds the id of a run as JSON; DBOS decides when and
-where the function is called with it. Its tables are in the same database as the runs, so that a
-ticket and its run are committed together. Enqueuing is one call of a function in SQL, which needs
-no import of DBOS.
+where the function `_FUNCTION` is called with it. The tables of DBOS are in the same database as the
+runs, so a ticket and its run are committed together. To enqueue a ticket is one call of a function
+in SQL, which needs no import of DBOS.
+
+A worker with short segments would idle: DBOS polls at a fixed interval, even if the queue holds
+more. So the polling thread gets an event that also wakes when a slot becomes free
+(`_poll_when_free`), and each poll reads less (`_cache_reads`). Both replace private parts of DBOS.
+If a version of DBOS no longer has such a part, nothing is replaced, and workers are only slower.
 """
 
 from __future__ import annotations
@@ -26,11 +31,12 @@ _NAME = "ferrule"
 By default, DBOS takes a hash of the source: after an edit, old tickets would wait forever.
 """
 _FUNCTION = "ferrule.advance"
+"""The name of the workflow. Tickets in the database have it, so it never changes."""
 _NO_KEY = "-"
+"""The partition of tickets without a `queue_key`."""
 _LIVE = "('ENQUEUED', 'DELAYED', 'PENDING')"
-_POOLED = {"connect_args": {"prepare_threshold": None}}
 _BUSY_S = 1.0
-"""A worker whose slots were all taken so short a time ago is busy: the queue may hold more."""
+"""A worker is busy if all its slots were taken within this time: the queue may hold more."""
 _LEAST = 0.2
 """The part of the polling interval that a busy worker waits in any case.
 
@@ -39,10 +45,12 @@ One poll then replaces all tickets that ended meanwhile.
 _LIMITS_S = 1.0
 """How long the limits of the queue are cached."""
 _STRAY_S = 15.0
-"""A ticket that this process claimed so long ago, and does not work on, is lost.
+"""A ticket that this process claimed longer ago, and does not work on, is lost.
 
-It was lost between DBOS's claim and its call.
+It was lost between DBOS's claim and the call of the function.
 """
+_GRACE_S = 10.0
+"""How long DBOS may take, after `stop` cancelled the last tickets, to store their outcomes."""
 
 
 class DBOSEngine:
@@ -93,9 +101,9 @@ class DBOSEngine:
         self._tasks: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = {}
         """The tickets in work here."""
         self._full_at = -_BUSY_S
-        """When all slots of this worker were taken, by `time.monotonic`."""
+        """When all slots of this worker were last taken, by `time.monotonic`."""
         self._free = threading.Event()
-        """Set when a slot of a busy worker is free."""
+        """Set when a slot of a busy worker becomes free."""
 
     # -- tickets: SQL in the transaction of a caller
 
@@ -145,15 +153,20 @@ class DBOSEngine:
     def drop_dead(self, connection: Any, live: Collection[str]) -> int:
         """Cancel the tickets of processes that are not live, and those that this process lost.
 
-        Returns how many.
+        `live` are the names of the live processes. Returns how many were cancelled.
         """
-        return connection.execute(
-            f"UPDATE {self.schema}.workflow_status SET status = 'CANCELLED' "
-            "WHERE status = 'PENDING' AND name = %s AND (NOT executor_id = ANY(%s) "
-            "OR (executor_id = %s AND NOT workflow_uuid = ANY(%s) "
-            "AND started_at_epoch_ms < (extract(epoch FROM now()) - %s) * 1000))",
-            (_FUNCTION, list(live), self.name, list(self._tasks), _STRAY_S),
-        ).rowcount
+        sql = f"""
+            UPDATE {self.schema}.workflow_status SET status = 'CANCELLED'
+            WHERE status = 'PENDING' AND name = %s AND (
+                NOT executor_id = ANY(%s)
+                OR (
+                    executor_id = %s AND NOT workflow_uuid = ANY(%s)
+                    AND started_at_epoch_ms < (extract(epoch FROM now()) - %s) * 1000
+                )
+            )
+        """
+        values = (_FUNCTION, list(live), self.name, list(self._tasks), _STRAY_S)
+        return connection.execute(sql, values).rowcount
 
     def state_of(self, ticket: str) -> str:
         """SQL for the state of a ticket: `live`, `failed`, or another text or NULL.
@@ -176,8 +189,9 @@ class DBOSEngine:
         """Call `work` with the arguments of tickets, on the event loop of DBOS, from now on.
 
         Creates DBOS's tables if they are not there. `name` is unique among all processes, also over
-        time. A process starts at most one engine. Without `is_direct` a pooler shares sessions:
-        nothing of a session is used, such as prepared statements.
+        time. A process starts at most one engine. Without `is_direct`, a pooler may give each
+        transaction another session, so nothing that belongs to one is used, such as prepared
+        statements.
         """
         dbos = _load()
         self.name = name
@@ -188,8 +202,8 @@ class DBOSEngine:
             assert task is not None  # noqa: S101  this is a coroutine
             self._tasks[ticket] = asyncio.get_running_loop(), task
             # Called when DBOS has stored the outcome, and counts the slot as free.
-            task.add_done_callback(self._ended)
-            if len(self._tasks) >= self._most:
+            task.add_done_callback(self._note_free_slot)
+            if len(self._tasks) >= self._slots:
                 self._full_at = time.monotonic()
             try:
                 return str(await work(argument))
@@ -198,6 +212,7 @@ class DBOSEngine:
 
         dbos.DBOS(config=self._dbos_config(dbos, dsn, name, is_direct=is_direct))
         self._poll_when_free()
+        # No limit of DBOS: the store counts how often a run killed its process (`max_recoveries`).
         dbos.DBOS.workflow(name=_FUNCTION, max_recovery_attempts=None)(advance)
         dbos.DBOS.listen_queues([self.queue])
         dbos.DBOS.launch()
@@ -208,7 +223,7 @@ class DBOSEngine:
         dbos.DBOS.register_queue(
             self.queue,
             global_concurrency=self.concurrency,
-            worker_concurrency=self._most,
+            worker_concurrency=self._slots,
             partition_concurrency=self.key_concurrency,
             polling_interval_sec=self.poll_s,
             on_conflict="always_update",
@@ -218,7 +233,7 @@ class DBOSEngine:
     def _dbos_config(self, dbos: Any, dsn: str, name: str, *, is_direct: bool) -> dict[str, Any]:
         engine_options: dict[str, Any] = {
             "pool_pre_ping": False,
-            "pool_events": [(_check, "checkout")],
+            "pool_events": [(_check_connection, "checkout")],
         }
         config: dict[str, Any] = {
             "name": _NAME,
@@ -227,40 +242,39 @@ class DBOSEngine:
             "application_version": _NAME,
             "executor_id": name,
             "serializer": dbos.DBOSPortableJSONSerializer(),
-            "use_listen_notify": False,
+            "use_listen_notify": False,  # tickets send no messages to each other
             "log_level": "WARNING",
-            "sys_db_pool_size": 3,
+            "sys_db_pool_size": 3,  # for polling and outcomes: runs have the store's connections
             "db_engine_kwargs": engine_options,
         }
         if not is_direct:
-            engine_options.update(_POOLED)
+            engine_options["connect_args"] = {"prepare_threshold": None}
             config["sys_db_idle_transaction_timeout_sec"] = 0
         return config
 
     def _poll_when_free(self) -> None:
-        """Have the polling thread look for tickets as soon as a slot of a busy worker is free.
-
-        DBOS sleeps its whole interval, even if the queue holds more: with short segments, a worker
-        would idle most of the time.
-        """
+        """Have the polling thread look for tickets as soon as a slot of a busy worker is free."""
         queues: Any = import_module("dbos._queue")
         poll = getattr(queues, "queue_worker_thread", None)
-        if poll is None:  # the name is private: without it, workers poll as DBOS does
+        if poll is None:
             return
 
         def poll_when_free(stop: threading.Event, dbos: Any, queue: Any) -> None:
             if queue.name == self.queue:
-                _ask_less(getattr(dbos, "_sys_db", None), self.queue)
+                _cache_reads(getattr(dbos, "_sys_db", None), self.queue)
                 stop = cast("threading.Event", _Interval(stop, self._free))
             poll(stop, dbos, queue)
 
         queues.queue_worker_thread = poll_when_free
 
     @property
-    def _most(self) -> int:
-        return min(self.worker_concurrency, self.concurrency or self.worker_concurrency)
+    def _slots(self) -> int:
+        """How many tickets this worker takes at once."""
+        if self.concurrency is None:
+            return self.worker_concurrency
+        return min(self.worker_concurrency, self.concurrency)
 
-    def _ended(self, _: object) -> None:
+    def _note_free_slot(self, _: object) -> None:
         if time.monotonic() - self._full_at < _BUSY_S:
             self._free.set()
 
@@ -275,25 +289,27 @@ class DBOSEngine:
         Cancels what is not done after `drain_s` seconds.
         """
         dbos = _load()
-        ends = time.monotonic() + drain_s
+        drained_by = time.monotonic() + drain_s
+        # In a thread, because `destroy` waits for the tickets, and they are cancelled meanwhile.
         closing = threading.Thread(
             target=dbos.DBOS.destroy,
-            kwargs={"workflow_completion_timeout_sec": int(drain_s) + 10},
+            kwargs={"workflow_completion_timeout_sec": int(drain_s + _GRACE_S)},
             daemon=True,
         )
         closing.start()
-        while self._tasks and time.monotonic() < ends:
+        while self._tasks and time.monotonic() < drained_by:
             time.sleep(0.02)
         for loop, task in list(self._tasks.values()):
             loop.call_soon_threadsafe(task.cancel)
         self._free.set()  # wakes the polling thread, which then ends
-        closing.join(15.0)
+        # Longer than DBOS waits, so that it closes its connections. A daemon ends with the process.
+        closing.join(_GRACE_S + 5.0)
 
 
 class _Interval:
     """Stands in for the event that ends the thread that polls a queue.
 
-    The thread spends its time in `wait`.
+    The thread calls its `wait` between two polls, so that is where a free slot wakes it.
     """
 
     def __init__(self, stop: threading.Event, free: threading.Event) -> None:
@@ -311,13 +327,8 @@ class _Interval:
         return self._stop.is_set()
 
 
-def _ask_less(database: Any, queue: str) -> None:
-    """Have DBOS read less at each poll.
-
-    Not the version, which is the same everywhere, and the queue's limits once a second.
-
-    It replaces private parts of DBOS, and leaves out those that a later version no longer has.
-    """
+def _cache_reads(database: Any, queue: str) -> None:
+    """Have DBOS read less at each poll: the limits of the queue once a second, and no version."""
     if hasattr(database, "_is_latest_version"):
         database._is_latest_version = _is_latest  # noqa: SLF001
     read = getattr(database, "get_queue", None)
@@ -342,10 +353,10 @@ def _is_latest(*_: object, **__: object) -> bool:
     return True  # all processes and tickets have the version `_NAME`
 
 
-def _check(connection: Any, *_: object) -> None:
+def _check_connection(connection: Any, *_: object) -> None:
     """Refuse an idle connection that was cut; SQLAlchemy then opens another.
 
-    Its own check is a round trip for each transaction.
+    SQLAlchemy's own check (`pool_pre_ping`) is a round trip for each transaction.
     """
     if not is_usable(connection):
         raise import_module("sqlalchemy.exc").DisconnectionError
@@ -356,12 +367,13 @@ def _load() -> Any:
         dbos, serialization = import_module("dbos"), import_module("dbos._serialization")
     except ImportError as error:
         raise ConfigurationError("Workers need DBOS: pip install 'ferrule[dbos]'.") from error
-    # DBOS reads a pickled row even if its serializer is another one.
-    serialization.DefaultSerializer.deserialize = _refuse
+    # DBOS unpickles a row that says it is pickled, even if its serializer is another one. Then
+    # anyone who may write to the table could run code in a worker.
+    serialization.DefaultSerializer.deserialize = _refuse_pickle
     return dbos
 
 
-def _refuse(*_: Any) -> Any:
+def _refuse_pickle(*_: Any) -> Any:
     raise ValueError("A ticket is JSON; this one is pickled, and is not read.")
 
 

@@ -1,6 +1,8 @@
 """The part of JSON Schema that each provider accepts, with its source.
 
-And descriptions, in words for the model, of the keywords that it does not accept.
+A keyword that the provider does not accept becomes a sentence in the description of its schema
+(`describe_keyword`): the model is told the rule, although nothing enforces it while it writes. The
+arguments are checked against the whole schema when they arrive.
 """
 
 from __future__ import annotations
@@ -23,11 +25,12 @@ Target = Literal[ProviderTarget, "grammar"]
 """A provider, or a grammar that constrains the text of a local model while it writes."""
 
 ANNOTATIONS = frozenset({"title", "description", "default", "examples"})
-"""The keywords kept that do not constrain values.
+"""The keywords that constrain no values, and that tell the model something.
 
-Others of that kind (`$comment`, `deprecated`, `x-...`) are dropped.
+Others that constrain no values (`$comment`, `deprecated`, `x-...`) are dropped.
 """
 DESCRIBED = frozenset({"title", "description"})
+"""The annotations that every target accepts."""
 TYPE_OF = {
     **dict.fromkeys(["minLength", "maxLength", "pattern", "format"], "string"),
     **dict.fromkeys(
@@ -46,10 +49,7 @@ TYPE_OF = {
     ),
     **dict.fromkeys(["dependencies", "unevaluatedProperties"], "object"),
 }
-"""The JSON type that each of these keywords constrains.
-
-It does not constrain values of other types.
-"""
+"""The JSON type that each of these keywords constrains; a value of another type passes."""
 STRUCTURE = frozenset(
     {
         "items",
@@ -82,8 +82,8 @@ class SchemaLoss(Struct, frozen=True):
     breaking: bool = False
     """Whether the target's strict mode cannot accept the schema.
 
-    The tool is then sent without strict mode. For a grammar: whether it admits more than the
-    schema, so that an answer must be checked; otherwise it admits less.
+    The tool is then sent without strict mode. A grammar has no such mode. There, True means that it
+    admits more than the schema, so that an answer must be checked, and False that it admits less.
     """
 
 
@@ -99,6 +99,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     keeps: frozenset[str]
     """The accepted keywords, of those that some targets do not accept."""
     formats: frozenset[str]
+    """The accepted values of `format`."""
     enums: frozenset[str]
     """The JSON types of the values that an `enum` may contain."""
     most_min_items: int | None = None
@@ -175,7 +176,10 @@ _LONGEST = 300
 A description is a hint for the model, not a specification.
 """
 _REPEATS = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+"""A counted quantifier: `{3}`, `{3,}` or `{3,7}`."""
 _BEYOND_AUTOMATA = re.compile(r"\(\?(?!:)|\\[1-9bBkpP]")
+"""What no automaton can match: groups with an option or a look-around, backreferences, word
+boundaries. Classes of Unicode (`\\p`) are here because providers refuse them, too."""
 
 
 def describe_keyword(keyword: str, value: Any) -> str:
@@ -210,8 +214,7 @@ def accepts_keyword(rules: Rules, keyword: str, value: Any) -> bool:
         case "format":
             return value in rules.formats
         case "pattern":
-            # Providers compile patterns to automata: no lookaround, no backreferences, no word
-            # boundaries.
+            # Providers compile patterns to automata.
             if not isinstance(value, str) or _BEYOND_AUTOMATA.search(value):
                 return False
             return rules.most_repeats is None or _repeats(value) <= rules.most_repeats

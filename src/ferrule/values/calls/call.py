@@ -12,7 +12,7 @@ from msgspec.structs import astuple, replace
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import core_schema
 
-from ferrule.encoding.encode import SCALARS, is_masked, json_text
+from ferrule.encoding.encode import is_masked, json_text
 from ferrule.errors import (
     ConfirmationRejected,
     ConfirmationRequired,
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 FROM_TEXT = "from_text"
 """The repair of a call that was read from the text of an answer.
 
-The model did not make it as a structured call, so it may also be text that the model repeated.
+The model did not make it as a structured call, so it may also be a text that the model repeats,
+such as an example in a page that it was asked to summarize.
 """
 
 
@@ -100,22 +101,24 @@ class ToolCall(BaseModel):
 
     def format(self) -> dict[str, Any]:
         """The call in OpenAI's shape, with the arguments as JSON text."""
-        shape: dict[str, Any] = {"id": self.id} if self.id is not None else {}
-        return {
-            **shape,
-            "type": "function",
-            "function": {"name": self.name, "arguments": self.arguments_text},
-        }
+        shape: dict[str, Any] = {}
+        if self.id is not None:
+            shape["id"] = self.id
+        shape["type"] = "function"
+        shape["function"] = {"name": self.name, "arguments": self.arguments_text}
+        return shape
 
     def to_dict(self) -> dict[str, Any]:
         """Intention (if any), name and arguments."""
-        return {
-            **({"intention": self.intention} if self.intention is not None else {}),
-            "name": self.name,
-            "arguments": self.args,
-        }
+        shape: dict[str, Any] = {}
+        # First, as the model writes it: it says why before it says what.
+        if self.intention is not None:
+            shape["intention"] = self.intention
+        shape["name"] = self.name
+        shape["arguments"] = self.args
+        return shape
 
-    def beside(self) -> dict[str, Any]:
+    def more_fields(self) -> dict[str, Any]:
         """The fields that OpenAI's shape lacks, if set.
 
         They are `intention`, `fault`, `repairs` and `confidence`.
@@ -143,12 +146,10 @@ class ToolCall(BaseModel):
         )
 
     def _serialized(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "args": self.args,
-            **({"id": self.id} if self.id is not None else {}),
-            **self.beside(),
-        }
+        fields: dict[str, Any] = {"name": self.name, "args": self.args}
+        if self.id is not None:
+            fields["id"] = self.id
+        return {**fields, **self.more_fields()}
 
     def with_id(self, call_id: str) -> Self:
         """A copy with another id."""
@@ -176,12 +177,16 @@ class ToolCall(BaseModel):
         `ValueError`) before its function runs; a plain function raises `TypeError`, which becomes
         the cause of a `ToolExecutionError`.
         """
-        return invoke(self, functions if functions is not None else callers_functions())
+        if functions is None:
+            functions = callers_functions()
+        return invoke(self, functions)
 
     def aexecute(self, functions: Functions | None = None) -> Coroutine[Any, Any, Any]:
         """As `execute`, for async functions and tools; a sync one runs in a thread."""
         # Not a coroutine function: the caller's frame is only in reach before the first `await`.
-        return ainvoke(self, functions if functions is not None else callers_functions())
+        if functions is None:
+            functions = callers_functions()
+        return ainvoke(self, functions)
 
     @classmethod
     def read(cls, entry: Any) -> ToolCall:
@@ -207,6 +212,7 @@ class ToolCall(BaseModel):
 _NO_REASON = "The call was not accepted: change it and try again."
 """The result of a call whose tool raised `ToolRetry` without a text."""
 _FAULTS = (ToolArgumentsError, ToolCallError, ToolRetry, UnknownToolError)
+"""The errors of a call that the model must change. Any other error is the tool's."""
 
 
 def call_at(entry: Any, index: int) -> ToolCall:
@@ -268,23 +274,28 @@ class ToolResult(PartlyCompared, Struct, frozen=True):
 
 def to_result(call: ToolCall, value: Any) -> ToolResult:
     """The result of a call that returned `value`."""
-    if type(value) not in SCALARS:
-        if isinstance(value, ToolResult):
-            ended = (value.is_error, value.is_fault, value.value, value.error)
-            return ToolResult(
-                call.name, value.content, call.id, *ended, repairs=(*call.repairs, *value.repairs)
-            )
-        if isinstance(value, AsyncGeneratorType):
-            msg = (
-                f"`{call.name}` returned an async generator, which cannot be shown to a model. "
-                "Collect its values and return a list."
-            )
-            return failure(call, TypeError(msg), is_raised=True)
+    if isinstance(value, ToolResult):
+        return ToolResult(
+            call.name,
+            value.content,
+            call.id,
+            is_error=value.is_error,
+            is_fault=value.is_fault,
+            value=value.value,
+            error=value.error,
+            repairs=(*call.repairs, *value.repairs),
+        )
+    if isinstance(value, AsyncGeneratorType):
+        msg = (
+            f"`{call.name}` returned an async generator, which cannot be shown to a model. "
+            "Collect its values and return a list."
+        )
+        return failure(call, TypeError(msg), is_raised=True)
     if type(value) is str:
         content = value
     else:
         content = render(value)
-    return ToolResult(call.name, content, call.id, False, False, value, None, None, call.repairs)
+    return ToolResult(call.name, content, call.id, value=value, repairs=call.repairs)
 
 
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:
@@ -293,7 +304,10 @@ def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) ->
     An error in the call itself is the model's fault. Of the errors that a tool raises, only
     `ToolRetry` is: the others may come from calls that the tool made.
     """
-    is_fault = isinstance(error, ToolRetry if is_raised else _FAULTS)
+    if is_raised:
+        is_fault = isinstance(error, ToolRetry)
+    else:
+        is_fault = isinstance(error, _FAULTS)
     if isinstance(error, ConfirmationRequired):  # raised by a direct call: a run waits instead
         text = "This call waits for a person's decision; it was not run."
     elif is_fault or isinstance(error, ConfirmationRejected):

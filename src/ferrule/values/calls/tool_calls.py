@@ -96,7 +96,7 @@ class ToolCalls(Type):
         if self.tool_call_results is not None:
             results = self.tool_call_results.format()
         return {
-            "tool_calls": [{**call.format(), **call.beside()} for call in self.tool_calls],
+            "tool_calls": [{**call.format(), **call.more_fields()} for call in self.tool_calls],
             **results,
         }
 
