@@ -25,7 +25,11 @@ CODE = [
     *sorted((ROOT / "benchmarks").glob("*.py")),
 ]
 LONGEST = 80
-NEEDS = {"13_mcp": "mcp", "14_constrained_calls": "llguidance"}
+NEEDS = {
+    "13_mcp": "mcp",
+    "14_constrained_calls": "llguidance",
+    "15_code_mode": "pydantic_monty",
+}
 SUBMODULES = ("acts", "errors", "events", "local", "mcp_bridge", "schemas", "testing")
 PUBLIC = {"ferrule", "ferrule.testing", *(f"ferrule.{name}" for name in ferrule.__all__)}
 
@@ -39,8 +43,8 @@ with block_network():
 """
 
 
-def test_there_are_fourteen_numbered_without_a_gap() -> None:
-    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 15)]
+def test_there_are_fifteen_numbered_without_a_gap() -> None:
+    assert [path.name[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, 16)]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

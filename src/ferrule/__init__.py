@@ -53,6 +53,7 @@ _HOMES = {
     "ferrule.models.fallback": ("FallbackLM",),
     "ferrule.models.hosted": ("LM",),
     "ferrule.models.model": ("BaseLM",),
+    "ferrule.programs.code_mode.interpreter": ("CodeMode",),
     "ferrule.runs.decisions": ("get_confirmation_status", "respond_to_confirmation"),
     "ferrule.runs.forward": ("aask_person", "aonce", "ask_person", "gather", "once"),
     "ferrule.runs.limits": ("Limits",),

@@ -46,6 +46,7 @@ from ferrule.models.hosted import LM as LM
 from ferrule.models.model import BaseLM as BaseLM
 from ferrule.programs.call_tool import acall_tool as acall_tool
 from ferrule.programs.call_tool import call_tool as call_tool
+from ferrule.programs.code_mode.interpreter import CodeMode as CodeMode
 from ferrule.programs.lifecycle.advance import aadvance as aadvance
 from ferrule.programs.lifecycle.advance import advance as advance
 from ferrule.programs.lifecycle.batch import BatchResults as BatchResults

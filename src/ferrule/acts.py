@@ -168,6 +168,12 @@ class Once(Struct, frozen=True):
 
     An event loop then runs it in a thread.
     """
+    rebuilds: bool = False
+    """With `only_if_true`: whether `make` also brings something to its present state that no
+    journal holds, such as an interpreter.
+
+    A replay that finds no value then calls `make`, too, and answers False.
+    """
     runs_code: bool = False
     """Whether `make` calls functions of the user, such as checks of an answer.
 

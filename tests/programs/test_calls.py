@@ -153,7 +153,7 @@ def test_native_is_another_spelling_of_calls(native, calls):
 def test_a_wrong_choice_and_a_contradiction_are_refused():
     with pytest.raises(
         ConfigurationError,
-        match='`calls` is "native", "prompted", "constrained" or None, found \'text\'',
+        match='`calls` is "native", "prompted", "constrained", "code" or None, found \'text\'',
     ):
         ReAct("q -> a", [double], calls="text")
     with pytest.raises(ConfigurationError, match="contradict each other"):

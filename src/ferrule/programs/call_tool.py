@@ -160,7 +160,7 @@ class _OneCall(Module):
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:
     """Make a function that reads a result of the tool as the type that its function returns."""
-    kind = _type_of_result(tool)
+    kind = type_of_result(tool)
     if any(kind is each for each in _AS_SHOWN):
         return lambda content: content
     if kind is None or kind is NoneType:
@@ -184,7 +184,7 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
     return read
 
 
-def _type_of_result(tool: Tool) -> Any:
+def type_of_result(tool: Tool) -> Any:
     """The return type of the tool's function, as a run records its value."""
     if tool.func is None or tool.mcp is not None:
         return inspect.Parameter.empty

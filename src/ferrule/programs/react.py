@@ -7,16 +7,18 @@ stays cheap. The loop: `react_loop/`.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ferrule.errors import ConfigurationError
 from ferrule.programs.asking.asker import check_calls, check_inputs_of_call, check_positive
 from ferrule.programs.calling import give_name
+from ferrule.programs.code_mode.interpreter import CodeMode, code_mode
 from ferrule.programs.module import Module
 from ferrule.programs.predict import Predict
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
     OnLimit,
+    check_code_mode,
     check_on_limit,
     check_policy_of_agent,
     check_signature,
@@ -65,7 +67,8 @@ class ReAct(Module[S, D, P]):
         calls: How the model calls tools: `"native"` by tool declarations, `"prompted"` in the text
             of its answer, `"constrained"` by declarations with the answer constrained to a valid
             call. None: the model's capabilities decide, constrained first. `native=True` and
-            `native=False` are other spellings of the first two.
+            `native=False` are other spellings of the first two. `"code"`, or a `CodeMode` with its
+            bounds: in Python that the model writes, with one tool, `run_code`.
         intention: Whether the model says why it makes each call: `call.intention`, which is not
             passed to the tool.
         limits: Limits of the agent and everything that it calls.
@@ -103,7 +106,7 @@ class ReAct(Module[S, D, P]):
         tools: Iterable[Tool | Callable[..., Any] | ToolServer],
         max_iters: int = 20,
         *,
-        calls: Calls | None = None,
+        calls: Calls | Literal["code"] | CodeMode | None = None,
         intention: bool = False,
         limits: Limits | None = None,
         on_limit: OnLimit = "raise",
@@ -126,6 +129,9 @@ class ReAct(Module[S, D, P]):
             )
         give_name(self, name)
         self.max_iters = check_positive("max_iters", max_iters)
+        self.code: CodeMode | None = code_mode(calls)
+        if self.code is not None:
+            calls = None
         self.calls: Calls | None = check_calls(calls, config)
         self.intention = intention
         check_limits(limits)
@@ -148,6 +154,8 @@ class ReAct(Module[S, D, P]):
             signature, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config
         )
         check_stops(self.stop_at_tools, self.react)
+        if self.code is not None:
+            check_code_mode(self)
         check_policy_of_agent(policy, self.react)
         self.extract = make_extractor(self.react)
 

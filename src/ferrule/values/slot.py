@@ -55,6 +55,11 @@ class Slot(str):
         return cls(f"{path}{number}~{name}")
 
     @classmethod
+    def of_own_call(cls, path: str, call_id: str | None) -> Slot:
+        """The place of a call that a program carries out itself. Nothing is recorded there."""
+        return cls(f"{path}~{call_id}")
+
+    @classmethod
     def of_note(cls, number: int) -> Slot:
         """The slot of a note on a changed program."""
         return cls(f"migrated#{number}")

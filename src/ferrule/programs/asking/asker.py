@@ -209,7 +209,7 @@ def check_calls(calls: Any, config: dict[str, Any]) -> Calls | None:
     native = config.pop("native", None)
     if calls not in {None, *_DECLARES_TOOLS}:
         raise ConfigurationError(
-            f'`calls` is "native", "prompted", "constrained" or None, found {shown(calls)}.'
+            f'`calls` is "native", "prompted", "constrained", "code" or None, found {shown(calls)}.'
         )
     if calls is None:
         return calls_of_native(native)

@@ -12,6 +12,8 @@ from ferrule.adapters.fields import tool_inputs
 from ferrule.adapters.render import RenderedText
 from ferrule.approval.policy import check_rules
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
+from ferrule.programs.code_mode.interpreter import CodeMode, check_installed
+from ferrule.programs.code_mode.snippets import RUN_CODE
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
@@ -53,6 +55,7 @@ class Agent(Protocol):
 
     max_iters: int
     calls: Calls | None
+    code: CodeMode | None
     intention: bool
     limits: Limits
     on_limit: OnLimit
@@ -221,6 +224,26 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
         raise ConfigurationError(
             f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, "
             "and the agent has no such tool."
+        )
+
+
+def check_code_mode(agent: Agent) -> None:
+    """Check the options of an agent whose model calls tools in code."""
+    check_installed()
+    if agent.stop_at_tools:
+        raise ConfigurationError(
+            "`stop_at_tools` does not go with `calls='code'`: a tool's result goes to the code "
+            "that called it. Let the code end with it, and the model finish."
+        )
+    check_names_of_code(agent.react.toolbox)
+
+
+def check_names_of_code(tools: Iterable[Tool]) -> None:
+    """Raise `DuplicateToolError` for a tool that is named like the tool for code."""
+    if any(tool.name == RUN_CODE for tool in tools):
+        raise DuplicateToolError(
+            f"A tool cannot be called `{RUN_CODE}` with `calls='code'`: it is the name of the tool "
+            "for code. Give yours another: Tool(function, name=...)."
         )
 
 

@@ -35,6 +35,7 @@ from ferrule.programs.asking.asker import (
     split_inputs,
 )
 from ferrule.programs.asking.refusals import refuses_tools
+from ferrule.programs.code_mode.snippets import Snippets
 from ferrule.programs.instructions import CLARIFY, is_builtin
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
@@ -106,6 +107,8 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
             raise
         reason = reached.reason
         outputs = yield from _extract(agent, asker, loop, config)
+    finally:
+        loop.close()
     # The answer is added as text: no provider accepts a call of `finish` without a result.
     content = asker.adapter.answer_content(signature, outputs, native=loop.native)
     answer = Message("assistant", content)
@@ -186,6 +189,10 @@ class _Loop:
         self.demos = demos
         self.note = ""
         """Text added to the signature's instructions."""
+        self.code: Snippets | None = None
+        """The code of this run, if the model calls tools in code."""
+        if agent.code is not None:
+            self.code = Snippets(agent.code, asker.conditions, agent.policy)
         self._choose_mode(native=native)
         self.host = Host(
             self, asker.conditions, concurrent=agent.parallel and agent.react.toolbox.concurrent
@@ -221,16 +228,24 @@ class _Loop:
         signature = self.agent.react.signature
         if self.note:
             signature = signature.with_instructions(signature.instructions + self.note)
+        offered = self.toolbox
+        if self.code is not None:
+            offered = self.code.offer(self.toolbox)
         return make_mode(
             self.asker,
             signature,
             self.inputs,
             self.demos,
-            self.toolbox,
+            offered,
             native=self.native,
             intention=self.agent.intention,
             most_chars=self.limits.observation_chars,
         )
+
+    def close(self) -> None:
+        """Let go of what the run holds outside Python."""
+        if self.code is not None:
+            self.code.close()
 
     # -- what the `Host` of the tools asks (`dynamic.Owner`)
 
@@ -366,6 +381,8 @@ class _Loop:
             results = yield from self._use_tools(turn, others)
         if has_changes(results):
             results, self.news = self.host.apply(results)
+        if self.code is not None:
+            self.news = self.code.take_news()
         end = yield from self._stop(others)
         if finishes:
             if end is None:
@@ -419,6 +436,8 @@ class _Loop:
         return _End(outputs)
 
     def _use_tools(self, turn: Turn, calls: Sequence[ToolCall]) -> UsingTools:
+        if self.code is not None:
+            return self.code.use(calls, self.host, thought=turn.thought)
         acts = use_tools(
             self.toolbox,
             calls,

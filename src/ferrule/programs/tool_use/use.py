@@ -16,7 +16,7 @@ did before, even if the program or its policies have changed since: `RecallCalls
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
@@ -46,6 +46,7 @@ _DENIED = "A person decided against this call"
 _EXPIRED = "This call waited too long for a decision"
 _OTHER_DEFINITION = "It was approved for another definition of the tool."
 _IN_ORDER = "calls one at a time"
+_REFUSED = "refused calls"
 UsingTools = Generator[Act, Any, list[ToolResult]]
 
 
@@ -93,6 +94,8 @@ def use_tools(
     *,
     thought: str = "",
     policy: Policy | None = None,
+    notes: Mapping[str | None, str] | None = None,
+    records_refusals: bool = False,
 ) -> UsingTools:
     """Run the calls; returns one result for each.
 
@@ -106,9 +109,15 @@ def use_tools(
         conditions: The settings of the run.
         thought: Shown to a person with a question.
         policy: The program's own policy.
+        notes: By the id of a call, what a person must know besides the call.
+        records_refusals: Record which calls did not fit their tools. A resumed run otherwise finds
+            that out from what followed in the same turn, which does not tell the calls of a loop
+            in code from one another.
 
     """
     turn = _Turn(toolbox, calls, host, conditions, thought=thought, policy=policy)
+    turn.notes = notes or {}
+    turn.records_refusals = records_refusals
     return turn.flow()
 
 
@@ -134,6 +143,9 @@ class _Turn:
         self.results: list[ToolResult | None] = [None] * len(calls)
         self.recalled: Sequence[bool | None] = ()
         """For each call, what an earlier execution did (see `RecallCalls`); empty if unknown."""
+        self.notes: Mapping[str | None, str] = {}
+        """See `use_tools`."""
+        self.records_refusals = False
 
     def flow(self) -> UsingTools:
         checked = yield from self._check()
@@ -155,7 +167,9 @@ class _Turn:
     def _check(self) -> Generator[Act, Any, list[_ReadyCall]]:
         """The calls that fit their tools. The others get their results here."""
         found = [check_call(self.toolbox, call, self.host) for call in self.calls]
-        if self.conditions.is_resumed:
+        if self.records_refusals:
+            found = yield from self._as_recorded(found)
+        elif self.conditions.is_resumed:
             # For calls of a recorded answer, the journal decides: whether a call fits the tools may
             # have changed since.
             fitting = tuple(
@@ -174,6 +188,26 @@ class _Turn:
                 if self.conditions.is_observed:
                     yield Tell(CallRefused(call, checked))
         return ready
+
+    def _as_recorded(
+        self, found: list[CheckedCall | ToolResult]
+    ) -> Generator[Act, Any, list[CheckedCall | ToolResult]]:
+        """The checked calls as the run recorded them: the tools may have changed since."""
+        refusals = {
+            str(index): str(refusal.content)
+            for index, refusal in enumerate(found)
+            if isinstance(refusal, ToolResult)
+        }
+        answer = yield Once(lambda: refusals, _REFUSED, only_if_true=True)
+        recorded: Mapping[str, str] = answer or {}
+        has_run = [str(index) not in recorded for index in range(len(self.calls))]
+        if any(str(index) not in recorded for index in refusals):
+            self.recalled = has_run  # a call that no longer fits: the tools have changed
+        for index, call in enumerate(self.calls):
+            if not has_run[index] and isinstance(found[index], CheckedCall):
+                reason = recorded[str(index)]
+                found[index] = ToolResult(call.name, reason, call.id, is_error=True, is_fault=True)
+        return found
 
     # -- rule
 
@@ -213,7 +247,8 @@ class _Turn:
         expires_s = ruling.expires_s if ruling is not None else None
         if not expires_s:
             expires_s = getattr(checked.tool.require_confirmation, "expires_s", None)
-        return _PendingCall(call.index, checked, self.thought, expires_s, loss_note(checked))
+        note = self.notes.get(checked.call.id, "") + loss_note(checked)
+        return _PendingCall(call.index, checked, self.thought, expires_s, note)
 
     def _runs_in_order(self) -> Generator[Act, Any, bool]:
         """Whether each call waits for the ones before it.

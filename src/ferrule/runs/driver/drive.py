@@ -45,12 +45,13 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
-from ferrule.runs.observers import cancellable, started
+from ferrule.runs.observers import OpenCall, cancellable, started
 from ferrule.runs.resume import recall_calls
 from ferrule.settings import Scope, entered, lm_override_of, overriding, scope
 from ferrule.values.calls.secrets import masked_call
 from ferrule.values.masked import masked_step
 from ferrule.values.outcome import Prediction
+from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.exchange import Response
-    from ferrule.values.slot import Slot
 
 
 _POLL_S = 0.01
@@ -422,8 +422,18 @@ def _tell(frame: Frame, event: events.Event) -> None:
         elif isinstance(journal, ClosedJournal):
             journal.steps.setdefault(frame.path, []).append(event.step)
     # This frame is live, though another branch may still be replaying; or the replay has ended.
-    if frame.tell is not None and (frame.live or not frame.run.journal.unread):
-        frame.tell(_masked(event, frame.run.secrets))
+    if frame.tell is None or not (frame.live or not frame.run.journal.unread):
+        return
+    tell = frame.tell
+    if isinstance(event, (events.CallStarted, events.CallFinished)):
+        # A call that the program carries out itself, with acts: it has a place of its own.
+        slot = Slot.of_own_call(frame.path, event.call.id)
+        tell = tell.inside(slot)
+        if isinstance(event, events.CallStarted):
+            frame.run.open_calls[slot] = OpenCall(tell, event.call)
+        else:
+            frame.run.open_calls.pop(slot, None)
+    tell(_masked(event, frame.run.secrets))
 
 
 def _masked(event: events.Event, secrets: Secrets) -> events.Event:

@@ -62,17 +62,27 @@ async def _answer_if_true(frame: Frame, act: Once) -> Any:
             return entry is not None and entry.value
         if journal.ahead(frame.path, frame.acts) is not None:
             # A later act is recorded, so it was not true then; it must not become true now.
-            return False
+            return await _rebuild(frame, act)
     if journal.is_closed:  # what followed from a true value is not recorded
-        return False
-    if act.waits and not frame.blocks:
-        value = await offload.in_worker_thread(act.make)
-    else:
-        value = act.make()
+        return await _rebuild(frame, act)
+    value = await _make(frame, act)
     if value:
         frame.live = True
         await frame.write(Entry(slot, "once", act.name, value))
     return value
+
+
+async def _rebuild(frame: Frame, act: Once) -> bool:
+    """The answer where a replay finds no value: it was not true."""
+    if act.rebuilds:
+        await _make(frame, act)
+    return False
+
+
+async def _make(frame: Frame, act: Once) -> Any:
+    if act.waits and not frame.blocks:
+        return await offload.in_worker_thread(act.make)
+    return act.make()
 
 
 async def _run_code(

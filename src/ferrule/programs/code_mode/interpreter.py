@@ -1,0 +1,260 @@
+"""The interpreter of snippets: `pydantic-monty`, a Python in Rust in worker processes.
+
+A snippet has no file, no network, no environment and no clock of its own. It stops where it awaits
+a tool, and goes on with the answers it is given, so the same answers lead to the same end: a
+resumed run gives a snippet its recorded answers, and it arrives where it was. Nothing of the
+interpreter is stored. Only limits of time and memory depend on the machine; `Stop` reports them,
+and the run records it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from msgspec import Struct
+
+from ferrule.concurrency.forking import ForkLock, run_in_child
+from ferrule.errors import ConfigurationError, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MOST_WORKERS = 1_000
+"""No limit in practice: a session waits for tools and people of its run with its worker."""
+_MOST_STOPS = 1_000_000
+"""Of the interpreter for the host, in a session. `CodeMode.calls` is the limit that users see."""
+_TIMES_IN_REPLAY = 10
+"""What took less than the limit before a crash must not reach it on a slower machine."""
+
+
+class CodeMode(Struct, frozen=True, kw_only=True):
+    """The bounds of a snippet: `ReAct(..., calls=CodeMode(seconds=2))`. `calls="code"` has these.
+
+    Each is a clear error for the model, which may write another snippet.
+    """
+
+    seconds: float = 10.0
+    """Seconds that a snippet may compute, without the time of its tools."""
+    memory_mb: int = 100
+    """Megabytes of all values of the run's snippets."""
+    calls: int = 200
+    """Calls of tools in a snippet."""
+    output_chars: int = 20_000
+    """Characters of what a snippet prints."""
+    value_chars: int = 2_000
+    """Characters of a result. The model reads of a larger one what it is, not its content."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or value <= 0:
+                raise ConfigurationError(
+                    f"`CodeMode({name}=...)` is a number above 0, found {shown(value)}."
+                )
+
+
+def code_mode(calls: Any) -> CodeMode | None:
+    """The bounds of snippets if an option `calls` asks for code; else None."""
+    if calls == "code":
+        return CodeMode()
+    if isinstance(calls, CodeMode):
+        return calls
+    return None
+
+
+def check_installed() -> None:
+    """Raise `ConfigurationError` without the interpreter."""
+    _import()
+
+
+class HostCall(Struct, frozen=True):
+    """A call of a tool, at which the snippet waits."""
+
+    id: int
+    function: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    line: int
+    """The line of the call in the snippet, from 1."""
+
+
+class Stop(Struct, frozen=True):
+    """Why a snippet did not run to its end, if that may differ the next time."""
+
+    kind: Literal["unchecked", "stopped"]
+    """`unchecked`: it does not fit the tools as they are now, and nothing of it has run.
+    `stopped`: it reached a limit of time or memory, and the session's values are lost."""
+    reason: str
+
+
+class CodeSession:
+    """The snippets of one run, which share their variables."""
+
+    def __init__(
+        self, bounds: CodeMode, stubs: str, *, seed: int, time_s: float, is_replay: bool
+    ) -> None:
+        self._monty = _import()
+        seconds = bounds.seconds
+        if is_replay:
+            seconds *= _TIMES_IN_REPLAY
+        self._session: Any = _pool().checkout(
+            type_check=True,
+            type_check_stubs=stubs,
+            type_check_format="concise",
+            limits={
+                "max_feed_duration_secs": seconds,
+                "max_memory": bounds.memory_mb * 1_000_000,
+                "max_suspensions": _MOST_STOPS,
+            },
+            # The same in every execution of the run.
+            os_policy={
+                "datetime": datetime.fromtimestamp(time_s, UTC),
+                "sleep": "zero",
+                "random_start": {"seed": seed},
+            },
+        )
+        self._session.__enter__()
+        self._most_output = bounds.output_chars
+        self._functions: frozenset[str] = frozenset()
+        self._calls: dict[int, HostCall] = {}
+        self._snapshot: Any = None
+        self._code = b""
+        self.output = ""
+        """What the snippet printed."""
+        self.pending: tuple[HostCall, ...] = ()
+        """The calls at which the snippet waits."""
+        self.error = ""
+        """The error that the snippet did not catch, with its lines."""
+
+    def define(self, code: str, *, is_checked: bool = False) -> None:
+        """Run code of ferrule's own; the checker knows of it only if it is checked."""
+        self._session.feed_run(code, skip_type_check=not is_checked)
+
+    def start(self, code: str, functions: Iterable[str], *, is_checked: bool) -> Stop | None:
+        """Run a snippet until it waits for calls or ends."""
+        self._functions = frozenset(functions)
+        self._code = code.encode()
+        self._calls = {}
+        self.output, self.pending, self.error = "", (), ""
+        return self._advance(
+            lambda: self._session.feed_start(
+                code, print_callback=self._print, skip_type_check=not is_checked
+            )
+        )
+
+    def answer(self, answers: Mapping[int, Any]) -> Stop | None:
+        """Continue with the answers to the pending calls, by their ids."""
+        snapshot = self._snapshot
+        for call in self.pending:
+            del self._calls[call.id]
+        self.pending = ()
+        return self._advance(lambda: snapshot.resume(dict(answers)))
+
+    @property
+    def unawaited(self) -> list[HostCall]:
+        """The calls that the snippet wrote without awaiting them. They have not run."""
+        return list(self._calls.values())
+
+    def value(self, name: str) -> Any:
+        """The value of a variable; raises `ValueError` if it has no form outside the code."""
+        try:
+            return self._session.feed_run(name, skip_type_check=True)
+        except self._monty.MontyError as error:
+            raise ValueError(str(error)) from None
+
+    def close(self) -> None:
+        """Give the worker back."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.__exit__(None, None, None)
+
+    def _print(self, _stream: str, text: str) -> None:
+        if len(self.output) > self._most_output:
+            return
+        self.output += text
+        if len(self.output) > self._most_output:
+            self.output = f"{self.output[: self._most_output]}\n[the rest is left out]"
+
+    def _advance(self, resume: Any) -> Stop | None:
+        monty = self._monty
+        try:
+            snapshot = resume()
+            while not isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
+                snapshot = self._pass_by(snapshot)
+        except monty.MontyTypingError as error:
+            return Stop("unchecked", error.display().strip())
+        except monty.MontyCrashedError:
+            return Stop("stopped", "the interpreter ended")
+        except monty.MontyRuntimeError as error:
+            if isinstance(error.exception(), (TimeoutError, MemoryError)):
+                return Stop("stopped", str(error.exception()))
+            self.error = error.display()
+        except monty.MontyError as error:
+            self.error = str(error)
+        else:
+            self._snapshot = snapshot
+            if isinstance(snapshot, monty.FutureSnapshot):
+                self.pending = tuple(self._calls[id_] for id_ in snapshot.pending_call_ids)
+        return None
+
+    def _pass_by(self, snapshot: Any) -> Any:
+        """Go on at a stop that no tool is needed for."""
+        if isinstance(snapshot, self._monty.NameLookupSnapshot):
+            if snapshot.variable_name in self._functions:
+                return snapshot.resume(value=_function_named(snapshot.variable_name))
+            return snapshot.resume()
+        if snapshot.is_os_function:
+            return snapshot.resume_not_handled()
+        name = snapshot.function_name
+        if name not in self._functions:
+            message = f"name {name!r} is not defined"
+            return snapshot.resume({"exc_type": "NameError", "message": message})
+        line = self._code[: snapshot.position.start].count(b"\n") + 1
+        self._calls[snapshot.call_id] = HostCall(
+            snapshot.call_id, name, snapshot.args, snapshot.kwargs, line
+        )
+        return snapshot.resume({"future": ...})
+
+
+def _function_named(name: str) -> Any:
+    def function() -> None: ...
+
+    function.__name__ = name
+    return function
+
+
+# -- the worker processes
+
+_started: Any = None
+_starting = ForkLock()
+
+
+def _pool() -> Any:
+    """The worker processes of this process, started on first use."""
+    global _started
+    with _starting.lock:
+        if _started is None:
+            _started = _import().Monty(max_processes=_MOST_WORKERS).__enter__()
+        return _started
+
+
+def _import() -> Any:
+    try:
+        import pydantic_monty  # late: optional
+    except ImportError as error:
+        raise ConfigurationError(
+            "`calls=\"code\"` needs an interpreter: pip install 'ferrule[code]'."
+        ) from error
+    return cast("Any", pydantic_monty)
+
+
+def _forget() -> None:
+    global _started
+    _started = None  # the workers belong to the parent
+
+
+# The workers end when their pipes close, with this process: no `atexit` is needed.
+run_in_child(_forget)

@@ -1,0 +1,508 @@
+"""Snippets: code of the model that calls tools, as acts of the program that runs it.
+
+The model has one tool, `run_code`. Its code sees the program's tools as `async` functions. Where it
+awaits some, it stops, and these are calls like any other: checked, ruled by policies, asked of a
+person, run and recorded one by one. What comes of a call is a value, or an exception that the code
+may catch.
+
+The run's journal holds the answers of the calls, and nothing of the interpreter. A resumed run
+executes its snippets again, with the recorded answers; what depends on the machine, a limit of time
+or memory, is recorded when it is met.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct, field
+
+from ferrule import events
+from ferrule.acts import AskPerson, CallTools, Once, RuleCalls, Tell
+from ferrule.encoding.encode import json_text, jsonable
+from ferrule.errors import shown
+from ferrule.programs.call_tool import type_of_result
+from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession, HostCall, Stop
+from ferrule.programs.code_mode.stubs import ERRORS, CodeFunction, functions_of, stubs_of
+from ferrule.programs.instructions import is_builtin
+from ferrule.programs.tool_use.use import check_call, use_tools
+from ferrule.tools.tool import Tool
+from ferrule.tools.toolbox import Toolbox
+from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.content.parts import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+
+    from ferrule.acts import Act, Conditions
+    from ferrule.approval.policy import Policy
+    from ferrule.programs.tool_use.dynamic import Host
+    from ferrule.programs.tool_use.use import UsingTools
+    from ferrule.values.content.parts import Content
+
+RUN_CODE = "run_code"
+_HEADER = "from typing import Any, Literal, NotRequired, TypedDict\n"
+_WHEN_TO_RUN = """\
+Run Python that calls the functions below, and read what it prints and its last expression. Await \
+each call; `await asyncio.gather(...)` (after `import asyncio`) makes several at the same time. \
+Variables stay for the next code. A call raises ToolArgumentsError, ToolError or ToolDeniedError \
+(with the reason; do not repeat a denied call). There are no files, network, packages or classes \
+with bases. Print only what you need.
+
+"""
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"code": {"type": "string", "description": "The Python code."}},
+    "required": ["code"],
+    "additionalProperties": False,
+}
+_LINES_AROUND = 10
+"""The lines of a long snippet that a question shows before and after the call."""
+
+
+class _Snippet(Struct):
+    """One call of `run_code` at work."""
+
+    call: ToolCall
+    code: str
+    thought: str
+    calls: int = 0
+    """The number of calls of tools so far."""
+    denied: dict[str, str] = field(default_factory=dict[str, str])
+    """By name and arguments, why a person or a policy denied a call."""
+    notes: list[str] = field(default_factory=list[str])
+    """What the model must know besides the output."""
+    changes: list[ToolResult] = field(default_factory=list[ToolResult])
+    """The results that change the tools of the run."""
+    output: str = ""
+    """What it printed."""
+    value: Any = None
+    """The value of its last expression."""
+
+
+class Snippets:
+    """The code of one run of a program."""
+
+    def __init__(self, bounds: CodeMode, conditions: Conditions, policy: Policy | None) -> None:
+        self.bounds = bounds
+        self.news = ""
+        """The changes of the tools by the latest snippet, in words."""
+        self._conditions = conditions
+        self._policy = policy
+        self._tools = Toolbox()
+        self._offered = Toolbox()
+        self._functions: Mapping[str, CodeFunction] = {}
+        self._session: CodeSession | None = None
+        self._beginning: Mapping[str, Any] = {}
+        """The time and the seed of the run's code."""
+        self._number = 0
+        """Counts the snippets."""
+        self._steps = 0
+        """Counts the times that the interpreter ran."""
+
+    def offer(self, toolbox: Toolbox) -> Toolbox:
+        """Take the program's tools; returns what the model is offered.
+
+        That is `run_code` and the built-in tools.
+        """
+        builtin = [tool for tool in toolbox if is_builtin(tool)]
+        self._tools = Toolbox([tool for tool in toolbox if not is_builtin(tool)])
+        functions = functions_of(self._tools)
+        if self._session is not None:
+            added = [functions[name] for name in functions.keys() - self._functions.keys()]
+            self._session.define(_declaration(added), is_checked=True)
+        self._functions = functions
+        self._offered = Toolbox((run_code_tool(functions.values()), *builtin))
+        return self._offered
+
+    def take_news(self) -> str:
+        """The changes of the tools since the last time, in words."""
+        news, self.news = self.news, ""
+        return news
+
+    def close(self) -> None:
+        """End the interpreter of the run."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def use(self, calls: Sequence[ToolCall], host: Host, *, thought: str) -> UsingTools:
+        """Run the calls of a turn one after another; returns one result for each."""
+        results: list[ToolResult] = []
+        for call in calls:
+            if call.name == RUN_CODE:
+                results.append((yield from self._use_code(call, host, thought)))
+            else:
+                results += yield from use_tools(
+                    self._offered, [call], host, self._conditions, thought=thought
+                )
+        return results
+
+    def _use_code(
+        self, call: ToolCall, host: Host, thought: str
+    ) -> Generator[Act, Any, ToolResult]:
+        checked = check_call(self._offered, call)
+        if isinstance(checked, ToolResult):
+            if self._conditions.is_observed:
+                yield Tell(events.CallRefused(call, checked))
+            return checked
+        snippet = _Snippet(checked.call, checked.arguments.named["code"], thought)
+        yield Tell(events.CallStarted(checked.call, checked.tool))
+        error = yield from self._run(snippet, host)
+        content = self._report(snippet, error)
+        if snippet.changes:
+            _, self.news = host.apply(snippet.changes)
+        result = ToolResult(
+            RUN_CODE, content, call.id, is_error=bool(error), repairs=checked.call.repairs
+        )
+        yield Tell(events.CallFinished(checked.call, result))
+        return result
+
+    # -- one snippet
+
+    def _run(self, snippet: _Snippet, host: Host) -> Generator[Act, Any, str]:
+        """Run a snippet to its end; returns its error, or an empty text."""
+        self._number += 1
+        if not self._beginning:
+            self._beginning = yield Once(_begin, "code")
+        name = f"result_{self._number}"
+        code = _with_named_result(snippet.code, name)
+
+        def start(*, is_checked: bool = True) -> Stop | None:
+            return self._open().start(code, self._functions, is_checked=is_checked)
+
+        stop = yield from self._advance(start, unchecked=partial(start, is_checked=False))
+        while stop is None and self._session is not None and self._session.pending:
+            answers = yield from self._answer(snippet, self._session.pending, host)
+            stop = yield from self._advance(partial(self._session.answer, answers))
+        if self._session is not None:
+            snippet.output = self._session.output
+        if stop is None:
+            return self._end_of(snippet, name, is_named=code != snippet.code)
+        if stop.kind == "stopped":
+            self.close()
+            return (
+                f"The code was stopped: {stop.reason}. Calls that it made have taken effect. "
+                "All variables are lost."
+            )
+        return f"The code was not run, because it does not fit the functions:\n{stop.reason}"
+
+    def _end_of(self, snippet: _Snippet, name: str, *, is_named: bool) -> str:
+        """Take the value of a snippet that ran to its end; returns its error."""
+        session = self._open()
+        snippet.notes += [
+            f"`{host_call.function}` in line {host_call.line} was not awaited, so it did not run."
+            for host_call in session.unawaited
+        ]
+        if session.error or not is_named:
+            return session.error
+        try:
+            snippet.value = session.value(name)
+        except ValueError as error:
+            return f"`{name}` is no value that can be shown: {error}"
+        return ""
+
+    def _open(self) -> CodeSession:
+        """The interpreter of the run, started before the first snippet."""
+        if self._session is None:
+            self._session = CodeSession(
+                self.bounds,
+                f"{_HEADER}{ERRORS}\n{stubs_of(self._functions.values())}",
+                seed=self._beginning["seed"],
+                time_s=self._beginning["time_s"],
+                is_replay=self._conditions.is_resumed,
+            )
+            self._session.define(ERRORS)
+        return self._session
+
+    def _advance(
+        self, work: Callable[[], Stop | None], unchecked: Callable[[], Stop | None] | None = None
+    ) -> Generator[Act, Any, Stop | None]:
+        """Let the interpreter work; returns why it stopped early, as the run recorded it.
+
+        `unchecked` starts a snippet that passed its check when it first ran, with other tools.
+        """
+        self._steps += 1
+        stops: list[Stop] = []
+
+        def make() -> list[str]:
+            stop = work()
+            if stop is None:
+                return []
+            stops.append(stop)
+            return [stop.kind, stop.reason]
+
+        recorded = yield Once(
+            make, f"code stopped {self._steps}", only_if_true=True, waits=True, rebuilds=True
+        )
+        if recorded:
+            return Stop(*recorded)
+        if stops and unchecked is not None:
+            return unchecked()
+        return stops[0] if stops else None
+
+    # -- its calls
+
+    def _answer(
+        self, snippet: _Snippet, host_calls: Sequence[HostCall], host: Host
+    ) -> Generator[Act, Any, dict[int, Any]]:
+        """Make the calls at which a snippet waits; returns the interpreter's answers, by id."""
+        answers: dict[int, Any] = {}
+        calls: dict[str, tuple[HostCall, ToolCall]] = {}
+        notes: dict[str | None, str] = {}
+        for host_call in host_calls:
+            snippet.calls += 1
+            try:
+                call = self._call_of(snippet, host_call)
+            except _RefusedError as refused:
+                answers[host_call.id] = refused.answer
+                continue
+            calls[call.id or ""] = host_call, call
+            notes[call.id] = _note(snippet, host_call)
+        if not calls:
+            return answers
+        acts = use_tools(
+            self._tools,
+            [call for _, call in calls.values()],
+            host,
+            self._conditions,
+            thought=snippet.thought,
+            policy=self._policy,
+            notes=notes,
+            records_refusals=True,
+        )
+        outcomes = yield from _outcomes(acts)
+        for id_, (host_call, call) in calls.items():
+            outcome = outcomes[id_]
+            if outcome.denial is not None:
+                snippet.denied[_key(call)] = outcome.denial
+            if outcome.result.change is not None:
+                snippet.changes.append(outcome.result)
+            if outcome.note:
+                snippet.notes.append(f"Line {host_call.line}: {outcome.note}")
+            answers[host_call.id] = self._answer_of(host_call, outcome)
+        return answers
+
+    def _call_of(self, snippet: _Snippet, host_call: HostCall) -> ToolCall:
+        """The call of a tool that a snippet makes; raises `_RefusedError` if it cannot be one."""
+        if snippet.calls > self.bounds.calls:
+            raise _RefusedError(
+                "RuntimeError", f"no more than {self.bounds.calls} calls in one piece of code"
+            )
+        function = self._functions[host_call.function]
+        try:
+            args = inspect_arguments(function, host_call)
+        except TypeError as error:
+            raise _RefusedError("TypeError", str(error)) from None
+        call = ToolCall.unchecked(function.tool.name, args, f"{snippet.call.id}.{snippet.calls}")
+        denial = snippet.denied.get(_key(call))
+        if denial is not None:
+            raise _RefusedError("PermissionError", f"{denial} (denied before, and not asked again)")
+        return call
+
+    def _answer_of(self, host_call: HostCall, outcome: _Outcome) -> dict[str, Any]:
+        if outcome.denial is not None:
+            return _exception("PermissionError", outcome.denial)
+        result = outcome.result
+        if not result.is_error:
+            tool = self._functions[host_call.function].tool
+            return {"return_value": _value_of(tool, result.content)}
+        kind = "ValueError" if result.is_fault else "RuntimeError"
+        return _exception(kind, _text_of(result.content))
+
+    def _report(self, snippet: _Snippet, error: str) -> str:
+        """What the model reads: the output, the value, the error, and what it must know besides."""
+        parts = [snippet.output.rstrip("\n")]
+        if snippet.value is not None:
+            name = f"result_{self._number}"
+            parts.append(_described(name, snippet.value, self.bounds.value_chars))
+        parts += [*snippet.notes, error]
+        text = "\n".join(part for part in parts if part)
+        return text or "The code ran, and printed nothing."
+
+
+def run_code_tool(functions: Iterable[CodeFunction]) -> Tool:
+    """The tool that the model calls, with all functions in its description."""
+    return Tool(RUN_CODE, _WHEN_TO_RUN + stubs_of(functions), _not_called, _SCHEMA)
+
+
+def _not_called(code: str) -> str:
+    raise NotImplementedError(code)
+
+
+def _begin() -> dict[str, Any]:
+    return {"seed": random.getrandbits(32), "time_s": float(int(time.time()))}
+
+
+def _declaration(functions: Iterable[CodeFunction]) -> str:
+    """Code that declares functions to the checker, and does nothing when it runs."""
+    stubs = stubs_of(functions)
+    block = f"{_HEADER}{stubs}".replace("\n", "\n    ")
+    return f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {block}\n"
+
+
+def _with_named_result(code: str, name: str) -> str:
+    """The code with its last expression assigned to a name, so that later code can use it."""
+    try:
+        statements = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return code  # the interpreter says what is wrong
+    if not statements or not isinstance(statements[-1], ast.Expr):
+        return code
+    last = statements[-1]
+    lines = code.encode().split(b"\n")  # `ast` counts columns in bytes
+    line = lines[last.lineno - 1]
+    before, after = line[: last.col_offset], line[last.col_offset :]
+    lines[last.lineno - 1] = b"%s%s = %s" % (before, name.encode(), after)
+    return b"\n".join(lines).decode()
+
+
+# -- calls
+
+
+class _RefusedError(Exception):
+    """A call of a snippet that cannot become a call of a tool."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.answer = _exception(kind, message)
+        super().__init__(message)
+
+
+class _Outcome(Struct):
+    """What came of a call: as the tool returned it, without the notes for a model."""
+
+    result: ToolResult
+    denial: str | None = None
+    """Why a person or a policy denied it."""
+    note: str = ""
+    """What a person changed."""
+
+
+def _exception(kind: str, message: str) -> dict[str, Any]:
+    return {"exc_type": kind, "message": message}
+
+
+def inspect_arguments(function: CodeFunction, host_call: HostCall) -> dict[str, Any]:
+    """The arguments of a call by name, as JSON; raises `TypeError` as Python would."""
+    if len(host_call.args) > len(function.parameters):
+        raise TypeError(
+            f"{function.name}() takes {len(function.parameters)} positional arguments but "
+            f"{len(host_call.args)} were given"
+        )
+    arguments = dict(zip(function.parameters, host_call.args, strict=False))
+    for name, value in host_call.kwargs.items():
+        if name in arguments:
+            raise TypeError(f"{function.name}() got multiple values for argument {name!r}")
+        arguments[name] = value
+    for name, value in arguments.items():
+        try:
+            arguments[name] = jsonable(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"{function.name}(): {name!r} is not JSON data: {shown(value)}"
+            ) from error
+    return arguments
+
+
+def _key(call: ToolCall) -> str:
+    return f"{call.name} {json_text(call.args)}"
+
+
+def _outcomes(acts: UsingTools) -> Generator[Act, Any, dict[str, _Outcome]]:
+    """Pass on the acts of a batch of calls, and note what came of each, by its id."""
+    returned: dict[str | None, ToolResult] = {}
+    denials: dict[str | None, str] = {}
+    answer: Any = None
+    while True:
+        try:
+            act = acts.send(answer)
+        except StopIteration as end:
+            results: list[ToolResult] = end.value
+            break
+        answer = yield act
+        match act:
+            case CallTools(calls=calls):
+                for checked, result in zip(calls, answer, strict=True):
+                    returned[checked.call.id] = result
+                    if checked.refused is not None:
+                        denials[checked.call.id] = checked.refused
+            case AskPerson(questions=questions):
+                for question, decision in zip(questions, answer, strict=True):
+                    if decision.kind == "deny":
+                        denials[question.call.id] = decision.text or "a person denied the call"
+            case RuleCalls(calls=calls):
+                for checked, ruling in zip(calls, answer, strict=True):
+                    if ruling is not None and ruling.verdict == "deny":
+                        denials[checked.call.id] = ruling.reason or "a policy forbids this call"
+            case _:
+                pass
+    outcomes: dict[str, _Outcome] = {}
+    for result in results:
+        id_ = result.call_id
+        outcome = _Outcome(returned.get(id_, result), denials.get(id_))
+        if result.by_person and id_ in returned:
+            outcome.note = str(result.content).splitlines()[0]
+        outcomes[id_ or ""] = outcome
+    return outcomes
+
+
+def _value_of(tool: Tool, content: Content) -> Any:
+    """A result as a value of the snippet.
+
+    A run records what a model would read of a result, so it is read from that: as text where the
+    function returns text, otherwise as JSON, where it is JSON.
+    """
+    text = _text_of(content)
+    if type_of_result(tool) is str:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _text_of(content: Content) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        part.text if isinstance(part, Text) else f"[{type(part).__name__}]" for part in content
+    )
+
+
+def _note(snippet: _Snippet, host_call: HostCall) -> str:
+    """The snippet as a person sees it beside the question about one of its calls."""
+    lines = snippet.code.splitlines()
+    first = max(0, host_call.line - 1 - _LINES_AROUND)
+    last = host_call.line + _LINES_AROUND
+    shown_lines = [
+        f"{'>' if number == host_call.line else ' '} {number:3} {line}"
+        for number, line in enumerate(lines[first:last], first + 1)
+    ]
+    heading = f"Line {host_call.line} of the model's code, its call number {snippet.calls}:"
+    return "\n".join([heading, *shown_lines, ""])
+
+
+def _described(name: str, value: Any, most_chars: int) -> str:
+    """A value for the model: in full, or what it is if it is large."""
+    text = repr(value)
+    if len(text) <= most_chars:
+        return f"{name} = {text}"
+    return f"{name} holds {_shape(value)}. It is too long to show ({len(text)} characters)."
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, (list, tuple, set)):
+        items = [*cast("Iterable[Any]", value)]
+        kind = type(cast("object", value)).__name__
+        return f"a {kind} of {len(items)} items, the first: {shown(items[0])}"
+    if isinstance(value, dict):
+        keys = list(cast("dict[Any, Any]", value))
+        names = ", ".join(map(repr, keys[:20]))
+        return f"a dict of {len(keys)} keys: {names}"
+    if isinstance(value, str):
+        return f"a text of {len(value)} characters, which begins {value[:100]!r}"
+    return f"a {type(value).__name__}"

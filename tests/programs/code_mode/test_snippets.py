@@ -1,0 +1,437 @@
+"""Code of the model that calls tools: every call in it is checked, ruled, asked of a person and recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from agent_script import STEPS
+
+from ferrule import (
+    MemoryStore,
+    Policy,
+    ReAct,
+    Run,
+    SQLiteStore,
+    Toolbox,
+    ask,
+    context,
+    deny,
+    gt,
+    tool,
+)
+from ferrule.errors import ConfigurationError, DuplicateToolError
+from ferrule.programs.code_mode.interpreter import CodeMode
+from ferrule.testing import ScriptedLM
+
+pytestmark = pytest.mark.skipif(
+    find_spec("pydantic_monty") is None, reason="needs the extra: pip install 'ferrule[code]'"
+)
+
+
+@pytest.fixture(params=["text", "native"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=["sync", "async"])
+def driver(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+class Shop:
+    """Tools that note what they were called with."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+
+        @tool
+        def orders(limit: int = 5) -> list[dict[str, float]]:
+            """List orders."""
+            return [{"id": number, "euros": 10.0 * number} for number in range(limit)]
+
+        @tool
+        def refund(order: int, euros: float) -> str:
+            """Refund an order."""
+            self.done.append((order, euros))
+            return f"refunded {order}"
+
+        @tool
+        async def fetch(name: str) -> str:
+            """Fetch a page."""
+            self.done.append(name)
+            return name.upper()
+
+        @tool
+        def fail() -> str:
+            """Fail."""
+            raise OSError("no disk")
+
+        self.orders, self.refund, self.fetch, self.fail = orders, refund, fetch, fail
+        self.tools = [orders, refund, fetch, fail]
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+def scripted(*codes: str, mode: str = "native") -> ScriptedLM:
+    step = STEPS[mode]
+    steps = [step("t", "run_code", {"code": code}) for code in codes]
+    return ScriptedLM([*steps, step("f", "finish", {"answer": "ok"})])
+
+
+def outputs(
+    shop: Shop, *codes: str, mode: str = "native", driver: str = "sync", **options: Any
+) -> list[str]:
+    """What the model read of each snippet."""
+    options.setdefault("calls", "code")
+    options.setdefault("native", mode == "native")
+    program = ReAct("question -> answer: str", shop.tools, **options)
+    with context(lm=scripted(*codes, mode=mode)):
+        if driver == "sync":
+            prediction = program(question="q")
+        else:
+            prediction = asyncio.run(program.acall(question="q"))
+    steps = prediction.trajectory.steps[: len(codes)]
+    return [str(step.results[0].content) for step in steps]
+
+
+def test_calls_of_a_snippet_run_and_their_values_are_values(shop, mode, driver) -> None:
+    code = (
+        "total = 0.0\n"
+        "for order in await orders(limit=3):\n"
+        "    print(await refund(int(order['id']), order['euros']))\n"
+        "    total += order['euros']\n"
+        "total"
+    )
+    [output] = outputs(shop, code, mode=mode, driver=driver)
+    assert output == "refunded 0\nrefunded 1\nrefunded 2\nresult_1 = 30.0"
+    assert shop.done == [(0, 0.0), (1, 10.0), (2, 20.0)]
+
+
+def test_the_model_has_one_tool_whose_description_has_the_functions(shop) -> None:
+    lm = scripted("1")
+    with context(lm=lm):
+        ReAct("question -> answer", shop.tools, calls="code")(question="q")
+    run_code, finish = lm.requests[0].tools
+    assert (run_code["function"]["name"], finish["function"]["name"]) == ("run_code", "finish")
+    description = run_code["function"]["description"]
+    assert "async def refund(order: int, euros: float) -> str:" in description
+    assert "async def orders(limit: int = 5) -> list[dict[str, float]]:" in description
+
+
+def test_variables_live_as_long_as_the_run(shop) -> None:
+    assert outputs(shop, "a = 1\na + 1", "a + result_1") == ["result_1 = 2", "result_2 = 3"]
+    assert "`a`" in outputs(shop, "a")[0] or "a" in outputs(shop, "print(a)")[0]
+
+
+def test_gathered_calls_are_one_batch(shop) -> None:
+    code = "import asyncio\nawait asyncio.gather(fetch('a'), fetch(name='b'))"
+    assert outputs(shop, code) == ["result_1 = ['A', 'B']"]
+    store = MemoryStore()
+    with context(lm=scripted(code)):
+        run = ReAct("question -> answer", shop.tools, calls="code").start(question="q", store=store)
+    slots = [entry.slot for entry in run.journal.entries if entry.kind == "result"]
+    assert len({slot.split(".")[0] for slot in slots}) == 1
+
+
+def test_wrong_arguments_are_found_before_anything_runs(shop) -> None:
+    [output] = outputs(shop, "await refund(1, 2.0)\nawait refund('x', 5.0)")
+    assert "does not fit" in output
+    assert "main.py:2" in output
+    assert shop.done == []
+
+
+def test_a_call_that_is_not_awaited_is_named(shop) -> None:
+    [output] = outputs(shop, "call = refund(1, 2.0)\n5")
+    assert "`refund` in line 1 was not awaited" in output
+    assert shop.done == []
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("fail()", "ToolError"),
+        ('refund(**json.loads(\'{"order": 1, "euros": "x"}\'))', "ToolArgumentsError"),
+        ("refund(**json.loads('{\"order\": 1}'))", "ToolArgumentsError"),
+    ],
+)
+def test_what_comes_of_a_call_can_be_caught(shop, call: str, error: str) -> None:
+    code = f"import json\ntry:\n    await {call}\nexcept {error} as problem:\n    print('caught', problem)"
+    [output] = outputs(shop, code)
+    assert output.startswith("caught ")
+
+
+def test_an_error_that_is_not_caught_is_shown_with_its_line(shop) -> None:
+    [output] = outputs(shop, "a = 1\nawait fail()\n")
+    assert "line 2" in output
+    assert "no disk" in output
+
+
+def test_each_call_that_needs_consent_is_asked_with_its_line(shop, mode) -> None:
+    code = "for number in range(3):\n    await refund(number, 100.0 * number)"
+    policy = Policy([ask("refund", euros=gt(50))])
+    with context(lm=scripted(code, mode=mode)):
+        program = ReAct(
+            "question -> answer", shop.tools, calls="code", policy=policy, native=mode == "native"
+        )
+        run = program.start(question="q", store=MemoryStore())
+        asked = []
+        while run.status == "waiting":
+            [question] = run.pending
+            asked.append(question.call.args)
+            assert ">   2     await refund" in question.text
+            run.answer(question.approve())
+            run.resume()
+    assert asked == [{"order": 1, "euros": 100.0}, {"order": 2, "euros": 200.0}]
+    assert shop.done == [(0, 0.0), (1, 100.0), (2, 200.0)]
+    assert run.status == "done"
+
+
+def test_a_denied_call_is_an_exception_and_is_not_asked_again(shop) -> None:
+    code = (
+        "for attempt in range(3):\n"
+        "    try:\n"
+        "        await refund(1, 2.0)\n"
+        "    except ToolDeniedError as error:\n"
+        "        print(error)\n"
+    )
+    with context(lm=scripted(code)):
+        program = ReAct(
+            "question -> answer", shop.tools, calls="code", policy=Policy([ask("refund")])
+        )
+        run = program.start(question="q", store=MemoryStore())
+        run.answer(run.pending[0].deny("too much"))
+        run.resume()
+    assert run.status == "done"
+    assert shop.done == []
+    [line, *others] = run.prediction.trajectory.steps[0].results[0].content.splitlines()
+    assert line == "too much"
+    assert len(others) == 2
+    assert all("not asked again" in other for other in others)
+
+
+def test_a_policy_denies_each_call_whatever_the_code_catches(shop) -> None:
+    code = (
+        "for number in range(5):\n"
+        "    try:\n"
+        "        await refund(number, 2.0)\n"
+        "    except BaseException:\n"
+        "        pass\n"
+    )
+    outputs(shop, code, policy=Policy([deny("refund")]))
+    assert shop.done == []
+
+
+def test_an_edit_runs_as_edited_and_the_model_reads_of_it(shop) -> None:
+    with context(lm=scripted("print(await refund(1, 100.0))")):
+        program = ReAct(
+            "question -> answer", shop.tools, calls="code", policy=Policy([ask("refund")])
+        )
+        run = program.start(question="q", store=MemoryStore())
+        run.answer(run.pending[0].edit({"euros": 5.0}))
+        run.resume()
+    assert shop.done == [(1, 5.0)]
+    content = run.prediction.trajectory.steps[0].results[0].content
+    assert content.splitlines()[0] == "refunded 1"
+    assert "A person changed the arguments" in content
+
+
+_PROCESS = """
+import sys
+from ferrule import ReAct, Run, SQLiteStore, context, tool
+from ferrule.testing import ScriptedLM
+from agent_script import native_step
+
+@tool(require_confirmation=True)
+def refund(order: int) -> str:
+    "Refund."
+    with open(sys.argv[2], "a") as file:
+        file.write(f"{order}\\n")
+    return "ok"
+
+@tool(effect="read")
+def dice() -> int:
+    "Roll."
+    import random
+    return random.randint(1, 10**9)
+
+CODE = '''
+import random
+rolled = [await dice(), random.randint(1, 10**9)]
+for number in range(3):
+    await refund(number)
+rolled
+'''
+lm = ScriptedLM(
+    [native_step("a", "run_code", {"code": "first = await dice()\\nfirst"}),
+     native_step("b", "run_code", {"code": CODE}),
+     native_step("c", "run_code", {"code": "assert first == result_1\\nprint(rolled == result_2)"}),
+     native_step("d", "finish", {"answer": "ok"})][int(sys.argv[4]):]
+)
+agent = ReAct("question -> answer", [refund, dice], calls="code", lm=lm)
+store = SQLiteStore(sys.argv[1])
+if sys.argv[3] == "start":
+    run = agent.start(question="q", store=store, run_id="r")
+else:
+    run = Run.load(store, "r", agent)
+    run.answer(run.pending[0].approve())
+    run.resume()
+print(run.status, run.pending and run.pending[0].call.args)
+if run.status == "done":
+    print(run.prediction.trajectory.steps[2].results[0].content)
+"""
+
+
+def test_a_run_goes_on_in_the_middle_of_a_loop_in_other_processes(tmp_path) -> None:
+    def process(what: str, answers: int) -> str:
+        command = [
+            sys.executable,
+            "-c",
+            _PROCESS,
+            str(tmp_path / "runs.db"),
+            str(tmp_path / "done"),
+        ]
+        environment = {**os.environ, "PYTHONPATH": "tests"}
+        ran = subprocess.run(
+            [*command, what, str(answers)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert process("start", 0) == "waiting {'order': 0}\n"
+    assert process("resume", 2) == "waiting {'order': 1}\n"
+    assert process("resume", 2) == "waiting {'order': 2}\n"
+    assert process("resume", 2) == "done ()\nTrue\n"
+    assert (tmp_path / "done").read_text() == "0\n1\n2\n"
+
+
+def test_a_refused_call_stays_refused_when_the_run_resumes(shop) -> None:
+    code = (
+        "import json\n"
+        "try:\n"
+        '    await refund(**json.loads(\'{"order": "x", "euros": 1}\'))\n'
+        "except ToolArgumentsError:\n"
+        "    pass\n"
+        "await refund(7, 100.0)\n"
+    )
+    with context(lm=scripted(code)):
+        program = ReAct(
+            "question -> answer", shop.tools, calls="code", policy=Policy([ask("*", euros=gt(50))])
+        )
+        run = program.start(question="q", store=MemoryStore())
+        assert run.pending[0].call.args == {"order": 7, "euros": 100.0}
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.status == "done"
+    assert shop.done == [(7, 100.0)]
+
+
+def test_a_loaded_run_is_read_with_its_snippets(shop, tmp_path) -> None:
+    store = SQLiteStore(tmp_path / "runs.db")
+    with context(lm=scripted("a = len(await orders())\na", "a + 1")):
+        program = ReAct("question -> answer", shop.tools, calls="code")
+        program.start(question="q", store=store, run_id="r")
+        loaded = Run.load(store, "r", program)
+        steps = loaded.prediction.trajectory.steps
+    assert [step.results[0].content for step in steps[:2]] == ["result_1 = 5", "result_2 = 6"]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "bounds", "words"),
+    [
+        ("while True:\n    pass", {"seconds": 0.1}, "time limit"),
+        ("'a' * 100_000_000", {"memory_mb": 5}, "memory limit"),
+        ("def f(n: int) -> int:\n    return f(n + 1)\nf(0)", {}, "RecursionError"),
+        ("print('x' * 10_000)", {"output_chars": 100}, "the rest is left out"),
+        ("['x' * 100] * 100", {"value_chars": 50}, "a list of 100 items"),
+        ("for n in range(10):\n    await fetch(str(n))", {"calls": 3}, "no more than 3 calls"),
+    ],
+)
+def test_each_bound_is_a_clear_error(shop, code: str, bounds: dict[str, Any], words: str) -> None:
+    [output, after] = outputs(shop, code, "1 + 1", calls=CodeMode(**bounds))
+    assert words in output
+    assert after == "result_2 = 2"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.environ['HOME']",
+        "open('/etc/passwd').read()",
+        "import ferrule",
+        "import subprocess",
+        "().__class__.__bases__[0].__subclasses__()",
+        "__import__('os').system('true')",
+        "import socket",
+        "refund.__globals__",
+        "refund.__self__",
+    ],
+)
+def test_a_snippet_reaches_nothing_of_the_host(shop, code: str) -> None:
+    [output] = outputs(shop, f"{code}\nawait refund(1, 1.0)")
+    assert shop.done == []
+    assert "Error" in output or "error" in output
+
+
+def test_a_tool_of_the_shelf_is_callable_after_it_was_loaded(shop) -> None:
+    from ferrule import Load
+
+    @tool
+    def load_refund() -> Load:
+        """Load the refund."""
+        return Load("refund")
+
+    program = ReAct("question -> answer", Toolbox([load_refund], shelf=[shop.refund]), calls="code")
+    with context(lm=scripted("print(await load_refund())", "await refund(1, 2.0)")):
+        prediction = program(question="q")
+    assert shop.done == [(1, 2.0)]
+    assert prediction.trajectory.steps[1].results[0].content == "result_2 = 'refunded 1'"
+
+
+def test_events_show_the_code_and_each_call(shop) -> None:
+    seen = []
+    with context(lm=scripted("await refund(1, 2.0)"), callbacks=[seen.append]):
+        ReAct("question -> answer", shop.tools, calls="code")(question="q")
+    calls = [(event.type, event.call.name) for event in seen if event.type.startswith("Call")]
+    calls = [pair for pair in calls if pair[0] in {"CallStarted", "CallFinished"}]
+    assert calls == [
+        ("CallStarted", "run_code"),
+        ("CallStarted", "refund"),
+        ("CallFinished", "refund"),
+        ("CallFinished", "run_code"),
+    ]
+
+
+@pytest.mark.parametrize("value", ["cod", 5, "CODE"])
+def test_another_value_of_calls_is_refused(shop, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match='"code"'):
+        ReAct("question -> answer", shop.tools, calls=value)
+
+
+def test_a_tool_named_run_code_is_refused() -> None:
+    @tool
+    def run_code(code: str) -> str:
+        """Run."""
+        return code
+
+    with pytest.raises(DuplicateToolError):
+        ReAct("question -> answer", [run_code], calls="code")
+
+
+@pytest.mark.parametrize("bounds", [{"seconds": 0}, {"calls": True}, {"memory_mb": "1"}])
+def test_a_bound_is_a_number_above_zero(bounds: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        CodeMode(**bounds)
