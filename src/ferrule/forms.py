@@ -169,6 +169,7 @@ def _event_response(response: Response) -> dict[str, Any]:
     # Tokens by name: a list of numbers, as in the journal, would need an explanation.
     form = {**response_form(response), "usage": usage_form(response.usage)}
     form.pop("extra", None)
+    form.pop("tokens", None)  # as long as the answer again; what follows from them is in the calls
     return form
 
 

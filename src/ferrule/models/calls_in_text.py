@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from ferrule.models.fallback import FallbackLM
 from ferrule.models.model import check_text_calls
+from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.calls.offered import calls_in_answer, calls_in_text, under_offered_names
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def with_calls(
     calls, rest = _calls_of(request, response)
     if not calls:
         return response
+    calls = with_confidence(calls, response.tokens)
     _warn_once(_name_of(lm))
     return replace(response, text=rest or None, tool_calls=calls)
 

@@ -22,6 +22,7 @@ from ferrule.models.local.task import chosen_tools, wants_call
 from ferrule.models.local.template import text_message, tools_as_text
 from ferrule.models.local.vocabulary import BYTES
 from ferrule.models.model import BaseLM, as_stream
+from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -184,7 +185,7 @@ class GuidedLM(BaseLM):
         return replace(
             response,
             text=answer.thought.strip() or None,
-            tool_calls=answer.calls,
+            tool_calls=with_confidence(answer.calls, response.tokens),
             finish_reason="tool_calls",
         )
 

@@ -36,6 +36,7 @@ _ARGUMENTS = frozenset(
 """The arguments of `LM` that are not settings of requests."""
 _COMMON = frozenset(
     {
+        "confidence",
         "extra",
         "frequency_penalty",
         "logit_bias",

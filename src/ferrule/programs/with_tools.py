@@ -49,6 +49,7 @@ from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import has_changes, use_tools
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.calls.offered import holds_calls, under_offered_names
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.conversation.exchange import NO_TOOLS, Response, has_answer
@@ -263,7 +264,7 @@ class _WithTools:
         fields = self._read(adapter, response)
         calls = fields.get(self.calls_in)
         if calls:
-            fields = {**fields, self.calls_in: self._under_offered_names(calls)}
+            fields = {**fields, self.calls_in: self._as_offered(calls, response)}
         elif self.adapted.plan.outputs and not has_answer(response):
             raise _only_thoughts(adapter, response, self.signature)
         if fields.get(self.calls_in) or not self.predict.is_validated:
@@ -280,11 +281,15 @@ class _WithTools:
             return ()
         return self.toolbox.declarations
 
-    def _under_offered_names(self, calls: Any) -> Any:
+    def _as_offered(self, calls: Any, response: Response) -> Any:
+        """The calls under the names of their tools, and with the confidence in them."""
         if isinstance(calls, ToolCalls):
-            renamed = under_offered_names(calls.tool_calls, self.toolbox)
-            return calls.model_copy(update={"tool_calls": list(renamed)})
-        return under_offered_names(calls, self.toolbox)
+            offered = self._as_offered(calls.tool_calls, response)
+            return calls.model_copy(update={"tool_calls": list(offered)})
+        calls = under_offered_names(calls, self.toolbox)
+        if response.tool_calls:  # a wire says how sure structured calls are
+            return calls
+        return with_confidence(calls, response.tokens)
 
     def check_answer(
         self, adapter: Adapter, fields: dict[str, Any], response: Response

@@ -26,6 +26,7 @@ def masked_response(response: Response, secrets: Secrets) -> Response:
         tool_calls=tuple([masked_call(call, secrets) for call in response.tool_calls]),
         others=tuple([masked_response(other, secrets) for other in response.others]),
         extra=None,  # the provider's own form repeats the calls
+        tokens=(),  # so do the tokens
     )
 
 

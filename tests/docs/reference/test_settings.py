@@ -20,7 +20,7 @@ from ferrule.tools.mcp.tool import ConversionRules
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
-NOT_PARAMETERS = {"extra", "prompt_cache"}
+NOT_PARAMETERS = {"confidence", "extra", "prompt_cache"}
 """Options of `LM` that go through its settings."""
 
 

@@ -239,6 +239,15 @@ def test_a_tool_call_says_which_tool_and_why_it_failed(sent: Sent) -> None:
     assert sent.one("execute_tool hangs").attributes["ferrule.tool.effect"] == "idempotent"
 
 
+def test_a_tool_call_says_how_sure_the_model_is_of_it(sent: Sent) -> None:
+    doubtful = ToolCall(name="add", args=ADD["args"], confidence=0.4)
+    script = [[doubtful], [BAD], DONE]
+    with context(callbacks=[sent.observer], lm=ScriptedLM(script)):
+        ReAct("task -> answer", [add, bad], native=True)(task="x")
+    assert sent.one("execute_tool add").attributes["ferrule.call.confidence"] == 0.4
+    assert "ferrule.call.confidence" not in sent.one("execute_tool bad").attributes
+
+
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_calls_that_never_end_have_one_span_each(sent: Sent, driver: str) -> None:
     """A tool that stops the run, and one that is cancelled with it."""

@@ -9,12 +9,14 @@ import json
 import logging
 from codecs import BOM_UTF8
 from contextlib import suppress
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic_core import from_json
 
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.errors import HIGHEST_COST
+from ferrule.values.calls.confidence import Token
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,7 +156,45 @@ def cost_of(usage: Json) -> float | None:
     return None
 
 
+def tokens_of(entries: Any, *, name: str = "logprob") -> tuple[Token, ...]:
+    """The tokens of an answer with their log-probabilities, which are in the field `name`.
+
+    None of them if one cannot be read. Tokens that share a character become one.
+    """
+    tokens: list[Token] = []
+    data = b""
+    logprob = 0.0
+    for entry in list_of(entries):
+        fields = mapping(entry)
+        value = fields.get(name)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+            return ()
+        data += _bytes_of(fields)
+        logprob += value
+        with suppress(UnicodeDecodeError):
+            tokens.append(Token(data.decode(), logprob))
+            data, logprob = b"", 0.0
+    return tuple(tokens)
+
+
+def _bytes_of(token: Json) -> bytes:
+    """The bytes of a token, of which a character may need several."""
+    numbers = list_of(token.get("bytes"))
+    if numbers:
+        with suppress(TypeError, ValueError):
+            return bytes(numbers)
+    return str(token.get("token", "")).encode(errors="replace")
+
+
 # -- requests
+
+
+def take_confidence(settings: Json) -> bool:
+    """Remove the setting `confidence`, and return whether it asks for log-probabilities."""
+    wish = settings.pop("confidence", None)
+    if wish is not None and not isinstance(wish, bool):
+        raise ConfigurationError(f"`confidence` is True or False, found {shown(wish)}.")
+    return bool(wish)
 
 
 def refuse_settings(names: Iterable[str]) -> NoReturn:

@@ -37,6 +37,7 @@ from ferrule.tools.definition.export import (
 )
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.calls.offered import calls_in_answer, holds_calls, under_offered_names
 from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.exchange import Declarations, Response, has_answer
@@ -165,6 +166,8 @@ class _TextMode(Struct):
             if fields.get("next_intention"):
                 calls = _with_intentions(calls, fields["next_intention"])
         calls = under_offered_names(calls, self.toolbox)
+        if not response.tool_calls:  # a wire says how sure structured calls are
+            calls = with_confidence(calls, response.tokens)
         return Turn(thought, calls, response=response)
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ferrule.forms import FACTS, error_facts, record_form, response_form, result
 from ferrule.runs.journal.entry import Entry
 from ferrule.text_calls.shapes import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.confidence import Token
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
 
@@ -118,6 +119,7 @@ def _read_response(form: dict[str, Any]) -> Response:
     fields["usage"] = check_fields(Usage(*form["usage"]))
     fields["tool_calls"] = tuple(map(_read_call, form.get("tool_calls", ())))
     fields["others"] = tuple(map(_read_response, form.get("others", ())))
+    fields["tokens"] = tuple([Token(*token) for token in form.get("tokens", ())])
     return check_fields(Response(**fields))
 
 

@@ -16,6 +16,7 @@ from pydantic_core import from_json
 from ferrule.encoding.encode import json_bytes
 from ferrule.record import PartlyCompared
 from ferrule.values.calls.call import ToolCall
+from ferrule.values.calls.confidence import Token
 from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.message import Message, Messages
 
@@ -280,7 +281,8 @@ class Request(PartlyCompared, Struct):
 class Response(PartlyCompared, Struct, frozen=True, dict=True):
     """One answer of a model, in the same form for all providers."""
 
-    _not_compared = _not_shown = frozenset({"body", "answered_by"})
+    _not_compared = frozenset({"body", "answered_by"})
+    _not_shown = frozenset({"body", "answered_by", "tokens"})
 
     text: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -303,6 +305,11 @@ class Response(PartlyCompared, Struct, frozen=True, dict=True):
     """The other answers to a request for several (`n`)."""
     answered_by: str | None = None
     """The name of the model that answered, where several were asked. Not journalled."""
+    tokens: tuple[Token, ...] = ()
+    """The tokens of the answer with their log-probabilities, if they were asked for.
+
+    The setting `confidence=True` asks for them.
+    """
 
     @cached_property
     def raw(self) -> Any:

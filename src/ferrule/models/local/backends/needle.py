@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _BUILT_IN = frozenset({"finish", "user_clarification"})
 """Tools of programs, which the engine does not see: it ends by making no call."""
-_IGNORED = frozenset({"parallel_tool_calls", "seed", "user", "metadata", "store"})
+_IGNORED = frozenset({"confidence", "parallel_tool_calls", "seed", "user", "metadata", "store"})
 """Settings that change nothing: the engine always takes the most likely token."""
 _MAX_TOKENS = 512
 _RECORD = "record"

@@ -30,6 +30,7 @@ from ferrule.models.wires.payload import (
     mapping,
     placeholder,
     refuse_settings,
+    take_confidence,
     text_of,
 )
 from ferrule.schema.lowering.lower import lower_schema
@@ -124,6 +125,11 @@ def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect
     if refused:
         refuse_settings(refused)
     extra: Json = settings.pop("extra", None) or {}
+    if take_confidence(settings):
+        raise ConfigurationError(
+            "Anthropic's protocol gives no log-probabilities, so its calls have no confidence: "
+            "leave out `confidence=True`, or use a model behind another protocol."
+        )
     thinking = mapping(settings.get("thinking"))
     head: Json = {
         "model": model,

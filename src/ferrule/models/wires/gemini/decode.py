@@ -19,9 +19,11 @@ from ferrule.models.wires.payload import (
     no_answer,
     opened,
     text_of,
+    tokens_of,
 )
 from ferrule.net.errors import payload_error
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
+from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
 
 if TYPE_CHECKING:
@@ -69,7 +71,9 @@ def read(payload: Json | bytes) -> Response:
     candidate = first_of(body.get("candidates"))
     turn = read_parts(list_of(mapping(candidate.get("content")).get("parts")))
     word = finish_of(candidate)
-    calls = turn.calls
+    chosen = mapping(candidate.get("logprobsResult")).get("chosenCandidates")
+    tokens = tokens_of(chosen, name="logProbability")
+    calls = with_confidence(turn.calls, tokens, text=turn.text)
     if word in _BAD_CALLS and not calls:
         calls = (_bad_call(word, candidate),)
     reason = _reason(word, has_calls=bool(calls))
@@ -84,6 +88,7 @@ def read(payload: Json | bytes) -> Response:
         model=text_of(body.get("modelVersion")),
         extra=turn.extra,
         body=raw,
+        tokens=tokens,
     )
 
 

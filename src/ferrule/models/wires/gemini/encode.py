@@ -26,6 +26,7 @@ from ferrule.models.wires.payload import (
     mapping,
     placeholder,
     refuse_settings,
+    take_confidence,
     text_of,
 )
 from ferrule.schema.lowering.lower import lower_schema, lower_tools
@@ -133,6 +134,8 @@ def render(
     """
     del stream  # the path already says so
     settings = {**settings, **request.settings}
+    if take_confidence(settings):
+        settings["response_logprobs"] = True
     is_since_3 = _SINCE_3.search(model) is not None
     head = _head(request, settings=settings, dialect=dialect, is_since_3=is_since_3)
     # From `extra`: the provider's own tools, such as search and code.

@@ -8,7 +8,7 @@ says that it is the last.
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ferrule.models.wires.gemini.decode import block_of, finish_of, present, read, read_parts
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
@@ -28,6 +28,7 @@ class Assembly(EventAssembly):
         self._body: Json = {}
         self._candidate: Json = {}
         self._parts: list[Json] = []
+        self._tokens: list[Any] = []
         self._number_of_calls = 0
 
     def response(self) -> Response:
@@ -35,8 +36,12 @@ class Assembly(EventAssembly):
         self._check_ended(finish_of(self._candidate) or block_of(self._body), self._parts)
         if not self._candidate:
             return read({**self._body, "candidates": []})
-        content = {"role": "model", "parts": _joined(self._parts)}
-        return read({**self._body, "candidates": [{**self._candidate, "content": content}]})
+        candidate = {
+            **self._candidate,
+            "content": {"role": "model", "parts": _joined(self._parts)},
+            "logprobsResult": {"chosenCandidates": self._tokens},
+        }
+        return read({**self._body, "candidates": [candidate]})
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)
@@ -51,6 +56,7 @@ class Assembly(EventAssembly):
     def _take(self, candidate: Json) -> Iterator[Delta]:
         self._candidate.update(_filled_fields(candidate, without="content"))
         self._candidate.setdefault("index", 0)
+        self._tokens += list_of(mapping(candidate.get("logprobsResult")).get("chosenCandidates"))
         for entry in list_of(mapping(candidate.get("content")).get("parts")):
             part = present(entry)
             self._parts.append(part)

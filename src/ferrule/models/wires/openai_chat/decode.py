@@ -15,9 +15,11 @@ from ferrule.models.wires.payload import (
     no_answer,
     opened,
     text_of,
+    tokens_of,
 )
 from ferrule.net.errors import payload_error
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
+from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
 
 WIRE = "openai_chat"
@@ -62,7 +64,9 @@ def read(payload: Json | bytes) -> Response:
     counts = _usage(usage)
     text, thoughts = content_of(message.get("content"))
     extra = _extra(message)
-    calls = _calls(message)
+    # OpenAI reports the tokens of the text only, vLLM and llama.cpp those of calls, too.
+    tokens = tokens_of(mapping(choice.get("logprobs")).get("content"))
+    calls = with_confidence(_calls(message), tokens, text=text)
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError(
             "the provider's content filter withheld the answer", request_id=request_id
@@ -80,6 +84,7 @@ def read(payload: Json | bytes) -> Response:
         cost=cost,
         extra=extra,
         body=raw,
+        tokens=tokens,
     )
 
 

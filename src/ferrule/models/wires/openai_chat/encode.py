@@ -23,7 +23,13 @@ from msgspec.structs import replace
 from ferrule.encoding.encode import json_bytes
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_chat.decode import REASONING, WIRE
-from ferrule.models.wires.payload import Json, openai_function, placeholder, refuse_settings
+from ferrule.models.wires.payload import (
+    Json,
+    openai_function,
+    placeholder,
+    refuse_settings,
+    take_confidence,
+)
 from ferrule.values.content.parts import Audio, Text
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
 
@@ -102,6 +108,8 @@ def _head(
         refuse_settings(refused)
     extra: Json = settings.pop("extra", None) or {}
     head: Json = {"model": model}
+    if take_confidence(settings):
+        head["logprobs"] = True
     for name, value in settings.items():
         if value is not None:
             head[dialect.names.get(name, name)] = value

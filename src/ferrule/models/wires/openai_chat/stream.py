@@ -40,6 +40,7 @@ class Assembly(EventAssembly):
         self._function: _StreamedCall | None = None
         """The one call of a server that uses the deprecated `function_call`."""
         self._reason: str | None = None
+        self._tokens: list[Any] = []
         self._has_begun = False
 
     def response(self) -> Response:
@@ -47,7 +48,12 @@ class Assembly(EventAssembly):
         self._check_ended(self.is_done or self._reason, self._has_begun)
         if not self._has_begun:
             return read({**self._body, "choices": []})
-        choice = {"index": 0, "message": self._message(), "finish_reason": self._reason}
+        choice = {
+            "index": 0,
+            "message": self._message(),
+            "finish_reason": self._reason,
+            "logprobs": {"content": self._tokens},
+        }
         return read({**self._body, "choices": [choice]})
 
     def _message(self) -> Json:
@@ -84,6 +90,7 @@ class Assembly(EventAssembly):
         if choice.get("error"):
             raise payload_error(choice)
         self._reason = text_of(choice.get("finish_reason")) or self._reason
+        self._tokens += list_of(mapping(choice.get("logprobs")).get("content"))
         piece = mapping(choice.get("delta")) or mapping(choice.get("message"))
         if piece or self._reason is not None:
             self._has_begun = True

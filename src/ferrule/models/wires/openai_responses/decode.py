@@ -17,6 +17,7 @@ from ferrule.models.wires.payload import (
     no_answer,
     opened,
     text_of,
+    tokens_of,
 )
 from ferrule.net.errors import payload_error
 from ferrule.values.calls.call import call_at
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ferrule.values.calls.call import ToolCall
+    from ferrule.values.calls.confidence import Token
 
 WIRE = "openai_responses"
 """The key of this protocol's own items in `Response.extra` and `Message.extra`."""
@@ -71,6 +73,7 @@ def read(payload: Json | bytes) -> Response:
         cost=cost_of(usage),
         extra=extra_of(items, is_stored=body.get("store") is True),
         body=raw,
+        tokens=_tokens(items),
     )
 
 
@@ -105,6 +108,16 @@ def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
     else:
         text = None
     return text, "".join(refusals) or None
+
+
+def _tokens(items: Iterable[Json]) -> tuple[Token, ...]:
+    """The tokens of the text. The protocol reports none of calls."""
+    entries: list[Any] = []
+    for item in items:
+        if item.get("type") == "message":
+            for part in _content_parts(item.get("content")):
+                entries += list_of(part.get("logprobs"))
+    return tokens_of(entries)
 
 
 def calls_in(items: Iterable[Json]) -> tuple[ToolCall, ...]:

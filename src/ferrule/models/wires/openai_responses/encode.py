@@ -24,6 +24,7 @@ from ferrule.models.wires.payload import (
     openai_function,
     placeholder,
     refuse_settings,
+    take_confidence,
 )
 from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import File, Image, Text
@@ -56,6 +57,7 @@ OURS = frozenset(
 The `Request` or the model sets them.
 """
 _INCLUDED = ["reasoning.encrypted_content"]
+_LOGPROBS = "message.output_text.logprobs"
 _WITHOUT_REASONING = re.compile(r"gpt-[34]|chatgpt|-chat-")
 """Models without reasoning: they refuse requests for it (pydantic-ai, issues 2865 and 3326)."""
 _FIELDS: Mapping[str, tuple[str, str | None]] = {
@@ -120,9 +122,11 @@ def _head(request: Request, *, model: str, settings: Mapping[str, Any], stream: 
         for name, value in layer.items():
             if name == "extra":
                 extra = value or {}
-            else:
+            elif name != "confidence":
                 field, key = _FIELDS.get(name, (name, None))
                 _put(head, field, key, value)
+    if take_confidence({**settings, **request.settings}):
+        head["include"] = [*list_of(head.get("include")), _LOGPROBS]
     if request.tools and request.tool_choice is not None:
         head["tool_choice"] = _choice(request.tool_choice)
     if request.tools and request.parallel is not None:
