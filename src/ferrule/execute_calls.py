@@ -49,6 +49,8 @@ class _Call(Protocol):
     @property
     def args(self) -> dict[str, Any]: ...
     @property
+    def args_as_written(self) -> dict[str, Any]: ...
+    @property
     def fault(self) -> Any: ...
 
 
@@ -190,7 +192,7 @@ async def ainvoke(call: _Call, functions: Functions) -> Any:
     function = _find_function(call, functions)
     try:
         if _is_tool(function):
-            return await cast("Any", function).acall(**call.args)
+            return await cast("Any", function).acall(**call.args_as_written)
         return await _acall(call, function)
     except _OURS:
         raise
@@ -201,8 +203,11 @@ async def ainvoke(call: _Call, functions: Functions) -> Any:
 
 
 def _call(call: _Call, function: Callable[..., Any]) -> Any:
+    args = call.args
+    if _is_tool(getattr(function, "__self__", function)):  # a tool, or a method of one
+        args = call.args_as_written
     try:
-        value = function(**call.args)
+        value = function(**args)
     except AsyncToolError as error:
         raise _is_async(call.name) from error
     if inspect.isawaitable(value):
@@ -343,7 +348,7 @@ async def _aend(call: _Call, known: Mapping[str, Callable[..., Any]]) -> Ended:
     try:
         function = _find_function(call, known)
         if _is_tool(function):
-            value = await function.acall_result(**call.args)
+            value = await function.acall_result(**call.args_as_written)
         else:
             value = await _acall(call, function)
         if inspect.isasyncgen(value):

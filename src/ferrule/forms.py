@@ -73,6 +73,8 @@ def call_form(call: ToolCall) -> dict[str, Any]:
         form["repairs"] = call.repairs
     if call.confidence is not None:
         form["confidence"] = call.confidence
+    if call.written is not None:
+        form["written"] = call.written
     return form
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from text_calls.written import ROWS, TOOLS, write
+from text_calls.written import ROWS, TEXT, TOOLS, declared, write
 
 from ferrule import ToolCalls
+from ferrule.encoding.written import number_text
 
 if TYPE_CHECKING:
     from ferrule.text_calls.dialects import TextForm
@@ -47,3 +48,15 @@ def test_several_calls_of_a_row_are_read_in_order(row: TextForm) -> None:
 def test_the_page_lists_each_row() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert [row.name for row in ROWS.values() if f"| {row.name} | {row.models} |" not in page] == []
+
+
+QUOTE = declared("quote", {"price": TEXT, "rates": {"type": "array", "items": TEXT}}, ["price"])
+
+
+@pytest.mark.parametrize("digits", ["3.10", "1e3"])
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_number_for_text_keeps_its_digits_in_every_dialect(row: TextForm, digits: str) -> None:
+    text = write(row, "quote", {"price": 987.5}).replace("987.5", digits)
+    [call] = ToolCalls.from_text(text, [QUOTE]).tool_calls
+    price = call.args_as_written["price"]
+    assert (price if isinstance(price, str) else number_text(price)) == digits

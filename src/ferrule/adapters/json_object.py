@@ -83,7 +83,7 @@ class JSONAdapter(Adapter):
         fields = cast("dict[str, Any]", value)
         if fields.keys().isdisjoint(signature.plan.outputs):
             return {}
-        return _with_digits(fields, signature, text)
+        return fields
 
     def flaw(self, signature: type[Signature], text: str) -> str:
         """See `Adapter`."""
@@ -112,25 +112,6 @@ class JSONAdapter(Adapter):
         if capabilities.json_schema or capabilities.json_object:
             return Shape("json_object")
         return None
-
-
-def _with_digits(
-    fields: dict[str, Any], signature: type[Signature], text: str
-) -> Mapping[str, Any]:
-    """The fields, in which a number for a text output has its digits as written (`3.10`)."""
-    outputs = signature.plan.outputs
-    numbers = [
-        name
-        for name, value in fields.items()
-        if type(value) is float and name in outputs and outputs[name].annotation is str
-    ]
-    if not numbers:
-        return fields
-    try:
-        written = json.loads(text, parse_float=str)
-    except ValueError:  # a repaired object: its numbers are written as JSON writes them
-        return fields
-    return {**fields, **{name: written[name] for name in numbers}}
 
 
 def _repair(text: str, signature: type[Signature]) -> Any:

@@ -6,10 +6,10 @@ several ways, and so is an error that names its position.
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, cast
 
+from ferrule.encoding.written import read_with_digits
 from ferrule.errors import shown
 
 _FENCE_HEAD = re.compile(r"[\w.+-]*[ \t]*\r?\n")
@@ -227,7 +227,7 @@ class LooseReader:
     def _scalar(self, offset: int) -> tuple[Any, int]:
         number = _NUMBER.match(self.text, offset)
         if number:
-            return json.loads(number[0]), number.end()
+            return read_with_digits(number[0]), number.end()
         is_negative = self.text.startswith("-Infinity", offset)
         word = _WORD.match(self.text, offset + is_negative)
         if word and word[0] in _JSON_WORDS:
@@ -243,7 +243,9 @@ class LooseReader:
         if loose is None or not has_digits or _LEADING_ZERO.match(loose[0]):
             raise self._fail("a JSON value", offset)
         self._note("numbers")
-        digits = loose[0].replace("_", "")
+        digits = loose[0].replace("_", "").removeprefix("+")
+        if _NUMBER.fullmatch(digits):
+            return read_with_digits(digits), loose.end()
         if any(mark in digits for mark in ".eE"):
             return float(digits), loose.end()
         return int(digits), loose.end()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_core import from_json
 
 from ferrule.encoding.loose import LooseReader, read_loosely, unfenced
 from ferrule.encoding.pattern import pattern
+from ferrule.encoding.written import may_hold_floats, read_with_digits
 from ferrule.errors import ToolCallError
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _OBJECT_START = pattern(r"""\{\s*(?:["']|[\w$]+\s*:)""")
 
 
 def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
-    """Parse a value. Returns it with the names of the repairs.
+    """Parse a value. Returns it with the names of the repairs; its numbers keep their digits.
 
     Raises `ValueError` for two values, a truncated one, or other text.
 
@@ -53,7 +55,13 @@ def read_json(text: str, *, layers: int = 8) -> tuple[Any, tuple[str, ...]]:
 
 
 def strict_json(text: str) -> Any:
-    """Parse JSON (RFC 8259, and `NaN`); raises `ValueError`."""
+    """Parse JSON (RFC 8259, and `NaN`); raises `ValueError`.
+
+    Numbers keep their digits: see `written.py`.
+    """
+    if may_hold_floats(text):
+        with suppress(ValueError, RecursionError):
+            return read_with_digits(text)
     try:
         return from_json(text)
     except (ValueError, TypeError):

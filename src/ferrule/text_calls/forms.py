@@ -8,6 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.repair import read_json
+from ferrule.encoding.written import read_with_digits
 from ferrule.text_calls.arguments import AmbiguousError, Arguments
 from ferrule.text_calls.dialects import UNMARKED
 from ferrule.text_calls.json_form import (
@@ -426,7 +427,7 @@ class Forms:
         for lost in ("}", "}}", "]", "}]"):
             self._effort.spend(len(inside) // 8)
             try:
-                content = json.loads(inside + lost)
+                content = read_with_digits(inside + lost)
             except (ValueError, RecursionError):
                 continue
             drafts = drafts_of(content, self._offers, marked=True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from ferrule.encoding.loose import LooseReader
 from ferrule.encoding.repair import read_arguments
+from ferrule.encoding.written import read_float
 from ferrule.errors import ToolCallError
 from ferrule.text_calls.offers import Draft, Effort, Offer, OfferedTools, faulty
 from ferrule.text_calls.shapes import read_id
@@ -54,7 +55,7 @@ _CALL_END = re.compile(rf"\}}[ \t]*(?=\]?\s*(?:\Z|```|<[|/])|\]?[ \t]*\n[ \t]*\n
 _SHOWN = re.compile(r""":\s*(?:<\w|\.{3}|…)""")
 """A placeholder instead of a value."""
 _OBJECT_OR_LIST = re.compile(r"""\{\s*(?:["'}/#]|[\w$-]+\s*:)|\[""")
-_decode = json.JSONDecoder().raw_decode
+_decode = json.JSONDecoder(parse_float=read_float).raw_decode
 
 
 class Value(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ferrule.encoding.loose import LooseReader
+from ferrule.encoding.written import read_float
 from ferrule.text_calls.expressions import (
     UnreadableError,
     arithmetic,
@@ -298,7 +299,7 @@ class _Arguments:
                 return _CONSTANTS[word], plain.end()
             if number is not None:
                 return (
-                    float(number) if any(mark in number for mark in ".eE") else int(number)
+                    read_float(number) if any(mark in number for mark in ".eE") else int(number)
                 ), plain.end()
             return (single if double is None else double), plain.end()
         reader = LooseReader(self.text)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import kind_of, read_arguments
+from ferrule.encoding.written import split_digits
 from ferrule.errors import ToolCallError, shown
 
 _ARGUMENTS = ("arguments", "args", "parameters", "input")
@@ -52,6 +53,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
     args, fault, repaired = (
         ({}, None, ()) if kept is not None and raw == kept.raw else _parsed(name, raw)
     )
+    args, written = split_digits(args)
     repairs, call_id, intention = look("repairs"), look("call_id"), inner("intention")
     return {
         "name": name,
@@ -59,6 +61,7 @@ def call_fields(entry: Any) -> dict[str, Any]:
         "id": read_id(look("id") if call_id is None else call_id),
         "intention": _text(look("intention") if intention is None else intention),
         "fault": kept or fault,
+        "written": written,
         "repairs": repaired if repairs is None else _texts(repairs) or repaired,
     }
 

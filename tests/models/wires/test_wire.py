@@ -20,6 +20,7 @@ from ferrule.errors import LMError, MissingContentError
 from ferrule.models.model import as_model
 from ferrule.models.wires.any_answer import response_of
 from ferrule.models.wires.streamed import assembly
+from ferrule.models.wires.wire import wire
 from ferrule.values.conversation.exchange import Declarations, Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
@@ -94,6 +95,66 @@ def test_calls_of_every_provider_are_the_same(name: str) -> None:
         assert found.text in {None, ""}
         assert found.raw
         assert answer == before
+
+
+DIGITS = '{"price": 3.10, "rates": [1e3, 2.5]}'
+BODIES: dict[str, str] = {
+    "openai_chat": '{"choices": [{"message": {"tool_calls": [{"function": {"name": "quote", "arguments": ARGS}}]}}]}',
+    "openai_responses": '{"output": [{"type": "function_call", "name": "quote", "arguments": ARGS}]}',
+    "anthropic": '{"content": [{"type": "tool_use", "name": "quote", "input": ARGS}]}',
+    "gemini": '{"candidates": [{"content": {"parts": [{"functionCall": {"name": "quote", "args": ARGS}}]}}]}',
+}  # fmt: skip
+STREAMS: dict[str, list[str]] = {
+    "openai_chat": [
+        '{"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "quote", "arguments": TEXT}}]}}]}',
+        '{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}',
+    ],
+    "anthropic": [
+        '{"type": "message_start", "message": {"type": "message", "content": []}}',
+        '{"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "name": "quote", "input": {}}}',
+        '{"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": TEXT}}',
+        '{"type": "content_block_stop", "index": 0}',
+        '{"type": "message_delta", "delta": {"stop_reason": "tool_use"}}',
+        '{"type": "message_stop"}',
+    ],
+    "gemini": [
+        '{"candidates": [{"content": {"parts": [{"functionCall": {"name": "quote", "args": ARGS}}]}, "finishReason": "STOP"}]}',
+    ],
+}  # fmt: skip
+
+
+def _quotes(response: Response) -> None:
+    [call] = response.tool_calls
+    assert call.args == {"price": 3.1, "rates": [1000.0, 2.5]}
+    assert type(call.args["price"]) is float
+    assert call.arguments_text == '{"price":3.10,"rates":[1e3,2.5]}'
+    assert "WrittenFloat" not in str([type(value) for value in _leaves(response.raw)])
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [leaf for each in value for leaf in _leaves(each)]
+    return [value]
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("arguments", [DIGITS, json.dumps(DIGITS)], ids=["object", "text"])
+def test_arguments_keep_the_digits_of_their_numbers(name: str, arguments: str) -> None:
+    _quotes(wire(name).read(BODIES[name].replace("ARGS", arguments).encode()))
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_streamed_arguments_keep_the_digits_of_their_numbers(name: str) -> None:
+    events = [
+        event.replace("ARGS", DIGITS).replace("TEXT", json.dumps(DIGITS)) for event in STREAMS[name]
+    ]
+    stream = assembly(name, Request(Messages()))
+    body = "".join(f"data: {event}\n\n" for event in events).encode()
+    for _ in (*stream.feed(body), *stream.end()):
+        pass
+    _quotes(stream.response())
 
 
 TEXTS: dict[str, Any] = {

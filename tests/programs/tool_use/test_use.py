@@ -19,7 +19,7 @@ from ferrule import (
     context,
     tool,
 )
-from ferrule.events import CallFinished, CallStarted
+from ferrule.events import CallFinished, CallStarted, Migrated
 from ferrule.testing import ScriptedLM
 
 RAN: list[int] = []
@@ -101,6 +101,92 @@ def test_a_number_for_text_and_null_for_a_default_are_repairs_that_everybody_see
     assert made.call_result(city=5, days=None).repairs == named
     assert ToolCalls(tool_calls=[call]).execute_all([made])[0].repairs == named
     assert asyncio.run(ToolCalls(tool_calls=[call]).aexecute_all([made]))[0].repairs == named
+
+
+def quote(price: str, weights: list[str], count: float = 1) -> str:
+    """Quote a price."""
+    return f"{price} {weights} {count}"
+
+
+DIGITS = '{"price": 3.10, "weights": [1e3, 0.10], "count": 2.50}'
+QUOTED = "3.10 ['1e3', '0.10'] 2.5"
+STEP = f'{{"next_thought": "t", "next_tool_name": "quote", "next_tool_args": {DIGITS}}}'
+FIELDS = f"""[[ ## next_thought ## ]]
+t
+
+[[ ## next_tool_name ## ]]
+quote
+
+[[ ## next_tool_args ## ]]
+{DIGITS}"""
+IN_TAGS = f'<tool_call>{{"name": "quote", "arguments": {DIGITS}}}</tool_call>'
+NATIVE = Response(None, (ToolCall.read({"name": "quote", "arguments": DIGITS}),))
+ANSWERS: dict[str, tuple[bool, Any]] = {
+    "native": (True, NATIVE),
+    "rescued": (True, IN_TAGS),
+    "prompted, fields": (False, FIELDS),
+    "prompted, JSON": (False, STEP),
+    "prompted, own form": (False, IN_TAGS),
+}
+
+
+@pytest.mark.parametrize("way", ANSWERS)
+def test_a_number_for_text_keeps_the_digits_that_the_model_wrote(way: str) -> None:
+    """Also in a run that waited, and was continued by another process."""
+    native, answer = ANSWERS[way]
+    store = MemoryStore()
+    agent = ReAct("question -> answer", [tool(require_confirmation=True)(quote)], native=native)
+    with context(lm=ScriptedLM([answer])):
+        run = agent.start(question="q", store=store)
+    [question] = Run.load(store, run.id, agent).pending
+    assert question.call.args["price"] == "3.10"
+    question.approve()
+    seen: list[Any] = []
+    with context(
+        lm=ScriptedLM([Response("done")] if native else ["[[ ## x"]), callbacks=[seen.append]
+    ):
+        loaded = Run.load(store, run.id, agent)
+        [question] = loaded.pending
+        loaded.answer(question.approve())
+        loaded.resume()
+    [result, *_] = loaded.trajectory.steps[0].results
+    assert result.content == QUOTED
+    assert [event for event in seen if isinstance(event, Migrated)] == []
+
+
+def test_a_number_for_a_text_output_of_finish_keeps_its_digits() -> None:
+    finish = ToolCall.read({"name": "finish", "arguments": '{"price": 3.10, "count": 2.50}'})
+    with context(lm=ScriptedLM([Response(None, (finish,))])):
+        prediction = ReAct("question -> price, count: float", [quote], native=True)(question="q")
+    assert dict(prediction) == {"price": "3.10", "count": 2.5}
+
+
+@pytest.mark.parametrize("functions", [[Tool(quote)], {"quote": Tool(quote)}])
+def test_a_call_that_is_executed_directly_keeps_the_digits(functions: Any) -> None:
+    call = ToolCall.read({"name": "quote", "arguments": DIGITS})
+    assert call.args == {"price": 3.1, "weights": [1000.0, 0.1], "count": 2.5}
+    assert {type(value) for value in call.args.values()} == {float, list}
+    assert call.execute(functions) == QUOTED
+    assert asyncio.run(call.aexecute(functions)) == QUOTED
+    for results in (
+        ToolCalls(tool_calls=[call]).execute_all(functions),
+        asyncio.run(ToolCalls(tool_calls=[call]).aexecute_all(functions)),
+    ):
+        assert [result.content for result in results] == [QUOTED]
+
+
+def test_values_of_any_type_are_plain_floats() -> None:
+    """Programs may write them with encoders that take only Python's own types."""
+    kinds: list[type] = []
+
+    def note(anything: Any, fields: dict[str, Any], rest: list[Any] | None = None) -> str:
+        kinds.extend([type(anything), type(fields["a"]), *map(type, rest or ())])
+        return "noted"
+
+    text = '{"anything": 3.10, "fields": {"a": 1e3}, "rest": [0.10], "more": 2.50}'
+    call = ToolCall.read({"name": "note", "arguments": text.replace(', "more": 2.50', "")})
+    assert call.execute([Tool(note)]) == "noted"
+    assert kinds == [float] * 3
 
 
 def test_repairs_of_the_text_come_before_those_of_the_arguments() -> None:

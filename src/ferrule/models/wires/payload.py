@@ -5,7 +5,6 @@ Also what several protocols share: parts that cannot be sent, and settings that 
 
 from __future__ import annotations
 
-import json
 import logging
 from codecs import BOM_UTF8
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic_core import from_json
 
+from ferrule.encoding.written import may_hold_floats, read_with_digits, without_digits
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.errors import HIGHEST_COST
 from ferrule.values.calls.confidence import Token
@@ -41,11 +41,11 @@ def opened(payload: Json | bytes) -> tuple[Json, Any]:
     """The JSON object of an answer's body, and the value for `Response.body`."""
     if isinstance(payload, bytes):
         with suppress(ValueError):
-            body = from_json(payload)
+            body = _parse(payload)
             if isinstance(body, dict):
                 return cast("Json", body), payload
         payload = decode(payload)
-    return payload, payload
+    return payload, without_digits(payload)
 
 
 def decode(body: bytes) -> Json:
@@ -55,7 +55,7 @@ def decode(body: bytes) -> Json:
     """
     body = body.removeprefix(BOM_UTF8)  # RFC 8259, section 8.1: a parser may ignore it
     try:
-        value = from_json(body)
+        value = _parse(body)
     except ValueError:
         value = _decode_leniently(body)
     if not isinstance(value, dict):
@@ -77,6 +77,14 @@ def decode_event(data: bytes) -> Json:
         ) from error
 
 
+def _parse(body: bytes) -> Any:
+    """Parse a body. Numbers keep their digits: arguments of calls may be objects in it."""
+    if may_hold_floats(body):
+        with suppress(ValueError, RecursionError):
+            return read_with_digits(body)
+    return from_json(body)
+
+
 def _decode_leniently(body: bytes) -> Any:
     """Decode a body that the strict parser refuses: it has lone surrogates, or is invalid JSON."""
     text = body.decode("utf-8", "replace").strip()
@@ -88,7 +96,7 @@ def _decode_leniently(body: bytes) -> Any:
             "Is the base URL right? Most end in `/v1`."
         )
     try:
-        return json.loads(text)
+        return read_with_digits(text)
     except (ValueError, RecursionError) as error:
         raise BadRequestError(
             f"the answer is not JSON ({error}): {shown(text)}. "

@@ -16,13 +16,14 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.adapters.native_text import text_output
 from ferrule.adapters.parse import CUT_OFF
+from ferrule.encoding.written import split_digits
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import read_text_answer
 from ferrule.programs.asking.asker import Asker
@@ -43,6 +44,7 @@ from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.exchange import Declarations, Response, has_answer
 from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.signatures.fields import declare
+from ferrule.values.signatures.output_checks import AS_WRITTEN
 from ferrule.values.signatures.signature import Signature
 
 if TYPE_CHECKING:
@@ -425,10 +427,10 @@ def _lenient_step_signature() -> type[Signature]:
     A tool that does not exist and arguments that are not an object are then faults of a call, which
     the model reads as its observation.
     """
-    return Signature(
-        "situation -> next_thought: Any, next_intention: Any = None, "
-        "next_tool_name: Any, next_tool_args: Any"
+    step = Signature(
+        "situation -> next_thought: Any, next_intention: Any = None, next_tool_name: Any"
     )
+    return step.append("next_tool_args", declare("output"), Annotated[Any, AS_WRITTEN])
 
 
 def _without_other_fields(
@@ -494,7 +496,8 @@ def _with_intentions(calls: tuple[ToolCall, ...], intention: Any) -> tuple[ToolC
 def _call(name: Any, args: Any, call_id: str) -> ToolCall:
     name = str(name).strip().strip("`\"'")  # models quote the name as the prompt does
     if isinstance(args, dict):
-        return ToolCall.unchecked(name, dict(cast("dict[str, Any]", args)), call_id)
+        args, written = split_digits(dict(cast("dict[str, Any]", args)))
+        return ToolCall.unchecked(name, args, call_id, written=written)
     if args is None or (isinstance(args, str) and not args.strip()):
         return ToolCall.unchecked(name, {}, call_id)
     if isinstance(args, str):

@@ -51,10 +51,11 @@ def outputs_in(finish: ToolCall, signature: type[Signature]) -> tuple[dict[str, 
     plan = compiled(signature)
     outputs: dict[str, Any] = {}
     problems: Problems = []
+    written = finish.args_as_written
     for name in plan.outputs:
-        if name in finish.args:
+        if name in written:
             try:
-                outputs[name] = plan.output_checks[name](finish.args[name], is_value=True)
+                outputs[name] = plan.output_checks[name](written[name], is_value=True)
             except ValueError as error:
                 problems.append((name, str(error)))
         elif name in plan.optional:

@@ -349,7 +349,7 @@ def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCal
     if tool is None:
         return failure(call, UnknownToolError(call.name, toolbox.names))
     try:
-        arguments = tool.prepare(call.args)
+        arguments = tool.prepare(call.args_as_written)
     except ToolArgumentsError as error:
         return failure(call, error)
     if arguments.repairs:

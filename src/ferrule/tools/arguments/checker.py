@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, ValidationError
 
 from ferrule.encoding.encode import has_json_form
+from ferrule.encoding.written import without_digits
 from ferrule.errors import ToolArgumentsError
 from ferrule.schema.explain import Problem, explain_failures, unknown_arguments
 from ferrule.schema.failures import find_failures
@@ -127,6 +128,8 @@ class Checker:
             return None
         if all(_is_unchanged(value, args.get(name, value)) for name, value in values.items()):
             return Coerced((), values, values, (), args, values)
+        if without_digits(args) is not args:
+            return None
         # Booleans in the place of numbers are coerced by pydantic, and refused here.
         misplaced: list[Problem] = []
         if self._wants_numbers:
@@ -195,6 +198,7 @@ class Checker:
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
         """Check arguments as they are: returns them, or their problems."""
         misplaced: list[Problem] = []
+        args = without_digits(args)
         if self._wants_numbers:
             args, misplaced = fit_numbers(args, self.parameters.schema)
         known = {name: value for name, value in args.items() if name in self._names}

@@ -12,6 +12,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.encoding.written import number_text, read_float
 from ferrule.schema.nodes import (
     Schema,
     SharedAlternatives,
@@ -105,7 +106,7 @@ def decode_text(text: str, wanted: frozenset[str]) -> tuple[Any, bool, bool]:
     if len(text) > _LONGEST or not text.strip():
         return None, False, False
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=read_float)
     except (ValueError, RecursionError):
         pass
     else:
@@ -198,7 +199,7 @@ class _Repairs:
         wants_text = "string" in admitted and admitted.isdisjoint({"integer", "number"})
         if kind in {"integer", "number"} and wants_text:
             self._notes.append("number_to_string")
-            return json.dumps(value)
+            return number_text(value)
         if is_list(value) and "array" in admitted:
             return self._items(value, spread, depth)
         if is_object(value) and "object" in admitted:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import jsonable
+from ferrule.encoding.written import without_digits
 from ferrule.schema.nodes import Schema, is_object
 from ferrule.schema.words import shorten_json
 from ferrule.tools.arguments.checker import Checker
@@ -51,7 +52,8 @@ class MCPChecker(Checker):
         if is_object(args):
             self._refuse_surplus(args)
         plain = args
-        if args is not None and not isinstance(args, str):
+        # Arguments with digits are JSON that a model wrote.
+        if args is not None and not isinstance(args, str) and without_digits(args) is args:
             plain = jsonable(args)
         outcome = self._check(plain)
         if isinstance(outcome, CheckedArguments):
@@ -69,7 +71,7 @@ class MCPChecker(Checker):
 
     def _attempt(self, args: dict[str, Any], notes: list[str]) -> CheckedArguments | list[Problem]:
         # JSON Schema takes `7.0` for an integer, but a server may reject it: send `7`.
-        args, _ = fit_numbers(args, self.parameters.schema)
+        args, _ = fit_numbers(without_digits(args), self.parameters.schema)
         problems = self._schema_problems(args)
         return problems or CheckedArguments((), args, args, tuple(dict.fromkeys(notes)))
 

@@ -13,6 +13,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import core_schema
 
 from ferrule.encoding.encode import is_masked, json_text
+from ferrule.encoding.written import with_digits
 from ferrule.errors import (
     ConfirmationRejected,
     ConfirmationRequired,
@@ -76,6 +77,8 @@ class ToolCall(BaseModel):
     """
     confidence: float | None = None
     """How sure the model is of the call, from 0 to 1; None if it does not say."""
+    written: str | None = Field(default=None, repr=False)
+    """The arguments as JSON text, if it has digits that `args` has not, such as `3.10`."""
 
     @property
     def is_rescued(self) -> bool:
@@ -97,7 +100,14 @@ class ToolCall(BaseModel):
         """The arguments as JSON text; the model's own text if it could not be parsed."""
         if self.fault is not None and self.fault.raw:
             return self.fault.raw
+        if self.written is not None and self.args_as_written is not self.args:
+            return self.written
         return json_text(self.args)
+
+    @property
+    def args_as_written(self) -> dict[str, Any]:
+        """The arguments for a tool's check. Where text is wanted, a number has its own digits."""
+        return with_digits(self.args, self.written)
 
     def format(self) -> dict[str, Any]:
         """The call in OpenAI's shape, with the arguments as JSON text."""
@@ -149,6 +159,8 @@ class ToolCall(BaseModel):
         fields: dict[str, Any] = {"name": self.name, "args": self.args}
         if self.id is not None:
             fields["id"] = self.id
+        if self.written is not None:
+            fields["written"] = self.written
         return {**fields, **self.more_fields()}
 
     def with_id(self, call_id: str) -> Self:

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.encoding.repair import kind_of, read_json, strict_json
+from ferrule.encoding.written import number_text, without_digits
 from ferrule.errors import shown
 from ferrule.schema.iterables import eager_validators
 from ferrule.values.content.type import TEXTS
@@ -42,6 +43,10 @@ _JSON_STARTS = frozenset('"-0123456789') | frozenset(_CONTAINER_STARTS) | _WORD_
 _JSON_WORDS = frozenset({"true", "false", "null"})
 
 
+AS_WRITTEN = "as written"
+"""Metadata of an output of the type `Any` whose numbers keep their digits (`written.py`)."""
+
+
 class OutputCheck(Protocol):
     """Coerces a value or a text to the field's type; raises `ValueError`."""
 
@@ -59,6 +64,8 @@ def output_check(field: SignatureField) -> OutputCheck:
         return _text_check(adapter)
     if field.annotation is Any and not field.metadata:
         return _check_any
+    if field.annotation is Any and AS_WRITTEN in field.metadata:
+        return _check_any_as_written
     return quick_field_check(field, _TypedCheck)
 
 
@@ -71,7 +78,7 @@ def _text_check(adapter: TypeAdapter[Any] | None) -> OutputCheck:
             text = str.__str__(value)  # a plain `str` for an instance of a subclass
         elif isinstance(value, (bool, int, float)):
             # A bare number in a JSON answer is accepted as text, as it is in a chat answer.
-            text = json_text(value)
+            text = number_text(value)
         else:
             raise ValueError(f"should be a text, got {kind_of(value)}")
         if adapter is None:
@@ -86,6 +93,10 @@ def _text_check(adapter: TypeAdapter[Any] | None) -> OutputCheck:
 
 def _check_any(value: Any, *, is_value: bool = False) -> Any:
     """The check of an output of the type `Any`: a text that is JSON becomes its value."""
+    return without_digits(_check_any_as_written(value, is_value=is_value))
+
+
+def _check_any_as_written(value: Any, *, is_value: bool = False) -> Any:
     if not isinstance(value, str):
         return value
     if is_value or type(value) is not str:
@@ -155,18 +166,19 @@ class _TypedCheck:
         return self._check_written(value)
 
     def _check_value(self, value: Any) -> Any:
+        plain = without_digits(value)
         try:
-            return self._validate(value)
+            return self._validate(plain)
         except ValidationError as error:
             problem = explained(error)
         # A strict model may accept values as JSON that it refuses as Python objects.
         with suppress(ValueError, TypeError):
-            return self._validate_json(json_bytes(value))
+            return self._validate_json(json_bytes(plain))
         if isinstance(value, str):
             return self._check_written(value)
         if self._accepts_text and isinstance(value, (bool, int, float)):
             # A bare number is accepted as text, as in `_text_check`.
-            return self._check_written(json_text(value))
+            return self._check_written(number_text(value))
         raise ValueError(problem)
 
     def _check_written(self, text: str) -> Any:
@@ -285,7 +297,7 @@ def _readings(text: str, words: dict[str, Any]) -> list[Any]:
     repaired: list[Any] = []
     for variant in dict.fromkeys((text, unescape(text))):
         with suppress(ValueError):
-            repaired.append(read_json(variant)[0])
+            repaired.append(without_digits(read_json(variant)[0]))
     if text.startswith(_CONTAINER_STARTS):
         readings = [*repaired, text]
     else:
