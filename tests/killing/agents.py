@@ -37,7 +37,7 @@ from killing import stores
 from killing.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from ferrule import Decision, Question
@@ -69,6 +69,8 @@ class Scenario:
     """What the first processes do, if it is not `worker` and `person` in turn."""
     asks_at_once: int = 1
     """How many calls of models may be under way at once, so that one strike leaves as many without an answer."""
+    is_code: bool = False
+    """Whether the model makes its calls in code: the first half of the turns in one snippet, then the others."""
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
 
@@ -147,6 +149,11 @@ SCENARIOS = (
     Scenario("full sync", ONE_BY_ONE, full_sync=True),
     Scenario("cancelled", ONE_BY_ONE, roles=("worker", "canceller", "worker", "person", "canceller")),
     Scenario("spawned", EVERY, is_spawned=True),
+    Scenario("code", EVERY, is_code=True),
+    Scenario("code, async", EVERY, is_code=True, is_async=True),
+    Scenario("code with edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}, is_code=True),
+    Scenario("code in text", ONE_BY_ONE, is_code=True, is_native=False),
+    Scenario("code with an agent", ("look 0", "clerk 1", "pay 3 + refund 4"), is_code=True),
 )  # fmt: skip
 
 
@@ -161,6 +168,10 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
     # A native conversation opens with the value of the only input, a text with its marker.
     clerk = re.fullmatch(r"(\d+)", opening) or re.search(r"## n ## \]\]\s*(\d+)", opening)
     turns = tuple(turn.format(n=clerk[1]) for turn in CLERK) if clerk else scenario.turns
+    is_code = scenario.is_code and not clerk
+    if is_code:
+        middle = len(turns) // 2
+        turns = (_code(turns[:middle]), _code(turns[middle:]))
     if scenario.is_native:
         turn = sum(message.role == "assistant" for message in request.messages)
         seen = [message.text for message in request.messages if message.role == "tool"]
@@ -170,14 +181,39 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
             "\n".join(message.text for message in request.messages[1:]),
         )
         turn = len(seen)
-    calls = (
-        [_call(each) for each in turns[turn].split(" + ")]
-        if turn < len(turns)
-        else [_finish(" | ".join(seen))]
-    )
+    if turn >= len(turns):
+        calls = [_finish(" | ".join(line for text in seen for line in text.splitlines()))]
+    elif is_code:
+        calls = [ToolCall(name="run_code", args={"code": turns[turn]}, id=f"code{turn}")]
+    else:
+        calls = [_call(each) for each in turns[turn].split(" + ")]
     if not scenario.is_native:
         return text_step("next", calls[0].name, calls[0].args)
     return Response("next", tuple(calls))
+
+
+_SAY = """\
+import asyncio
+
+async def say(call):
+    try:
+        return await call
+    except (ToolDeniedError, ToolError) as error:
+        return str(error)
+
+"""
+
+
+def _code(turns: Sequence[str]) -> str:
+    """A snippet with the calls of these turns, which prints what came of each."""
+    lines: list[str] = []
+    for turn in turns:
+        calls = []
+        for what in turn.split(" + "):
+            name, n = what.split()
+            calls.append(f"say({name.replace('.', '_')}(n={n}))")
+        lines.append(f"print(*await asyncio.gather({', '.join(calls)}), sep='\\n')\n")
+    return _SAY + "".join(lines)
 
 
 def _call(what: str) -> ToolCall:
@@ -242,7 +278,12 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
         clerk = ReAct("n: int -> answer", tools=tuple(own), native=scenario.is_native)
         clerk.set_lm(lm)
         own.append(clerk.as_tool("clerk", "Works on `n`."))
-    agent = ReAct("task -> answer", tools=Toolbox(own, shelf=shelf), native=scenario.is_native)
+    agent = ReAct(
+        "task -> answer",
+        tools=Toolbox(own, shelf=shelf),
+        native=scenario.is_native,
+        calls="code" if scenario.is_code else None,
+    )
     agent.set_lm(lm)
     return agent, (tools["wipe"], *shelf)
 

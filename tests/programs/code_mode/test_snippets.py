@@ -142,6 +142,32 @@ def test_gathered_calls_are_one_batch(shop) -> None:
     assert len({slot.split(".")[0] for slot in slots}) == 1
 
 
+def test_gathered_calls_are_made_in_the_order_of_the_code(shop) -> None:
+    """The interpreter names them in any order; a replay must find them where they were."""
+    names = [str(number) for number in range(8)]
+    calls = ", ".join(f"fetch({name!r})" for name in names)
+    with context(lm=scripted(f"import asyncio\nawait asyncio.gather({calls})")):
+        program = ReAct("question -> answer", shop.tools, calls="code")
+        run = program.start(question="q", store=MemoryStore())
+    results = [entry for entry in run.journal.entries if entry.kind == "result"]
+    by_slot = sorted(results, key=lambda entry: entry.slot)
+    assert [entry.value.content for entry in by_slot] == names
+
+
+def test_in_text_the_code_may_stand_in_a_fence(shop) -> None:
+    text = (
+        "[[ ## next_thought ## ]]\nI count.\n[[ ## next_tool_name ## ]]\nrun_code\n"
+        "[[ ## next_tool_args ## ]]\n```python\nlen(await orders(limit=4))\n```\n"
+        "[[ ## completed ## ]]"
+    )
+    lm = ScriptedLM([text, STEPS["text"]("f", "finish", {"answer": "ok"})])
+    with context(lm=lm):
+        program = ReAct("question -> answer", shop.tools, calls="code", native=False)
+        prediction = program(question="q")
+    assert prediction.trajectory.steps[0].results[0].content == "result_1 = 4"
+    assert "in a fence" in lm.requests[0].messages[0].text
+
+
 def test_wrong_arguments_are_found_before_anything_runs(shop) -> None:
     [output] = outputs(shop, "await refund(1, 2.0)\nawait refund('x', 5.0)")
     assert "does not fit" in output

@@ -197,7 +197,8 @@ class CodeSession:
         else:
             self._snapshot = snapshot
             if isinstance(snapshot, monty.FutureSnapshot):
-                self.pending = tuple(self._calls[id_] for id_ in snapshot.pending_call_ids)
+                # In the order of the code: the interpreter names them in any order.
+                self.pending = tuple(self._calls[id_] for id_ in sorted(snapshot.pending_call_ids))
         return None
 
     def _pass_by(self, snapshot: Any) -> Any:

@@ -27,7 +27,13 @@ from ferrule.encoding.encode import json_text, jsonable
 from ferrule.errors import shown
 from ferrule.programs.call_tool import type_of_result
 from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession, HostCall, Stop
-from ferrule.programs.code_mode.stubs import ERRORS, CodeFunction, functions_of, stubs_of
+from ferrule.programs.code_mode.stubs import (
+    ERROR_STUBS,
+    ERRORS,
+    CodeFunction,
+    functions_of,
+    stubs_of,
+)
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.tool_use.use import check_call, use_tools
 from ferrule.tools.tool import Tool
@@ -211,7 +217,7 @@ class Snippets:
         if self._session is None:
             self._session = CodeSession(
                 self.bounds,
-                f"{_HEADER}{ERRORS}\n{stubs_of(self._functions.values())}",
+                f"{_HEADER}{ERROR_STUBS}\n{stubs_of(self._functions.values())}",
                 seed=self._beginning["seed"],
                 time_s=self._beginning["time_s"],
                 is_replay=self._conditions.is_resumed,
@@ -444,8 +450,8 @@ def _outcomes(acts: UsingTools) -> Generator[Act, Any, dict[str, _Outcome]]:
     for result in results:
         id_ = result.call_id
         outcome = _Outcome(returned.get(id_, result), denials.get(id_))
-        if result.by_person and id_ in returned:
-            outcome.note = str(result.content).splitlines()[0]
+        if result is not outcome.result:  # with a note for the model, in its first line
+            outcome.note = _text_of(result.content).splitlines()[0]
         outcomes[id_ or ""] = outcome
     return outcomes
 

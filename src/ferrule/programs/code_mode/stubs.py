@@ -36,6 +36,12 @@ ToolArgumentsError = ValueError
 ToolError = RuntimeError
 """
 """The exceptions that a call raises in a snippet, by the names of ferrule."""
+ERROR_STUBS = """\
+class ToolDeniedError(Exception): ...
+class ToolArgumentsError(Exception): ...
+class ToolError(Exception): ...
+"""
+"""The same for the checker, which does not know all exceptions of Python."""
 
 
 class CodeFunction(Struct, frozen=True):

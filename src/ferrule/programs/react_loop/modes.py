@@ -23,11 +23,13 @@ from msgspec.structs import replace
 
 from ferrule.adapters.native_text import text_output
 from ferrule.adapters.parse import CUT_OFF
+from ferrule.encoding.loose import unfenced
 from ferrule.encoding.written import split_digits
 from ferrule.errors import AdapterParseError
 from ferrule.programs.asking.ask import read_text_answer
 from ferrule.programs.asking.asker import Asker
 from ferrule.programs.asking.native_reader import NativeReader
+from ferrule.programs.code_mode.snippets import RUN_CODE
 from ferrule.programs.instructions import loop_instructions
 from ferrule.programs.tool_use.finish import asking_for_finish, text_is_not_read
 from ferrule.tools.definition.export import (
@@ -415,9 +417,10 @@ def _step_signature(
     signature = signature.append(
         "next_tool_name", declare("output", "The tool to call next."), names
     )
-    return signature.append(
-        "next_tool_args", declare("output", "The tool's arguments."), dict[str, Any]
-    )
+    arguments = "The tool's arguments."
+    if RUN_CODE in tools:
+        arguments += f" For `{RUN_CODE}`, the code alone, in a fence: ```python ... ```."
+    return signature.append("next_tool_args", declare("output", arguments), dict[str, Any])
 
 
 @lru_cache(maxsize=1)
@@ -456,6 +459,10 @@ def _without_other_fields(
 
 def _read_calls(name: Any, args: Any, index: int) -> tuple[ToolCall, ...]:
     """The step's calls: one, or several if the model gave lists of equal length."""
+    if name == RUN_CODE and isinstance(args, str):
+        code = unfenced(args)
+        if code is not None:
+            return (_call(name, {"code": code}, f"call_{index}_0"),)
     if isinstance(args, str):  # an answer in JSON may hold the arguments as a string of JSON
         args = _lenient_step_signature().check_output("next_tool_args", args)
     if not isinstance(name, list):
