@@ -20,7 +20,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def about_model(lm: Any) -> dict[str, Any]:
-    """What a sampler may look at: the operation, the provider, the model, the server."""
+    """The operation, the provider, the model and the server: what a sampler may look at."""
     name = str(getattr(lm, "name", type(lm).__name__))
     attributes: dict[str, Any] = {names.OPERATION: "chat", **about_name(name)}
     url = getattr(lm, "url", None)
@@ -124,9 +124,10 @@ def about_usage(spent: Sequence[float]) -> dict[str, Any]:
 
 
 def about_tool(name: str, tool: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is the same for all calls of a tool: the attributes of metrics, and those of spans.
+    """The attributes of all calls of a tool: those of metrics, and those of spans.
 
-    The latter include the former, and for a tool of an MCP server the method that calls it.
+    Those of spans include those of metrics. Only a tool of an MCP server has the method that calls
+    it.
     """
     is_remote = getattr(tool, "mcp", None) is not None
     on_metrics = {

@@ -57,7 +57,7 @@ class Metrics:
 
     def model(self, opened: OpenSpan, response: Response | None, error: str | None) -> None:
         """A model call ended."""
-        common = opened.facts
+        common = opened.common_attributes
         if response is not None and response.answered_by is not None:
             common = {**common, **about_name(response.answered_by)}
         if response is not None and response.model is not None:
@@ -82,7 +82,9 @@ class Metrics:
 
     def tool(self, opened: OpenSpan, error: str | None) -> None:
         """A tool call ended."""
-        self._tools.record(opened.seconds, _with_error(opened.facts, error), opened.context)
+        self._tools.record(
+            opened.seconds, _with_error(opened.common_attributes, error), opened.context
+        )
 
     def program(self, opened: OpenSpan, error: str | None) -> None:
         """A program ended, or waits."""

@@ -241,10 +241,10 @@ class OTel:
         name = program.name
         if event.path:
             name = agent_name(event.path.rpartition("/")[2])
-        around = spans.here
+        parent = spans.current
         if event.depth:
-            around = spans.around(event)
-        opened = OpenSpan("program", name, (event.run_id, event.span_id), event.depth, around)
+            parent = spans.parent_of(event)
+        opened = OpenSpan("program", name, (event.run_id, event.span_id), event.depth, parent)
         attributes = {
             names.OPERATION: "invoke_agent",
             names.AGENT_NAME: name,
@@ -302,8 +302,8 @@ class OTel:
             self._metrics.program(opened, error)
             if is_waiting and not event.depth:
                 self._metrics.waits(1)
-        if opened.around is not None and opened.spent:
-            opened.around.program.add(*opened.spent)
+        if opened.parent is not None and opened.spent:
+            opened.parent.program.add_usage(*opened.spent)
         spans.close(opened, partial(self._cut_off, is_waiting=is_waiting))
 
     def _cut_off(self, opened: OpenSpan, *, is_waiting: bool) -> None:
@@ -325,24 +325,24 @@ class OTel:
     # -- models
 
     def _model_called(self, spans: Spans, event: events.ModelCalled) -> None:
-        around = spans.around(event)
+        parent = spans.parent_of(event)
         has_event = self._details is not None and self._details.is_wanted
-        is_muted = around is not None and around.is_muted
+        is_muted = parent is not None and parent.is_muted
         if is_muted and self._metrics is None and not has_event:
             return
         facts = self._about_model(event.lm)
-        opened = OpenSpan("model", "", (event.run_id, ""), event.depth, around)
+        opened = OpenSpan("model", "", (event.run_id, ""), event.depth, parent)
         program = opened.program
         attributes = facts
         if has_event or not is_muted:
             attributes = {**facts, **about_request(event.lm, event.request)}
             if event.attempt != 1:
                 attributes[names.ATTEMPT] = event.attempt
-            if names.CONVERSATION_ID in program.facts:
-                attributes[names.CONVERSATION_ID] = program.facts[names.CONVERSATION_ID]
+            if names.CONVERSATION_ID in program.common_attributes:
+                attributes[names.CONVERSATION_ID] = program.common_attributes[names.CONVERSATION_ID]
         title = f"chat {facts[names.REQUEST_MODEL]}"
         spans.open(opened, title, attributes, is_client=True, is_current=True)
-        opened.facts = facts
+        opened.common_attributes = facts
         on_span = self._content is not None and opened.span.is_recording()
         if not has_event and not on_span:
             return
@@ -356,7 +356,7 @@ class OTel:
         return self._models.get(lm) or self._models.put(lm, about_model(lm))
 
     def _delta(self, spans: Spans, _: Event) -> None:
-        opened = spans.here
+        opened = spans.current
         if opened is None or opened.kind != "model" or opened.first_chunk_s is not None:
             return
         opened.first_chunk_s = opened.seconds
@@ -365,7 +365,7 @@ class OTel:
             opened.span.set_attributes(attributes)
 
     def _model_answered(self, spans: Spans, event: events.ModelAnswered) -> None:
-        opened = spans.here
+        opened = spans.current
         if opened is None or opened.kind != "model" or opened.is_over:
             return
         error = None
@@ -386,7 +386,7 @@ class OTel:
     def _note_answer(self, opened: OpenSpan, response: Response) -> None:
         """Add what an answer says to its span and its event, and what it cost to the program."""
         usage = response.usage
-        opened.program.add(
+        opened.program.add_usage(
             usage.input_tokens, usage.output_tokens, usage.cached_tokens, response.cost
         )
         if not opened.span.is_recording() and opened.event_attributes is None:
@@ -405,7 +405,7 @@ class OTel:
     # -- tools
 
     def _call_started(self, spans: Spans, event: events.CallStarted) -> None:
-        around = spans.around(event)
+        parent = spans.parent_of(event)
         call, tool = event.call, event.tool
         known = self._tools.get(tool)
         if known is None or known[0][names.TOOL_NAME] != call.name:
@@ -415,7 +415,7 @@ class OTel:
         prepare: Callable[[Any], Any] | None = None
         if is_remote and not self._sends_baggage:
             prepare = self._api.without_baggage
-        is_muted = around is not None and around.is_muted
+        is_muted = parent is not None and parent.is_muted
         if is_muted and self._metrics is None and prepare is None:
             return
         attributes = on_spans
@@ -424,17 +424,17 @@ class OTel:
             attributes = {**on_spans, names.TOOL_CALL_ID: call.id or "", names.SLOT: slot}
             if call.confidence is not None:
                 attributes[names.CONFIDENCE] = call.confidence
-        opened = OpenSpan("tool", call.name, (event.run_id, ""), event.depth, around)
+        opened = OpenSpan("tool", call.name, (event.run_id, ""), event.depth, parent)
         if is_remote:
             opened.tool = tool
         title = f"execute_tool {call.name}"
         spans.open(opened, title, attributes, is_current=True, prepare=prepare)
-        opened.facts = on_metrics
+        opened.common_attributes = on_metrics
         if self._content is not None and opened.span.is_recording():
             opened.span.set_attributes(self._content.value(names.TOOL_ARGUMENTS, call.args))
 
     def _call_finished(self, spans: Spans, event: events.CallFinished) -> None:
-        opened = spans.here
+        opened = spans.current
         if opened is None or opened.kind != "tool" or opened.is_over:
             return
         if opened.name != event.call.name:

@@ -79,7 +79,7 @@ class PersonEvents:
     def _add_event(
         self, spans: Spans, event: Event, name: str, attributes: Mapping[str, Any], **content: str
     ) -> None:
-        opened = spans.around(event)
+        opened = spans.parent_of(event)
         if opened is None or not opened.span.is_recording():
             return
         texts: dict[str, str] = {}

@@ -1,8 +1,11 @@
 """Open spans: each is current while its work executes, and its end restores the context before it.
 
 OpenTelemetry's context carries the innermost span, and flows into tasks and worker threads with the
-work. Spans whose end sends no event, such as those of cancelled calls, end with the program around
-them.
+work. So the parent of a span is usually the current one. It is not where a run goes on after a
+pause: a program inside it began in an earlier segment, and sends no second start event. Its span is
+then opened again, when the first event from inside it arrives (`_reopen`).
+
+Spans whose end sends no event, such as those of cancelled calls, end with their parent.
 """
 
 from __future__ import annotations
@@ -25,20 +28,20 @@ _KEY_OF_CALL = re.compile(r":[0-9a-f]{12}#\d+$")
 class OpenSpan:
     """A span that has not ended, with what its end needs.
 
-    What most spans do not have is a default of the class, which costs them no memory.
+    Attributes that most spans do not have are defaults of the class, which cost them no memory.
     """
 
     span: Any = None
     context: Any = None
     """The context with this span."""
-    before: Any = None
+    outer_context: Any = None
     """The context to restore; None if this one was not made current."""
     is_muted = False
-    """A sampler left it, or a span around it, out."""
+    """Whether a sampler left it out, or one of the spans around it."""
     is_over = False
     first_chunk_s: float | None = None
-    facts: Mapping[str, Any] = {}
-    """Its attributes that metrics have as well."""
+    common_attributes: Mapping[str, Any] = {}
+    """The attributes that its metrics have as well."""
     event_attributes: dict[str, Any] | None = None
     """Of a model call with an event: the attributes of its request, with content."""
     tool: Any = None
@@ -52,36 +55,37 @@ class OpenSpan:
     """Of a run: its questions that wait, and when each was asked."""
 
     def __init__(
-        self, kind: str, name: str, key: tuple[str, str], depth: int, around: OpenSpan | None
+        self, kind: str, name: str, key: tuple[str, str], depth: int, parent: OpenSpan | None
     ) -> None:
         self.kind = kind
         """`program`, `model` or `tool`."""
         self.name = name
         self.key = key
         self.depth = depth
-        self.around = around
-        self.inside: dict[int, OpenSpan] = {}
-        """Spans in it that have not ended."""
+        self.parent = parent
+        self.children: dict[int, OpenSpan] = {}
+        """Spans in it that have not ended, by `id()`."""
         self.began = perf_counter()
         if kind == "program":
             self.notes, self.asked = {}, {}
 
     @property
     def program(self) -> OpenSpan:
-        """The program that it is, or is in; itself for a call outside one."""
+        """The innermost program that it is, or is in; itself for a call outside all programs."""
         span = self
-        while span.kind != "program" and span.around is not None:
-            span = span.around
+        while span.kind != "program" and span.parent is not None:
+            span = span.parent
         return span
 
-    def add(self, sent: float, received: float, cached: float, cost: float | None) -> None:
-        """Add what a program spent; its cost is NaN once that of one answer is unknown."""
+    def add_usage(self, sent: float, received: float, cached: float, cost: float | None) -> None:
+        """Add what a program spent: tokens, and cost."""
         if self.kind != "program":
             return
         if cost is None:
-            cost = nan
-        spent = self.spent or (0, 0, 0, 0.0)
-        self.spent = spent[0] + sent, spent[1] + received, spent[2] + cached, spent[3] + cost
+            cost = nan  # one unknown cost makes every later sum unknown
+        before = self.spent or (0, 0, 0, 0.0)
+        added = (sent, received, cached, cost)
+        self.spent = tuple(total + more for total, more in zip(before, added, strict=True))
 
     @property
     def seconds(self) -> float:
@@ -101,36 +105,36 @@ class Spans:
         """Programs that have not ended, by run and path."""
 
     @property
-    def here(self) -> OpenSpan | None:
-        """The innermost span that is open here."""
+    def current(self) -> OpenSpan | None:
+        """The innermost span that is open in this task or thread."""
         return self._get_current().get(self._key)
 
-    def around(self, event: Event) -> OpenSpan | None:
-        """The span in which an event happens; None outside all.
-
-        Opens the span of a program that goes on after a pause, which has no start event.
-        """
-        here = self.here
-        if here is not None and here.depth == event.depth:
-            return here
-        if here is None and not event.depth:
+    def parent_of(self, event: Event) -> OpenSpan | None:
+        """The span in which an event happens; None outside all."""
+        current = self.current
+        if current is not None and current.depth == event.depth:
+            return current
+        if current is None and not event.depth:
             return None
         program = self.programs.get((event.run_id, event.parent_span_id))
         if program is None and event.depth and event.type != "RunStarted":
             program = self._reopen(event.run_id, event.root_id, event.parent_span_id, event.depth)
-        return program or here
+        return program or current
 
     def _reopen(self, run_id: str, root_id: str, span_id: str, depth: int) -> OpenSpan | None:
-        """The span of a program inside a run that was begun in an earlier execution of the run."""
+        """The span of a program that began in an earlier segment of its run; else None.
+
+        The run itself has a span from the start of each segment.
+        """
         key = run_id, span_id
         opened = self.programs.get(key)
         if opened is not None or span_id in {root_id, ""}:
             return opened
         *outer, last = span_id.split("/")
-        while len(outer) > 1 and _is_no_program(outer[-1]):
+        while len(outer) > 1 and _names_no_program(outer[-1]):
             outer.pop()
-        around = self._reopen(run_id, root_id, "/".join(outer), depth - 1)
-        opened = OpenSpan("program", agent_name(last), key, depth, around)
+        parent = self._reopen(run_id, root_id, "/".join(outer), depth - 1)
+        opened = OpenSpan("program", agent_name(last), key, depth, parent)
         attributes = {
             names.OPERATION: "invoke_agent",
             names.AGENT_NAME: opened.name,
@@ -149,17 +153,21 @@ class Spans:
         prepare: Callable[[Any], Any] | None = None,
         is_current: bool = False,
     ) -> OpenSpan:
-        """Start a span. `is_current`: make it current here; `prepare` changes the context first."""
-        api, around, here = self._api, opened.around, self._get_current()
-        opened.facts = attributes
-        if around is not None and around.is_muted:
+        """Start a span, and note it as a child of its parent.
+
+        With `is_current`, it is current in this task or thread from now on; `prepare` then changes
+        the context before.
+        """
+        api, parent, current = self._api, opened.parent, self._get_current()
+        opened.common_attributes = attributes
+        if parent is not None and parent.is_muted:
             # Samplers leave out what is inside a span that they left out: it is not even made.
-            opened.is_muted, opened.span, context = True, around.span, here
+            opened.is_muted, opened.span, context = True, parent.span, current
         else:
-            context = here
-            if around is not None and around.before is None and around.context is not None:
-                # The span around was reopened, and never made current: it is not in the context.
-                context = around.context
+            context = current
+            if parent is not None and parent.outer_context is None and parent.context is not None:
+                # The parent was reopened, and never made current: it is not in the context.
+                context = parent.context
             if is_client:
                 kind = api.SpanKind.CLIENT
             else:
@@ -169,12 +177,12 @@ class Spans:
             opened.span = span
             opened.is_muted = not span.is_recording() and not is_sampled
             context = api.set_span_in_context(span, context)
-        if around is not None:
-            around.inside[id(opened)] = opened
+        if parent is not None:
+            parent.children[id(opened)] = opened
         if opened.kind == "program":
             self.programs[opened.key] = opened
         if is_current:
-            opened.before = here
+            opened.outer_context = current
             if prepare is not None:
                 context = prepare(context)
             context = api.set_value(self._key, opened, context)
@@ -187,16 +195,17 @@ class Spans:
 
         Spans in it that are still open end first; `end` is called with each.
         """
-        for inner in reversed(tuple(opened.inside.values())):
+        for inner in reversed(tuple(opened.children.values())):
             if end is not None:
                 end(inner)
             self.close(inner, end)
-        if opened.around is not None:
-            opened.around.inside.pop(id(opened), None)
+        if opened.parent is not None:
+            opened.parent.children.pop(id(opened), None)
         if opened.kind == "program":
             self.programs.pop(opened.key, None)
         opened.is_over = True
-        is_shared = opened.around is not None and opened.span is opened.around.span  # where muted
+        # A muted span is the one of its parent, which ends later.
+        is_shared = opened.parent is not None and opened.span is opened.parent.span
         try:
             if not is_shared:
                 opened.span.end()
@@ -204,23 +213,24 @@ class Spans:
             self._leave(opened)
 
     def _leave(self, opened: OpenSpan) -> None:
-        context, before = opened.context, opened.before
+        """Make the context from before the span current."""
+        context, outer_context = opened.context, opened.outer_context
         # The span is in its own context: this frees the memory without the garbage collector.
-        opened.context = opened.before = None
-        # Where another context is current, such as the garbage collector's, there is nothing to
-        # restore. Without `detach`, which logs an error there.
-        if before is not None and self._get_current() is context:
-            self._api.attach(before)
+        opened.context = opened.outer_context = None
+        # A generator may be closed in another context, such as the garbage collector's, where there
+        # is nothing to restore. OpenTelemetry's `detach` would log an error there.
+        if outer_context is not None and self._get_current() is context:
+            self._api.attach(outer_context)
 
 
 def agent_name(segment: str) -> str:
     """The name of a program inside a run, by the last segment of its path.
 
-    That is the name of the tool that it is, or of its class.
+    That is the name of the tool that it is, or of its class, without the key of a call.
     """
     return _KEY_OF_CALL.sub("", segment)
 
 
-def _is_no_program(segment: str) -> bool:
+def _names_no_program(segment: str) -> bool:
     """Whether a segment of a path names a step, a branch or a recorded value, not a program."""
     return segment.replace(".", "").isdigit() or segment.startswith(("gather#", "once:"))
