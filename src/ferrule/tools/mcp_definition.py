@@ -31,7 +31,7 @@ class MCPDefinition(Struct, frozen=True):
     name: str
     """The name in the protocol; the tool's own name may have a prefix."""
     input_schema: Schema
-    """Unchanged."""
+    """The schema of the arguments as the server gave it; without nulls if they made it invalid."""
     description: str = ""
     title: str | None = None
     """A name for people; by default `annotations["title"]`."""
@@ -167,7 +167,7 @@ def _input_schema(tool: str, schema: Any) -> Schema:
             f"found {shown(schema)}."
         )
     problem = _problem(schema)
-    if problem:
+    if problem:  # perhaps only the nulls of a server that writes all keywords
         schema = _copied(tool, schema, _without_nulls)
         problem = _problem(schema)
     if problem:
@@ -183,7 +183,7 @@ def _problem(schema: Schema) -> str | None:
 
 
 def _without_nulls(schema: Any) -> Any:
-    """The schema without null keywords: some servers write null for an absent keyword."""
+    """The schema without the keywords that are null, except where JSON Schema allows null."""
     node = map_children(schema, _without_nulls)
     if not is_object(node):
         return node

@@ -2,6 +2,11 @@
 
 Their calls take `history=` and `resume_state=`, their streams have udspy's events, and tools that a
 callback loads stay loaded.
+
+udspy has no run that waits. A call that needs a person raises `ConfirmationRequired`; the user
+notes the decision under the question's id (`respond_to_confirmation`), and makes the same call
+again. So a module keeps the runs that wait, and a call with the inputs of one of them, whose
+question is decided by now, resumes it (`_decided_run`).
 """
 
 # udspy's names override those of the core, and accept anything.
@@ -18,6 +23,9 @@ import ferrule
 from ferrule.compat.udspy import models, values
 from ferrule.runs.run import is_inside_run
 
+_MOST_WAITING = 10
+"""How many runs that wait a module keeps; users may never come back to older ones."""
+
 
 class Module(ferrule.Module):
     """Base class of your own modules, which write `aexecute` or `forward`.
@@ -25,14 +33,18 @@ class Module(ferrule.Module):
     The core runs them as programs.
     """
 
-    adapter = model = callbacks = loaded = None
+    adapter = model = callbacks = None
+    loaded = None
+    """The tools after a module callback changed them; taken over when the call ends."""
 
     @property
     def itself(self):
+        """The module, also where a callback has a `ModuleView` of it, which lets it read only."""
         return self
 
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)
+        # The core reads these attributes to know which method to run, and how.
         methods = set()
         for base in cls.__mro__:
             if base not in {Module, ferrule.Module}:
@@ -44,7 +56,7 @@ class Module(ferrule.Module):
 
     def __call__(self, *, resume_state=None, history=None, **inputs):
         with (
-            self._asked(resume_state, inputs, history) as (program, program_inputs),
+            self._core_call(resume_state, inputs, history) as (program, program_inputs),
             self._settings(),
         ):
             return self._finished(program.__call__(**program_inputs), history)
@@ -52,7 +64,7 @@ class Module(ferrule.Module):
     @ferrule.settings.with_settings_of_call
     async def acall(self, *, resume_state=None, history=None, **inputs):
         with (
-            self._asked(resume_state, inputs, history) as (program, program_inputs),
+            self._core_call(resume_state, inputs, history) as (program, program_inputs),
             self._settings(),
         ):
             return self._finished(await program.acall(**program_inputs), history)
@@ -64,7 +76,7 @@ class Module(ferrule.Module):
         return self._events(overrides, resume_state, history, inputs)
 
     async def _events(self, overrides, resume_state, history, inputs):
-        with self._asked(resume_state, inputs, history) as (program, program_inputs):
+        with self._core_call(resume_state, inputs, history) as (program, program_inputs):
             with ferrule.settings.overriding(overrides):
                 stream = program.stream(**program_inputs)
             async with stream:
@@ -77,10 +89,11 @@ class Module(ferrule.Module):
     forward, aexecute = __call__, acall
 
     async def aforward(self, *, resume_state=None, **inputs):
-        has_no_method = type(self).aexecute is Module.aexecute
-        if has_no_method or resume_state is not None or not is_inside_run():
-            return await self.acall(resume_state=resume_state, **inputs)
-        return await self.aexecute(**inputs)
+        # The core calls this in a run, to execute the module; users call it to start one.
+        writes_aexecute = type(self).aexecute is not Module.aexecute
+        if writes_aexecute and resume_state is None and is_inside_run():
+            return await self.aexecute(**inputs)
+        return await self.acall(resume_state=resume_state, **inputs)
 
     def resume(self, user_response, saved_state):
         return self(resume_state=saved_state, user_response=user_response)
@@ -113,8 +126,8 @@ class Module(ferrule.Module):
         return ferrule.context(**changes)
 
     @contextmanager
-    def _asked(self, state, inputs, history):
-        """The core's program and keywords for a call.
+    def _core_call(self, state, inputs, history):
+        """The core's program and keywords for a call, and udspy's words for the core's errors.
 
         If the same call asked a question before, and it is decided by now, its run resumes.
         """
@@ -138,14 +151,15 @@ class Module(ferrule.Module):
             if history is not None:
                 arguments["history"] = self._core_history(history)
         try:
+            # The core's methods, which those of this class override.
             yield super(Module, program), arguments
         except ferrule.errors.MaxTurnsReachedError as error:
             error.args = (f"Max turns ({self.max_turns}) reached without final answer",)
             raise
         except ferrule.ConfirmationRequired as error:
             if error.run is not None:
-                others = [run for run in waiting[-9:] if run is not error.run]
-                waiting[:] = [*others, error.run]
+                others = [run for run in waiting if run is not error.run]
+                waiting[:] = [*others, error.run][-_MOST_WAITING:]
                 steps = values.episodes(error.context["trajectory"])
                 error.context = {**error.context, "trajectory": steps, "stream": False}
                 error.args = (error.question,)
@@ -169,7 +183,7 @@ class Module(ferrule.Module):
             self.loaded = None
         if not isinstance(prediction, ferrule.Prediction):
             return prediction
-        if history is not None:
+        if history is not None:  # udspy changes the history that it was given
             history.messages[:] = values.History(prediction.messages).messages
         return self._prediction(prediction)
 
@@ -180,7 +194,8 @@ class Module(ferrule.Module):
         return values.Prediction(self, calls, prediction, **prediction, **more)
 
 
-# The core raises for a module without a method of its own.
+# `__init_subclass__` does not run for this class. Without a method of its own it counts as a flow,
+# for which the core raises a clear error.
 Module.is_flow = True
 Module.is_async = False
 
@@ -189,6 +204,7 @@ def _decided_run(waiting, inputs):
     """The run of the same call whose question is decided by now; None if there is none."""
     decided = values.get_confirmation_context().keys()
     for run in waiting:
+        # Not the history: users append to it between the calls.
         is_same_call = {**run.inputs, "history": None} == {**inputs, "history": None}
         if is_same_call and {question.id for question in run.pending} & decided:
             return run

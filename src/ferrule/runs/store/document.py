@@ -135,8 +135,8 @@ def check_head(
             f"This run has version {head.get('ferrule_run')!r}; "
             f"this ferrule reads version {_VERSION}. Use a newer ferrule."
         )
-    kinds = {"id": str, "key": str, "args": list, "inputs": dict}
-    has_fields = all(isinstance(head.get(name), kind) for name, kind in kinds.items())
+    types = {"id": str, "key": str, "args": list, "inputs": dict}
+    has_fields = all(isinstance(head.get(name), kind) for name, kind in types.items())
     if not has_fields or head.get("status") not in _STATUSES:
         raise StoreError(f"This is not the head of a run: found {shown(head)}.")
     if head.get("redacted"):
@@ -173,7 +173,7 @@ def _refuse_program(then: str, now: str) -> NoReturn:
 
 
 def _has_input(signature: str, name: str) -> bool:
-    """Whether a signature has an input. It is the text of a fingerprint: `question -> answer`."""
+    """Whether a signature has an input. `signature` is its text in a fingerprint: `q -> answer`."""
     inputs, _, _ = signature.partition("->")
     return re.search(rf"\b{re.escape(name)}\b", inputs) is not None
 
@@ -415,7 +415,7 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
             return Limits(**rest)
         case "tool":
             return _tool(rest, tools)
-        case part_name:  # an image, audio, a file
+        case part_name:  # an image, audio, a file; `reading` turns the `KeyError` into `StoreError`
             return PARTS[part_name](**rest)
 
 

@@ -251,12 +251,12 @@ def choose_cut(
     `sizes` are the tokens of each unit: unchanged, and with its results shortened. The newest
     `keep` units stay. Returns None if a cut would save nothing.
     """
-    old = sizes[: max(len(sizes) - keep, 0)]
+    old_sizes = sizes[: max(len(sizes) - keep, 0)]
     excess = total - to * most
     saved = 0.0
     shortened = 0
     if shortens:
-        for size, short_size in old:
+        for size, short_size in old_sizes:
             if saved >= excess:
                 break
             saved += size - short_size
@@ -266,10 +266,13 @@ def choose_cut(
     is_enough = shortens and total - saved <= most * (1 + to) / 2
     dropped = 0
     if not is_enough:
-        for size, short_size in old:
+        for size, short_size in old_sizes:
             if saved >= excess:
                 break
-            saved += short_size if dropped < shortened else size
+            if dropped < shortened:  # the rest of its size was saved above
+                saved += short_size
+            else:
+                saved += size
             dropped += 1
     if saved <= 0:
         return None

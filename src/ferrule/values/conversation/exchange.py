@@ -1,4 +1,8 @@
-"""Requests to a model and its responses: `Request`, `Response`, `Usage`, and a stream's `Delta`."""
+"""Requests to a model and its responses: `Request`, `Response`, `Usage`, and a stream's `Delta`.
+
+They have one form for all providers; a wire translates it. They are frozen, or treated as such: the
+journal, observers and caches share them.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +89,9 @@ def total_cost(costs: Sequence[float | None]) -> float | None:
 Calls = Literal["native", "prompted", "constrained"]
 """How a model calls tools.
 
-By declarations, in the text of its answer, or by declarations with calls that are valid by
-construction.
+`native`: the request declares the tools, and the answer has structured calls. `prompted`: the
+prompt describes the tools, and the calls are in the text of the answer. `constrained`: as `native`,
+and the provider lets the model write only calls that fit the declarations.
 """
 
 
@@ -113,7 +118,8 @@ class Capabilities(Struct, frozen=True):
     schema_target: SchemaTarget | None = None
     """The dialect of JSON Schema in which the provider enforces the outputs of programs.
 
-    `LM` sets it for models with `json_schema`, by their wire. None: outputs are asked for in text.
+    `LM` sets it for models with `json_schema`, by their wire. With None, the prompt asks for the
+    outputs, and nothing enforces them.
     """
     schema_with_tools: bool = False
     """Whether a request may have both tools and a schema, which then holds for text without calls.
@@ -131,7 +137,7 @@ class Shape(Struct, frozen=True):
     """The required form of an answer's text."""
 
     kind: Literal["json_object", "json_schema", "call"]
-    """`call`: a call of one of the request's tools, valid by its schema.
+    """With `call`, a call of one of the request's tools that fits its schema.
 
     Text is possible, too, unless `tool_choice` demands a call.
     """
@@ -159,6 +165,7 @@ class Declarations(Sequence[dict[str, Any]]):
         A cache for values that other modules derive.
         """
         if key not in self._cache:
+            # Two threads may both make the value; both get the first one.
             self._cache.setdefault(key, make())
         return self._cache[key]
 
@@ -270,12 +277,14 @@ class Request(PartlyCompared, Struct):
 
         Its cost does not grow with the conversation: digests of messages and tools are kept.
         """
-        rest = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
-        of_tools = self.tools.cached_value("sha256", lambda: sha256(self.tools.json))
-        of_rest = of_tools.copy()
-        of_rest.update(json_bytes(rest))
-        of_messages = self.messages.digest.hex()[:20]
-        return f"{of_messages:0>20}{of_rest.hexdigest()[:12]}"
+        options = (self.tool_choice, self.parallel, self.shape, dict(self.settings))
+        tools_hash = self.tools.cached_value("sha256", lambda: sha256(self.tools.json))
+        rest_hash = tools_hash.copy()
+        rest_hash.update(json_bytes(options))
+        messages_digest = self.messages.digest.hex()[:20]
+        # The first 20 digits are the messages', the last 12 those of the rest. Without messages
+        # there are no digits of theirs.
+        return f"{messages_digest:0>20}{rest_hash.hexdigest()[:12]}"
 
 
 class Response(PartlyCompared, Struct, frozen=True, dict=True):

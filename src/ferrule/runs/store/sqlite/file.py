@@ -35,9 +35,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 SCHEMA = 1
+"""The version of the tables, in `PRAGMA user_version`."""
 _WAIT_MS = 10_000
+"""How long a statement waits for the locks of other processes."""
 _WAIT_FOR_READERS_MS = 500
+"""How long `truncate` waits for them. It is not urgent, and retried later."""
 _TRY_AGAIN_S = 1.0
+"""When it is retried."""
 _TRUST_PATH_S = 0.1
 """For this time, an entry is written without checking again that the path leads to the open file.
 
@@ -94,7 +98,10 @@ CREATE TABLE decisions (
 
 
 class SQLiteFile:
-    """The file at a path, opened or created at first use. Safe in threads, and after a fork."""
+    """The file at a path, opened or created at first use.
+
+    Threads may share it, and it may be used in the child of a fork.
+    """
 
     def __init__(self, path: str, *, full_sync: bool, read_only: bool = False) -> None:
         self.path = path
@@ -117,7 +124,7 @@ class SQLiteFile:
         self._closing: weakref.finalize[..., SQLiteFile] | None = None
         self._identity: tuple[int, int] | None = None
         """Device and inode of the open file."""
-        self._inside = 0
+        self._transaction_thread = 0
         """The thread with an open transaction; 0 if there is none."""
         self._watching: tuple[sqlite3.Connection, weakref.finalize[..., SQLiteFile]] | None = None
         """A connection that never writes, and its finalizer.
@@ -151,8 +158,8 @@ class SQLiteFile:
     @property
     def is_busy(self) -> bool:
         """Whether a write would wait for other threads. May change at any moment."""
-        if self._inside:
-            return self._inside != threading.get_ident()
+        if self._transaction_thread:
+            return self._transaction_thread != threading.get_ident()
         return self.thread is not None and self.thread.has_work
 
     def close(self) -> None:
@@ -177,8 +184,9 @@ class SQLiteFile:
     def execute(self, work: Callable[[sqlite3.Connection], R]) -> R:
         """Call `work` outside a transaction, unless this thread has one open.
 
-        Each of its statements is committed. If the path led to this file a moment ago, that is not
-        checked again.
+        Each of its statements is a transaction of its own, so the one statement that writes an
+        entry needs no BEGIN and no COMMIT. Whether the path still leads to this file is not checked
+        each time (`_TRUST_PATH_S`).
         """
         return self._transact(None, work)
 
@@ -191,24 +199,25 @@ class SQLiteFile:
         try:
             with self.lock:
                 db = self._connection or self._open()
-                if self._inside:  # in this thread, which has the lock
+                if self._transaction_thread:  # this thread, because it has the lock
                     return work(db)
                 if begin is not None or monotonic() >= self._path_trusted_until:
                     self._check_path()
-                result = self._call(db, begin, work)
+                result = self._call_in_transaction(db, begin, work)
                 if self._truncate_at is not None and monotonic() >= self._truncate_at:
                     self._checkpoint(db, wait_ms=0)
                 return result
         except sqlite3.Error as error:
             raise self._store_error(error) from error
 
-    def _call(
+    def _call_in_transaction(
         self, db: sqlite3.Connection, begin: str | None, work: Callable[[sqlite3.Connection], R]
     ) -> R:
-        db.rollback()  # a transaction that is still open here has no user
+        # Ctrl-C may have come between the begin and the end of an earlier one.
+        db.rollback()
         try:
             with db:  # an exception from here on rolls back, also Ctrl-C
-                self._inside = threading.get_ident()
+                self._transaction_thread = threading.get_ident()
                 if begin is None:
                     return work(db)
                 db.execute(begin)
@@ -216,7 +225,7 @@ class SQLiteFile:
                 db.execute("COMMIT")
                 return result
         finally:
-            self._inside = 0
+            self._transaction_thread = 0
 
     def _check_process(self) -> None:
         # C code may fork without Python's hooks.

@@ -49,6 +49,7 @@ class SQLiteStore(SQLStore):
     """
 
     _LEASED = "until", "?"
+    """The end of the lease itself."""
 
     def __init__(
         self,
