@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -53,6 +53,27 @@ def begin(content: bytes, *then: Act, content_type: str = "text/event-stream") -
 def end(connection: Connection) -> None:
     """The proper end of an answer that was begun."""
     connection.send(b"0\r\n\r\n")
+
+
+def whole(body: bytes, headers: Mapping[str, str]) -> tuple[bytes, Mapping[str, str]]:
+    """A whole answer as it came, for `HTTPTransport.post`."""
+    return body, headers
+
+
+class Pieces:
+    """A streamed answer that has begun with its first bytes, for `HTTPTransport.stream`."""
+
+    is_done = False
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.first = b""
+
+    def take(self, piece: bytes) -> bool:
+        self.first = piece
+        return True
+
+    def end(self) -> None:
+        pass
 
 
 @dataclass

@@ -438,3 +438,62 @@ def test_every_wire_leaves_out_the_name_of_the_author():
     request = Request(Messages([Message("user", "q"), Message("assistant", "a", extra=extra)]))
     for name in WIRES:
         assert b"my-host" not in wire(name).render(request, model="m", settings={})
+
+
+# -- settings --------------------------------------------------------------------------------------------------
+
+
+NAMES = {
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
+    "max_completion_tokens": '[{"type":"extra_forbidden","loc":["body","max_completion_tokens"],"msg":"Extra inputs are not permitted"}]',
+}
+
+
+@ways
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("status", ["400 x", "422 x"])
+def test_a_limit_that_is_refused_is_sent_under_its_other_name(way, name, status):
+    """Once, and then for every request of the model and its copies."""
+    other = next(other for other in NAMES if other != name)
+    refusal = reply(json.dumps({"error": {"message": NAMES[name]}}), status)
+    with raw_server(refusal, reply()) as server:
+        lm = LM(server.base_url, model="m", **{name: 7})
+        for each in (lm, lm, lm.copy(temperature=0)):
+            WAYS[way](each, Request(Messages([Message("user", "q")])))
+        sent = [json.loads(body) for _, body in server.requests]
+    assert [body.get(name) for body in sent] == [7, None, None, None]
+    assert [body.get(other) for body in sent] == [None, 7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    "words", [NAMES["max_tokens"] + NAMES["max_completion_tokens"], "max_tokens is too large: 9999"]
+)
+def test_a_limit_that_is_refused_in_both_forms_or_for_its_value_is_an_error(words):
+    refusal = reply(json.dumps({"error": {"message": words}}), "400 x")
+    with raw_server(refusal) as server:
+        with pytest.raises(BadRequestError):
+            LM(server.base_url, model="m", max_tokens=9999)("hi")
+        assert len(server.requests) == (1 if "large" in words else 2)
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_stream_options_that_are_refused_are_left_out(way):
+    words = '[{"type":"extra_forbidden","loc":["body","stream_options"]}]'
+    refusal = reply(json.dumps({"detail": words}), "422 x")
+    with raw_server(refusal, reply()) as server:
+        lm = LM(server.base_url, model="m")
+        for _ in range(2):
+            WAYS[way](lm, Request(Messages([Message("user", "q")])))
+        sent = ["stream_options" in json.loads(body) for _, body in server.requests]
+    assert sent == [True, False, False]
+
+
+@pytest.mark.parametrize("value", [None, False])
+def test_stream_options_can_be_left_out_from_the_start(value):
+    with raw_server(reply()) as server:
+        list(
+            LM(server.base_url, model="m", stream_options=value).stream(
+                Request(Messages([Message("user", "q")]))
+            )
+        )
+        assert b"stream_options" not in server.requests[0][1]

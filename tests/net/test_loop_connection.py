@@ -9,7 +9,7 @@ import zlib
 from contextlib import nullcontext
 
 import pytest
-from raw_server import OK, begin, end, raw_server, reply, say_nothing
+from raw_server import OK, Pieces, begin, end, raw_server, reply, say_nothing, whole
 
 from ferrule import LM
 from ferrule.errors import UnavailableError
@@ -57,14 +57,16 @@ def test_an_answer_without_a_length_whose_connection_breaks_is_cut_off(way):
         raise ConnectionError  # closes the connection, which that option makes a break
 
     def read(transport: HTTPTransport) -> None:
-        with transport.stream(b"{}", {}, None) as (_, pieces):
+        with transport.stream(b"{}", {}, None, Pieces) as (_, pieces):
+            half_came.set()
             for _ in pieces:
-                half_came.set()
+                pass
 
     async def read_async(transport: HTTPTransport) -> None:
-        async with transport.astream(b"{}", {}, None) as (_, pieces):
+        async with transport.astream(b"{}", {}, None, Pieces) as (_, pieces):
+            half_came.set()
             async for _ in pieces:
-                half_came.set()
+                pass
 
     with raw_server(act) as server:
         transport = HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)
@@ -85,7 +87,7 @@ def test_a_long_body_is_written_in_parts_so_that_none_waits_for_all_of_it(monkey
     body = bytes(range(256)) * (32 * 1024 * 1024 // 256)  # more than the buffers of two sockets
     with raw_server(reply()) as server:
         answer, _ = asyncio.run(
-            HTTPTransport(f"{server.base_url}/x", provider="p").apost(body, {}, None),
+            HTTPTransport(f"{server.base_url}/x", provider="p").apost(body, {}, None, whole),
         )
         assert (answer, server.requests[0][1]) == (OK, body)
     assert unwritten
@@ -98,8 +100,8 @@ def test_a_stream_that_nobody_reads_makes_its_server_wait_and_loses_nothing():
 
         async def main() -> int:
             transport = HTTPTransport(f"{server.base_url}/x", provider="p")
-            read = 0
-            async with transport.astream(b"{}", {}, None) as (_, pieces):
+            async with transport.astream(b"{}", {}, None, Pieces) as (beginning, pieces):
+                read = len(beginning.first)
                 async for piece in pieces:
                     read += len(piece)
                     assert len(piece) < size / 4
@@ -118,16 +120,16 @@ def test_a_shorter_limit_holds_on_a_connection_that_had_a_longer_one():
         reply()(connection)
 
     async def main(transport: HTTPTransport) -> None:
-        first = asyncio.ensure_future(transport.apost(b"{}", {}, None))
+        first = asyncio.ensure_future(transport.apost(b"{}", {}, None, whole))
         while not server.requests:
             await asyncio.sleep(0.01)
         may_answer.set()
         await first
         transport.timeouts = Timeouts(total_s=0.3)
         with pytest.raises(UnavailableError, match="no answer in time"):
-            await transport.apost(b"{}", {}, None)
+            await transport.apost(b"{}", {}, None, whole)
         transport.timeouts = Timeouts()
-        assert (await transport.apost(b"{}", {}, None))[0] == OK
+        assert (await transport.apost(b"{}", {}, None, whole))[0] == OK
         await transport.aclose()
 
     with raw_server(late_answer, say_nothing, reply()) as server:
@@ -144,9 +146,8 @@ def test_a_stream_that_falls_silent_ends_with_the_total(monkeypatch):
         return ends_by(deadline)
 
     async def main(transport: HTTPTransport) -> None:
-        async with transport.astream(b"{}", {}, None) as (_, pieces):
+        async with transport.astream(b"{}", {}, None, Pieces) as (_, pieces):
             deadlines.clear()  # that of the wait for a connection
-            await anext(pieces)
             with pytest.raises(UnavailableError, match="no answer in time"):
                 await anext(pieces)
 
@@ -181,14 +182,14 @@ def test_a_server_that_sends_without_end_does_not_outlast_the_total(monkeypatch)
             max_retries=0,
         )
         with pytest.raises(UnavailableError, match="no answer in time"):
-            asyncio.run(transport.apost(b"{}", {}, None))
+            asyncio.run(transport.apost(b"{}", {}, None, whole))
 
 
 def post(act) -> tuple[bytes, dict[str, str]]:
     """What a transport reads from a server that acts like this."""
     with raw_server(act) as server:
         transport = HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)
-        return asyncio.run(transport.apost(b"{}", {}, None))
+        return asyncio.run(transport.apost(b"{}", {}, None, whole))
 
 
 def send(answer: bytes):
@@ -237,4 +238,4 @@ def test_a_connection_that_is_not_made_in_time_ends_with_the_total(limits, monke
     monkeypatch.setattr(loop_connection, "open_socket", open_never)
     transport = HTTPTransport("http://127.0.0.1:1/x", provider="p", timeouts=limits, max_retries=0)
     with pytest.raises(UnavailableError, match="no answer in time"):
-        asyncio.run(transport.apost(b"{}", {}, None))
+        asyncio.run(transport.apost(b"{}", {}, None, whole))

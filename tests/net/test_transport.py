@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 import stamina
-from raw_server import OK, begin, end, hang_up, raw_server, reply, say_nothing
+from raw_server import OK, Pieces, begin, end, hang_up, raw_server, reply, say_nothing
 
 from ferrule.errors import (
     AuthenticationError,
@@ -335,7 +335,134 @@ def test_no_more_than_max_retries(ask):
 
 
 @ways
-@pytest.mark.parametrize("status", ["400", "401", "404", "408", "409", "422"])
+@pytest.mark.parametrize("status", ["408", "409"])
+def test_a_conflict_and_a_request_that_came_too_slowly_are_tried_again(ask, status):
+    with raw_server(reply("{}", f"{status} x"), reply()) as server:
+        assert ask(lm_at(server)).text == "hello"
+        assert len(server.requests) == 2
+
+
+ERROR = {"code": 429, "message": "slow down"}
+INSIDE = {
+    "openai_chat": {
+        "an error": {"error": ERROR},
+        "a choice": {"choices": [{"error": ERROR, "finish_reason": "error"}]},
+        "a code as text": {"error": {"code": "429", "message": "slow down"}},
+        "a word": {"error": {"type": "rate_limit_error", "message": "slow down"}},
+        "no field": {"status": 429, "message": "slow down"},
+        "an object": {"object": "error", "code": 429, "message": "slow down"},
+        "a status code": {"error": {"status_code": 429, "message": "slow down"}},
+    },
+    "openai_responses": {
+        "an error": {"error": ERROR},
+        "failed": {"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "no"}},
+    },
+    "anthropic": {
+        "an error": {"error": ERROR},
+        "a type": {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}},
+    },
+    "gemini": {
+        "an error": {"error": ERROR},
+        "a word": {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "slow down"}},
+    },
+}
+HELLO = {
+    "openai_chat": json.loads(OK),
+    "openai_responses": {
+        "output": [{"type": "message", "content": [{"type": "output_text", "text": "hello"}]}],
+        "status": "completed",
+    },
+    "anthropic": {"content": [{"type": "text", "text": "hello"}], "stop_reason": "end_turn"},
+    "gemini": {"candidates": [{"content": {"parts": [{"text": "hello"}]}, "finishReason": "STOP"}]},
+}
+inside = pytest.mark.parametrize(
+    ("wire", "form"), [(wire, form) for wire, forms in INSIDE.items() for form in forms]
+)
+
+
+@ways
+@inside
+@pytest.mark.parametrize("sends", ["json", "event"])
+def test_an_error_inside_a_200_is_tried_again_as_its_status_would_be(ask, wire, form, sends):
+    content = json.dumps(INSIDE[wire][form])
+    act = reply(content)
+    if sends == "event":
+        act = reply(f"data: {content}\n\n", content_type="text/event-stream")
+    with raw_server(act, reply(json.dumps(HELLO[wire]))) as server:
+        assert ask(lm_at(server, wire=wire)).text == "hello"
+        assert len(server.requests) == 2
+
+
+@ways
+@inside
+def test_an_error_inside_a_200_that_stays_is_that_of_its_status(ask, wire, form):
+    with raw_server(reply(json.dumps(INSIDE[wire][form]))) as server:
+        with pytest.raises(RateLimitError, match=r"Tried 2 times.*max_retries"):
+            ask(lm_at(server, wire=wire, max_retries=1))
+        assert len(server.requests) == 2
+
+
+PERMANENT = {
+    "a bad request": ({"code": 400, "message": "no"}, BadRequestError),
+    "a key": ({"code": 401, "message": "no"}, AuthenticationError),
+    "a quota": ({"code": "insufficient_quota", "type": "rate_limit"}, RateLimitError),
+    "a refusal": ({"code": "content_filter", "message": "no"}, RefusalError),
+}
+
+
+@ways
+@pytest.mark.parametrize("name", PERMANENT)
+def test_an_error_inside_a_200_that_stays_is_not_tried_again(ask, name):
+    error, kind = PERMANENT[name]
+    with raw_server(reply(json.dumps({"error": error}))) as server:
+        with pytest.raises(kind):
+            ask(lm_at(server, max_retries=3))
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_an_error_after_the_answer_has_begun_is_raised(way):
+    """The pieces of the answer cannot be taken back."""
+    piece = b'data: {"choices": [{"delta": {"content": "he"}}]}\n\n'
+    error = b'data: {"error": {"code": 429, "message": "slow down"}}\n\n'
+    with raw_server(begin(piece + error, end)) as server:
+        with pytest.raises(RateLimitError):
+            WAYS[way](lm_at(server))
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("way", ["stream", "astream"])
+def test_the_next_attempt_at_a_stream_says_nothing_of_the_first(way):
+    role = b'data: {"choices": [{"delta": {"role": "assistant"}}]}\n\n'
+    error = b'data: {"error": {"code": 503, "message": "busy"}}\n\n'
+    text = b'data: {"choices": [{"delta": {"content": "hello"}, "finish_reason": "stop"}]}\n\n'
+    with raw_server(begin(role + error, end), begin(role + text, end)) as server:
+        lm = lm_at(server)
+        if way == "stream":
+            items = list(lm.stream(ASKED))
+        else:
+            items = asyncio.run(collected(lm.astream(ASKED)))
+        assert len(server.requests) == 2
+    assert items[0] == Delta("hello")
+    assert items[-1].text == "hello"
+    assert len(items) == 2
+
+
+@ways
+@pytest.mark.parametrize(
+    ("wait", "attempts"), [("0", 2), ("3600", 1)], ids=["at once", "in an hour"]
+)
+def test_an_error_inside_a_200_waits_as_long_as_the_server_asks(ask, wait, attempts):
+    error = reply(json.dumps({"error": ERROR}), retry_after=wait)
+    with raw_server(error) as server:
+        with pytest.raises(RateLimitError) as caught:
+            ask(lm_at(server, max_retries=1))
+        assert len(server.requests) == attempts
+    assert caught.value.retry_after_s == float(wait)
+
+
+@ways
+@pytest.mark.parametrize("status", ["400", "401", "404", "422"])
 def test_what_is_the_askers_fault_is_not_tried_again(ask, status):
     with raw_server(reply("{}", f"{status} x")) as server:
         with pytest.raises(LMError):
@@ -675,11 +802,13 @@ def test_what_is_compressed_expands_in_pieces(way):
     sizes: list[int] = []
 
     def read(transport: http.HTTPTransport) -> None:
-        with transport.stream(b"{}", {}, None) as (_, pieces):
+        with transport.stream(b"{}", {}, None, Pieces) as (beginning, pieces):
+            sizes.append(len(beginning.first))
             sizes.extend(len(piece) for piece in pieces)
 
     async def read_async(transport: http.HTTPTransport) -> None:
-        async with transport.astream(b"{}", {}, None) as (_, pieces):
+        async with transport.astream(b"{}", {}, None, Pieces) as (beginning, pieces):
+            sizes.append(len(beginning.first))
             sizes.extend([len(piece) async for piece in pieces])
 
     body = gzip.compress(b" " * (20 << 20))

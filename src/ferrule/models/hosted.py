@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from urllib.parse import urlsplit, urlunsplit
 
@@ -35,7 +36,13 @@ from ferrule.models.wires.streamed import (
     read_stream,
 )
 from ferrule.models.wires.wire import wire as wire_of
-from ferrule.net.errors import cost_in, redact_error, request_id, with_provider
+from ferrule.net.errors import (
+    cost_in,
+    redact_error,
+    request_id,
+    retry_after_s,
+    with_provider,
+)
 from ferrule.net.pace import Pace
 from ferrule.net.sse import WholeAnswer
 from ferrule.net.transport import HTTPTransport, Timeouts
@@ -45,6 +52,7 @@ from ferrule.values.display import Concealed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from ferrule.models.client import ClientLM
     from ferrule.models.guided import GuidedLM
@@ -240,44 +248,40 @@ class LM(LearningLM):
 
     def _complete(self, request: Request) -> Response:
         sent = self._prepare(request)
-        body, headers = self._transport.post(sent.body, sent.auth, sent.key)
-        return self._read(request, body, headers, sent.key)
+        return self._transport.post(sent.body, sent.auth, sent.key, self._read(request, sent.key))
 
     async def _acomplete(self, request: Request) -> Response:
         sent = self._prepare(request)
-        body, headers = await self._transport.apost(sent.body, sent.auth, sent.key)
-        return self._read(request, body, headers, sent.key)
+        read = self._read(request, sent.key)
+        return await self._transport.apost(sent.body, sent.auth, sent.key, read)
 
     def _stream(self, request: Request) -> Iterator[Delta | Response]:
         sent = self._prepare(request, stream=True)
-        with (
-            self._transport.stream(sent.body, sent.auth, sent.key, lambda: reader.is_done) as (
-                headers,
-                pieces,
-            ),
-            self._naming_provider(headers, sent.key),
-        ):
-            reader = self._reader(request, headers)
-            with _complete_when_done(reader):
+        receive = self._receive(request, sent.key)
+        with self._transport.stream(sent.body, sent.auth, sent.key, receive) as (answer, pieces):
+            yield from answer.beginning()
+            with answer.receiving():
                 for piece in pieces:
-                    yield from reader.feed(piece)
-            yield from reader.end()
-            yield self._finished(request, reader.response(), headers)
+                    yield from answer.reader.feed(piece)
+            yield from answer.rest()
+            yield answer.response()
 
     async def _astream(self, request: Request) -> AsyncGenerator[Delta | Response]:
         sent = self._prepare(request, stream=True)
-        async with self._transport.astream(
-            sent.body, sent.auth, sent.key, lambda: reader.is_done
-        ) as (headers, pieces):
-            with self._naming_provider(headers, sent.key):
-                reader = self._reader(request, headers)
-                with _complete_when_done(reader):
-                    async for piece in pieces:
-                        for delta in reader.feed(piece):
-                            yield delta
-                for delta in reader.end():
-                    yield delta
-                yield self._finished(request, reader.response(), headers)
+        receive = self._receive(request, sent.key)
+        async with self._transport.astream(sent.body, sent.auth, sent.key, receive) as (
+            answer,
+            pieces,
+        ):
+            for delta in answer.beginning():
+                yield delta
+            with answer.receiving():
+                async for piece in pieces:
+                    for delta in answer.reader.feed(piece):
+                        yield delta
+            for delta in answer.rest():
+                yield delta
+            yield answer.response()
 
     def _prepare(self, request: Request, *, stream: bool = False) -> _Prepared:
         """The body of a request, and its key.
@@ -314,13 +318,32 @@ class LM(LearningLM):
     # -- answers
 
     def _read(
-        self, request: Request, body: bytes, headers: Mapping[str, str], key: str | None
-    ) -> Response:
-        with self._naming_provider(headers, key):
-            response = self._read_body(body)
-            if response.text:
-                response = split_thoughts(response, request)
-            return self._finished(request, response, headers)
+        self, request: Request, key: str | None
+    ) -> Callable[[bytes, Mapping[str, str]], Response]:
+        """A function that reads the answer to a request."""
+
+        def read(body: bytes, headers: Mapping[str, str]) -> Response:
+            with self._naming_provider(headers, key):
+                response = self._read_body(body)
+                if response.text:
+                    response = split_thoughts(response, request)
+                return self._finished(request, response, headers)
+
+        return read
+
+    def _receive(
+        self, request: Request, key: str | None
+    ) -> Callable[[Mapping[str, str]], _StreamedAnswer]:
+        """A function that makes the receiver of the streamed answer to a request."""
+
+        def receive(headers: Mapping[str, str]) -> _StreamedAnswer:
+            return _StreamedAnswer(
+                self._reader(request, headers),
+                lambda: self._naming_provider(headers, key),
+                lambda response: self._finished(request, response, headers),
+            )
+
+        return receive
 
     def _read_body(self, body: bytes) -> Response:
         """The answer in a body. Some gateways stream unasked, or label a stream as JSON."""
@@ -365,6 +388,8 @@ class LM(LearningLM):
             yield
         except LMError as error:
             redact_error(error, key)
+            if error.retry_after_s is None:
+                error.retry_after_s = retry_after_s(headers)
             named = with_provider(
                 error,
                 provider=self._provider.name,
@@ -466,14 +491,74 @@ class _Prepared(NamedTuple):
     key: str | None
 
 
-@contextmanager
-def _complete_when_done(reader: Assembly) -> Generator[None]:
-    """Ignore a lost connection once the server has sent the end of its answer."""
-    try:
-        yield
-    except UnavailableError:
-        if not reader.is_done:
-            raise
+class _StreamedAnswer:
+    """A streamed answer: its beginning, received in an attempt that may be repeated; then the rest.
+
+    `naming` is a block that names the provider in errors; `finished` completes the whole answer.
+    """
+
+    def __init__(
+        self,
+        reader: Assembly,
+        naming: Callable[[], AbstractContextManager[None]],
+        finished: Callable[[Response], Response],
+    ) -> None:
+        self.reader = reader
+        self._beginning: Iterator[Delta] = iter(())
+        self._naming = naming
+        self._finished = finished
+        self._has_ended = False
+        self._response: Response | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """See `Receiver`."""
+        return self.reader.is_done
+
+    def take(self, piece: bytes) -> bool:
+        """See `Receiver`."""
+        with self._naming():
+            return self._begin(self.reader.feed(piece)) or self.reader.is_done
+
+    def end(self) -> None:
+        """See `Receiver`. A whole answer is read here, and one without any piece."""
+        self._has_ended = True
+        with self._naming():
+            if not self._begin(self.reader.end()):
+                self._response = self.reader.response()
+
+    def _begin(self, deltas: Iterator[Delta]) -> bool:
+        """Read up to the first piece, so that an error before it is raised. Is there one?"""
+        for delta in deltas:
+            self._beginning = chain([delta], deltas)
+            return True
+        return False
+
+    def beginning(self) -> Iterator[Delta]:
+        """The pieces in the bytes that were taken."""
+        with self._naming():
+            yield from self._beginning
+
+    @contextmanager
+    def receiving(self) -> Generator[None]:
+        """Ignore a lost connection once the server has sent the end of its answer."""
+        with self._naming():
+            try:
+                yield
+            except UnavailableError:
+                if not self.reader.is_done:
+                    raise
+
+    def rest(self) -> Iterator[Delta]:
+        """The pieces that the end of the body completes."""
+        if not self._has_ended:
+            with self._naming():
+                yield from self.reader.end()
+
+    def response(self) -> Response:
+        """The whole answer."""
+        with self._naming():
+            return self._finished(self._response or self.reader.response())
 
 
 # -- keys

@@ -107,6 +107,7 @@ _ADVICE: Mapping[type[LMError], str] = {
 }
 _DELAY = re.compile(rb'"retryDelay":\s*"([0-9]{1,6}(?:\.[0-9]{1,9})?)s"')
 """Google's `google.rpc.RetryInfo`, in the body of a 429."""
+_CODE_KEYS = ("code", "type", "status", "status_code", "http_code")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 
 
@@ -127,8 +128,8 @@ def status_error(
             body = body.replace(form.encode(), b"[key]")
     public_message = redact_key(_read_body(body)[0], secret)
     wait_s = retry_after_s(headers)
-    if wait_s is None and (delay := _DELAY.search(body)):
-        wait_s = float(delay[1])
+    if wait_s is None:
+        wait_s = _delay_in(body)
     error = kind(
         public_message or f"HTTP {status} and no message",
         provider=provider,
@@ -136,10 +137,7 @@ def status_error(
         request_id=redact_key(request_id(headers) or "", secret) or None,
         retry_after_s=wait_s,
     )
-    # Waiting does not help against a quota that is spent.
-    is_spent = bool(codes & _QUOTA_CODES)
-    if wait_s is None and _QUOTA.search(message):
-        is_spent = True
+    is_spent = _is_spent(message, codes, wait_s)
     if _is_elsewhere(status, message) or not (message or kind in _ADVICE):
         add_advice(error, "Is the base URL right? Most end in `/v1`.")
     elif not is_spent:
@@ -153,15 +151,52 @@ def _is_elsewhere(status: int, message: str) -> bool:
     return status < 400 or (status in {404, 405} and "model" not in message.lower())
 
 
-def payload_error(payload: Mapping[str, Any]) -> LMError:
-    """The error in the `error` field of a body with a success status.
+def is_error(payload: Mapping[str, Any], answer: str) -> bool:
+    """Whether a body or event with a success status is an error.
 
-    Gateways send it once an answer has begun.
+    `answer` is the field that holds an answer. Without it, a status of an error is one, which some
+    gateways send outside of any field `error`.
+    """
+    if payload.get("error") or payload.get("object") == "error" or payload.get("type") == "error":
+        return True
+    return answer not in payload and _status_in(_codes_of(dict(payload))) is not None
+
+
+def payload_error(payload: Mapping[str, Any]) -> LMError:
+    """The error in a body, or an event of a stream, with a success status.
+
+    Gateways send it once they have begun to answer. It is treated as its own status would be.
     """
     message, codes = _message_of(dict(payload))
-    status = next((int(code) for code in codes if re.fullmatch("[45][0-9][0-9]", code)), None)
+    status = _status_in(codes)
+    wait_s = _delay_in(json.dumps(payload, default=str).encode())
     kind = _kind(status or _status_of_words(codes), message, codes)
-    return add_advice(kind(message, status=status), _ADVICE.get(kind))
+    error = kind(message, status=status, retry_after_s=wait_s)
+    is_spent = _is_spent(message, codes, wait_s)
+    error.is_retryable = issubclass(kind, UnavailableError) and not is_spent
+    if is_spent:
+        return error
+    return add_advice(error, _ADVICE.get(kind))
+
+
+def _is_spent(message: str, codes: frozenset[str], wait_s: float | None) -> bool:
+    """Whether a quota is spent: waiting does not help."""
+    return bool(codes & _QUOTA_CODES or (wait_s is None and _QUOTA.search(message)))
+
+
+def _delay_in(body: bytes) -> float | None:
+    delay = _DELAY.search(body)
+    if delay is None:
+        return None
+    return float(delay[1])
+
+
+def _status_in(codes: frozenset[str]) -> int | None:
+    """The status of an error among codes, such as `429`."""
+    statuses = sorted(code for code in codes if re.fullmatch("[45][0-9][0-9]", code))
+    if not statuses:
+        return None
+    return int(statuses[0])
 
 
 _STATUS_BY_WORD = {
@@ -305,7 +340,8 @@ def _kind(status: int, message: str, codes: frozenset[str]) -> type[LMError]:
         return AuthenticationError
     if codes & _OVERFLOW_CODES or (status in {400, 413, 422, 500} and _OVERFLOW.search(message)):
         return ContextOverflowError
-    if status >= 500 and not _PERMANENT.search(message):
+    # 408: the server gave up waiting, 409: another request was in the way. Both pass.
+    if status in {408, 409} or (status >= 500 and not _PERMANENT.search(message)):
         return UnavailableError
     return BadRequestError
 
@@ -346,7 +382,7 @@ def _codes_of(error: dict[str, Any]) -> frozenset[str]:
     codes: set[str] = set()
     for part in (error, error.get("innererror")):  # Azure has the exact code in the inner error
         if isinstance(part, dict):
-            values = [cast("dict[str, Any]", part).get(key) for key in ("code", "type", "status")]
+            values = [cast("dict[str, Any]", part).get(key) for key in _CODE_KEYS]
             codes.update(str(value).lower() for value in values if isinstance(value, (str, int)))
     details = error.get("details")  # Google puts the reason there
     if isinstance(details, list):

@@ -41,6 +41,11 @@ class RetryableError(Exception):
         return repr(self.error)
 
 
+def may_retry(error: LMError) -> bool:
+    """Whether another attempt may succeed, and soon enough."""
+    return error.is_retryable and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S
+
+
 def retry(attempt: Callable[[], T], first: RetryableError, max_retries: int) -> T:
     """Retry, at most `max_retries` times. Raises the `LMError` of the last attempt."""
     with _Attempts(first, max_retries) as attempts:

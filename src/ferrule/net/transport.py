@@ -1,7 +1,9 @@
 """HTTP requests to one address of a provider, with timeouts, retries and `LMError`s.
 
 One request is one *attempt* or several: `_with_retries` repeats an attempt that raised
-`RetryableError`. An attempt has a deadline, and translates what `httpx2` raises. A connection that
+`RetryableError`. Reading the answer is a part of the attempt, because gateways send errors with a
+success status: of a streamed answer, up to its first piece. An attempt has a deadline, and
+translates what `httpx2` raises. A connection that
 the server had closed while it was idle is replaced within the attempt, and does not count as a
 retry.
 
@@ -18,20 +20,27 @@ import json
 import time
 from contextlib import (
     AsyncExitStack,
+    ExitStack,
     aclosing,
     asynccontextmanager,
     closing,
     contextmanager,
     nullcontext,
 )
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ferrule.concurrency.deadline import NEVER, left_until
-from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
+from ferrule.errors import (
+    BadRequestError,
+    ConfigurationError,
+    LMError,
+    UnavailableError,
+    shown,
+)
 from ferrule.net.connections import Clients, Timeouts
 from ferrule.net.errors import add_advice, redact_error, redact_key, status_error
 from ferrule.net.reading import END_S, body_pieces, check_bounds, check_encoding, send
-from ferrule.net.retries import LONGEST_WAIT_S, RetryableError, aretry, retry
+from ferrule.net.retries import RetryableError, aretry, may_retry, retry
 from ferrule.values.display import Concealed
 
 if TYPE_CHECKING:
@@ -57,6 +66,28 @@ if TYPE_CHECKING:
     IsDone = Callable[[], bool]
 
 T = TypeVar("T")
+Read: TypeAlias = "Callable[[bytes, Headers], T]"
+"""Reads an answer from its body and headers."""
+
+
+class Receiver(Protocol):
+    """Receives a streamed answer. Each attempt has its own."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has sent the end of its answer."""
+        ...
+
+    def take(self, piece: bytes) -> bool:
+        """Take the next bytes of the body, cut anywhere. Returns whether the answer has begun."""
+        ...
+
+    def end(self) -> None:
+        """End a body in which the answer has not begun. Raises `LMError` if it is an error."""
+        ...
+
+
+R = TypeVar("R", bound=Receiver)
 
 _SIDE_TIMEOUT_S = 5.0
 _MOST_SIDE_BYTES = 16 * 1024 * 1024
@@ -116,28 +147,30 @@ class HTTPTransport:
         self._clients = Clients(timeouts)
         self._parsed_urls: dict[str, httpx2.URL] = {}
 
-    def post(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
-        """Post a body with the headers `auth`; return the answer's body and headers.
+    def post(self, body: bytes, auth: Headers, key: str | None, read: Read[T]) -> T:
+        """Post a body with the headers `auth`; return the answer as `read` reads it.
 
         Raises `LMError`s, which never show the key.
         """
 
-        def attempt() -> tuple[bytes, Headers]:
+        def attempt() -> T:
             if self._pace is not None:
                 self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
                 response = self._open(self.url, body, auth, key, deadline)
                 with closing(response):
-                    return b"".join(body_pieces(response, deadline)), response.headers
+                    content = b"".join(body_pieces(response, deadline))
+            with _retrying():
+                return read(content, response.headers)
 
         with self._slot():
             return self._with_retries(attempt)
 
-    async def apost(self, body: bytes, auth: Headers, key: str | None) -> tuple[bytes, Headers]:
+    async def apost(self, body: bytes, auth: Headers, key: str | None, read: Read[T]) -> T:
         """`post` without blocking the loop; cancelling closes the request."""
 
-        async def attempt() -> tuple[bytes, Headers]:
+        async def attempt() -> T:
             if self._pace is not None:
                 await self._pace.await_()
             with self._translated(key):
@@ -145,65 +178,91 @@ class HTTPTransport:
                 async with _ends_by(deadline), self._clients.of_loop() as connection:
                     response = await self._aopen(connection, self.url, body, auth, key, deadline)
                     async with aclosing(response):
-                        return await self._aread(response, deadline), response.headers
+                        content = await self._aread(response, deadline)
+            with _retrying():
+                return read(content, response.headers)
 
         async with self._aslot():
             return await self._awith_retries(attempt)
 
     @contextmanager
     def stream(
-        self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool
-    ) -> Generator[tuple[Headers, Iterator[bytes]]]:
-        """The headers of an answer, and its body piece by piece, until `is_done()`.
+        self, body: bytes, auth: Headers, key: str | None, receive: Callable[[Headers], R]
+    ) -> Generator[tuple[R, Iterator[bytes]]]:
+        """A streamed answer: its receiver, which has the beginning, and the rest of the body.
 
-        Only a failure before the first byte is retried.
+        `receive` makes a receiver for the headers of an answer. Only a failure before the answer
+        has begun is retried.
         """
 
-        def attempt() -> tuple[httpx2.Response, float]:
+        def attempt() -> tuple[httpx2.Response, R, Iterator[bytes]]:
             if self._pace is not None:
                 self._pace.wait()
-            with self._translated(key):
+            with self._translated(key), ExitStack() as stack:
                 deadline = self._deadline()
-                return self._open(self.stream_url, body, auth, key, deadline), deadline
+                response = self._open(self.stream_url, body, auth, key, deadline)
+                stack.enter_context(closing(response))
+                receiver = receive(response.headers)
+                rest = body_pieces(response, deadline, lambda: receiver.is_done)
+                with _retrying():
+                    for piece in rest:
+                        if receiver.take(piece):
+                            break
+                    else:
+                        receiver.end()
+                stack.pop_all()  # the answer has begun, and stays open
+                return response, receiver, rest
 
         def pieces() -> Iterator[bytes]:
             with self._translated(key, may_retry=False):
-                yield from body_pieces(response, deadline, is_done)
+                yield from rest
 
         with self._slot():
-            response, deadline = self._with_retries(attempt)
+            response, receiver, rest = self._with_retries(attempt)
             with closing(response):
-                yield response.headers, pieces()
+                yield receiver, pieces()
 
     @asynccontextmanager
     async def astream(
-        self, body: bytes, auth: Headers, key: str | None, is_done: IsDone = bool
-    ) -> AsyncGenerator[tuple[Headers, AsyncIterator[bytes]]]:
+        self, body: bytes, auth: Headers, key: str | None, receive: Callable[[Headers], R]
+    ) -> AsyncGenerator[tuple[R, AsyncIterator[bytes]]]:
         """`stream` without blocking the loop."""
         async with self._aslot(), AsyncExitStack() as stack:
             with self._translated(key, may_retry=False):
                 async with _ends_by(self._deadline()):
                     connection = await stack.enter_async_context(self._clients.of_loop())
 
-            async def attempt() -> tuple[HTTPAnswer | httpx2.Response, float]:
+            async def attempt() -> tuple[HTTPAnswer | httpx2.Response, R, AsyncGenerator[bytes]]:
                 if self._pace is not None:
                     await self._pace.await_()
                 with self._translated(key):
-                    deadline = self._deadline()
-                    async with _ends_by(deadline):
-                        response = await self._aopen(
-                            connection, self.stream_url, body, auth, key, deadline
-                        )
-                    return response, deadline
+                    async with AsyncExitStack() as opened:
+                        deadline = self._deadline()
+                        async with _ends_by(deadline):
+                            response = await self._aopen(
+                                connection, self.stream_url, body, auth, key, deadline
+                            )
+                        await opened.enter_async_context(aclosing(response))
+                        receiver = receive(response.headers)
+                        rest = self._apieces(response, deadline, lambda: receiver.is_done)
+                        await opened.enter_async_context(aclosing(rest))
+                        with _retrying():
+                            async for piece in rest:
+                                if receiver.take(piece):
+                                    break
+                            else:
+                                receiver.end()
+                        opened.pop_all()  # the answer has begun, and stays open
+                        return response, receiver, rest
 
             async def pieces() -> AsyncIterator[bytes]:
                 with self._translated(key, may_retry=False):
-                    async for piece in self._apieces(response, deadline, is_done):
+                    async for piece in rest:
                         yield piece
 
-            response, deadline = await self._awith_retries(attempt)
-            async with aclosing(response):
-                yield response.headers, pieces()
+            response, receiver, rest = await self._awith_retries(attempt)
+            async with aclosing(response), aclosing(rest):
+                yield receiver, pieces()
 
     def fetch(self, url: str, auth: Headers) -> object:
         """The JSON at another address of the server; None if anything fails.
@@ -324,11 +383,11 @@ class HTTPTransport:
         self, response: HTTPAnswer | httpx2.Response, body: bytes, key: str | None
     ) -> Exception:
         """The error for an answer with an error status."""
-        error, may_pass = status_error(
+        error, _ = status_error(
             response.status_code, response.headers, body, provider=self.provider, secret=key
         )
         add_advice(error, self.asked(key))
-        if may_pass and (error.retry_after_s or 0.0) <= LONGEST_WAIT_S:
+        if may_retry(error):
             return RetryableError(error)
         return error
 
@@ -399,6 +458,17 @@ class HTTPTransport:
         except RetryableError as error:
             first = error
         return await aretry(attempt, first, self.max_retries)
+
+
+@contextmanager
+def _retrying() -> Generator[None]:
+    """Retry after an error that was read in an answer with a success status."""
+    try:
+        yield
+    except LMError as error:
+        if not may_retry(error):
+            raise
+        raise RetryableError(error) from error.__cause__
 
 
 def _ends_by(deadline: float) -> Timeout:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic_core import from_json
 
+from ferrule.encoding.encode import json_bytes
 from ferrule.encoding.written import may_hold_floats, read_with_digits, without_digits
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError, shown
 from ferrule.net.errors import HIGHEST_COST
 from ferrule.values.calls.confidence import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ferrule.values.content.parts import Part
 
@@ -212,6 +213,24 @@ def refuse_settings(names: Iterable[str]) -> NoReturn:
         f"{refused}: the program sets this, so it cannot be a setting. "
         "To force a field of the body, use `extra={...}`."
     )
+
+
+def body_of(head: Json, extra: Json, parts: Mapping[str, bytes]) -> bytes:
+    """The JSON of a request's body: plain fields, then parts that are JSON already, in order.
+
+    `extra` is what the user adds: it overrides the rest, and each name is written once. Only its
+    tools are added to those of the request: they are the provider's own, such as a search.
+    """
+    if isinstance(extra.get("tools"), list) and parts.get("tools"):
+        others = [json_bytes(tool) for tool in list_of(extra["tools"])]
+        declared = parts["tools"].removeprefix(b"[").removesuffix(b"]")
+        parts = {**parts, "tools": b"[%b]" % b",".join([*others, declared])}
+        extra = {name: value for name, value in extra.items() if name != "tools"}
+    fields = [json_bytes({**head, **extra}).removeprefix(b"{").removesuffix(b"}")]
+    for name, part in parts.items():
+        if name not in extra and part:
+            fields.append(b'"%b":%b' % (name.encode(), part))
+    return b"{%b}" % b",".join(filter(None, fields))
 
 
 def openai_function(function: Json) -> Json:

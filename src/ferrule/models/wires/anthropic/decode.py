@@ -17,7 +17,7 @@ from ferrule.models.wires.payload import (
     opened,
     text_of,
 )
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Response, Usage
 
@@ -58,7 +58,7 @@ def read(payload: Json | bytes) -> Response:
     `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error") or body.get("type") == "error":
+    if is_error(body, "content"):
         raise payload_error(body)
     request_id = text_of(body.get("id"))
     content = body.get("content")

@@ -25,6 +25,7 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.anthropic.decode import UNREADABLE, WIRE, kind
 from ferrule.models.wires.payload import (
     Json,
+    body_of,
     count_of,
     list_of,
     mapping,
@@ -102,21 +103,22 @@ def render(
     """
     settings = {**settings, **request.settings}
     mark = _mark(settings)
+    extra: Json = settings.pop("extra", None) or {}
     head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
-    pieces = [json_bytes(head).removesuffix(b"}")]
+    parts: dict[str, bytes] = {}
     if request.tools:
-        pieces += b',"tools":', _tools(request.tools).removesuffix(b"}]"), mark, b"}]"
+        parts["tools"] = _tools(request.tools).removesuffix(b"}]") + mark + b"}]"
     messages = list(request.messages)
     start = _number_of_system_messages(messages)
     system = _system_blocks(messages[:start])
     if system:
-        pieces += b',"system":[', b",".join(system).removesuffix(b"}"), mark, b"}]"
+        parts["system"] = b"[%b%b}]" % (b",".join(system).removesuffix(b"}"), mark)
     # A single question is not sent again, and writing it to the cache would cost a quarter more.
     is_conversation = bool(request.tools) or len(messages) > start + 1
     if not is_conversation:
         mark = b""
-    pieces += b',"messages":[', _conversation(messages[start:], mark), b"]}"
-    return b"".join(pieces)
+    parts["messages"] = b"[%b]" % _conversation(messages[start:], mark)
+    return body_of(head, extra, parts)
 
 
 def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
@@ -124,12 +126,12 @@ def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect
     refused = OURS.intersection(settings)
     if refused:
         refuse_settings(refused)
-    extra: Json = settings.pop("extra", None) or {}
     if take_confidence(settings):
         raise ConfigurationError(
             "Anthropic's protocol gives no log-probabilities, so its calls have no confidence: "
             "leave out `confidence=True`, or use a model behind another protocol."
         )
+    settings.pop("stream_options", None)  # another protocol's
     thinking = mapping(settings.get("thinking"))
     head: Json = {
         "model": model,
@@ -159,7 +161,6 @@ def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect
             _merge(head, "output_config", {"format": answer_format})
     if stream:
         head["stream"] = True
-    head.update(extra)
     return head
 
 

@@ -15,7 +15,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
 from ferrule.models.wires.anthropic.decode import read
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
@@ -50,7 +50,7 @@ class Assembly(EventAssembly):
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         event = decode_event(data)
-        if event.get("error") or event.get("type") == "error":
+        if is_error(event, "type"):
             raise payload_error(event)
         match event.get("type"):
             case "message_start":

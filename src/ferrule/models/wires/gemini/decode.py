@@ -21,7 +21,7 @@ from ferrule.models.wires.payload import (
     text_of,
     tokens_of,
 )
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
@@ -66,7 +66,7 @@ def read(payload: Json | bytes) -> Response:
     if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error"):
+    if is_error(body, "candidates"):
         raise payload_error(body)
     candidate = first_of(body.get("candidates"))
     turn = read_parts(list_of(mapping(candidate.get("content")).get("parts")))

@@ -22,6 +22,7 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.gemini.decode import WIRE
 from ferrule.models.wires.payload import (
     Json,
+    body_of,
     list_of,
     mapping,
     placeholder,
@@ -56,7 +57,6 @@ OURS = frozenset(
         "responseJsonSchema",
         "responseFormat",
         "stream",
-        "streamOptions",
     }
 )
 """Fields of the body, here or in chat completions, that settings may not set.
@@ -137,25 +137,27 @@ def render(
     if take_confidence(settings):
         settings["response_logprobs"] = True
     is_since_3 = _SINCE_3.search(model) is not None
+    extra: Json = settings.pop("extra", None) or {}
     head = _head(request, settings=settings, dialect=dialect, is_since_3=is_since_3)
-    # From `extra`: the provider's own tools, such as search and code.
-    tools = [json_bytes(tool) for tool in list_of(head.pop("tools", None))]
+    parts: dict[str, bytes] = {}
     if request.tools:
-        tools.append(_functions(request.tools))
+        parts["tools"] = b"[%b]" % _functions(request.tools)
     start = _number_of_system_messages(request.messages)
-
-    fields: list[bytes] = []
-    if head:
-        fields.append(json_bytes(head).removeprefix(b"{").removesuffix(b"}"))
-    if tools:
-        fields.append(b'"tools":[%b]' % b",".join(tools))
-    if start and "systemInstruction" not in head:
+    if start:
         system = [message.rendered(WIRE, _words) for message in request.messages[:start]]
-        fields.append(b'"systemInstruction":{"parts":[%b]}' % b",".join(system))
-    if "contents" not in head:
-        contents = _contents(request.messages, start, is_since_3=is_since_3)
-        fields.append(b'"contents":[%b]' % contents)
-    return b"{%b}" % b",".join(fields)
+        parts["systemInstruction"] = b'{"parts":[%b]}' % b",".join(system)
+    contents = _contents(request.messages, start, is_since_3=is_since_3)
+    parts["contents"] = b"[%b]" % contents
+    return body_of(head, {**extra, **_merged(head, extra)}, parts)
+
+
+def _merged(head: Json, extra: Json) -> Json:
+    """The objects of `extra` that the body has too, such as `generationConfig`, merged."""
+    merged: Json = {}
+    for name, value in extra.items():
+        if isinstance(value, dict) and isinstance(head.get(name), dict):
+            merged[name] = {**head[name], **value}
+    return merged
 
 
 def _head(request: Request, *, settings: Json, dialect: Dialect, is_since_3: bool) -> Json:
@@ -163,7 +165,7 @@ def _head(request: Request, *, settings: Json, dialect: Dialect, is_since_3: boo
     refused = [name for name in settings if _camel(name) in OURS]
     if refused:
         refuse_settings(refused)
-    extra: Json = settings.pop("extra", None) or {}
+    settings.pop("stream_options", None)  # another protocol's
     effort = settings.pop("reasoning_effort", None)
     head: Json = {}
     config: Json = {}
@@ -192,11 +194,6 @@ def _head(request: Request, *, settings: Json, dialect: Dialect, is_since_3: boo
         head["generationConfig"] = config
     if request.tools and request.tool_choice is not None:
         head["toolConfig"] = {"functionCallingConfig": _choice(request.tool_choice)}
-    for name, value in extra.items():
-        if isinstance(value, dict) and isinstance(head.get(name), dict):
-            head[name] = {**head[name], **value}  # as of `generationConfig`
-        else:
-            head[name] = value
     return head
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.models.wires.gemini.decode import block_of, finish_of, present, read, read_parts
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
@@ -45,7 +45,7 @@ class Assembly(EventAssembly):
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)
-        if chunk.get("error"):
+        if is_error(chunk, "candidates"):
             raise payload_error(chunk)
         self._body.update(_filled_fields(chunk, without="candidates"))
         for entry in list_of(chunk.get("candidates")):

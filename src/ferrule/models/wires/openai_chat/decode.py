@@ -17,7 +17,7 @@ from ferrule.models.wires.payload import (
     text_of,
     tokens_of,
 )
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
@@ -41,7 +41,7 @@ def read(payload: Json | bytes) -> Response:
     `RefusalError` if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error") or body.get("object") == "error":  # the second is FastChat's and vLLM's
+    if is_error(body, "choices"):
         raise payload_error(body)
     choice = first_of(body.get("choices"))
     if choice.get("error"):  # OpenRouter, if the provider behind it fails

@@ -25,6 +25,7 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_chat.decode import REASONING, WIRE
 from ferrule.models.wires.payload import (
     Json,
+    body_of,
     openai_function,
     placeholder,
     refuse_settings,
@@ -47,7 +48,6 @@ OURS = frozenset(
         "parallel_tool_calls",
         "response_format",
         "stream",
-        "stream_options",
     }
 )
 """Fields of the body that settings may not set, because the `Request` or the model does."""
@@ -79,51 +79,42 @@ def render(
 
     Settings of the request override the model's `settings`; None omits a setting.
     """
+    settings = {**settings, **request.settings}
+    extra: Json = settings.pop("extra", None) or {}
+    head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
     tools = b""
     if request.tools:
-        tools = b',"tools":' + request.tools.cached_value(WIRE, lambda: _tools(request.tools))
-    settings = {**settings, **request.settings}
-    head = _head(
-        request,
-        model=model,
-        settings=settings,
-        stream=stream,
-        dialect=dialect,
-        has_tools=bool(tools),
-    )
-    open_head = json_bytes(head).removesuffix(b"}")
+        tools = request.tools.cached_value(WIRE, lambda: _tools(request.tools))
     form_name = _form_name(dialect)
     messages = request.messages.joined(
         form_name, lambda added: _conversation(added, form_name, dialect)
     )
-    return b"".join([open_head, tools, b',"messages":[', messages, b"]}"])
+    return body_of(head, extra, {"tools": tools, "messages": b"[%b]" % messages})
 
 
-def _head(
-    request: Request, *, model: str, settings: Json, stream: bool, dialect: Dialect, has_tools: bool
-) -> Json:
+def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect: Dialect) -> Json:
     """All fields of the body except tools and messages."""
     refused = OURS.intersection(settings)
     if refused:
         refuse_settings(refused)
-    extra: Json = settings.pop("extra", None) or {}
+    stream_options: Any = {"include_usage": True} if dialect.stream_usage else None
+    stream_options = settings.pop("stream_options", stream_options)
     head: Json = {"model": model}
     if take_confidence(settings):
         head["logprobs"] = True
     for name, value in settings.items():
         if value is not None:
             head[dialect.names.get(name, name)] = value
-    if has_tools and request.tool_choice is not None:
+    if request.tools and request.tool_choice is not None:
         head["tool_choice"] = _choice(request.tool_choice)
-    if has_tools and request.parallel is not None:
+    if request.tools and request.parallel is not None:
         head["parallel_tool_calls"] = request.parallel
     if request.shape is not None:
         head["response_format"] = _format(request.shape)
     if stream:
         head["stream"] = True
-        if dialect.stream_usage:
-            head["stream_options"] = {"include_usage": True}
-    head.update(extra)
+        if stream_options:
+            head["stream_options"] = stream_options
     return head
 
 

@@ -14,7 +14,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
 from ferrule.models.wires.openai_chat.decode import REASONING, content_of, read, reasoning_of
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
@@ -76,7 +76,7 @@ class Assembly(EventAssembly):
 
     def _event(self, data: bytes) -> Iterator[Delta]:
         chunk = decode_event(data)
-        if chunk.get("error") or chunk.get("object") == "error":
+        if is_error(chunk, "choices"):
             raise payload_error(chunk)
         for key in ("id", "model", "usage"):
             if chunk.get(key):

@@ -19,7 +19,7 @@ from ferrule.models.wires.payload import (
     text_of,
     tokens_of,
 )
-from ferrule.net.errors import payload_error
+from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Response, Usage
 
@@ -45,8 +45,10 @@ def read(payload: Json | bytes) -> Response:
     if it was withheld.
     """
     body, raw = opened(payload)
-    if body.get("error") or body.get("status") == "failed":
-        raise error_of(body.get("error") or "the answer failed, and the provider says no more")
+    if is_error(body, "output"):
+        raise error_of(body.get("error") or body)
+    if body.get("status") == "failed":
+        raise error_of("the answer failed, and the provider says no more")
     request_id = text_of(body.get("id"))
     status = text_of(body.get("status")) or "completed"
     items = _items(body)

@@ -19,6 +19,7 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_responses.decode import WIRE, is_call, text_in
 from ferrule.models.wires.payload import (
     Json,
+    body_of,
     list_of,
     mapping,
     openai_function,
@@ -99,16 +100,18 @@ def render(
     Settings of the request override the model's `settings`; None omits a setting.
     """
     del dialect  # only for chat completions
-    head = _head(request, model=model, settings=settings, stream=stream)
-    pieces = [json_bytes(head).removesuffix(b"}")]
+    head, extra = _head(request, model=model, settings=settings, stream=stream)
+    tools = b""
     if request.tools:
-        pieces += b',"tools":', _tools(request.tools)
-    pieces += b',"input":[', request.messages.joined(WIRE, _conversation), b"]}"
-    return b"".join(pieces)
+        tools = _tools(request.tools)
+    items = request.messages.joined(WIRE, _conversation)
+    return body_of(head, extra, {"tools": tools, "input": b"[%b]" % items})
 
 
-def _head(request: Request, *, model: str, settings: Mapping[str, Any], stream: bool) -> Json:
-    """All fields of the body except tools and items."""
+def _head(
+    request: Request, *, model: str, settings: Mapping[str, Any], stream: bool
+) -> tuple[Json, Json]:
+    """All fields of the body except tools and items, and those that the user adds (`extra`)."""
     head: Json = {"model": model, "store": False}
     if not _WITHOUT_REASONING.search(model):
         head["include"] = _INCLUDED
@@ -135,8 +138,9 @@ def _head(request: Request, *, model: str, settings: Mapping[str, Any], stream: 
         _put(head, "text", "format", _format(request.shape))
     if stream:
         head["stream"] = True
-    head.update(extra)
-    return head
+    if not stream or not head.get("stream_options"):
+        head.pop("stream_options", None)
+    return head, extra
 
 
 def _put(head: Json, field: str, key: str | None, value: Any) -> None:

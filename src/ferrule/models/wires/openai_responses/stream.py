@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ferrule.models.wires.openai_responses.decode import error_of, read
 from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
+from ferrule.net.errors import is_error
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
@@ -67,7 +68,7 @@ class Assembly(EventAssembly):
         event = decode_event(data)
         event_type = text_of(event.get("type")) or ""
         name, _, verb = event_type.rpartition(".")
-        if event_type == "error" or event.get("error"):
+        if is_error(event, "type"):
             raise error_of(event.get("error") or event)
         if event_type in _LAST or event_type == "response.created":
             self._body = {**self._body, **mapping(event.get("response"))}
