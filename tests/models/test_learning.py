@@ -497,3 +497,105 @@ def test_stream_options_can_be_left_out_from_the_start(value):
             )
         )
         assert b"stream_options" not in server.requests[0][1]
+
+
+# -- ids of calls ----------------------------------------------------------------------------------------------
+
+
+def ids_in(value: Any) -> tuple[list[str], list[str]]:
+    """The ids of the calls in a body of any wire, and of the results, in order."""
+    calls: list[str] = []
+    results: list[str] = []
+    match value:
+        case {"type": "function", "id": call_id} | {"type": "tool_use", "id": call_id}:
+            calls.append(call_id)
+        case {"type": "function_call", "call_id": call_id} | {"functionCall": {"id": call_id}}:
+            calls.append(call_id)
+        case {"tool_call_id": call_id} | {"tool_use_id": call_id}:
+            results.append(call_id)
+        case {"type": "function_call_output", "call_id": call_id}:
+            results.append(call_id)
+        case {"functionResponse": {"id": call_id}}:
+            results.append(call_id)
+        case dict() | list():
+            for inner in value.values() if isinstance(value, dict) else value:
+                inner_calls, inner_results = ids_in(inner)
+                calls += inner_calls
+                results += inner_results
+    return calls, results
+
+
+def turn(*numbers: int) -> list[Message]:
+    """Calls that are numbered from 0 in each answer, and their results."""
+    calls = [ToolCall(name="add", args={"a": n}, id="call_0") for n in numbers]
+    results = [Message("tool", f"{n}", tool_call_id="call_0", name="add") for n in numbers]
+    return [Message("user", "q"), Message("assistant", "", tuple(calls)), *results]
+
+
+@wires
+@pytest.mark.parametrize(
+    "history",
+    [turn(1) + turn(2), turn(1, 2), turn(1, 2) + turn(3) + turn(4, 5, 6)],
+    ids=["turns", "one answer", "both"],
+)
+def test_ids_of_calls_are_unique_in_a_request_and_each_result_keeps_its_call(wire_name, history):
+    with raw_server(reply(json.dumps(answer(wire_name, "s", "add")))) as server:
+        lm = LM(server.base_url, model="m", wire=wire_name)
+        lm.complete(Request(Messages(history)))
+        calls, results = ids_in(json.loads(server.requests[0][1]))
+    assert calls == results
+    assert len(set(calls)) == len(calls) == sum(len(each.tool_calls) for each in history)
+
+
+@wires
+def test_a_server_that_repeats_an_id_gets_unique_ones(wire_name):
+    """In a run, with its signed blocks in their places; and in the next turn."""
+    with running(Numbering(wire_name)) as provider:
+        program = ReAct("question, history: History -> answer", [add], native=True)
+        lm = provider.lm()
+        first = program(question="1 + 2?", history=History(), lm=lm)
+        names = [call.id for message in first.messages for call in message.tool_calls]
+        assert len(set(names)) == len(names) == 2
+        program(question="Again?", history=first.history, lm=lm)
+    for body in provider.bodies:
+        calls, results = ids_in(json.loads(body))
+        assert len(set(calls)) == len(calls)
+        assert set(results) <= set(calls)
+    # A signed block stays before the call that it was written for.
+    if wire_name == "anthropic":
+        kinds = [
+            [block["type"] for block in message["content"]]
+            for message in json.loads(provider.bodies[2])["messages"]
+            if message["role"] == "assistant"
+        ]
+        assert kinds == [["thinking", "tool_use"], ["thinking", "tool_use"]]
+
+
+class Numbering(Provider):
+    """Gives every call the same id: `add` twice, then `finish`."""
+
+    def __call__(self, connection: Any) -> None:
+        _, body = connection.server.requests[-1]
+        count = len(self.bodies)
+        self.bodies.append(body)
+        args = {"answer": "3"} if count % 3 == 2 else {"a": 1, "b": count}
+        whole = answer(self.wire, "s", "finish" if count % 3 == 2 else "add", **args)
+        text = json.dumps(whole).replace("call_add", "call_0").replace("call_finish", "call_0")
+        if self.wire == "gemini":
+            text = text.replace('"functionCall": {', '"functionCall": {"id": "call_0", ')
+        reply(text)(connection)
+
+
+def test_repeated_ids_are_known_however_a_conversation_is_extended():
+    first, second = Messages(turn(1)), turn(2)
+    longer = first.then(*second)
+    assert (first.repeats_ids, longer.repeats_ids) == (False, True)
+    fork = first.then(Message("assistant", "", (ToolCall(name="add", args={}, id="call_1"),)))
+    assert not fork.repeats_ids
+    assert (fork.has_call("call_1"), longer.has_call("call_1")) == (True, False)
+    assert [view.has_call("call_0") for view in (Messages(), first, longer, fork)] == [
+        False,
+        True,
+        True,
+        True,
+    ]

@@ -38,6 +38,7 @@ from ferrule.values.conversation.message import AUTHOR, Messages
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
+    from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import Delta, Request
     from ferrule.values.conversation.message import Author, Message
 
@@ -182,7 +183,7 @@ class Learned:
 
     def accepted(self, request: Request, lm: LearningLM) -> Request:
         """The request in the form that the server accepts."""
-        return self.turns.accepted(self._readable(request, lm))
+        return self.turns.accepted(self._readable(_with_unique_ids(request), lm))
 
     def learn(
         self, error: BadRequestError, request: Request, sent: Request, lm: LearningLM
@@ -190,7 +191,7 @@ class Learned:
         """Learn from a refusal. Returns whether the request may now succeed in another form."""
         text = str(error)
         if error.status is None:  # not the server's words, or the words of a chat template
-            return self.turns.learn(error, self._readable(request, lm), sent)
+            return self.turns.learn(error, self._readable(_with_unique_ids(request), lm), sent)
         if _FIELD in text:
             return self._learn_field(text, sent)
         if _REFUSES_BLOCKS.search(text) and self._refuse_blocks(sent):
@@ -206,7 +207,7 @@ class Learned:
         if "stream_options" in text and self.dialect.stream_usage:
             self.dialect = replace(self.dialect, stream_usage=False)
             return True
-        return self.turns.learn(error, self._readable(request, lm), sent)
+        return self.turns.learn(error, self._readable(_with_unique_ids(request), lm), sent)
 
     # -- reasoning
 
@@ -269,6 +270,48 @@ class Learned:
                 self._has_renamed_limit = True
                 return True
         return False
+
+
+def _with_unique_ids(request: Request) -> Request:
+    """The request with a different id for every call.
+
+    A run gives its calls unique ids, but a history may hold those of several runs. Providers refuse
+    an id that is repeated, or give the result of one call to the other.
+    """
+    if not request.messages.repeats_ids:
+        return request
+    used: set[str] = set()
+    open_ids: dict[str, list[str]] = {}
+    """By the original id, the new ids of the latest calls, in the order of their results."""
+    messages: list[Message] = []
+    for message in request.messages:
+        if message.tool_calls:
+            messages.append(_with_new_ids(message, used, open_ids))
+        elif message.tool_call_id in open_ids:
+            new_ids = open_ids[message.tool_call_id]
+            new_id = new_ids.pop(0) if len(new_ids) > 1 else new_ids[0]
+            messages.append(replace(message, tool_call_id=new_id))
+        else:
+            messages.append(message)
+    return request.following(Messages(messages))
+
+
+def _with_new_ids(message: Message, used: set[str], open_ids: dict[str, list[str]]) -> Message:
+    calls: list[ToolCall] = []
+    of_message: dict[str, list[str]] = {}
+    for call in message.tool_calls:
+        if call.id is None:
+            calls.append(call)
+            continue
+        new_id, count = call.id, 1
+        while new_id in used:
+            count += 1
+            new_id = f"{call.id}_{count}"
+        used.add(new_id)
+        of_message.setdefault(call.id, []).append(new_id)
+        calls.append(call.with_id(new_id))
+    open_ids.update(of_message)
+    return replace(message, tool_calls=tuple(calls))
 
 
 def _digest_of(message: Message) -> bytes:

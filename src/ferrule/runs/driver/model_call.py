@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.conversation.exchange import CallPiece, FieldReader
+    from ferrule.values.conversation.message import Messages
     from ferrule.values.conversation.thoughts import Kind
     from ferrule.values.slot import Slot
 
@@ -63,7 +64,7 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
     if tell is not None:
         shown = masked_response(response, act.request.secrets)
         tell(events.ModelAnswered(slot, shown))
-    response = _with_ids(response, slot)
+    response = _with_ids(response, slot, act.request.messages)
     frame.check_alive()  # a response that arrives after the run ended is discarded
     if frame.budget is not None:
         frame.budget.count_response(response, lm)
@@ -112,17 +113,21 @@ async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> R
     return deltas.whole()
 
 
-def _with_ids(response: Response, slot: str) -> Response:
+def _with_ids(response: Response, slot: str, messages: Messages) -> Response:
     """Give each call an id from its position, unless it has a unique one from the provider.
 
-    So a replay in another process gives the same ids.
+    So a replay in another process gives the same ids. Some servers number the calls of each answer
+    from 0, so an id may be in the conversation already.
     """
     seen: set[str] = set()
     calls: list[ToolCall] = []
     is_changed = False
     for number, call in enumerate(response.tool_calls):
-        if not call.id or call.id in seen:
-            call = call.with_id(f"call_{slot}_{number}")  # noqa: PLW2901
+        if not call.id or call.id in seen or messages.has_call(call.id):
+            call_id = f"call_{slot}_{number}"
+            while call_id in seen or messages.has_call(call_id):  # of an earlier turn
+                call_id += "_"
+            call = call.with_id(call_id)  # noqa: PLW2901
             is_changed = True
         seen.add(call.id or "")
         calls.append(call)

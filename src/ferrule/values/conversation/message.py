@@ -214,17 +214,21 @@ def _openai(message: Message) -> bytes:
 class Messages(Log[Message]):
     """A conversation, oldest message first. `then` adds messages.
 
-    Views of one conversation share three caches: the chained digests, the joined forms, and the
-    authors. A step adds to them and never starts again, so that the thousandth costs the same as
-    the first.
+    Views of one conversation share their caches: the chained digests, the joined forms, the authors
+    and the ids of calls. A step adds to them and never starts again, so that the thousandth costs
+    the same as the first.
     """
 
-    __slots__ = ("_authors", "_digests", "_joined")
+    __slots__ = ("_authors", "_call_places", "_digests", "_joined", "_repeats")
 
     def __init__(self, items: Iterable[Message] = ()) -> None:
         super().__init__(items)
         self._authors: list[frozenset[Author]] = []
         """For each message, the authors of it and of the messages before it."""
+        self._call_places: dict[str, tuple[int, int]] = {}
+        """By id, where a call is first: the number of its message, and its own number there."""
+        self._repeats: list[bool] = []
+        """For each message, whether an id of a call is repeated in it or before it."""
         self._digests: list[bytes] = []
         self._joined: dict[str, tuple[int, bytes]] = {}
         """For each wire, the number of messages that are joined, and the joined bytes."""
@@ -234,12 +238,20 @@ class Messages(Log[Message]):
         view._items = self._items
         view._length = length
         view._authors = self._authors
+        view._call_places = self._call_places
+        view._repeats = self._repeats
         view._digests = self._digests
         view._joined = self._joined
         return view
 
     def _fork(self, items: tuple[Message, ...]) -> None:
         self._authors = self._authors[: self._length]
+        places = self._call_places.copy()  # a copy, because another thread may be adding one
+        for call_id, (index, _) in [*places.items()]:
+            if index >= self._length:
+                del places[call_id]
+        self._call_places = places
+        self._repeats = self._repeats[: self._length]
         self._digests = self._digests[: self._length]
         forms = self._joined.copy()  # a copy, because another thread may be adding one
         self._joined = {wire: form for wire, form in forms.items() if form[0] <= self._length}
@@ -281,6 +293,26 @@ class Messages(Log[Message]):
             # Assigned to its position, as the digests are.
             authors[index : index + 1] = [known]
         return authors[length - 1] if length else frozenset()
+
+    @property
+    def repeats_ids(self) -> bool:
+        """Whether two calls have the same id."""
+        repeats, length = self._repeats, self._length
+        while (index := len(repeats)) < length:
+            is_repeated = index > 0 and repeats[index - 1]
+            for number, call in enumerate(self._items[index].tool_calls):
+                place = index, number
+                if call.id is not None and self._call_places.setdefault(call.id, place) != place:
+                    is_repeated = True
+            # Assigned to its position, as the digests are.
+            repeats[index : index + 1] = [is_repeated]
+        return length > 0 and repeats[length - 1]
+
+    def has_call(self, call_id: str) -> bool:
+        """Whether a call has this id."""
+        _ = self.repeats_ids  # finds the places of all calls
+        place = self._call_places.get(call_id)
+        return place is not None and place[0] < self._length
 
     @property
     def digest(self) -> bytes:

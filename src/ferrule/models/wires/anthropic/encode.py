@@ -381,12 +381,18 @@ def assistant_blocks(message: Message) -> list[Json]:
     They are the provider's own blocks, if the message kept them, with the message's current calls.
     """
     calls = list(message.tool_calls)
+    original_blocks = _original_blocks(message)
+    ids = [block.get("id") for block in original_blocks if kind(block) == "tool_use"]
+    is_whole = len(ids) == len(calls)
     blocks: list[Json] = []
-    for block in _original_blocks(message):
+    for block in original_blocks:
         if kind(block) != "tool_use":
             blocks.append(block)
             continue
-        call = next((call for call in calls if call.id == block.get("id")), None)
+        if is_whole:  # a call may have got another id
+            call = calls[0]
+        else:
+            call = next((call for call in calls if call.id == block.get("id")), None)
         if call is not None:  # a program may have dropped it
             calls.remove(call)
             blocks.append({**block, **call_block(call)})
