@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     IsDone = Callable[[], bool]
 
 T = TypeVar("T")
-Read: TypeAlias = "Callable[[bytes, Headers], T]"
+ReadAnswer: TypeAlias = "Callable[[bytes, Headers], T]"
 """Reads an answer from its body and headers."""
 
 
@@ -147,7 +147,7 @@ class HTTPTransport:
         self._clients = Clients(timeouts)
         self._parsed_urls: dict[str, httpx2.URL] = {}
 
-    def post(self, body: bytes, auth: Headers, key: str | None, read: Read[T]) -> T:
+    def post(self, body: bytes, auth: Headers, key: str | None, read: ReadAnswer[T]) -> T:
         """Post a body with the headers `auth`; return the answer as `read` reads it.
 
         Raises `LMError`s, which never show the key.
@@ -167,7 +167,7 @@ class HTTPTransport:
         with self._slot():
             return self._with_retries(attempt)
 
-    async def apost(self, body: bytes, auth: Headers, key: str | None, read: Read[T]) -> T:
+    async def apost(self, body: bytes, auth: Headers, key: str | None, read: ReadAnswer[T]) -> T:
         """`post` without blocking the loop; cancelling closes the request."""
 
         async def attempt() -> T:
