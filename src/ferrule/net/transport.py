@@ -27,7 +27,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ferrule.concurrency.deadline import NEVER, left_until
 from ferrule.errors import (
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     IsDone = Callable[[], bool]
 
 T = TypeVar("T")
-ReadAnswer: TypeAlias = "Callable[[bytes, Headers], T]"
-"""Reads an answer from its body and headers."""
 
 
 class Receiver(Protocol):
@@ -147,7 +145,9 @@ class HTTPTransport:
         self._clients = Clients(timeouts)
         self._parsed_urls: dict[str, httpx2.URL] = {}
 
-    def post(self, body: bytes, auth: Headers, key: str | None, read: ReadAnswer[T]) -> T:
+    def post(
+        self, body: bytes, auth: Headers, key: str | None, read: Callable[[bytes, Headers], T]
+    ) -> T:
         """Post a body with the headers `auth`; return the answer as `read` reads it.
 
         Raises `LMError`s, which never show the key.
@@ -167,7 +167,9 @@ class HTTPTransport:
         with self._slot():
             return self._with_retries(attempt)
 
-    async def apost(self, body: bytes, auth: Headers, key: str | None, read: ReadAnswer[T]) -> T:
+    async def apost(
+        self, body: bytes, auth: Headers, key: str | None, read: Callable[[bytes, Headers], T]
+    ) -> T:
         """`post` without blocking the loop; cancelling closes the request."""
 
         async def attempt() -> T:
