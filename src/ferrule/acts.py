@@ -3,9 +3,11 @@
 A program is a generator that yields acts and receives their answers. A test that answers acts by
 hand may send None for `Tell`, `Within`, and for a `Once` that is `only_if_true` or `runs_code`.
 
-Six acts are the language: `CallModel`, `CallTools`, `AskPerson`, `Once`, `Tell` and `Within`. Two
-more, `RecallCalls` and `RuleCalls`, read what an earlier execution did with a turn of calls; the
-built-in loop yields them, and a program of a user hardly ever does (docs/decisions/0018).
+Six acts are the language: `CallModel`, `CallTools`, `AskPerson`, `Once`, `Tell` and `Within`.
+`Listen` reads messages to the run (docs/decisions/0024); a program with a loop of its own yields it
+to take part. Two more, `RecallCalls` and `RuleCalls`, read what an earlier execution did with a
+turn of calls; the built-in loop yields them, and a program of a user hardly ever does
+(docs/decisions/0018).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ __all__ = [
     "CallModel",
     "CallTools",
     "Conditions",
+    "Listen",
     "Once",
     "RecallCalls",
     "RuleCalls",
@@ -66,6 +69,8 @@ class Conditions(Struct, frozen=True):
     """The tools passed to `Run.load`."""
     due: frozenset[str] = frozenset()
     """The names of the `Once` acts whose values a resumed run has recorded."""
+    listens: bool = False
+    """Whether messages to the run (`Run.say`) are for this program: it may yield `Listen`."""
 
 
 class CallModel(Struct):
@@ -184,6 +189,19 @@ class Once(Struct, frozen=True):
     """
 
 
+class Listen(Struct, frozen=True):
+    """Read the messages that were said to the run: answered with `Said` events, in order.
+
+    Each is answered once, to the first program that listens, and is then in the journal. A program
+    in a loop listens before each request, and with `ends=True` when it has its answer. If there is
+    a message then, it goes on. It tells each `Said` when its conversation has it, which adds it to
+    the steps of the run. A test that answers acts by hand may send None.
+    """
+
+    ends: bool = False
+    """Whether the program has its answer: then messages for after the answer come, too."""
+
+
 class Tell(Struct):
     """Send an event to observers: answered with None.
 
@@ -213,7 +231,7 @@ class Within(Struct, frozen=True):
     otherwise it ends the run."""
 
 
-Act = CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | Tell | Within
+Act = CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | Listen | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, receives their answers, returns its prediction."""
 

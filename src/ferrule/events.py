@@ -45,6 +45,7 @@ __all__ = [
     "RuleUsed",
     "RunFinished",
     "RunStarted",
+    "Said",
     "ServerUnavailable",
     "StepFinished",
     "TextDelta",
@@ -379,6 +380,16 @@ class Decided(Event):
 
     question: Question
     decision: Decision
+
+
+class Said(Event, kw_only=False):
+    """A message to the run (`Run.say`) was read: the next request has it."""
+
+    text: str
+    by: str = ""
+    """Who said it, if known."""
+    via: str = ""
+    """Where it was said: `api`, `cli`, `page`, or a caller's word."""
 
 
 class RuleUsed(Event):

@@ -182,6 +182,8 @@ def _event_request(request: Request) -> dict[str, Any]:
 
 
 def _step(step: Step) -> dict[str, Any]:
+    if step.said:
+        return {"said": step.said}
     return {
         "thought": step.thought,
         "calls": [call_form(call) for call in step.calls],

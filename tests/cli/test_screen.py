@@ -57,6 +57,11 @@ SCRIPTS = {
 }
 
 
+def test_a_message_to_the_run_is_drawn(paper) -> None:
+    Screen(paper).draw(events.Said("Be quick.", by="ann"))
+    assert "> Be quick." in paper.file.getvalue()
+
+
 @pytest.mark.parametrize(("script", "native"), SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_thoughts_calls_results_and_the_answer_are_shown_in_order(
     paper,

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ferrule import (
+    Context,
     Limits,
     MemoryStore,
     Module,
@@ -258,6 +259,32 @@ def test_no_order_of_entries_breaks_it(entries: list[Any]) -> None:
     beats = story(entries)
     firsts = [each.first for each in _all(beats)]
     assert len(firsts) == len(set(firsts))
+
+
+def test_a_message_to_the_run_is_a_beat_where_it_was_read() -> None:
+    """And no decision on a call."""
+    store = MemoryStore()
+
+    @tool
+    def tell(ctx: Context) -> str:
+        """Tell the run something."""
+        store.say(ctx.run_id, "Refund it all.", by="ann")
+        return "told"
+
+    agent = ReAct("task -> answer", [tell, refund])
+    steps = [{"name": "tell", "args": {}}, {"name": "refund", "args": {"order": "A"}}, finish()]
+    with context(lm=ScriptedLM(steps)):
+        run = agent.start(task="x", store=store, run_id="r")
+        run.answer(run.pending[0].approve())
+        run.resume()
+    beats = story(entries_of(store, "r"))
+    assert [beat.message and beat.message.text for beat in beats] == [
+        None,
+        "Refund it all.",
+        None,
+        None,
+    ]
+    assert [decision.kind for decision in beats[2].calls[0].decisions] == ["approve"]
 
 
 def _all(beats: Any) -> list[Beat]:

@@ -51,6 +51,8 @@ DECIDED = {
     "deny": "denied",
     "reply": "answered",
     "revoke": "revoked",
+    "say": "said",
+    "say_after": "said",
 }
 """A decision in words that show it to a person, by its kind."""
 _STATUS: dict[str, DecisionStatus] = {
@@ -59,6 +61,8 @@ _STATUS: dict[str, DecisionStatus] = {
     "deny": "rejected",
     "reply": "feedback",
     "revoke": "rejected",
+    "say": "feedback",
+    "say_after": "feedback",
 }
 """A decision in udspy's words, by its kind."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
@@ -422,10 +426,12 @@ class Decision(PartlyCompared, Struct, frozen=True):
     _not_compared = frozenset({"shown", "by", "via", "at"})
 
     question_id: str
-    kind: Literal["approve", "edit", "deny", "reply", "revoke"]
-    """What was decided. `revoke` ends a grant and answers no question (`Run.revoke`).
+    kind: Literal["approve", "edit", "deny", "reply", "revoke", "say", "say_after"]
+    """What was decided. Two kinds answer no question.
 
-    The `question_id` of a `revoke` is `revoke:` and the id of the grant's question."""
+    `revoke` ends a grant (`Run.revoke`); its `question_id` is `revoke:` and the id of the grant's
+    question. `say` is a message to the run, for its next request, and `say_after` one for after its
+    answer (`Run.say`); the `question_id` is `say:` and a number."""
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit; the others stay as shown."""

@@ -117,6 +117,8 @@ class Screen:
                 self._result(call, result)
             case events.Custom(name=name, payload=payload):
                 self._line("· ", f"{name}: {one_line(json_text(payload))}", "dim")
+            case events.Said(text=text):
+                self._line("> ", text, "bold")
             case events.StepFinished(step=step):
                 self._step_finished(step)
             case events.RunFinished():

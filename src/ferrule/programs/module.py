@@ -76,6 +76,17 @@ class Module(Batches[S, D, P]):
         cls.is_only_async = cls.is_async and not {"forward", "flow"} & set(written)
 
     @property
+    def takes_messages(self) -> bool:
+        """Whether a run of the program takes messages (`Run.say`): a loop in it reads them.
+
+        A program whose `flow` yields `Listen`, or whose `forward` makes the agents that it calls,
+        sets it to True.
+        """
+        return any(
+            program.takes_messages for _, program in self.named_sub_modules() if program is not self
+        )
+
+    @property
     def fingerprint(self) -> str:
         """A digest (16 characters) of what a stored run checks of its program.
 

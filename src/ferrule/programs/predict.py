@@ -213,6 +213,13 @@ class Predict(Module[S, D, P]):
         if type(self).flow is Predict.flow:  # a flow of a subclass may take other inputs
             check_inputs_of_call(self.signature, inputs, _OPTIONS_OF_CALL)
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether it has tools, and calls them: see `Module.takes_messages`."""
+        if not self.auto_execute_tools or calls_output(self.signature) is not None:
+            return False
+        return bool(self.toolbox.servers) or bool(len(self.toolbox))
+
     def tool_users(self) -> Sequence[Predict]:
         """Only this predictor."""
         return (self,)

@@ -218,6 +218,11 @@ class ReAct(Module[S, D, P]):
         if type(self).flow is ReAct.flow:  # a flow of a subclass may take other inputs
             check_inputs_of_call(self.signature, inputs, OPTIONS_OF_CALL)
 
+    @property
+    def takes_messages(self) -> bool:
+        """True: see `Module.takes_messages`."""
+        return True
+
     def tool_users(self) -> Sequence[Predict]:
         """The predictor of the loop; the extractor calls no tools."""
         return (self.react,)

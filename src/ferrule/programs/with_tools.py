@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from ferrule import events
-from ferrule.acts import Act, Tell
+from ferrule.acts import Act, Listen, Tell
 from ferrule.adapters.fields import calls_output
 from ferrule.adapters.native_text import text_output
 from ferrule.errors import (
@@ -52,6 +52,7 @@ from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.calls.offered import holds_calls, under_offered_names
 from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.exchange import NO_TOOLS, Response, has_answer
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message, Messages, tool_message
@@ -372,7 +373,9 @@ class _Turns(_WithTools):
             self.signature = asking_for_finish(self.adapted)
         self.module = module
         self.shelf = self.predict.toolbox.shelf
-        self.max_turns = max_turns
+        self.max_turns = self.turns_left = max_turns
+        self.turn = 0
+        """The number of the next turn."""
         self.host = Host(self, self.asker.conditions, concurrent=self.predict.toolbox.concurrent)
         self.live: LiveTools | LoadedTools | None = None
         toolbox = self.predict.toolbox
@@ -395,6 +398,9 @@ class _Turns(_WithTools):
         self.signature = _may_call_first(self.signature, self.toolbox)
         self.tail = []
         for turn, step in enumerate(self.trajectory.steps):
+            if not step.calls:  # a message to the run, or the answer before it
+                self.tail.append(self._message_of(step, turn))
+                continue
             calls = [{"name": call.name, "args": call.args} for call in step.calls]
             answer = self.asker.adapter.answer_content(self.signature, {_CALLS: calls})
             self.tail += [Message("assistant", answer), self._observation(step.results, turn)]
@@ -439,12 +445,20 @@ class _Turns(_WithTools):
             self._add_to_instructions(note)
         request = self.request()
         calls: tuple[ToolCall, ...] = ()
-        for turn in range(len(self.trajectory.steps), self.max_turns):
+        while self.turns_left:
+            request = yield from self._listen(request)
+            turn = self.turn
             fields, response = yield from self.ask(request)
+            self.turn, self.turns_left = turn + 1, self.turns_left - 1
             calls = _identified(fields.pop(_CALLS, ()), turn)
             if not calls:
                 outputs = self.outputs(fields, response, with_calls=False)
-                return self._prediction(request.messages, response, outputs)
+                messages = request.messages.then(self._answer(response, outputs))
+                following = yield from self._listen_after(request, messages)
+                if following is None:
+                    return self._prediction(messages, outputs)
+                request = following
+                continue
             finishes: tuple[ToolCall, ...] = ()
             if self.by_finish:
                 finishes, calls = split_finish(calls)
@@ -478,9 +492,15 @@ class _Turns(_WithTools):
             yield Tell(events.StepFinished(turn, step))
             if answer_fields is not None:
                 answer = replace(response.message(), tool_calls=calls)
-                messages = request.messages.then(answer, *map(tool_message, results))
                 outputs = self.outputs(answer_fields, response, with_calls=False)
-                return self._prediction(messages, response, outputs)
+                messages = request.messages.then(
+                    answer, *map(tool_message, results), self._answer(response, outputs)
+                )
+                following = yield from self._listen_after(request, messages)
+                if following is None:
+                    return self._prediction(messages, outputs)
+                request = following
+                continue
             if self.live is not None:
                 live_news = yield from self.live.refresh(step)
                 news = "\n".join(part for part in (news, live_news) if part)
@@ -495,24 +515,69 @@ class _Turns(_WithTools):
                 request = self.request(messages)
         raise MaxTurnsReachedError(self.max_turns, calls)
 
+    # -- messages to the run
+
+    def _listen(self, request: Request) -> Generator[Act, Any, Request]:
+        """The next request, with the messages that came."""
+        if not self.asker.conditions.listens:
+            return request
+        said: Sequence[events.Said] = (yield Listen()) or ()
+        return (yield from self._with_messages(request, said))
+
+    def _listen_after(
+        self, request: Request, messages: Messages
+    ) -> Generator[Act, Any, Request | None]:
+        """The next request, after the answer to `request`, if a message came; otherwise None.
+
+        `messages` end with that answer.
+        """
+        said: Sequence[events.Said] = ()
+        if self.asker.conditions.listens:
+            said = (yield Listen(ends=True)) or ()
+        if not said:
+            return None
+        self.tail += messages[len(request.messages) :]
+        step = Step(content_text(messages[-1].content))
+        self.trajectory = self.trajectory.then(step)
+        yield Tell(events.StepFinished(self.turn - 1, step))
+        return (yield from self._with_messages(request.following(messages), said))
+
+    def _with_messages(
+        self, request: Request, said: Sequence[events.Said]
+    ) -> Generator[Act, Any, Request]:
+        for message in said:
+            self.turns_left = self.max_turns  # the person who speaks may ask for more
+            step = Step(said=message.text)
+            self.trajectory = self.trajectory.then(step)
+            yield Tell(message)
+            self.tail.append(self._message_of(step, len(self.trajectory.steps) - 1))
+            request = request.following(request.messages.then(self.tail[-1]))
+        return request
+
+    def _message_of(self, step: Step, number: int) -> Message:
+        """A step without calls as a message: one to the run, or an answer of the model."""
+        if not step.said:
+            return Message("assistant", step.thought)
+        if self.native:
+            return Message("user", step.said)
+        return self.asker.adapter.step_message({f"user_message_{number}": step.said})
+
     def _add_to_instructions(self, note: str) -> None:
         # The flow begins twice if the model refuses tools: it then has the note already.
         instructions = self.signature.instructions
         if note and note not in instructions:
             self.signature = self.signature.with_instructions(f"{instructions}\n\n{note}")
 
-    def _prediction(
-        self, messages: Messages, response: Response, outputs: dict[str, Any]
-    ) -> Prediction:
-        """The prediction with these outputs, which `response` holds, after these messages."""
-        answer = response.message()
-        if self.by_finish:
-            # As text: no provider accepts a call of `finish` without a result.
-            content = self.asker.adapter.answer_content(self.adapted, outputs, native=True)
-            answer = Message("assistant", content)
-        return self.predict.make_prediction(
-            outputs, trajectory=self.trajectory, messages=messages.then(answer)
-        )
+    def _answer(self, response: Response, outputs: dict[str, Any]) -> Message:
+        """The message with these outputs, which `response` holds."""
+        if not self.by_finish:
+            return response.message()
+        # As text: no provider accepts a call of `finish` without a result.
+        content = self.asker.adapter.answer_content(self.adapted, outputs, native=True)
+        return Message("assistant", content)
+
+    def _prediction(self, messages: Messages, outputs: dict[str, Any]) -> Prediction:
+        return self.predict.make_prediction(outputs, trajectory=self.trajectory, messages=messages)
 
     def _finish(
         self,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ferrule.acts import Flow
+    from ferrule.approval.message import When
     from ferrule.approval.question import Decision
     from ferrule.runs.observers import Execution
 
@@ -30,7 +31,7 @@ R = TypeVar("R")
 RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 
 
-class Lease(Struct, frozen=True, weakref=True):
+class Lease(Struct, weakref=True):
     """The right to write to one run, until another process takes it.
 
     An execution holds it; garbage collection releases it.
@@ -41,6 +42,8 @@ class Lease(Struct, frozen=True, weakref=True):
     """The fencing token: it grows with every lease of the run.
 
     A deleted run and a later one with the same id share no token."""
+    said: int = 0
+    """How many messages the run had got (`Store.say`) when its holder last wrote or took it."""
 
 
 class Stored(Struct, frozen=True):
@@ -50,7 +53,7 @@ class Stored(Struct, frozen=True):
     head: str
     entries: list[str]
     decisions: list[str]
-    """Decisions that the run has not used yet."""
+    """Decisions and messages that the run has not used yet."""
     lease: Lease | None = None
     times: list[float | None] = field(default_factory=list["float | None"])
     """When each entry was written; None for entries written when the store kept no times."""
@@ -126,8 +129,8 @@ class Store(Protocol):
         """Write one entry, durable on return.
 
         False if the run was cancelled meanwhile: an entry that `starts` an effect is not written.
-        `consumes` is the id of the question whose decision the entry uses. Raises `StoreError` if
-        the lease was lost.
+        `consumes` is the id of the question whose decision the entry uses, or of a message. Sets
+        `lease.said`. Raises `StoreError` if the lease was lost.
         """
         ...
 
@@ -153,10 +156,11 @@ class Store(Protocol):
         """Replace the head of a run that executes. Raises `StoreError` if the lease was lost."""
         ...
 
-    def release(self, lease: Lease, *, status: str, head: str) -> None:
+    def release(self, lease: Lease, *, status: str, head: str, heard: int | None = None) -> bool:
         """Store the final status and head of an execution, and give the lease back.
 
-        The run is then at rest.
+        The run is then at rest. With `heard`: only if the run has got so many messages; otherwise
+        returns False, sets `lease.said`, and changes nothing.
         """
         ...
 
@@ -177,6 +181,23 @@ class Store(Protocol):
         """Record the result of the calls that wait for it with this key, as `decide` does.
 
         Raises `DecisionError` as `Run.deliver` does.
+        """
+        ...
+
+    def say(
+        self,
+        run_id: str,
+        text: str,
+        *,
+        when: When = "next",
+        by: str = "",
+        via: str = "api",
+        key: str = "",
+    ) -> Decision:
+        """Record a message to a run that is queued, executes or waits; see `Run.say`.
+
+        Returns it as a `Decision` of the kind `say` or `say_after`. Raises `DecisionError` as
+        `Run.say` does.
         """
         ...
 
@@ -375,9 +396,23 @@ class Persistence(Protocol):
         """Store the run's notes."""
         ...
 
+    @property
+    def has_news(self) -> bool:
+        """Whether messages came to the run that this process has not read."""
+        ...
+
+    def note_message(self, number: int) -> None:
+        """Note that the run has got its `number`th message."""
+        ...
+
+    def hear(self) -> None:
+        """Read the messages that the run has not used."""
+        ...
+
     def close(self, execution: Execution) -> None:
         """Store the state of a run that pauses or ends, and give the lease back.
 
-        Does nothing if this execution does not hold it.
+        Does nothing if this execution does not hold it. If a message came before the run was done
+        there, the run is reopened (`RunState.reopen`), and keeps its lease.
         """
         ...

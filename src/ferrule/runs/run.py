@@ -40,6 +40,7 @@ from ferrule.runs.journal.spending import spent
 from ferrule.runs.observers import started
 from ferrule.runs.protocols import check_store
 from ferrule.runs.state import Frame, RunState
+from ferrule.runs.steering import say_to
 from ferrule.runs.store.document import (
     check_head,
     check_inputs,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Iterator, Mapping
 
+    from ferrule.approval.message import When
     from ferrule.approval.policy import Grant, Policy
     from ferrule.approval.question import Decision
     from ferrule.events import Event
@@ -185,6 +187,34 @@ class Run(Displayed, RunState, Typed[S]):
         a value that does not fit.
         """
         deliver_result(self, key, value, by=by)
+
+    def say(
+        self,
+        text: str,
+        *,
+        when: When = "next",
+        by: str = "",
+        via: str = "api",
+        key: str = "",
+    ) -> None:
+        """Say something to the agent while the run executes or waits, from any thread.
+
+        Its next request has the message, as one of the user. See docs/how-to/agents/steering.md.
+
+        Args:
+            text: The message.
+            when: `"next"`: before the next request; also after an answer that comes first.
+                `"after"`: when the agent has answered.
+            by: Who says it, for the record.
+            via: Where it was said, for the record.
+            key: Names the message, if it may be sent twice: the second time has no effect.
+
+        Raises:
+            DecisionError: The text says nothing; the run has ended; its program has no loop of
+                requests; or another message has this key.
+
+        """
+        say_to(self, text, when=when, by=by, via=via, key=key)
 
     @property
     def grants(self) -> dict[str, Grant]:

@@ -33,7 +33,7 @@ from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.slot import Slot, child_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
     from types import TracebackType
 
     from ferrule.approval.policy import Policy
@@ -46,6 +46,9 @@ _BEGINNING = ForkLock(threading.RLock)
 """Guards changes of a run's state.
 
 Reentrant: garbage collection may meanwhile finalize a stream, which cancels its run."""
+
+saying = ForkLock()
+"""Held while a run in memory gets a message, or ends: it does one after the other."""
 
 
 class Frame(Struct):
@@ -86,10 +89,22 @@ class Frame(Struct):
     It is the model of the settings here, too."""
     blocks: bool = True
     """How the driver of this frame waits: True blocks its thread, False awaits."""
+    is_flow: bool = False
+    """Whether its program is a flow of acts, not plain Python."""
     failures: list[tuple[Any, Entry]] | None = None
     """In plain Python: model failures that the code may still catch.
 
     Each with the task or thread that saw it."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether observers have not got the events of this moment yet.
+
+        The frame is live, though another branch may still be replaying; or the replay has ended.
+        """
+        if self.live:
+            return True
+        return not self.run.journal.unread and not self.run.goes_on_at_end
 
     def check(self) -> None:
         """Before each act: raise `RunCancelledError` for a cancelled run or an abandoned frame."""
@@ -275,6 +290,10 @@ class RunState:
         self.executing: Execution | None = None
         """The current execution. Only one at a time, or an approved call would run twice."""
         self.resuming = False
+        self.goes_on_at_end = False
+        """Whether a message came as the run ended, and its program has not taken one since.
+
+        Observers saw all that is replayed. A program that takes none is not replayed again."""
         self.steps: list[Step] = []
         self.open_calls: dict[str, OpenCall] = {}
         """By slot, the tool calls that observers saw start, and not end."""
@@ -307,6 +326,10 @@ class RunState:
         self.decisions: list[Decision] = []
         self._tally: Tally | None = None
         self.answers: dict[str, Decision] = {}
+        self.said = 0
+        """How many messages came to a run in memory; a store counts those to its runs."""
+        self.heard = 0
+        """How many of the messages to the run its execution has looked at."""
         self.key = random_bytes[16:]
         """The secret from which the ids of this run's questions are made; stored with the run."""
         self.deps = deps
@@ -353,10 +376,17 @@ class RunState:
         self.answers.pop(decision.question_id, None)
         self.tally.note(self.decisions, decision)
 
+    def hear(self, messages: Iterable[Decision]) -> None:
+        """Keep messages to the run until its program listens. Known ones change nothing."""
+        for message in messages:
+            if self.tally.first(self.decisions, message.question_id) is None:
+                self.answers[message.question_id] = message
+                self.decisions.append(message)
+
     def begin(self, execution: Execution, tell: Observers | None, *, wants_deltas: bool) -> Frame:
         """Begin the first or a later execution; returns its root frame."""
         with _BEGINNING.lock:
-            if self.executing:
+            if self.executing is not None and self.executing is not execution:
                 raise RunError(f"The run {self.id} is executing already; wait for it.")
             if self.status == "done":
                 raise RunError(f"The run {self.id} is done; start another one.")
@@ -482,14 +512,30 @@ class RunState:
         if root is not None:
             root.life.over, self.root = True, None
 
-    def done(self, prediction: Any) -> None:
-        """Record what the program returned."""
+    def done(self, prediction: Any) -> bool:
+        """Record what the program returned.
+
+        Returns False, and records nothing, if a message came to a run in memory since its program
+        listened last: the program must go on. For a run in a store, `release` finds that out.
+        """
+        with saying.lock:
+            is_news = self.persistence is None and self.said != self.heard
+            if is_news and not self.goes_on_at_end:
+                return False
+            self._record_outcome(prediction)
+        return True
+
+    def _record_outcome(self, prediction: Any) -> None:
         self._end()
         if isinstance(cast("object", prediction), Prediction):
             prediction = prediction.counted(spending(self.journal.entries))
         self.outcome = prediction
         self.status = "done"
         self.executing = None
+
+    def reopen(self, execution: Execution) -> None:
+        """Undo `done`: a message came to its store before the run ended there."""
+        self.outcome, self.status, self.executing = None, "running", execution
 
     def stopped(self, error: BaseException) -> None:
         """Record that the execution ended without a prediction.

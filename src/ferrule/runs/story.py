@@ -1,7 +1,8 @@
 """A journal as a story for readers: the model's thoughts, the calls it made, and how each ended.
 
 It needs no program. It takes entries in the order in which they were written, with their times,
-and makes beats. A beat is one turn: a model's answer or failure, and the calls that follow from it.
+and makes beats. A beat is one turn: a model's answer or failure, and the calls that follow from it;
+or a message to the run.
 The beats of a program called as a tool are inside that call. Adding an entry takes constant time.
 
 The entry of a model's answer has the calls that the model wrote, with their ids. The entries after
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, field
 
+from ferrule.approval.message import is_message
 from ferrule.approval.question import Decision, QuestionKind
 from ferrule.errors import LimitReachedError
 from ferrule.runs.journal.recall import named_call
@@ -115,6 +117,8 @@ class Beat(Struct, kw_only=True):
     """The error, if the model gave no answer."""
     limit: str = ""
     """The limit that was reached instead of an answer."""
+    message: Decision | None = None
+    """The message to the run, if the beat is one (`Run.say`)."""
     changed: Mapping[str, tuple[str, str]] | None = None
     """How the program differed from the one that wrote the earlier entries: (then, now)."""
     calls: list[CallBeat] = field(default_factory=list)
@@ -176,6 +180,9 @@ class Story:
                 beat = self._began(entry, path, at)
             case "result":
                 beat = self._ended(entry, path, at)
+            case "decision" if is_message(value):
+                beat = self._new(entry.slot, path, at)
+                beat.message = value
             case "decision":
                 beat = self._decided(entry, path, at)
             case "migrated":

@@ -69,12 +69,15 @@ class Step(Struct, frozen=True):
     thought: str = ""
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
+    said: str = ""
+    """A message to the run (`Run.say`). A step that has one has nothing else."""
 
     def entry(self, key: str) -> Any:
         """One of `thought`, `tool_name`, `tool_args`, `observation`.
 
         All but the thought are lists if the step had several calls. A step without a call (an
-        answer that could not be parsed) still has its four entries.
+        answer that could not be parsed, a message to the run) still has its four entries; a message
+        is its observation.
         """
         match key:
             case "thought":
@@ -85,6 +88,8 @@ class Step(Struct, frozen=True):
                 entries = [call.args for call in self.calls]
                 if not entries:
                     return {}
+            case _ if self.said:
+                return self.said
             case _:
                 entries = [
                     Observation(content_text(result.content), result.value)
@@ -131,7 +136,10 @@ class Trajectory(Displayed, Mapping[str, Any]):
             step = steps.setdefault(str(index), self.steps[index])
             if value == step.entry(entry_name):
                 continue
-            if entry_name == "thought":
+            if step.said:
+                if entry_name == "observation":
+                    steps[str(index)] = replace(step, said=str(value))
+            elif entry_name == "thought":
                 steps[str(index)] = replace(step, thought=str(value))
             elif entry_name == "observation" and len(step.results) == 1:
                 result = replace(step.results[0], content=str(value))
@@ -176,7 +184,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
     __hash__ = None
 
     def __repr__(self) -> str:
-        names = ["+".join(call.name for call in step.calls) or "no call" for step in self.steps]
+        names = [_name_of(step) for step in self.steps]
         if len(names) == 1:
             count = "1 step"
         else:
@@ -189,11 +197,19 @@ class Trajectory(Displayed, Mapping[str, Any]):
         """Each step: its thought, its calls, their results."""
         for index, step in enumerate(self.steps):
             lines = [step.thought] if step.thought else []
+            if step.said:
+                lines.append(f"A message to the run: {step.said}")
             for call in step.calls:
                 arguments = [f"{name}={json_text(value)}" for name, value in call.args.items()]
                 lines.append(f"{call.name}({', '.join(arguments)})")
             lines += [f"→ {content_text(result.content)}" for result in step.results]
             yield f"step_{index}", "\n".join(lines)
+
+
+def _name_of(step: Step) -> str:
+    if step.said:
+        return "message"
+    return "+".join(call.name for call in step.calls) or "no call"
 
 
 class _Attribute:

@@ -10,6 +10,7 @@ text                      place
 `3`                       act 3 of the run's program
 `3.0`                     the first call, or the first question, of this act
 `3~compaction`            a value recorded before act 3, found by its name (`Once.only_if_true`)
+`3~said.0`                the first message to the run that was read before act 3
 `once:now#0`              the first value that `ferrule.once` recorded as `now`
 `3.0.spent`               what the program inside the call `3.0` spent
 `3.0?`                    when the question `3.0` was asked
@@ -53,6 +54,11 @@ class Slot(str):
     def of_value(cls, path: str, number: int, name: str) -> Slot:
         """The slot of a value that is recorded before this act, without a number of its own."""
         return cls(f"{path}{number}~{name}")
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a message to the run was read here."""
+        return "~said." in self.name
 
     @classmethod
     def of_own_call(cls, path: str, call_id: str | None) -> Slot:
@@ -190,6 +196,12 @@ def is_program(segment: str) -> bool:
 def is_call(segment: str) -> bool:
     """Whether a segment of a path names a call: `3.0`."""
     return _CALL.fullmatch(segment) is not None
+
+
+def is_own_program(path: str) -> bool:
+    """Whether the code of the run called the program of this frame, not a tool or `once`."""
+    segments = path.split("/")
+    return not any(is_call(segment) or segment.startswith("once:") for segment in segments)
 
 
 def innermost_call(path: str) -> str:

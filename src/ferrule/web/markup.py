@@ -226,6 +226,8 @@ def _beat(beat: Beat, base: str, most: int) -> str:
     href = f"{base}/text/{beat.first}"
     owner = f" of call {_safe(beat.owner)}" if beat.owner else ""
     said: list[str] = []
+    if beat.message is not None:
+        said.append(_decided(beat.message))
     if beat.reasoning:
         text = _long(beat.reasoning, f"{href}/reasoning", "div", most)
         said.append(f'<details class="thought" open><summary>Thought</summary>{text}</details>')

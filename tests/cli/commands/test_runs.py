@@ -946,3 +946,39 @@ def test_a_result_is_delivered_from_the_command_line(
     assert "build-7: delivered" in said(capsys, "deliver", "b-1", "build-7", '{"tests": 3}')
     assert "b-1: done" in said(capsys, "resume", "b-1", "--program", "site_builder:agent")
     assert '{"tests":3}' in said(capsys, "show", "b-1").replace(" ", "")
+
+
+def test_a_message_is_said_from_the_command_line(
+    here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "site_talker.py").write_text(BUILDING)
+    monkeypatch.delitem(sys.modules, "site_talker", raising=False)
+    from ferrule.cli.arguments import find_program
+
+    agent = find_program("site_talker:agent")
+    with SQLiteStore() as store:
+        agent.start(task="x", store=store, run_id="b-1")
+    assert "b-1: said" in said(capsys, "say", "b-1", "Use the cache.")
+    assert "says something" in said(capsys, "say", "b-1", " ", code=1)
+    assert "not read yet: Use the cache." in said(capsys, "show", "b-1")
+    said(capsys, "deliver", "b-1", "build-7", '{"tests": 3}')
+    said(capsys, "resume", "b-1", "--program", "site_talker:agent")
+    shown = said(capsys, "show", "b-1")
+    assert "not read yet" not in shown
+    assert "say Use the cache." in shown
+    assert "via cli" in shown
+    assert "b-1' is done" in said(capsys, "say", "b-1", "More.", code=1)
+
+
+def test_a_message_for_after_the_answer_is_said_from_the_command_line(
+    here: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "site_later.py").write_text(BUILDING)
+    monkeypatch.delitem(sys.modules, "site_later", raising=False)
+    from ferrule.cli.arguments import find_program
+
+    with SQLiteStore() as store:
+        find_program("site_later:agent").start(task="x", store=store, run_id="b-1")
+        said(capsys, "say", "b-1", "Then deploy.", "--after")
+        [text] = store.load("b-1").decisions
+        assert json.loads(text)["kind"] == "say_after"

@@ -443,6 +443,122 @@ def test_what_is_written_in_a_transaction_is_there_with_its_entry_or_not_at_all(
     assert store.load("r").entries == ["result"]
 
 
+# -- messages -----------------------------------------------------------------------------------
+
+
+def listening(store: Store, run_id: str = "r") -> Lease:
+    return store.create(run_id, program="P", head=head(takes_messages=True))
+
+
+def texts(store: Store, run_id: str = "r") -> list[str]:
+    """The messages that the run has not used."""
+    return [json.loads(text)["text"] for text in store.load(run_id).decisions]
+
+
+def test_messages_are_kept_in_order_until_an_entry_uses_them(kept: Kept, store: Store) -> None:
+    lease = listening(store)
+    first = store.say("r", "one", by="ann", via="page")
+    kept.pass_s(-5)  # a clock that is set back changes no order
+    second = store.say("r", "two", when="after")
+    assert (first.kind, first.by, first.via) == ("say", "ann", "page")
+    assert second.kind == "say_after"
+    assert first.question_id < second.question_id
+    store.append(lease, "{}", consumes=first.question_id)
+    assert texts(store) == ["two"]
+
+
+def test_who_writes_to_a_run_learns_that_a_message_came(store: Store) -> None:
+    """At each of the ways to write."""
+    lease = listening(store)
+    assert (store.append(lease, "a"), lease.said) == (True, 0)
+    store.say("r", "one")
+    assert (store.append(lease, "b", starts=True), lease.said) == (True, 1)
+    store.say("r", "two")
+    assert (asyncio.run(store.aappend(lease, "c")), lease.said) == (True, 2)
+    store.say("r", "three")
+    store.transact(lease, lambda _: store.append(lease, "d"))
+    assert lease.said == 3
+    store.release(lease, status="waiting", head=head())
+    taken = store.take("r", after=0)
+    assert taken.lease is not None
+    assert (taken.entries, taken.lease.said) == (["a", "b", "c", "d"], 3)
+
+
+def test_writes_of_many_runs_at_once_learn_of_the_message_of_each(store: Store) -> None:
+    leases = [listening(store, f"r{number}") for number in range(20)]
+    for number in range(0, 20, 2):
+        store.say(f"r{number}", "hello")
+
+    async def write() -> list[bool]:
+        return await asyncio.gather(*[store.aappend(lease, "a") for lease in leases])
+
+    assert asyncio.run(write()) == [True] * 20
+    assert [lease.said for lease in leases] == [1, 0] * 10
+    assert [len(store.load(f"r{number}").entries) for number in range(20)] == [1] * 20
+
+
+def test_a_run_does_not_end_before_a_message_that_it_has_not_heard(store: Store) -> None:
+    lease = listening(store)
+    store.say("r", "one")
+    assert store.release(lease, status="done", head=head(), heard=0) is False
+    assert (lease.said, store.load("r").status) == (1, "running")
+    assert store.append(lease, "a")
+    assert store.release(lease, status="done", head=head(), heard=1) is True
+    assert store.load("r").status == "done"
+
+
+def test_a_message_with_a_key_is_kept_once(store: Store) -> None:
+    """Also when it was used."""
+    lease = listening(store)
+    first = store.say("r", "one", key="k")
+    assert store.say("r", "one", key="k") == first
+    store.append(lease, "{}", consumes=first.question_id)
+    assert store.say("r", "one", key="k") == first
+    with pytest.raises(DecisionError, match="'k'"):
+        store.say("r", "two", key="k")
+    assert texts(store) == []
+    store.release(lease, status="done", head=head())
+    assert store.say("r", "one", key="k") == first
+
+
+@pytest.mark.parametrize("status", ["done", "failed", "cancelled"])
+def test_a_run_that_ended_gets_no_message(store: Store, status: str) -> None:
+    store.release(listening(store), status=status, head=head(takes_messages=True))
+    with pytest.raises(DecisionError, match=f"is {status}"):
+        store.say("r", "one")
+    assert texts(store) == []
+
+
+def test_a_run_that_reads_no_messages_gets_none(store: Store) -> None:
+    store.create("r", program="P", head=head())
+    with pytest.raises(DecisionError, match="no loop"):
+        store.say("r", "one")
+    with pytest.raises(StoreError, match="'nobody'"):
+        store.say("nobody", "one")
+
+
+def test_a_cancelled_run_forgets_its_messages_and_their_numbers_stay_theirs(store: Store) -> None:
+    store.release(listening(store), status="waiting", head=head(QUESTION, takes_messages=True))
+    first = store.say("r", "one")
+    store.cancel("r")
+    assert texts(store) == []
+    store.release(
+        store.take("r", after=0).lease,  # type: ignore[arg-type]
+        status="waiting",
+        head=head(takes_messages=True),
+    )
+    assert store.say("r", "two").question_id != first.question_id
+
+
+def test_a_message_is_no_decision_on_a_question_of_the_list(store: Store) -> None:
+    store.release(listening(store), status="waiting", head=head(QUESTION, takes_messages=True))
+    store.say("r", "one")
+    assert store.summary("r").decided == ()
+
+
+# -- the end of a run ---------------------------------------------------------------------------
+
+
 def test_cancelling_takes_effect_before_the_next_effect_is_begun(store: Store) -> None:
     """What was already done is still written; a tool is not begun."""
     lease = store.create("r", program="P", head=head())

@@ -34,6 +34,7 @@ _COMMANDS = {
     "deny": runs.deny_call,
     "reply": runs.reply_to_question,
     "deliver": runs.deliver_to_call,
+    "say": runs.say_to_run,
     "cancel": runs.cancel_run,
     "resume": runs.resume_run,
     "ui": show_page,

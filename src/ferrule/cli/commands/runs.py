@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ferrule import settings
 from ferrule.approval.call_view import view_call
+from ferrule.approval.message import is_message
 from ferrule.approval.question import DECIDED
 from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
 
@@ -35,12 +36,14 @@ from ferrule.encoding.stored import LAST_TIME, parse_json, reading
 from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
+from ferrule.runs.store.listing import decisions_of
 from ferrule.values.calls.call import FROM_TEXT
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored, Summary
 
@@ -219,6 +222,32 @@ def deliver_to_call(
         opened.deliver(summary.id, key, result, by=user_name())
     delivered = f"{_shown_id(summary.id)} {_cut(reveal(key))}: delivered."
     _print(f"{delivered} It takes effect when the run is resumed.")
+    return ExitCode.DONE
+
+
+def say_to_run(
+    run: _Run,
+    text: Annotated[
+        str,
+        typer.Argument(help="The message to the agent. `-` reads standard input."),
+    ],
+    after: Annotated[
+        bool,
+        typer.Option("--after", help="For when it has answered, not for its next request."),
+    ] = False,
+    store: StorePlace = DEFAULT_STORE,
+) -> int:
+    """Say something to the agent of a run that executes or waits."""
+    message = text_or_stdin(text)
+    when: When = "next"
+    effect = "The next request of the agent has it."
+    if after:
+        when = "after"
+        effect = "The agent reads it when it has answered."
+    with open_store(store) as opened:
+        summary = _find_run(opened, run)
+        opened.say(summary.id, message, when=when, by=user_name(), via="cli")
+    _print(f"{_shown_id(summary.id)}: said. {effect}")
     return ExitCode.DONE
 
 
@@ -464,6 +493,9 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
         yield f"  {_LEGEND}"
     for question in run.questions:
         yield f"  {_question_line(run, question)}"
+    for decision in decisions_of(stored):
+        if is_message(decision):
+            yield f"  not read yet: {_cut(reveal(decision.text))}"
 
 
 def _line_document(run: Summary) -> dict[str, Any]:

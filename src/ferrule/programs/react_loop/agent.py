@@ -185,6 +185,8 @@ def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText |
 
 
 def _entries(step: Step, index: int) -> dict[str, Any]:
+    if step.said:
+        return {f"user_message_{index}": step.said}
     entries = {f"{key}_{index}": step.entry(key) for key in ("thought", "tool_name", "tool_args")}
     observation: Any = [result.content for result in step.results] or None
     if len(step.results) == 1:

@@ -224,6 +224,10 @@ class Compaction:
             size = self._size()
         self._tokens = size + estimate_messages(new)
 
+    def count_again(self) -> None:
+        """Estimate the whole next request, which was rendered again."""
+        self._tokens = None
+
     def _size(self) -> int:
         """The tokens of the next request, as the provider counted or as estimated."""
         if self._tokens is None:

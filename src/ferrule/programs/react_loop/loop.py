@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule import events
-from ferrule.acts import Act, Flow, Tell, Within
+from ferrule.acts import Act, Flow, Listen, Tell, Within
 from ferrule.errors import (
     AdapterParseError,
     BadRequestError,
@@ -55,6 +55,7 @@ from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits, setting
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 from ferrule.values.outcome import Prediction, Step, Trajectory
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
+    from ferrule.values.content.parts import Content
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Messages
 
@@ -98,20 +100,24 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     config_of_call: Mapping[str, Any] = options.get("config") or {}
     config = {name: value for name, value in asker.config.items() if name in config_of_call}
     try:
-        outputs, reason = yield from loop.flow(max_iters)
-        if outputs is None:
-            outputs = yield from _extract(agent, asker, loop, config)
-    except LimitReachedError as reached:
-        reached.trajectory = Trajectory(loop.steps)
-        if on_limit == "raise":
-            raise
-        reason = reached.reason
-        outputs = yield from _extract(agent, asker, loop, config)
+        yield from loop.begin()
+        while True:
+            try:
+                outputs, reason = yield from loop.flow(max_iters)
+                if outputs is None:
+                    outputs = yield from _extract(agent, asker, loop, config)
+            except LimitReachedError as reached:
+                reached.trajectory = Trajectory(loop.steps)
+                if on_limit == "raise":
+                    raise
+                reason = reached.reason
+                outputs = yield from _extract(agent, asker, loop, config)
+                break  # another request would reach the limit again
+            if not (yield from loop.listen_after(outputs)):
+                break
     finally:
         loop.close()
-    # The answer is added as text: no provider accepts a call of `finish` without a result.
-    content = asker.adapter.answer_content(signature, outputs, native=loop.native)
-    answer = Message("assistant", content)
+    answer = loop.answer(outputs)
     messages = loop.request.messages.then(answer)
     return Prediction.of(
         outputs,
@@ -209,6 +215,10 @@ class _Loop:
         self.shown = self.steps
         """The steps that the request shows: the same list, until one of them is left out."""
         self.request: Any = None
+        self.last: tuple[Step, Turn] | None = None
+        """The step with the model's answer, and its turn. The request does not show them yet."""
+        self.count = 0
+        """How many turns there were."""
         self.faults: list[str] = []
         """The results of the latest steps in a row in which all calls were faulty."""
         self.compaction: Compaction | None = None
@@ -262,38 +272,118 @@ class _Loop:
 
     # -- the loop
 
-    def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
-        """The outputs, or None if they must be extracted; and why the loop ended.
-
-        The reason is None if the model ended the loop.
-        """
+    def begin(self) -> Generator[Act, Any, None]:
+        """Make the first request."""
         if self.live is not None:
             note = yield from self.live.begin()
             if note:
                 self.note = f"\n\n{note}"
                 self.mode = self._make_mode()
         self.request = self.mode.request(self.shown)
-        for index in range(max_iters):
+
+    def flow(self, max_iters: int) -> Generator[Act, Any, tuple[dict[str, Any] | None, str | None]]:
+        """The outputs, or None if they must be extracted; and why the loop ended.
+
+        The reason is None if the model ended the loop.
+        """
+        self.last, self.faults = None, []
+        turns_left = max_iters
+        while turns_left:
+            if (yield from self._listen()):
+                turns_left = max_iters  # the person who speaks may ask for more
+            turns_left -= 1
+            index, self.count = self.count, self.count + 1
             if self.compaction is not None:
                 yield from self.compaction.check()
             turn = yield from self._turn(index)
             if turn.outputs is not None:  # plain text, which ends the loop, too
                 outputs, problems = yield from self._validated(dict(turn.outputs))
                 if not problems:
+                    self.last = Step(turn.thought), turn
                     return outputs, None
                 turn = replace(turn, outputs=None, problem=_not_accepted(problems))
             step, end = yield from self._step(turn)
-            self.steps.append(step)
-            if self.shown is not self.steps:
-                self.shown.append(step)
+            self._show(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
-                self._add_last_step(step)
+                if end.outputs is None:
+                    self._add_last_step(step)
+                else:
+                    self.last = step, turn
                 return end.outputs, None
             if not self._goes_on(step, turn):
                 return None, "same_error"
             yield from self._add_step(step, turn)
         return None, "max_iters"
+
+    def _show(self, step: Step) -> None:
+        self.steps.append(step)
+        if self.shown is not self.steps:
+            self.shown.append(step)
+
+    # -- messages to the run
+
+    def _listen(self) -> Generator[Act, Any, bool]:
+        """Add the messages that came to the next request; returns whether there were any."""
+        if not self.asker.conditions.listens:
+            return False
+        messages: Sequence[events.Said] = (yield Listen()) or ()
+        yield from self._add_messages(messages)
+        return bool(messages)
+
+    def listen_after(self, outputs: Mapping[str, Any]) -> Generator[Act, Any, bool]:
+        """Whether the loop goes on after these outputs, because a message came.
+
+        The next request then shows the answer, and after it the messages.
+        """
+        messages: Sequence[events.Said] = ()
+        if self.asker.conditions.listens:
+            messages = (yield Listen(ends=True)) or ()
+        if not messages:
+            return False
+        if self.last is None:  # the outputs were extracted
+            step = Step(content_text(self._answer_content(outputs)))
+            yield from self._finish_step(step)
+            # All of it, because the extractor may have shown less, or a step is missing.
+            self.request = self.mode.request(self.shown)
+            if self.compaction is not None:
+                self.compaction.count_again()
+        else:
+            step, turn = self.last
+            if not step.calls:  # an answer in plain text
+                yield from self._finish_step(step)
+            yield from self._add_step(step, turn)
+        yield from self._add_messages(messages)
+        return True
+
+    def _finish_step(self, step: Step) -> Generator[Act, Any, None]:
+        self._show(step)
+        yield Tell(events.StepFinished(self.count - 1, step))
+
+    def _add_messages(self, messages: Sequence[events.Said]) -> Generator[Act, Any, None]:
+        for message in messages:
+            step = Step(said=message.text)
+            self._show(step)
+            yield Tell(message)
+            new_messages = self.mode.render(step, len(self.shown) - 1, None)
+            if self.compaction is not None:
+                self.compaction.count(None, new_messages)
+            self.request = self.request.following(self.request.messages.then(*new_messages))
+
+    # -- the answer
+
+    def answer(self, outputs: Mapping[str, Any]) -> Message:
+        """The outputs as the model's answer, which ends the conversation.
+
+        As text: no provider accepts a call of `finish` without a result.
+        """
+        if self.last is not None:
+            self._add_last_step(self.last[0])
+        return Message("assistant", self._answer_content(outputs))
+
+    def _answer_content(self, outputs: Mapping[str, Any]) -> Content:
+        signature = self.agent.react.signature
+        return self.asker.adapter.answer_content(signature, outputs, native=self.native)
 
     def _add_step(self, step: Step, turn: Turn) -> Generator[Act, Any, None]:
         """Make the next request: it shows the step, and offers the tools as they are now."""

@@ -197,6 +197,8 @@ class _TextMode(Struct):
         return (self._step_message(self.asker.adapter, step, index, news),)
 
     def _step_message(self, adapter: Adapter, step: Step, index: int, news: str = "") -> Message:
+        if step.said:
+            return adapter.step_message({f"user_message_{index}": step.said})
         if not step.calls and _is_summary(step):
             return adapter.step_message({f"observation_{index}": step.results[0].content})
         contents = [shorten(result.content, self.observation_chars) for result in step.results]
@@ -314,6 +316,8 @@ class _NativeMode(Struct):
         self, step: Step, index: int, turn: Turn | None, news: str = ""
     ) -> tuple[Message, ...]:
         del index, news  # the next request's declarations show the changes
+        if step.said:
+            return (Message("user", step.said),)
         if turn is not None and turn.response is not None:
             answer = turn.response.message()
         elif not step.calls and _is_summary(step):

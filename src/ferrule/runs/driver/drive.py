@@ -23,6 +23,7 @@ from ferrule.acts import (
     CallTools,
     Conditions,
     Flow,
+    Listen,
     Once,
     RecallCalls,
     RuleCalls,
@@ -38,6 +39,7 @@ from ferrule.models.calls_in_text import note_structured_calls
 from ferrule.runs.driver.approval import answer_questions, rule_calls
 from ferrule.runs.driver.deps import for_forward
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught
+from ferrule.runs.driver.listening import listen, listens
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.once import answer_once
 from ferrule.runs.driver.tool_calls import call_tools
@@ -50,7 +52,7 @@ from ferrule.runs.resume import recall_calls
 from ferrule.settings import Scope, entered, lm_override_of, overriding, scope
 from ferrule.values.calls.secrets import masked_call
 from ferrule.values.masked import masked_step
-from ferrule.values.outcome import Prediction
+from ferrule.values.outcome import Prediction, Step
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ async def _perform_observed(
     *,
     blocks: bool,
 ) -> Any:
-    tell, journal = cast("Observers", frame.tell).inside(frame.path), frame.run.journal
+    tell = cast("Observers", frame.tell).inside(frame.path)
     if frame.live:
         tell(started(program, args, inputs))
     outcome, failure = None, None
@@ -136,7 +138,7 @@ async def _perform_observed(
     else:
         return outcome
     finally:
-        if frame.live or not journal.unread:
+        if frame.is_told:
             error = failure
             if isinstance(failure, Suspended):  # waiting is a status, not an error
                 error = None
@@ -175,6 +177,7 @@ async def _perform_here(
         first = 0
     else:
         first = len(journal.entries)
+    frame.is_flow = program.is_flow
     if program.is_flow:
         frame.blocks = blocks
         outcome = await drive(frame, _flow(program, args, inputs))
@@ -315,6 +318,8 @@ async def _answer(frame: Frame, act: Act) -> Any:
             return None
         case Once():
             return await answer_once(frame, act)
+        case Listen():
+            return await listen(frame, act)
         case Within(limits, lm, answers_at_limit):
             # Limits with which the run was resumed replace those of its program.
             is_replaced = frame.outer is None and frame.run.limits is not None
@@ -416,13 +421,11 @@ def _tell(frame: Frame, event: events.Event) -> None:
     if isinstance(event, events.StepFinished):
         if frame.budget is not None:
             frame.budget.spend(steps=1)
-        journal = frame.run.journal
-        if not frame.path:
-            frame.run.steps.append(event.step)
-        elif isinstance(journal, ClosedJournal):
-            journal.steps.setdefault(frame.path, []).append(event.step)
-    # This frame is live, though another branch may still be replaying; or the replay has ended.
-    if frame.tell is None or not (frame.live or not frame.run.journal.unread):
+        _note_step(frame, event.step)
+    if isinstance(event, events.Said):
+        _note_step(frame, Step(said=event.text))
+        return  # observers got it when it was taken
+    if frame.tell is None or not frame.is_told:
         return
     tell = frame.tell
     if isinstance(event, (events.CallStarted, events.CallFinished)):
@@ -434,6 +437,14 @@ def _tell(frame: Frame, event: events.Event) -> None:
         else:
             frame.run.open_calls.pop(slot, None)
     tell(_masked(event, frame.run.secrets))
+
+
+def _note_step(frame: Frame, step: Step) -> None:
+    journal = frame.run.journal
+    if not frame.path:
+        frame.run.steps.append(step)
+    elif isinstance(journal, ClosedJournal):
+        journal.steps.setdefault(frame.path, []).append(step)
 
 
 def _masked(event: events.Event, secrets: Secrets) -> events.Event:
@@ -468,4 +479,5 @@ def _conditions(frame: Frame) -> Conditions:
         place=(run.key, frame.path),
         extra_tools=run.extra_tools,
         due=due,
+        listens=listens(frame),
     )

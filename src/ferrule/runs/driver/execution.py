@@ -150,19 +150,33 @@ async def _run_to_rest(run: RunState, execution: Execution, options: _Options) -
             run.persistence.open(execution)
         else:
             await offload.run_or_cancel(partial(run.persistence.open, execution))
-    here = _begin(run, execution, options)
+    is_over = await _perform_once(run, execution, options)
+    while not is_over:  # a message came while the run ended: replay it, and go on
+        is_over = await _perform_once(run, execution, options, goes_on=True)
+
+
+async def _perform_once(
+    run: RunState, execution: Execution, options: _Options, *, goes_on: bool = False
+) -> bool:
+    """Execute the program to its end; returns whether the run is now at rest.
+
+    If it `goes_on`, its observers see no new start: they have not seen an end.
+    """
+    blocks = options.blocks
+    here = _begin(run, execution, options, goes_on=goes_on)
     # If an interrupt comes before `try`, `_execute` restores the former scope.
     token = enter(here)
     try:
         try:
-            if run.tell is not None:
+            if run.tell is not None and not goes_on:
                 await _open_for_observers(run, run.tell, blocks=blocks)
             outcome = await perform(here.frame, run.program, run.args, run.inputs, blocks=blocks)
             _raise_hidden_error(run)
         except BaseException as error:  # noqa: BLE001  recorded; `prediction` raises it again
             run.stopped(_reason_of_end(run, error))
         else:
-            run.done(outcome)
+            if not run.done(outcome):
+                return False
         if run.journal.drift and run.status in {"waiting", "done"} and not options.is_silent:
             # A resume that failed at once leaves no trace. If this write fails, the next execution
             # finds the differences again.
@@ -173,9 +187,11 @@ async def _run_to_rest(run: RunState, execution: Execution, options: _Options) -
                 in_thread = not blocks and not isinstance(run.error, GeneratorExit)
                 await _release_in(run, execution, in_thread=in_thread)
         finally:
-            _announce_end(run)
+            if run.executing is None:
+                _announce_end(run)
     finally:
         leave(token)
+    return run.executing is None
 
 
 def _raise_hidden_error(run: RunState) -> None:
@@ -204,7 +220,7 @@ def _has_suspended(error: object) -> bool:
     return cast("BaseExceptionGroup[Any]", error).subgroup(Suspended) is not None
 
 
-def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
+def _begin(run: RunState, execution: Execution, options: _Options, *, goes_on: bool) -> Scope:
     here = options.settings
     outer: CallPlace | None = execution.outer
     observers: tuple[Any, ...] = ()
@@ -215,12 +231,17 @@ def _begin(run: RunState, execution: Execution, options: _Options) -> Scope:
             inherited = outer.tell.observers
         observers = (*inherited, *options.observers)
     tell: Observers | None = None
-    if observers:
+    if goes_on:
+        tell = run.tell
+    elif observers:
         observers = tuple(observing(observers))
-    if observers:
+    if observers and not goes_on:
         name = run.program.name
         tell = Observers(observers, run_id=run.id, name=name, outer=outer, earlier=run.tell)
     frame = run.begin(execution, tell, wants_deltas=options.wants_deltas)
+    if goes_on:
+        execution.over = run.resuming = False
+    run.goes_on_at_end = goes_on
     run.prices = here.prices
     limits = here.limits
     if run.limits is not None:

@@ -68,11 +68,12 @@ class Journal:
         """The starts of calls in earlier executions, oldest first, by slot."""
         self._paused: set[str] = set()
         self._dispatched: dict[str, object] = {}
-        """The calls that this execution has claimed, each with a mark of who claimed it."""
+        """The calls and messages that this execution has claimed, with a mark of who did."""
         self._dropped: list[str] = []
         self._noted: dict[str, tuple[str, str]] = {}
         """Differences that notes of earlier executions have."""
         self._compared: set[str] = set()
+        self._is_past = False
         self._index: _Index | None = None
         self._indexing = threading.Lock()
 
@@ -131,7 +132,7 @@ class Journal:
         self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
         self._dispatched, self._begun, self._paused, self.unread = {}, {}, set(), {}
         self._noted, self._compared, self.drift, self._dropped = {}, set(), {}, []
-        self.void_questions, self._index = set(), None
+        self.void_questions, self._index, self._is_past = set(), None, False
         for entry in self.entries:
             self._reread(entry)
         self.once_names = frozenset(entry.digest for entry in self.entries if entry.kind == "once")
@@ -244,6 +245,16 @@ class Journal:
                 answers.last -= 1
         return None
 
+    @property
+    def is_past(self) -> bool:
+        """Whether this execution has come past all that earlier ones did, in every frame.
+
+        Only then may something new come between two acts: whatever follows from it is new, too.
+        """
+        if not self._is_past and not self.unread:
+            self._is_past = not self._unsettled()
+        return self._is_past
+
     def check_finished(self) -> None:
         """Called when the program has returned.
 
@@ -296,13 +307,17 @@ class Journal:
             self.differs(slot, f"begun {starts[-1].digest}", f"a call of {name}")
         return tuple(self._begun.pop(slot, ()))
 
+    def claim(self, name: str) -> bool:
+        """Claim a call or a message for this execution. False if another branch has claimed it."""
+        claim = object()
+        return self._dispatched.setdefault(name, claim) is claim
+
     def dispatch(self, slot: str) -> None:
         """Claim the call at a slot for this execution, before it begins.
 
         Raises `RunError` if it is already claimed.
         """
-        claim = object()
-        if self._dispatched.setdefault(slot, claim) is not claim:
+        if not self.claim(slot):
             raise RunError(
                 f"The call at {slot} was begun in this execution already; "
                 "it does not run a second time."
@@ -322,7 +337,8 @@ class Journal:
             if entry is not None and entry.kind in _ENDS_A_TURN:
                 end = number
                 break
-            if entry is not None and entry.kind in {"result", "decision"}:
+            is_of_call = entry is not None and entry.kind in {"result", "decision"}
+            if entry is not None and is_of_call and not Slot(slot).is_message:
                 entries.append((slot, entry))
         starts: list[tuple[str, Entry]] = []
         for number, slot, start in self._starts_from(path, act):

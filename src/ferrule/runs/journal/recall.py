@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule import events
+from ferrule.approval.message import is_message
 from ferrule.encoding.stored import parse_json
 from ferrule.values.calls.call import ToolCall, failure
 from ferrule.values.slot import Slot, programs_in
@@ -15,6 +16,7 @@ from ferrule.values.slot import Slot, programs_in
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ferrule.approval.question import Decision
     from ferrule.runs.journal.entry import Entry
 
 
@@ -74,8 +76,15 @@ def _event(entry: Entry, call_id: str | None) -> events.Event | None:
             return events.CallFinished(_call(entry, call_id), entry.value)
         case "migrated":
             return events.Migrated(entry.value["differs"])
+        case "decision" if is_message(entry.value):
+            return said_event(entry.value)
         case _:
             return None
+
+
+def said_event(message: Decision) -> events.Said:
+    """The event that tells of a message to the run, which its program reads."""
+    return events.Said(message.text, by=message.by, via=message.via)
 
 
 def _call(entry: Entry, call_id: str | None) -> ToolCall:

@@ -27,6 +27,7 @@ from msgspec.structs import asdict
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ferrule.approval.decisions import read_decision
+from ferrule.approval.message import is_message, number_of
 from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
 from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
@@ -43,6 +44,7 @@ from ferrule.runs.journal.encode import (
 )
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.limits import Limits
+from ferrule.runs.steering import can_take_messages
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.schema.iterables import eager_validators
 from ferrule.tools.definition.deps import bind_arguments
@@ -101,6 +103,8 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
         "status": run.status,
         "error": error,
     }
+    if can_take_messages(run.program):
+        form["takes_messages"] = True
     if run.governing is not None:
         settings = run.governing.form()
         if settings:
@@ -240,6 +244,8 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
         *(entry.value for entry in run.journal.entries if entry.kind == "decision"),
         *run.answers.values(),
     ]
+    numbers = [number_of(decision) for decision in run.decisions if is_message(decision)]
+    run.said = max(numbers, default=0)
 
 
 # -- inputs

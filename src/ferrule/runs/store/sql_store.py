@@ -23,6 +23,12 @@ from ferrule.approval.decisions import (
     plain_decision,
     read_decision,
 )
+from ferrule.approval.message import (
+    refuse_message,
+    said_before,
+    unsent_message,
+    with_number,
+)
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Mapping
 
+    from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Summary
     from ferrule.runs.store.lease import Leases
@@ -223,14 +230,15 @@ class SQLStore:
         Returns how often it was recovered from a dead process.
         """
         now = self._now(db)
-        columns = "status, owner, token, recoveries, head, no"
-        status, owner, token, recoveries, head, number = self._row(db, run_id, columns, self._LOCK)
+        columns = "status, owner, token, recoveries, head, said, no"
+        row = self._row(db, run_id, columns, self._LOCK)
+        status, owner, token, recoveries, head, said, number = row
         if owner is not None:
             recoveries += self._check_takeover(db, run_id, owner, token, now)
         if recoveries > self.max_recoveries:
             park(db, run_id, head, recoveries)
             return recoveries
-        lease = Lease(run_id, token + 1)
+        lease = Lease(run_id, token + 1, said)
         entries, times, decisions = self._written(db, run_id, number, after)
         taken[:] = [(lease, Stored(status, head, entries, decisions, lease, times))]
         leased_column, leased_value = self._LEASED
@@ -281,17 +289,19 @@ class SQLStore:
         fence(db, lease, self._owner, self._LOCK)
         db.execute("UPDATE runs SET head = ? WHERE id = ?", (head, lease.run_id))
 
-    def release(self, lease: Lease, *, status: str, head: str) -> None:
+    def release(self, lease: Lease, *, status: str, head: str, heard: int | None = None) -> bool:
         """See `Store`."""
         try:
-            self._release(lease, status, head)
+            is_released = self._release(lease, status, head, heard)
         except StoreError:
             self._leases.let_go(lease)
             raise
-        self._leases.forget(lease.run_id, lease.token)
+        if is_released:
+            self._leases.forget(lease.run_id, lease.token)
+        return is_released
 
     @_writes
-    def _release(self, db: Any, lease: Lease, status: str, head: str) -> None:
+    def _release(self, db: Any, lease: Lease, status: str, head: str, heard: int | None) -> bool:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
         was_cancelled = release(
@@ -302,12 +312,15 @@ class SQLStore:
             status=status,
             head=head,
             form=form,
+            heard=heard,
             also=self._ALSO_AT_REST,
         )
+        if was_cancelled is None:
+            return False
         # A run may be cancelled after its last entry, when it was about to wait.
         if status == "cancelled" or (was_cancelled and status in {"waiting", "queued"}):
             cancel_at_rest(db, lease.run_id, now)
-            return
+            return True
         has_work = status == "queued"
         if status == "waiting":
             has_work = is_decided(db, lease.run_id, form["questions"])
@@ -315,6 +328,7 @@ class SQLStore:
             self._call_worker(db, lease.run_id)
         else:
             self._call_worker_at_expiry(db, lease.run_id, form["questions"], now)
+        return True
 
     def _call_worker_at_expiry(
         self, db: Any, run_id: str, questions: Iterable[Mapping[str, Any]], now: float
@@ -403,6 +417,45 @@ class SQLStore:
         entries = map(read_entry, self.load(run_id).entries)
         for decision in deliveries(entries, run_id, key, value):
             self.decide(run_id, decision.signed(by))
+
+    def say(
+        self,
+        run_id: str,
+        text: str,
+        *,
+        when: When = "next",
+        by: str = "",
+        via: str = "api",
+        key: str = "",
+    ) -> Decision:
+        """See `Store`."""
+        return self._say(run_id, unsent_message(text, when=when, by=by, via=via), key)
+
+    @_writes
+    @reading("A run in the store")
+    def _say(self, db: Any, run_id: str, message: Decision, key: str) -> Decision:
+        status, head, said = self._row(db, run_id, "status, head, said", self._LOCK)
+        if key:
+            first = said_before(self._messages(db, run_id), key, message)
+            if first is not None:
+                return first
+        takes_messages = parse_object(head, "the head of a run").get("takes_messages", False)
+        refuse_message(run_id, status, takes_messages=takes_messages)
+        now = self._now(db)
+        sent = with_number(message, said + 1, key, at=now)
+        db.execute("UPDATE runs SET said = said + 1 WHERE id = ?", (run_id,))
+        db.execute(
+            "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+            (run_id, sent.question_id, json_text(record_form(sent)), now),
+        )
+        return sent
+
+    def _messages(self, db: Any, run_id: str) -> builtins.list[Decision]:
+        rows = db.execute(
+            "SELECT decision FROM decisions WHERE run_id = ? AND question_id LIKE ?",
+            (run_id, "say:%"),
+        ).fetchall()
+        return [read_decision(parse_object(text, "a decision")) for (text,) in rows]
 
     def _first_decision(self, db: Any, run_id: str, question_id: str) -> Decision | None:
         row = db.execute(

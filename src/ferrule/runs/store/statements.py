@@ -25,7 +25,7 @@ MOST_ENTRIES = 1 << 32
 
 
 def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]:
-    """Check that the lease still holds.
+    """Check that the lease still holds. Sets `lease.said`.
 
     Returns:
         Whether the run was cancelled, and the key of its first entry.
@@ -35,15 +35,16 @@ def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]
 
     """
     row = db.execute(
-        f"SELECT token, owner, cancelled, no FROM runs WHERE id = ?{lock}", (lease.run_id,)
+        f"SELECT token, owner, cancelled, said, no FROM runs WHERE id = ?{lock}", (lease.run_id,)
     ).fetchone()
     if row is None:
         raise _lost(lease, "was deleted")
-    token, current_owner, cancelled, number = row
+    token, current_owner, cancelled, said, number = row
     if token != lease.token:
         raise _lost(lease, "was taken over by another process")
     if current_owner != owner:  # after a fork, both processes know the token
         raise _lost(lease, f"is leased to {current_owner or 'no process'}, not to this process")
+    lease.said = said
     return bool(cancelled), number * MOST_ENTRIES
 
 
@@ -90,8 +91,9 @@ def release(
     status: str,
     head: str,
     form: Mapping[str, Any],
+    heard: int | None,
     also: str,
-) -> bool:
+) -> bool | None:
     """Store the state of a run that pauses or ends, and end its lease.
 
     Args:
@@ -102,16 +104,19 @@ def release(
         status: The new status of the run.
         head: The head as text.
         form: The same head, parsed.
+        heard: How many messages the run has looked at, if it must have looked at all.
         also: SQL for further columns that the dialect sets.
 
     Returns:
-        Whether the run was cancelled from elsewhere.
+        Whether the run was cancelled from elsewhere; None if nothing was stored, because it has
+        got another message.
 
     """
     rows = db.execute(
         "UPDATE runs SET owner = NULL, recoveries = 0, status = ?, head = ?, "
         f"questions = ?, error = ?, usage = ?, updated_at = ?{also} "
-        "WHERE id = ? AND token = ? AND owner = ? RETURNING cancelled",
+        "WHERE id = ? AND token = ? AND owner = ? AND said = coalesce(?, said) "
+        "RETURNING cancelled",
         (
             status,
             head,
@@ -122,11 +127,12 @@ def release(
             lease.run_id,
             lease.token,
             owner,
+            heard,
         ),
     ).fetchall()
     if not rows:
-        fence(db, lease, owner)  # raises, and says why no row matched
-        return False
+        fence(db, lease, owner)  # raises if the lease was lost
+        return None
     [(cancelled,)] = rows
     if not cancelled:
         return False

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
 from ferrule.approval.decisions import read_decision
+from ferrule.approval.message import is_message
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.decisions import caller_notes
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.encode import entry_text, read_entry
+from ferrule.runs.steering import send_again, untaken_messages
 from ferrule.runs.store.document import head_form, inputs_form
+from ferrule.runs.store.listing import NO_ENTRIES, decisions_of
 from ferrule.settings import current
 
 if TYPE_CHECKING:
@@ -133,6 +136,7 @@ class StoredRun:
             self._before = "running", self._head()
             self.lease = self.store.create(run.id, program=run.program.name, head=self._before[1])
             self.is_new = False
+            self._send_messages(run)
         else:
             self._take()
         run.journal.sink = self
@@ -140,6 +144,14 @@ class StoredRun:
         if execution.over:  # the execution was abandoned while a thread opened the run for it
             self._queue.setdefault(id(execution), execution)
             self.close(execution)
+
+    def _send_messages(self, run: RunState) -> None:
+        """Store the messages that came before the run was in the store."""
+        messages = untaken_messages(run, ends=True)
+        for message in messages:
+            send_again(self.store, run.id, message)
+        self.note_message(len(messages))
+        run.heard = len(messages)
 
     def _await_turn(self, run: RunState, execution: Execution) -> None:
         # A caller that sees the run pause or end may get here before the previous execution has
@@ -200,6 +212,7 @@ class StoredRun:
             self._unsure = False
         run.journal.entries.extend(map(read_entry, stored.entries))
         self._take_decisions(run, stored.decisions)
+        run.heard = stored.lease.said
 
     def _take_decisions(self, run: RunState, decisions: list[str]) -> None:
         # The store has the current ones: another process may have used, discarded or made some.
@@ -227,19 +240,42 @@ class StoredRun:
         self._before = status, json_text(form)
         self.store.note(self.lease, self._before[1])
 
-    def close(self, execution: Execution) -> None:
-        """Store the state of a run that pauses or ends, and give the lease back.
+    # -- messages
 
-        If a call is interrupted, a second one completes it.
-        """
+    @property
+    def has_news(self) -> bool:
+        """See `Persistence`."""
+        return self.lease is not None and self.lease.said != self._run.heard
+
+    def note_message(self, number: int) -> None:
+        """See `Persistence`."""
+        lease = self.lease
+        if lease is not None:
+            lease.said = max(lease.said, number)
+
+    def hear(self) -> None:
+        """See `Persistence`."""
+        lease, run = self.lease, self._run
+        if lease is None:
+            return
+        said = lease.said  # before the messages are read: a later one is news
+        decisions = decisions_of(self.store.load(run.id, after=NO_ENTRIES))
+        run.hear([decision for decision in decisions if is_message(decision)])
+        run.heard = said
+
+    # -- the end of an execution
+
+    def close(self, execution: Execution) -> None:
+        """See `Persistence`. If a call is interrupted, a second one completes it."""
         if id(execution) not in self._queue:
             return
         run = self._run_ref()
         if self.holds(execution):
             try:
                 # If the run was garbage-collected first, its dropped lease is given back.
-                if run is not None:
-                    self._release(run)
+                if run is not None and not self._release(run):
+                    run.reopen(execution)
+                    return
             except StoreError:
                 self.lease = None
                 del self._queue[id(execution)]
@@ -247,7 +283,8 @@ class StoredRun:
             self.lease = None
         self._queue.pop(id(execution), None)
 
-    def _release(self, run: RunState) -> None:
+    def _release(self, run: RunState) -> bool:
+        """Give the lease back. False if a message came: then the run must go on."""
         is_again = self._is_closing
         self._is_closing = True
         run.journal.sink = None
@@ -255,13 +292,22 @@ class StoredRun:
             self._unsure = True  # an interrupt may have come between store and memory
         status, head = self._state_at_rest(run)
         if self.lease is None:
-            return
+            return True
+        heard = None
+        if status == "done" and not run.goes_on_at_end:
+            heard = run.heard
         try:
-            self.store.release(self.lease, status=status, head=head)
+            is_released = self.store.release(self.lease, status=status, head=head, heard=heard)
         except StoreError:
             # An interrupted first call may have given the lease back already.
             if not is_again:
                 raise
+            return True
+        if not is_released:
+            self.hear()
+            self._is_closing = False
+            run.journal.sink = self
+        return is_released
 
     def _state_at_rest(self, run: RunState) -> tuple[str, str]:
         """The status and the head to store when this execution ends."""

@@ -758,7 +758,7 @@ def test_what_stands_in_the_entries_before_is_not_read_to_write_one(tmp_path: Pa
     """The place of an entry is found by a whole number, however large the rows are."""
     explain = f"EXPLAIN QUERY PLAN {APPEND_ONE}"
     plan = SQLiteStore(tmp_path / "runs.db")._file.read(
-        lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, "{}", 0.0))],
+        lambda db: [row[-1] for row in db.execute(explain, ("r", 1, "me", False, 0, "{}", 0.0))],
     )
     assert [line for line in plan if "entries" in line] == [
         "SEARCH entries USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",

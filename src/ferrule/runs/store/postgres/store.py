@@ -203,7 +203,8 @@ class PostgresStore(SQLStore):
             row = db.execute(dialect(sql, self.schema), (*fenced, *consumed, entry)).fetchone()
             if row is not None:
                 line.number += 1
-                return not row[0]
+                cancelled, lease.said = row
+                return not cancelled
             # Raises if the lease is lost.
             written, cancelled, last = self._position(db, lease, line.number)
             # An attempt whose answer was lost wrote it: nothing else writes this number.

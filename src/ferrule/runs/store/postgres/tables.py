@@ -32,6 +32,7 @@ CREATE TABLE "{schema}".runs (
     created_at float8 NOT NULL, updated_at float8 NOT NULL,
     owner text, token bigint NOT NULL DEFAULT 0, written bigint NOT NULL DEFAULT 0,
     recoveries integer NOT NULL DEFAULT 0, cancelled boolean NOT NULL DEFAULT FALSE,
+    said integer NOT NULL DEFAULT 0,
     segment bigint NOT NULL DEFAULT 0, queue text, priority integer, queue_key text,
     expires_at float8,
     usage text, error text, questions text NOT NULL, head text NOT NULL
@@ -77,9 +78,9 @@ SEEN = (
 _APPEND = (
     "WITH run AS (UPDATE runs SET written = written + 1 "
     "WHERE id = ? AND token = ? AND owner = ? AND written = ? AND NOT (cancelled AND ?) "
-    "RETURNING no, written, cancelled){also} "
+    "RETURNING no, written, cancelled, said){also} "
     f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run "
-    "RETURNING (SELECT cancelled FROM run)"
+    "RETURNING (SELECT cancelled FROM run), (SELECT said FROM run)"
 )
 APPEND = _APPEND.format(also="")
 """Fence, number and entry in one statement.

@@ -29,17 +29,18 @@ _NEXT_PLACE = (
 """The key of the next entry of a run, given its row of `runs`."""
 
 # Fence and entry in one statement. If no run matches, the statement fails: a place is a number, and
-# 'none' is not. The last parameter of the condition allows a cancelled run, too.
+# 'none' is not. The last parameters of the condition allow a cancelled run, too, and one that has
+# got a message since the last write.
 APPEND_ONE = (
     "INSERT INTO entries (place, entry, written_at) VALUES (coalesce("
     f"(SELECT {_NEXT_PLACE} FROM runs "
-    "WHERE id = ? AND token = ? AND owner = ? AND cancelled <= ?), 'none'), ?, ?)"
+    "WHERE id = ? AND token = ? AND owner = ? AND cancelled <= ? AND said <= ?), 'none'), ?, ?)"
 )
 """Writes an entry of a run that the owner has leased; fails if the lease was lost."""
 
 _TAKE_DECISION = "UPDATE decisions SET taken = TRUE WHERE run_id = ? AND question_id = ?"
 _MOST_ROWS = 4096
-"""SQLite takes 32,766 parameters in a statement, and a row has five."""
+"""SQLite takes 32,766 parameters in a statement, and a row has six."""
 
 
 class Append(NamedTuple):
@@ -56,15 +57,16 @@ class Append(NamedTuple):
 
         Without `consumes` it needs no transaction around it.
         """
-        leased = (self.lease.run_id, self.lease.token, owner_name())
+        lease = self.lease
+        leased = (lease.run_id, lease.token, owner_name())
         cancelled = False
         try:
-            db.execute(APPEND_ONE, (*leased, False, self.entry, self.now))
+            db.execute(APPEND_ONE, (*leased, False, lease.said, self.entry, self.now))
         except db.IntegrityError:
-            cancelled, _ = fence(db, self.lease, owner_name())  # raises if the lease was lost
+            cancelled, _ = fence(db, lease, owner_name())  # raises if the lease was lost
             if cancelled and self.starts:
                 return False
-            db.execute(APPEND_ONE, (*leased, True, self.entry, self.now))
+            db.execute(APPEND_ONE, (*leased, True, lease.said, self.entry, self.now))
         if self.consumes is not None:
             db.execute(_TAKE_DECISION, (self.lease.run_id, self.consumes))
         return not cancelled
@@ -152,16 +154,18 @@ def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
     parameters: list[Any] = []
     earlier_entries = Counter[str]()
     for append in appends:
-        run_id = append.lease.run_id
-        parameters += append.entry, append.now, run_id, append.lease.token, earlier_entries[run_id]
-        earlier_entries[run_id] += 1
-    parameters += [None] * 5 * (row_count - len(appends))
+        lease = append.lease
+        parameters += append.entry, append.now, lease.run_id, lease.token, lease.said
+        parameters.append(earlier_entries[lease.run_id])
+        earlier_entries[lease.run_id] += 1
+    parameters += [None] * 6 * (row_count - len(appends))
     try:
         db.execute(_append_sql(row_count), (*parameters, owner_name()))
     except db.OperationalError:  # no room, or locked: each single entry would fail, too
         raise
     except Exception:  # noqa: BLE001
-        # One of them: a cancelled run, a lost lease, an entry that is too large or not text.
+        # One of them: a cancelled run, one with a new message, a lost lease, an entry that is too
+        # large or not text.
         return False
     return True
 
@@ -174,11 +178,11 @@ def _append_sql(row_count: int) -> str:
     of its run come before it. Rows of NULL are skipped. A row without its run fails, because an
     entry is NOT NULL.
     """
-    values = ", ".join(["(?, ?, ?, ?, ?)"] * row_count)
+    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * row_count)
     return (
         "INSERT INTO entries (place, entry, written_at) "
-        f"SELECT {_NEXT_PLACE} + column5, iif(no IS NULL, NULL, column1), column2 "
+        f"SELECT {_NEXT_PLACE} + column6, iif(no IS NULL, NULL, column1), column2 "
         f"FROM (VALUES {values}) LEFT JOIN runs "
-        "ON id = column3 AND token = column4 AND owner = ? AND NOT cancelled "
+        "ON id = column3 AND token = column4 AND owner = ? AND NOT cancelled AND said <= column5 "
         "WHERE column1 IS NOT NULL"
     )

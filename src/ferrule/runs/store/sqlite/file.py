@@ -84,6 +84,7 @@ CREATE TABLE runs (
     created_at REAL NOT NULL, updated_at REAL NOT NULL,
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
+    said INTEGER NOT NULL DEFAULT 0,
     usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
 CREATE INDEX runs_by_change ON runs (updated_at);
