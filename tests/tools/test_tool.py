@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ferrule.errors import ConfirmationRequired, ToolArgumentsError, ToolDefinitionError, ToolError
+from ferrule.schema.python_types import convert_input_schema_to_tool_args
 from ferrule.tools.decorator import tool
 from ferrule.tools.tool import Tool
 from ferrule.values.content.type import Type
@@ -315,15 +316,86 @@ class TestConstructor:
             "required": ["a"],
         }
 
-    def test_schemas_of_single_arguments_replace_the_inferred_ones_and_are_checked(self):
+    def test_schemas_of_arguments_replace_the_inferred_ones_and_are_checked(self):
+        """Seed 000: with `args={...}`, the inference for `args` is skipped. So `b` is hidden."""
         made = Tool(add, args={"a": {"type": "integer", "maximum": 3}})
-        assert made.args == {
-            "a": {"type": "integer", "maximum": 3},
-            "b": {"type": "integer", "default": 1},
+        assert made.parameters == {
+            "type": "object",
+            "properties": {"a": {"type": "integer", "maximum": 3}},
+            "required": ["a"],
         }
         assert made(a="3") == 4
+        assert made.prepare({"a": 3}).shown == {"a": 3}
         with pytest.raises(ToolArgumentsError, match="a: 4 is over the maximum 3"):
             made(a=4)
+        with pytest.raises(ToolArgumentsError, match="b: there is no such argument"):
+            made(a=1, b=2)
+        for copied in (made.model_copy(), made.model_copy(update={"name": "other"})):
+            assert copied.parameters == made.parameters
+
+    def test_an_argument_that_is_listed_with_a_text_keeps_its_inferred_schema(self):
+        made = Tool(add, args={"a": {"type": "integer", "maximum": 3}, "b": "the second"})
+        assert made.args == {
+            "a": {"type": "integer", "maximum": 3},
+            "b": {"type": "integer", "default": 1, "description": "the second"},
+        }
+        assert made(a=1, b=2) == 3
+
+    def test_a_function_that_cannot_be_called_without_a_hidden_argument_is_refused(self):
+        def book(city: str, nights: int, note: str = "") -> str:
+            return city
+
+        with pytest.raises(ToolDefinitionError, match="`args` of `book` leaves out `nights`"):
+            Tool(book, args={"city": {"type": "string"}, "note": {"type": "string"}})
+
+        def place(city: str, nights: int = 1, note: str = "", /) -> str:
+            return f"{city} {nights} {note}"
+
+        with pytest.raises(ToolDefinitionError, match=r"`nights`.*before `note`"):
+            Tool(place, args={"city": {"type": "string"}, "note": {"type": "string"}})
+        assert Tool(place, args={"city": {"type": "string"}})(city="Rome") == "Rome 1 "
+
+    def test_options_of_a_hidden_argument_change_nothing(self):
+        made = Tool(
+            add,
+            args={"a": {"type": "integer"}},
+            arg_types={"a": int, "b": float},
+            arg_desc={"b": "the second"},
+        )
+        assert made.args == {"a": {"type": "integer"}}
+        assert (made.arg_types, made.arg_desc) == ({"a": int}, {})
+
+    def test_a_bridge_keeps_optional_arguments_optional(self):
+        """Seed 000: `convert_input_schema_to_tool_args` is for one's own bridge."""
+        schema = {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "where"},
+                "days": {"type": "integer"},
+                "unit": {"type": "string", "default": "C"},
+            },
+            "required": ["city"],
+        }
+        args, arg_types, arg_desc = convert_input_schema_to_tool_args(schema)
+
+        def send(**kwargs):
+            return kwargs
+
+        bridge = Tool(send, "weather", "d", args=args, arg_types=arg_types, arg_desc=arg_desc)
+        for made in (bridge, bridge.model_copy(update={"name": "other"}), copy.deepcopy(bridge)):
+            assert made.parameters["required"] == ["city"]
+            assert made.args == schema["properties"]
+            assert made(city="Rome") == {"city": "Rome", "unit": "C"}
+            assert made(city="Rome", days="3") == {"city": "Rome", "days": 3, "unit": "C"}
+            with pytest.raises(ToolArgumentsError, match="city: is missing"):
+                made(days=3)
+
+        def forecast(city: str, days: int = 1, unit: str = "C") -> str:
+            return f"{city} {days} {unit}"
+
+        made = Tool(forecast, args=args, arg_types=arg_types, arg_desc=arg_desc)
+        assert made.parameters["required"] == ["city"]
+        assert made(city="Rome") == "Rome 1 C"
 
     def test_a_whole_schema_is_recognised_in_args(self):
         schema = {

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import keyword
 from itertools import count
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 from ferrule.schema.inline import inline_definitions
 from ferrule.schema.nodes import Schema, is_list, is_object, members, resolve_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _TYPES: dict[str, Any] = {
     "string": str,
@@ -35,18 +38,32 @@ Definitions that refer to each other have no end.
 """
 
 
+class InputArguments(dict[str, Any]):
+    """The schemas of arguments by name, of which some are required."""
+
+    def __init__(self, schemas: Schema, required: Iterable[str]) -> None:
+        super().__init__(schemas)
+        self.required = frozenset(required)
+        """The arguments that must be given. A dict of schemas alone cannot say this."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self), self.required)
+
+
 def convert_input_schema_to_tool_args(
     schema: Schema,
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
-    """Return `(args, arg_types, arg_desc)`, each by argument.
+    """Return `(args, arg_types, arg_desc)`, each by argument, for `Tool(function, args=args, ...)`.
 
     Its schema with references inlined, its Python type, its description.
 
     `arg_desc` has only the arguments that the schema describes. Types are as exact as `typing`
-    allows: `int | None`, `list[str]`.
+    allows: `int | None`, `list[str]`. `args` also knows which arguments the schema requires: pass
+    it on as it is, and the others stay optional.
     """
     whole = inline_definitions(schema)
-    args = dict(members(whole, "properties"))
+    required: Any = whole.get("required")
+    args = InputArguments(members(whole, "properties"), required if is_list(required) else ())
     types: dict[str, Any] = {}
     descriptions: dict[str, str] = {}
     for name, schema_of_argument in args.items():

@@ -253,8 +253,11 @@ def _argument_descriptions(
         name = parameter.name
         descriptions[name] = description_in(field_of(parameter)) or docs.get(name)
     args = definition.args.items()
-    descriptions |= {name: text for name, text in args if isinstance(text, str)}
-    descriptions |= definition.arg_desc
+    options = {name: text for name, text in args if isinstance(text, str)} | definition.arg_desc
+    for name, text in options.items():
+        # A parameter that `args` hides has no description.
+        if name in descriptions or name in definition.args or function_spec.extra is not None:
+            descriptions[name] = text
     return {name: description for name, description in descriptions.items() if description}
 
 

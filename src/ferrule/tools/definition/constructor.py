@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from threading import TIMEOUT_MAX
 from types import FunctionType
 from typing import Any, TypeGuard, cast, get_args
@@ -20,6 +21,7 @@ from pydantic_core import PydanticUndefined
 from ferrule.approval.policy import Rule
 from ferrule.errors import ToolDefinitionError, refuse_async, shown
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
+from ferrule.schema.python_types import InputArguments
 from ferrule.tools.definition.inspect_function import (
     FunctionSpec,
     Parameter,
@@ -43,7 +45,10 @@ class ToolDefinition(Struct, frozen=True):
     name: str
     description: str
     args: dict[str, str | Schema] = field(default_factory=dict[str, str | Schema])
-    """By parameter: a text that describes it, or its whole schema."""
+    """By parameter: a text that describes it, or its whole schema.
+
+    With a schema among them, these are all arguments, and other parameters keep their defaults.
+    """
     schema: Schema | None = None
     """An object schema for all parameters, which replaces the one read from the function."""
     arg_types: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -124,6 +129,7 @@ def define_tool(
         with_caller=with_caller,
     )
     _check_agreement(definition, function_spec)
+    function_spec = _without_hidden(name, function_spec, args)
     return definition, _add_typed_extras(function_spec, args, arg_types)
 
 
@@ -218,6 +224,8 @@ def _read_args(
             raise ToolDefinitionError(f"`{name}` was given both `args` and `schema`: give one.")
         return {}, check_object_schema(name, copy.deepcopy(schema))
     by_parameter: dict[str, Any] = copy.deepcopy(_read_mapping(name, "args", args))
+    if isinstance(args, InputArguments):
+        by_parameter = InputArguments(by_parameter, args.required)
     if _is_object_schema(by_parameter, function):
         return {}, check_object_schema(name, by_parameter)
     for parameter, description in by_parameter.items():
@@ -270,6 +278,41 @@ def _read_texts(name: str, option: str, value: Any) -> dict[str, str]:
     return texts
 
 
+def _without_hidden(
+    name: str, function_spec: FunctionSpec, args: Mapping[str, Any]
+) -> FunctionSpec:
+    """The function without the parameters that `args` hides.
+
+    Raises `ToolDefinitionError` if it could not be called then.
+    """
+    if not any(map(is_object, args.values())):
+        return function_spec
+    aliases = _aliases(function_spec)
+    listed = {aliases.get(key, key) for key in args}
+    hidden = [parameter for parameter in function_spec.parameters if parameter.name not in listed]
+    needed = [parameter.name for parameter in hidden if is_required(parameter)]
+    if needed:
+        raise ToolDefinitionError(
+            f"`args` of `{name}` leaves out {_quoted(needed)}, which the function requires: list "
+            "it, or give it a default."
+        )
+    names = {parameter.name for parameter in hidden}
+    positional = function_spec.positional_only
+    for before, after in pairwise(positional):
+        if before in names and after not in names:
+            raise ToolDefinitionError(
+                f"`args` of `{name}` leaves out `{before}`, which is passed by position before "
+                f"`{after}`: list both."
+            )
+    return replace(
+        function_spec,
+        parameters=tuple(
+            parameter for parameter in function_spec.parameters if parameter.name in listed
+        ),
+        positional_only=tuple(key for key in positional if key in listed),
+    )
+
+
 def _add_typed_extras(
     function_spec: FunctionSpec, args: Mapping[str, Any], arg_types: Mapping[str, Any]
 ) -> FunctionSpec:
@@ -284,7 +327,8 @@ def _add_typed_extras(
         schema, default = args.get(name), PydanticUndefined
         if is_object(schema) and "default" in schema:
             default = schema["default"]
-        extras.append(Parameter(name, kind, default))
+        may_be_missing = isinstance(args, InputArguments) and name not in args.required
+        extras.append(Parameter(name, kind, default, may_be_missing))
     return replace(function_spec, parameters=(*function_spec.parameters, *extras))
 
 

@@ -35,6 +35,7 @@ from ferrule.errors import ToolDefinitionError
 from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.iterables import eager_type, validator_kinds
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
+from ferrule.schema.python_types import InputArguments
 from ferrule.tools.definition.inspect_function import (
     FunctionSpec,
     Parameter,
@@ -130,7 +131,9 @@ def build_parameters(
         )
     schema = _make_schema(tool, annotations, function_spec, adapter, extra)
     secrets = _secrets_in(schema)  # before `args=` may hide what the types say
-    checks_schema = _apply_options(schema, definition, names)
+    checks_schema = _apply_options(
+        schema, definition, names, is_open=function_spec.extra is not None
+    )
     # `args=` may declare arguments that the function takes by `**kwargs`.
     names |= {name: name for name in schema["properties"] if name not in names}
     return Parameters(
@@ -402,10 +405,13 @@ def _has_form(annotation: Any) -> bool:
 # -- options that change the schema
 
 
-def _apply_options(schema: Schema, definition: ToolDefinition, names: Mapping[str, str]) -> bool:
+def _apply_options(
+    schema: Schema, definition: ToolDefinition, names: Mapping[str, str], *, is_open: bool
+) -> bool:
     """Apply `args` and `arg_desc` to the properties of a schema that was made from types.
 
-    Returns whether they change rules, not only descriptions.
+    Returns whether they change rules, not only descriptions. The description of a parameter that
+    `args` hides is not used.
     """
     properties: Schema = schema["properties"]
     # The schema shows a parameter under its alias, if it has one.
@@ -414,8 +420,11 @@ def _apply_options(schema: Schema, definition: ToolDefinition, names: Mapping[st
     for name, option in definition.args.items():
         key = key_of.get(name, name)
         before: Any = properties.get(key)
-        if before is None and not (is_object(option) and "default" in option):
-            # DSPy's rule: an argument that is listed for `**kwargs` is required.
+        # DSPy's rule: an argument that is listed for `**kwargs` is required.
+        is_required = before is None and not (is_object(option) and "default" in option)
+        if isinstance(definition.args, InputArguments):
+            is_required = name in definition.args.required
+        if is_required and key not in schema["required"]:
             schema["required"] = [*schema["required"], key]
         if isinstance(option, str):
             _describe(properties, {key: option})
@@ -423,7 +432,11 @@ def _apply_options(schema: Schema, definition: ToolDefinition, names: Mapping[st
             properties[key] = {**_description_of(before), **copy.deepcopy(option)}
         if before is None or is_object(option):
             changes_rules = True
-    texts = {key_of.get(name, name): text for name, text in definition.arg_desc.items()}
+    texts = {
+        key_of.get(name, name): text
+        for name, text in definition.arg_desc.items()
+        if name in names or name in properties or is_open
+    }
     _describe(properties, texts)
     return changes_rules
 
