@@ -31,10 +31,12 @@ class Talk:
         self.status = 200
         self.kind = "application/json"
         self.moved = False
+        self.lost = False
+        """Whether a proxy answers 503 until there is a new session."""
         self.endpoint = ""
 
 
-def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:
+def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:  # noqa: C901  one server, in one piece
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -76,7 +78,10 @@ def handler(talk: Talk) -> type[BaseHTTPRequestHandler]:
                 self.out(307, location="/moved")
             elif "id" not in message:
                 self.out(202)
+            elif talk.lost and "mcp-session-id" in self.headers:
+                self.out(503, b"No worker has this session", "text/plain")
             else:
+                talk.lost = talk.lost and message["method"] != "initialize"
                 self.out(*self.answer(message["method"], message["id"]), mcp_session_id="s")
 
         def answer(self, method: str, number: int) -> tuple[int, bytes, str] | tuple[int, bytes]:
@@ -166,6 +171,36 @@ def test_a_call_with_what_is_no_answer_may_have_run(status: int, body: bytes, ki
         assert (error.value.may_have_run, error.value.code, talk.calls) == (True, "mcp_protocol", 1)
         talk.body = None
         assert server.call("look") == RESULT
+
+
+ODD_ANSWERS = {
+    "plain text": (b'{"jsonrpc":"2.0","id":ID,"result":RESULT}', "text/plain"),
+    "no type": (b'{"jsonrpc":"2.0","id":ID,"result":RESULT}', ""),
+    "a mark": (b'\xef\xbb\xbf{"jsonrpc":"2.0","id":ID,"result":RESULT}', "application/json"),
+    "an array": (
+        (
+            b'[{"jsonrpc":"2.0","method":"notifications/progress","params":{}},'
+            b'{"jsonrpc":"2.0","id":ID,"result":RESULT}]'
+        ),
+        "application/json",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "kind"), ODD_ANSWERS.values(), ids=ODD_ANSWERS)
+def test_json_is_read_whatever_is_around_it(body: bytes, kind: str) -> None:
+    with talking() as (talk, server):
+        talk.body, talk.kind = body.replace(b"RESULT", json.dumps(RESULT).encode()), kind
+        assert server.call("look") == RESULT
+        assert talk.calls == 1
+
+
+def test_a_session_that_is_lost_behind_a_503_is_opened_again() -> None:
+    with talking() as (talk, server):
+        assert server.call("look") == RESULT
+        talk.lost = True
+        assert server.call("look") == RESULT
+        assert server.client.link.starts == 2
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])

@@ -75,8 +75,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
         }
 
 
-class UnspokenModeError(Exception):
-    """A server does not speak the revision that the user chose; the message has no subject."""
+class HandshakeError(Exception):
+    """A server does not speak a revision of the client's; the message has no subject."""
 
 
 class MissingExtraError(ConfigurationError, ImportError):
@@ -184,7 +184,7 @@ def opening_error(
         return cause
     if isinstance(cause, ImportError):
         return missing_extra(cause)
-    if isinstance(cause, UnspokenModeError) and (note is None or note.status not in _NO_MCP):
+    if isinstance(cause, HandshakeError) and (note is None or note.status not in _NO_MCP):
         return MCPProtocolError(f"{attempt.subject}: {cause}.", **attempt.facts())
     # By name, as the SDK may be missing. Its class is called like ours.
     sdk_error: Any = cause if type(cause).__name__ == "MCPError" else None

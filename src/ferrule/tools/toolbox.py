@@ -416,7 +416,13 @@ def _read_tools(tools: Any) -> tuple[Tool, ...]:
         raise ToolDefinitionError(
             f"Tools come as a list of tools or functions, found {shown(cast('object', tools))}."
         )
-    converted = [Tool.of(tool) for tool in cast("Iterable[Any]", tools)]
+    converted: list[Tool] = []
+    for tool in cast("Iterable[Any]", tools):
+        if getattr(cast("Any", type(tool)), "holds_tools", False):
+            # What a block `with MCPServer(...) as tools` gives, in a list with others.
+            converted += tool
+        else:
+            converted.append(Tool.of(tool))
     return tuple({id(tool): tool for tool in converted}.values())
 
 

@@ -1,3 +1,4 @@
+import json
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -171,3 +172,58 @@ def test_an_argument_whose_name_fits_a_pattern_goes_by_that_pattern(admitted, va
     )
     assert made(a1=value, b=1) == {"a1": value, "b": 1}
     assert set(problems(made, a1=value, b="x")) == {"b"}
+
+
+PATH = {"type": "object", "properties": {"type": {"type": "string"}}}
+LINE = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string"},
+        "end": {"type": "array", "items": {"type": "number"}},
+    },
+}
+SHAPE = {"anyOf": [PATH, LINE]}
+SHAPES = {
+    "a property": {"type": "object", "properties": {"x": SHAPE}},
+    "any property": {"type": "object", "additionalProperties": SHAPE},
+    "a reference": {
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/shape"}},
+        "$defs": {"shape": SHAPE},
+    },
+    "references": {
+        "type": "object",
+        "properties": {"x": {"anyOf": [{"$ref": "#/$defs/path"}, {"$ref": "#/$defs/line"}]}},
+        "$defs": {"path": PATH, "line": LINE},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_boolean_is_accepted_where_one_form_of_the_schema_accepts_it(name):
+    """Though another form has a number in its place."""
+
+    def use(**arguments):
+        return arguments
+
+    value = {"type": "line", "end": [True, 1]}
+    assert Tool(use, schema=SHAPES[name])(x=value) == {"x": value}
+
+
+@pytest.mark.parametrize("name", ["a property", "any property"])
+def test_a_boolean_that_no_form_accepts_is_refused(name):
+    def use(**arguments):
+        return arguments
+
+    text = json.dumps(SHAPES[name]).replace('"type": "object", ', "")
+    schema = json.loads(text.replace('{"type": {"type": "string"}}', '{"end": {"type": "null"}}'))
+    made = Tool(use, schema={"type": "object", **schema})
+    assert problems(made, x={"type": "line", "end": [True, 1]})
+
+
+def test_a_boolean_that_pydantic_would_make_a_number_is_refused():
+    def use(x: dict[str, list[float] | str]):
+        return x
+
+    made = Tool(use, schema={"type": "object", "properties": {"x": SHAPE}})
+    assert problems(made, x={"type": "line", "end": [True, 1]})

@@ -61,8 +61,8 @@ async def all_pages(
 ) -> tuple[list[Any], float | None]:
     """The entries of all pages, and the shortest `ttlMs` of a page, in seconds.
 
-    Raises `MCPProtocolError` if a cursor repeats, for more than 1,000 pages, and for a page without
-    a list.
+    A cursor that repeats ends the list, with a warning in the log. Raises `MCPProtocolError` for
+    more than 1,000 pages, and for a page without a list.
     """
     all_entries: list[Any] = []
     seen_cursors: set[str] = set()
@@ -81,8 +81,16 @@ async def all_pages(
         if not isinstance(cursor, str):
             return all_entries, min(ttls_s, default=None)
         if cursor in seen_cursors:
-            what = f"the page {cursor!r} a second time: its list of {key} never ends"
-            raise _broken(server, what)
+            log.warning(
+                "MCP server `%s`: its list of %s leads to the page %r a second time; the %d %s "
+                "before it are used",
+                server,
+                key,
+                cursor,
+                len(all_entries),
+                key,
+            )
+            return all_entries, min(ttls_s, default=None)
         seen_cursors.add(cursor)
     raise _broken(server, f"more than {_MOST_PAGES} pages of {key}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
@@ -66,8 +66,11 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
 class ServerTools:
     """The tools of a server, by name and in order.
 
-    `tools["echo"]`, `ReAct(..., tools=[*tools])`.
+    `tools["echo"]`, `ReAct(..., tools=[tools])`, alone or with other tools in the list.
     """
+
+    holds_tools: ClassVar[bool] = True
+    """Tells a list of tools that this stands for several."""
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ Up to revision 2025-11-25 there is a handshake (`initialize`). From 2026-07-28 o
 client asks `server/discover`, and every request names its version.
 
 The policy of `mode="auto"` is that of the SDK's own client: ask `server/discover` first; whatever
-answers with something other than a list of modern versions gets the older handshake. Three points
+answers with something other than a list of modern versions gets the older handshake. Four points
 differ, and are the reason why the SDK's private probe cannot be used:
 
 - A server that does not know `server/discover` may never answer it, so the question has a short
@@ -12,17 +12,21 @@ differ, and are the reason why the SDK's private probe cannot be used:
   its versions, and is then asked again, with more time.
 - Where no server answers at all, or it rejects the client (401, 403, 429, 5xx), the handshake would
   fail too, with a worse error. The first error is raised instead.
+- Of the answer to `initialize`, only the version must be valid. A server without a name, or with a
+  list where its capabilities belong, works as well. If it refuses the version and names others, the
+  newest of these that the client speaks is tried.
 - The outcome is remembered in `KnownEra`, so that a reconnect does not ask again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 from msgspec import Struct, field
 
-from ferrule.mcp_bridge.errors import CONNECTION_CLOSED, UnspokenModeError
+from ferrule.errors import shown
+from ferrule.mcp_bridge.errors import CONNECTION_CLOSED, HandshakeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -165,26 +169,49 @@ def wire_form(model: Any) -> Any:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
+class Sender(Protocol):
+    """Sends a request, and returns its raw result: the SDK's dispatcher."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: Any = None
+    ) -> dict[str, Any]:
+        """The result; raises the SDK's error."""
+        ...
+
+
+class _Opening(Struct, frozen=True):
+    """What the steps of a handshake share."""
+
+    session: Any
+    sender: Sender
+    client_capabilities: dict[str, Any]
+    within_s: float
+
+
 async def negotiate(
     session: Any,
+    sender: Sender,
     known: KnownEra,
     client_capabilities: dict[str, Any],
     log_level: str | None,
     *,
     remote: GuardedClient | None,
+    within_s: float,
 ) -> Handshake:
     """Agree with the server by the handshake that is known to work, or find out which one does.
 
-    Raises the SDK's error if there is no common version.
+    Raises the SDK's error if the server refuses, and `HandshakeError` for an answer that cannot be
+    accepted.
     """
+    opening = _Opening(session, sender, client_capabilities, within_s)
     if known.discovered is not None and remote is not None:
         # Without a handshake there is nothing to send. A child process that was started again may
         # be another version, and is asked again.
         session.adopt(known.discovered)
     elif known.mode != "auto":
-        await _speak(session, known.mode, remote)
-    elif not (known.is_legacy and await _is_still_legacy(session)):
-        await _find_out(session, remote)
+        await _speak(opening, known.mode, remote)
+    elif not (known.is_legacy and await _is_still_legacy(opening)):
+        await _find_out(opening, remote)
     known.discovered = session.discover_result
     known.is_legacy = session.discover_result is None
 
@@ -231,7 +258,7 @@ async def _set_log_level(session: Any, level: str) -> None:
     await session.send_request(request, types.EmptyResult)
 
 
-async def _speak(session: Any, mode: ProtocolMode, remote: GuardedClient | None) -> None:
+async def _speak(opening: _Opening, mode: ProtocolMode, remote: GuardedClient | None) -> None:
     """Agree on the revision that the user chose."""
     from mcp.shared.exceptions import MCPError as SDKError
     from mcp_types import DiscoverResult
@@ -239,8 +266,9 @@ async def _speak(session: Any, mode: ProtocolMode, remote: GuardedClient | None)
 
     try:
         if mode == "2025-11-25":
-            await session.initialize()
+            await _initialize(opening)
             return
+        session = opening.session
         discovered = DiscoverResult.model_validate(await session.send_discover(mode))
         if mode in discovered.supported_versions:
             session.adopt(discovered)
@@ -252,15 +280,15 @@ async def _speak(session: Any, mode: ProtocolMode, remote: GuardedClient | None)
         if _is_final(error, remote):
             raise
         answer = f"it answered with error {error.code}: {error.message}"
-    raise UnspokenModeError(f"it does not speak {mode}, which `mode` requires: {answer}")
+    raise HandshakeError(f"it does not speak {mode}, which `mode` requires: {answer}")
 
 
-async def _is_still_legacy(session: Any) -> bool:
+async def _is_still_legacy(opening: _Opening) -> bool:
     """Whether the older handshake, which this server took before, works again."""
     from mcp.shared.exceptions import MCPError as SDKError
 
     try:
-        await session.initialize()
+        await _initialize(opening)
     except SDKError as error:
         if error.code != UNSUPPORTED_VERSION:
             raise
@@ -268,11 +296,12 @@ async def _is_still_legacy(session: Any) -> bool:
     return True
 
 
-async def _find_out(session: Any, remote: GuardedClient | None) -> None:
+async def _find_out(opening: _Opening, remote: GuardedClient | None) -> None:
     """Ask for modern versions first, then try the older handshake."""
     from mcp.shared.exceptions import MCPError as SDKError
     from pydantic import ValidationError
 
+    session = opening.session
     within_s = _PROBE_S if remote is None else _REMOTE_PROBE_S
     try:
         async with asyncio.timeout(within_s):
@@ -286,7 +315,7 @@ async def _find_out(session: Any, remote: GuardedClient | None) -> None:
         pass
 
     try:
-        await session.initialize()
+        await _initialize(opening)
     except SDKError as error:
         if not _modern_versions(error):
             raise
@@ -296,6 +325,110 @@ async def _find_out(session: Any, remote: GuardedClient | None) -> None:
                 await session.discover()
         except TimeoutError:
             raise error from None
+
+
+async def _initialize(opening: _Opening) -> None:
+    """The older handshake; with an older version if the server asks for it."""
+    from mcp.shared.exceptions import MCPError as SDKError
+    from mcp_types import InitializedNotification, InitializeResult
+    from mcp_types.version import LATEST_HANDSHAKE_VERSION
+
+    try:
+        answer = await _ask_to_initialize(opening, LATEST_HANDSHAKE_VERSION)
+    except SDKError as error:
+        older = _older_version(error)
+        if older is None:
+            raise
+        answer = await _ask_to_initialize(opening, older)
+    opening.session.adopt(InitializeResult.model_validate(_acceptable(answer)))
+    await opening.session.send_notification(InitializedNotification())
+
+
+async def _ask_to_initialize(opening: _Opening, version: str) -> dict[str, Any]:
+    # Not the SDK's `initialize`: it raises a bare validation error, also for what is not needed.
+    params = {
+        "protocolVersion": version,
+        "capabilities": opening.client_capabilities,
+        "clientInfo": client_info(),
+    }
+    options = {"timeout": opening.within_s}
+    return await opening.sender.send_raw_request("initialize", params, options)
+
+
+def _older_version(error: Any) -> str | None:
+    """The newest version that a server names when it refuses ours, and that the client speaks."""
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+    data: Any = error.error.data
+    supported: Any = None
+    if isinstance(data, dict):
+        supported = cast("dict[str, Any]", data).get("supported")
+    # Some name them only in the message: "Unsupported protocol version. Supported: 2024-11-05".
+    text = f"{error.message} {supported}".replace(HANDSHAKE_PROTOCOL_VERSIONS[-1], "")
+    named = [version for version in HANDSHAKE_PROTOCOL_VERSIONS if version in text]
+    return max(named, default=None)
+
+
+def _acceptable(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer to `initialize` in the SDK's form; raises `HandshakeError` without a version."""
+    from mcp_types import Implementation, ServerCapabilities
+    from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+    from pydantic import ValidationError
+
+    version = answer.get("protocolVersion")
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        spoken = ", ".join(HANDSHAKE_PROTOCOL_VERSIONS)
+        found = "without `protocolVersion`"
+        if version is not None:
+            found = f"with the `protocolVersion` {shown(version)}"
+        raise HandshakeError(
+            f"its answer to `initialize` came {found}, which must be one of {spoken}"
+        )
+    capabilities = _capabilities_in(answer.get("capabilities"))
+    try:
+        ServerCapabilities.model_validate(capabilities)
+    except ValidationError as error:
+        for fault in error.errors():
+            capabilities.pop(str(fault["loc"][0]), None)
+    server_info: Any = answer.get("serverInfo")
+    try:
+        Implementation.model_validate(server_info)
+    except ValidationError:
+        server_info = {
+            "name": _text_in(server_info, "name"),
+            "version": _text_in(server_info, "version"),
+        }
+    instructions = answer.get("instructions")
+    if not isinstance(instructions, str):
+        instructions = None
+    return {
+        "protocolVersion": version,
+        "capabilities": capabilities,
+        "serverInfo": server_info,
+        "instructions": instructions,
+    }
+
+
+def _capabilities_in(value: Any) -> dict[str, Any]:
+    """The capabilities of a server. PHP writes an empty object as a list."""
+    if not isinstance(value, dict):
+        return {}
+    capabilities: dict[str, Any] = {}
+    for name, capability in cast("dict[str, Any]", value).items():
+        if isinstance(capability, dict):
+            capabilities[name] = capability
+        elif capability is not None and capability is not False:
+            capabilities[name] = {}
+    return capabilities
+
+
+def _text_in(fields: Any, name: str) -> str:
+    if not isinstance(fields, dict):
+        return ""
+    value = cast("dict[str, Any]", fields).get(name)
+    if value is None:
+        return ""
+    return str(value)
 
 
 def _offered_versions(error: Any) -> list[str]:

@@ -60,7 +60,7 @@ _LONGEST_WAIT_S = 10.0
 _MOST_LOSSES = 6
 """After this many lost or failed connections within `_LOSSES_WITHIN_S`, requests fail at once."""
 _LOSSES_WITHIN_S = 60.0
-_BAD_REQUEST, _NOT_FOUND = 400, 404
+_BAD_REQUEST, _NOT_FOUND, _UNAVAILABLE = 400, 404, 503
 _UNAUTHORIZED = (401, 403)
 _NO_STREAMABLE_HTTP = (400, 404, 405)
 
@@ -191,7 +191,8 @@ class Link:
             refusals = {_BAD_REQUEST}
         else:
             refusals = {_BAD_REQUEST, _NOT_FOUND}
-        if fault.status not in refusals or await self._answers_ping(connection):
+        is_refused = fault.status in refusals or _names_lost_session(fault, connection)
+        if not is_refused or await self._answers_ping(connection):
             return False
         # It lost the session, or speaks other versions now. Either way the request did not run.
         self._known.forget()
@@ -365,6 +366,13 @@ class Link:
 async def _close(connection: Session) -> None:
     await connection.close()
     forget_connection(connection)  # only now: what a second Ctrl-C leaves open is closed at exit
+
+
+def _names_lost_session(fault: MCPError, connection: Session) -> bool:
+    """Whether a proxy says with a 503 that no server behind it has the session."""
+    if fault.status != _UNAVAILABLE or connection.handshake.is_modern:
+        return False
+    return "session" in str(fault).lower()
 
 
 class Silence:

@@ -139,10 +139,12 @@ class Session:
             self._phase = "handshake"
             self.handshake = await negotiate(
                 session,
+                self._dispatcher,
                 self._known,
                 self._hooks.capabilities(),
                 self._hooks.log_level,
                 remote=self._channel.guard,
+                within_s=self._endpoint.connect_timeout_s,
             )
             self._phase = "use"
             self.alive = True

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from codecs import BOM_UTF8
 from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import urljoin, urlsplit
 
@@ -108,7 +109,7 @@ class GuardedClient:
             return response
         content_type = _content_type(response)
         has_body = not response.is_redirect and response.status_code != _ACCEPTED
-        if has_body and content_type.startswith(_JSON):
+        if has_body and (content_type.startswith(_JSON) or _looks_like_json(response)):
             return self._inspect_json(request_id, response)
         self._note_status(request_id, response, _why_no_answer(response, content_type))
         return response
@@ -116,7 +117,7 @@ class GuardedClient:
     def _inspect_json(self, request_id: Any, response: Any) -> Any:
         from mcp_types import JSONRPCError, JSONRPCResponse
 
-        received = read_message(response.content)
+        received = read_message(_answer_in(response.content, request_id))
         message = received.message
         is_error = isinstance(message, JSONRPCError) and not received.broken
         if not response.is_success:
@@ -213,6 +214,29 @@ def _why_no_answer(response: Any, content_type: str) -> str:
     if response.is_closed:
         return response.text[:_EXCERPT]
     return ""
+
+
+def _answer_in(content: bytes, request_id: Any) -> bytes:
+    """The answer to a request in a body, which may be an array of messages: a batch."""
+    content = content.removeprefix(BOM_UTF8).strip()
+    if not content.startswith(b"["):
+        return content
+    try:
+        messages: Any = json.loads(content)
+    except (ValueError, RecursionError):
+        return content
+    for message in messages:
+        if isinstance(message, dict):
+            fields = cast("dict[str, Any]", message)
+            if "method" not in fields and fields.get("id") in {request_id, str(request_id)}:
+                return json.dumps(fields).encode()
+    return content
+
+
+def _looks_like_json(response: Any) -> bool:
+    """Whether a body is JSON, whatever its type says: some servers say `text/plain`, or nothing."""
+    content = response.content.removeprefix(BOM_UTF8).lstrip()
+    return content.startswith((b"{", b"["))
 
 
 def _is_events(response: Any) -> bool:

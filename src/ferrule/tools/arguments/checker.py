@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, ValidationError
 
-from ferrule.encoding.encode import has_json_form
+from ferrule.encoding.encode import has_json_form, json_text
 from ferrule.encoding.written import without_digits
 from ferrule.errors import ToolArgumentsError
 from ferrule.schema.explain import Problem, explain_failures, unknown_arguments
@@ -309,11 +309,13 @@ class Checker:
         """
         if self._function_names is not None:  # a schema names arguments for `**kwargs`
             values = {**self._arguments_of_extra(args, values), **values}
+        shown = self._as_shown(values)
+        if problems and self._are_booleans_accepted(args, shown):
+            problems = []
         if self._holds_models:
             passed = {self._names.get(name, name) for name in args}
             passed_values = {name: value for name, value in values.items() if name in passed}
             problems = problems + find_non_finite(passed_values)
-        shown = self._as_shown(values)
         if not problems and self.parameters.checks_schema:
             problems = self._check_schema(args, shown)
         if problems:
@@ -395,6 +397,20 @@ class Checker:
             if key in required or not self._is_default(parameter, shown_value):
                 coerced[key], originals[key] = shown_value, value
         return check_by_schema(coerced, originals, schema, self._schema_problems)
+
+    def _are_booleans_accepted(self, args: dict[str, Any], shown: dict[str, Any]) -> bool:
+        """Whether the user's schema accepts booleans that stand where some form wants a number.
+
+        Only the schema knows which form of a union a value has. The booleans must have stayed what
+        they are: pydantic makes `1.0` of `True`.
+        """
+        if not self.parameters.checks_schema:
+            return False
+        for name, value in args.items():
+            coerced = shown.get(self._names.get(name, name))
+            if json_text(json_view(value)) != json_text(coerced):
+                return False
+        return not self._check_schema(args, shown)
 
     def _is_default(self, parameter: str, shown_value: Any) -> bool:
         default = self._defaults.get(parameter, PydanticUndefined)
