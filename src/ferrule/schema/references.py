@@ -3,6 +3,12 @@
 A few hundred bytes of schema can cause any amount of work: n definitions that each refer twice to
 the next cause 2^n checks. Such a schema is refused before a validator sees it, or its checks are
 counted.
+
+`count_work` finds out without doing the work. It visits each schema once, and keeps its cost: how
+many schemas apply to the value itself, and how many to each place inside the value. A schema in an
+`allOf` adds to the same value, one under `properties` to a place, and a reference adds the cost of
+its target, which is known. For a definition that refers to itself there is no such number, because
+it depends on how deep the value is: the validator then counts the steps of each check.
 """
 
 from __future__ import annotations
@@ -25,12 +31,13 @@ _MOST_IN_PLACE = 5_000
 """The same limit, without the schemas that other parts of the schema apply to the place."""
 _MOST_CIRCLES = 5
 """The most schemas that apply themselves to the same value again, which has no effect."""
-_DEEPEST_IN_PLACE = 50
 _DEEPEST = 300
 """The most references and subschemas on one path through a schema.
 
 A validator recurses in native code: a full stack ends the process.
 """
+_DEEPEST_IN_PLACE = 50
+"""The same limit, for a path that stays at one value."""
 _PATTERN, _PATTERN_IN_PLACE = 2_000, 100
 """How many schemas a costly pattern counts as, for all values at a place and for one.
 
@@ -44,8 +51,9 @@ _IN_PLACE = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
 _DEFINITIONS = frozenset({"$defs", "definitions"})
-_OWN = frozenset({"properties", "required"})
-_PARTS = _OWN | {"$ref", "allOf", "anyOf", "oneOf"}
+_OBJECT = frozenset({"properties", "required"})
+_SAME_VALUE = _OBJECT | {"$ref", "allOf", "anyOf", "oneOf"}
+"""Keywords whose schemas, or whose own rules, must fit the same value."""
 _ITEMS = frozenset({"items", "prefixItems", "additionalItems", "contains", "unevaluatedItems"})
 _Place = tuple[str, Any]
 """The JSON pointer of a schema, and the schema."""
@@ -68,15 +76,33 @@ class TooMuchWorkError(ValueError):
     """A schema causes more work than a validator may do."""
 
 
+class StepBudget:
+    """The steps that the searches in one schema may take together."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, steps: int) -> None:
+        self._left = steps
+
+    def take_step(self) -> bool:
+        """Take a step; returns False if there are no more."""
+        self._left -= 1
+        return self._left >= 0
+
+
 class SchemaReferences:
     """Resolves the references of a schema. Reads nothing outside it."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
         self._resources: dict[str, _Place] = {"": ("", root)}
+        """The schemas with an `$id`, by their absolute address."""
         self._anchors: dict[str, _Place] = {}
+        """The schemas with an anchor, by the address of their resource and `#` with the name."""
         self._dynamic: dict[str, list[_Place]] = {}
+        """The schemas with a `$dynamicAnchor`, by its name alone."""
         self._bases: dict[int, str] = {}
+        """The address of the resource around a schema, by the schema's `id()`, if it has one."""
         waiting: list[tuple[str, Any, str]] = [("", root, "")]
         while waiting:
             pointer, node, base = waiting.pop()
@@ -160,17 +186,21 @@ def join_pointer(pointer: str, keyword: str, step: object = None) -> str:
 
 
 class _Cost:
-    """The work that a schema causes.
+    """The work that a schema causes for one value."""
 
-    How many schemas apply to a value and to each place inside it, and how deep they are nested.
-    """
-
-    __slots__ = ("depth", "in_place", "inside", "own", "patterns")
+    __slots__ = ("depth", "depth_in_place", "inside", "own", "patterns")
 
     def __init__(self) -> None:
         self.own = 1.0
+        """How many schemas apply to the value itself."""
         self.inside: dict[str | int, float] = {}
-        self.in_place = self.depth = self.patterns = 0
+        """How many apply to each place inside the value."""
+        self.depth = 0
+        """How many schemas and references are nested in it."""
+        self.depth_in_place = 0
+        """How many of them, one in another, apply to the value itself."""
+        self.patterns = 0
+        """How many costly patterns apply to the value itself."""
 
     @property
     def most(self) -> float:
@@ -194,12 +224,11 @@ def _place(key: str, step: str | int | None) -> str | int:
     return _ANY
 
 
-def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bool:
+def requires_itself(reference: str, root: Schema, budget: StepBudget) -> bool:
     """Whether a definition contains itself outside optional properties.
 
-    Each schema uses one of `steps`; True if there are no more.
-
-    If several parts must fit one value, each of their properties counts as required.
+    If several parts must fit one value, each of their properties counts as required: another part
+    may require it. Each schema takes a step of the budget; True if there are no more.
     """
     seen = set[tuple[str, bool]]()
     waiting: list[tuple[Any, bool]] = [(find_pointer(reference, root), False)]
@@ -207,10 +236,10 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
         schema, in_part = waiting.pop()
         if not is_object(schema):
             continue
-        if next(steps, None) is None:
+        if not budget.take_step():
             return True
-        keywords = schema.keys() & _PARTS
-        if len(keywords) > 1 and not keywords <= _OWN:
+        keywords = schema.keys() & _SAME_VALUE
+        if len(keywords) > 1 and not keywords <= _OBJECT:
             in_part = True
         if len(schema.get("allOf") or ()) > 1:
             in_part = True
@@ -225,7 +254,7 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
             if key in _DEFINITIONS:
                 continue
             if key != "properties":
-                waiting.append((part, in_part and key in _PARTS))
+                waiting.append((part, in_part and key in _SAME_VALUE))
             elif in_part or name in required:
                 waiting.append((part, False))
     return False
@@ -234,40 +263,50 @@ def requires_itself(reference: str, root: Schema, steps: Iterator[object]) -> bo
 def count_work(references: SchemaReferences, is_costly: Callable[[Any], bool]) -> float:
     """The most schemas that apply to one place in a value.
 
-    Infinite if a definition refers to itself, so that it depends on the value.
-
-    A pattern that `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` above the limit,
-    and for a schema that is nested too deeply.
+    Infinite if a definition refers to itself, so that it depends on the value. A pattern that
+    `is_costly` counts as 2,000 schemas. Raises `TooMuchWorkError` above the limit, and for a schema
+    that is nested too deeply.
     """
-    count = _Count(references, is_costly)
-    cost = count.cost(references.root, 0)
-    too_many = count.most_in_place > _MOST_IN_PLACE or count.circles > _MOST_CIRCLES
-    if too_many or (cost.most > _MOST and not count.is_recursive):
+    counter = _WorkCounter(references, is_costly)
+    cost = counter.cost(references.root, 0)
+    multiplies = counter.most_in_place > _MOST_IN_PLACE or counter.circles > _MOST_CIRCLES
+    if multiplies or (cost.most > _MOST and not counter.is_recursive):
         raise TooMuchWorkError(
             f"a value would take more than {_MOST_IN_PLACE:,} checks, as its references multiply"
         )
-    if count.is_recursive:
+    if counter.is_recursive:
         return math.inf
     return cost.most
 
 
-class _Count:
+class _WorkCounter:
+    """Counts the work of each schema once."""
+
     def __init__(self, references: SchemaReferences, is_costly: Callable[[Any], bool]) -> None:
+        self.is_recursive = False
+        """Whether a definition refers to itself."""
+        self.most_in_place = 0.0
+        """The most schemas that apply to one value, without those of the schemas around."""
+        self.circles = 0
+        """How many references lead back to a schema at the same value."""
         self._references = references
         self._is_costly = is_costly
-        self._known: dict[int, _Cost] = {}
+        self._costs: dict[int, _Cost] = {}
+        """By the `id()` of a schema, like the two sets below."""
         self._unfinished: set[int] = set()
-        self._steps = 0
-        self.is_recursive = False
-        self.most_in_place = 0.0
-        self.circles = 0
+        """The schemas whose cost is being counted."""
         self._same_value: set[int] = set()
+        """Those of them that apply to the current value."""
+        self._steps = 0
 
     def cost(self, node: Any, depth: int) -> _Cost:
-        known = self._known.get(id(node))
+        """The cost of a schema, `depth` levels below the root."""
+        known = self._costs.get(id(node))
         if known is not None:
-            self.circles += id(node) in self._same_value
-            self.is_recursive = self.is_recursive or id(node) in self._unfinished
+            if id(node) in self._same_value:
+                self.circles += 1
+            if id(node) in self._unfinished:
+                self.is_recursive = True
             return known
         cost = _Cost()
         if not is_object(node):
@@ -275,7 +314,7 @@ class _Count:
         if depth > _DEEPEST:
             raise TooMuchWorkError("it is nested too deeply")
         # A reference back to it counts as one, because the validator remembers its answers there.
-        self._known[id(node)] = _Cost()
+        self._costs[id(node)] = _Cost()
         self._unfinished.add(id(node))
         self._same_value.add(id(node))
         self._add_parts(cost, node, depth)
@@ -283,13 +322,12 @@ class _Count:
         self._steps += len(node) + 1
         if self._steps > _LARGEST:
             raise TooMuchWorkError("it is too large")
-        if cost.in_place > _DEEPEST_IN_PLACE or cost.depth > _DEEPEST:
+        if cost.depth_in_place > _DEEPEST_IN_PLACE or cost.depth > _DEEPEST:
             raise TooMuchWorkError("it is nested too deeply")
-        self.most_in_place = max(
-            self.most_in_place, cost.own - (_PATTERN - _PATTERN_IN_PLACE) * cost.patterns
-        )
+        in_place = cost.own - (_PATTERN - _PATTERN_IN_PLACE) * cost.patterns
+        self.most_in_place = max(self.most_in_place, in_place)
         self._unfinished.discard(id(node))
-        self._known[id(node)] = cost
+        self._costs[id(node)] = cost
         return cost
 
     def _add_parts(self, cost: _Cost, node: Schema, depth: int) -> None:
@@ -308,9 +346,9 @@ class _Count:
                 self._add_in_place(cost, self.cost(part, depth + 1))
             else:
                 # A part of the value: a circle through it ends where the value does.
-                above, self._same_value = self._same_value, set()
+                at_this_value, self._same_value = self._same_value, set()
                 part_cost = self.cost(part, depth + 1)
-                self._same_value = above
+                self._same_value = at_this_value
                 place = _place(key, step)
                 cost.inside[place] = cost.inside.get(place, 0.0) + part_cost.most
                 cost.depth = max(cost.depth, part_cost.depth + 1)
@@ -321,7 +359,7 @@ class _Count:
         self._steps += len(part.inside)
         cost.own += part.own
         cost.patterns += part.patterns
-        cost.in_place = max(cost.in_place, part.in_place + 1)
+        cost.depth_in_place = max(cost.depth_in_place, part.depth_in_place + 1)
         cost.depth = max(cost.depth, part.depth + 1)
         for place, count in part.inside.items():
             cost.inside[place] = cost.inside.get(place, 0.0) + count

@@ -1,7 +1,8 @@
 """Merge schemas that must all fit: parts of an `allOf`, or a schema and a branch of its union.
 
 The result is one new schema, and the keywords that could not be merged. A reference is followed
-once, because repetition adds nothing.
+once, because repetition adds nothing. A few definitions that refer to each other several times have
+very many parts, so merging takes steps of a `StepBudget`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from ferrule.schema.references import TooMuchWorkError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from ferrule.schema.references import StepBudget
+
 _GREATER = frozenset({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})
 _SMALLER = frozenset({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})
 _MOST_COMPARED = 64
 """The most schemas that are all compared with each other."""
 _FIRST = frozenset({"title", "default", "examples"})
+"""Keywords that constrain no value: the first one stays."""
 
 
 def _both_items(one: Any, other: Any) -> Schema:
@@ -47,13 +51,11 @@ _BOTH: dict[str, Callable[[Any, Any], Any]] = {
 """How to merge two values of a keyword. Values of other keywords must be equal."""
 
 
-def merge(
-    schemas: Iterable[Schema], root: Schema, steps: Iterator[object]
-) -> tuple[Schema, list[str]]:
+def merge(schemas: Iterable[Schema], root: Schema, budget: StepBudget) -> tuple[Schema, list[str]]:
     """Merge schemas, and the parts of their `allOf`, into one.
 
-    Also returns the keywords that could not be merged. Each part uses one of `steps`; if there are
-    no more, raises `TooMuchWorkError`: many places may refer to a schema of many parts.
+    Also returns the keywords that could not be merged. Each part takes a step of the budget; if
+    there are no more, raises `TooMuchWorkError`.
     """
     merged: Schema = {}
     clashes: dict[str, None] = {}
@@ -61,7 +63,7 @@ def merge(
     descriptions: list[str] = []
     seen: set[str] = set()
     for part in chain.from_iterable(_parts(schema, root, seen) for schema in schemas):
-        if next(steps, None) is None:
+        if not budget.take_step():
             raise TooMuchWorkError("the parts of its schemas are too many to be merged")
         if _closes(merged, part) or _closes(part, merged):
             clashes["additionalProperties"] = None
@@ -135,7 +137,7 @@ def admits_null(schema: Any, root: Schema, known: dict[str, bool]) -> bool:
     return True
 
 
-def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) -> bool:
+def are_exclusive(branches: list[Any], root: Schema, budget: StepBudget) -> bool:
     """Whether no value can fit two of these schemas, judged by types and constants.
 
     False for very many schemas, which are not compared.
@@ -145,8 +147,12 @@ def are_exclusive(branches: list[Any], root: Schema, steps: Iterator[object]) ->
     merged: list[Schema] = []
     for branch in branches:
         schema = resolve_reference(branch, root)
-        merged.append(merge([schema], root, steps)[0] if is_object(schema) else {})
-    return all(_apart(one, other, root) for one, other in combinations(merged, 2))
+        if is_object(schema):
+            merged_branch, _ = merge([schema], root, budget)
+            merged.append(merged_branch)
+        else:
+            merged.append({})
+    return all(_exclude(one, other, root) for one, other in combinations(merged, 2))
 
 
 def _parts(schema: Schema, root: Schema, seen: set[str]) -> Iterator[Schema]:
@@ -204,7 +210,10 @@ def _merge_keyword(merged: Schema, key: str, value: Any) -> bool:
         return True
     if key == "properties":
         for name, part in value.items():
-            before[name] = {"allOf": [before[name], part]} if name in before else part
+            if name in before:
+                before[name] = {"allOf": [before[name], part]}
+            else:
+                before[name] = part
         return True
     if key == "enum":
         texts = {json_text(choice) for choice in value}
@@ -244,30 +253,31 @@ def _shifts(one: Schema, other: Schema) -> bool:
     return "prefixItems" in one and "prefixItems" not in other and "items" in other
 
 
-def _apart(one: Schema, other: Schema, root: Schema) -> bool:
+def _exclude(one: Schema, other: Schema, root: Schema) -> bool:
     """Whether no value fits both schemas."""
-    values, others = _values(one), _values(other)
-    if values is not None and others is not None:
+    values, other_values = _values(one), _values(other)
+    if values is not None and other_values is not None:
         texts = {json_text(value) for value in values}
-        are_other_texts = texts.isdisjoint(json_text(value) for value in others)
-        return are_other_texts and not _look_equal(values, others)
+        are_other_texts = texts.isdisjoint(json_text(value) for value in other_values)
+        return are_other_texts and not _look_equal(values, other_values)
     if values is not None:
         return _fit_none(values, declared_types(other))
-    if others is not None:
-        return _fit_none(others, declared_types(one))
-    kinds, more = declared_types(one), declared_types(other)
-    if not kinds or not more:
+    if other_values is not None:
+        return _fit_none(other_values, declared_types(one))
+    kinds, other_kinds = declared_types(one), declared_types(other)
+    if not kinds or not other_kinds:
         return False
-    if not _common_types(kinds, more) and not _common_types(more, kinds):
+    if not _common_types(kinds, other_kinds) and not _common_types(other_kinds, kinds):
         return True
-    if kinds != ["object"] or more != ["object"]:
+    if kinds != ["object"] or other_kinds != ["object"]:
         return False
-    # Two objects are apart if a property that both require tells them apart.
-    both = set(one.get("required") or ()) & set(other.get("required") or ())
-    return any(
-        _apart(_constant_property(one, name, root), _constant_property(other, name, root), root)
-        for name in both
-    )
+    # A property that both objects require, with constants, may tell them apart.
+    for name in set(one.get("required") or ()) & set(other.get("required") or ()):
+        part = _constant_property(one, name, root)
+        other_part = _constant_property(other, name, root)
+        if _exclude(part, other_part, root):
+            return True
+    return False
 
 
 def _fit_none(values: list[Any], kinds: list[str]) -> bool:

@@ -1,7 +1,10 @@
 """Replace keywords that a grammar cannot express with ones that it can.
 
-The old schema admits every value that the new one admits. The Python type behind a format accepts
-less than the format allows: Python has no 29 February 2023 and no year 0.
+A model under a grammar cannot write anything else, so the new schema should be the narrower one:
+what it admits, the old one admits, and so does the Python type behind a format. (Python has no
+29 February 2023 and no year 0, which some formats have.) A narrower rule costs little: the model
+writes `2026-01-31`, not another spelling of the date. Where no narrower rule exists, such as one
+that compares two items, the rule is dropped, and the answer must be checked.
 """
 
 from __future__ import annotations
@@ -35,6 +38,12 @@ _PATH = r"(?:/[A-Za-z0-9._~-]{1,60}){0,8}/?"
 _MINUTES = r"(?:[0-9]{1,5}M|(?:[0-9]{1,5}M)?[0-9]{1,5}S)"
 _HOURS = rf"(?:[0-9]{{1,5}}H|(?:[0-9]{{1,5}}H)?{_MINUTES})"
 
+_FILES = {
+    "file-path": "an existing file",
+    "directory-path": "an existing directory",
+    "new-path": "a path that does not exist",
+}
+"""Formats of pydantic that depend on the disk, and what they require."""
 FORMATS = {
     "date": _DATE,
     "time": f"{_TIME}{_ZONE}",
@@ -59,33 +68,30 @@ FORMATS = {
     "byte": "(?:[A-Za-z0-9+/]{4})*",
 }
 """Patterns of whole texts, each narrower than the format, and than what pydantic accepts."""
-_OF_A_PLACE = {
-    "file-path": "an existing file",
-    "directory-path": "an existing directory",
-    "new-path": "a path that does not exist",
-}
 _LARGEST_INTEGER, _LARGEST_NUMBER = 10**18 - 1, 1e18
 """The bounds if a schema sets none.
 
 The engine's automata of numbers end there, and Python reads some numbers in JSON as infinite.
 """
-_MOST_SUBSETS = 6
-_LOOK = re.compile(r"\(\?(?:[=!]|<[=!])")
+_MOST_CHOICES = 6
+"""The most choices of which all subsets are listed: 64."""
+_LOOK_AROUND = re.compile(r"\(\?(?:[=!]|<[=!])")
 _BEYOND_AUTOMATA = re.compile(r"\\[1-9bBk]")
-_ESCAPED_OR_SET = re.compile(r"\\.|\[|\]|\.", re.DOTALL)
+"""Backreferences and word boundaries."""
+_ESCAPE_SET_OR_DOT = re.compile(r"\\.|\[|\]|\.", re.DOTALL)
 _SPACE = r"\t\n\v\f\r "
+"""The blanks of `\\s`, as members of a set."""
 
 
 class Rewritten:
-    """A schema in the form that a grammar accepts.
-
-    `narrower` and `beyond` list `(keyword, what happened)`.
-    """
+    """A schema in the form that a grammar accepts."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         self.narrower: list[tuple[str, str]] = []
+        """For each rule that is now narrower: its keyword, and how."""
         self.beyond: list[tuple[str, str]] = []
+        """For each rule that is no longer enforced: its keyword, and what is not."""
         kinds = declared_types(schema)
         for keyword, rewrite in self._rewrites.items():
             if keyword in self.schema and (not kinds or _KIND[keyword] in kinds):
@@ -95,7 +101,7 @@ class Rewritten:
         if "integer" in kinds:
             self._set(**self._limits(_LARGEST_INTEGER))
         if "number" in kinds:
-            self._set(**self._apart(self._limits(_LARGEST_NUMBER)))
+            self._set(**self._widen_gap(self._limits(_LARGEST_NUMBER)))
 
     def _set(self, **keywords: Any) -> None:
         self.schema = {**self.schema, **keywords}
@@ -114,7 +120,10 @@ class Rewritten:
         return dict([low, high])
 
     def _limit(self, plain: str, exclusive: str, furthest: float) -> tuple[str, float]:
-        """The keyword and the value of the closer one of two bounds; `furthest` without any."""
+        """The keyword and the value of the tighter of two bounds; `furthest` without any.
+
+        `furthest` is the lowest number for a lower bound, and the highest for an upper one.
+        """
         bounds = {key: self.schema[key] for key in (plain, exclusive) if key in self.schema}
         if isinstance(bounds.get(exclusive), bool):  # draft 4: it says what the other one means
             is_exclusive = bounds.pop(exclusive)
@@ -122,14 +131,23 @@ class Rewritten:
                 bounds = {exclusive: bounds[plain]}
         if not bounds:
             return plain, furthest
-        closeness = 1 if furthest < 0 else -1  # a greater minimum is closer, a smaller maximum too
-        key = max(bounds, key=lambda name: (closeness * bounds[name], name == exclusive))
-        value = bounds[key]
-        if closeness * value > abs(furthest):
+        is_lower_bound = furthest < 0
+        if is_lower_bound:
+            value = max(bounds.values())
+            admits_no_number = value > -furthest
+        else:
+            value = min(bounds.values())
+            admits_no_number = value < -furthest
+        key = plain
+        if bounds.get(exclusive) == value:
+            key = exclusive
+        if abs(value) <= abs(furthest):
+            return key, value
+        if admits_no_number:  # of those that the engine can write
             self.beyond.append((key, f"numbers beyond {abs(furthest):g} are not enforced"))
-        return key, value if abs(value) <= abs(furthest) else furthest
+        return key, furthest
 
-    def _apart(self, limits: dict[str, float]) -> dict[str, float]:
+    def _widen_gap(self, limits: dict[str, float]) -> dict[str, float]:
         """Move an excluded whole-number bound that is less than 1 from the other bound.
 
         llguidance 1.9 would admit that number.
@@ -141,17 +159,19 @@ class Rewritten:
             if not is_whole_and_excluded or not 0 < high - low < 1:
                 moved[key] = value
                 continue
-            step = 10.0 ** (floor(log10(high - low)) - 3)
-            is_low = value == low
-            near = round(value + step if is_low else value - step, 15)
+            step = 10.0 ** (floor(log10(high - low)) - 3)  # a thousandth of the gap, or less
+            if value == low:
+                new_key, near = "minimum", round(value + step, 15)
+            else:
+                new_key, near = "maximum", round(value - step, 15)
             self.narrower.append((key, f"numbers between {value} and {near} are left out"))
-            moved["minimum" if is_low else "maximum"] = near
+            moved[new_key] = near
         return moved
 
     def _format(self, value: Any) -> None:
         self._drop("format")
-        if value in _OF_A_PLACE:
-            self.beyond.append(("format", f"that it is {_OF_A_PLACE[value]} is not enforced"))
+        if value in _FILES:
+            self.beyond.append(("format", f"that it is {_FILES[value]} is not enforced"))
         elif value in FORMATS:
             if "pattern" in self.schema:
                 self.beyond.append(("format", f"`{value}` beside `pattern` is not enforced"))
@@ -172,25 +192,26 @@ class Rewritten:
         self.beyond.append(("contentMediaType", f"that the text is `{value}` is not enforced"))
 
     def _pattern(self, value: Any) -> None:
-        if not isinstance(value, str) or _LOOK.search(value) or _BEYOND_AUTOMATA.search(value):
-            self._drop("pattern")
-            unreadable = "lookaround, a word boundary or a backreference"
-            reason = f"the pattern {value} has {unreadable}, and is not enforced"
-            self.beyond.append(("pattern", reason))
+        is_text = isinstance(value, str)
+        if is_text and not _LOOK_AROUND.search(value) and not _BEYOND_AUTOMATA.search(value):
+            self._set(pattern=_engine_pattern(value))
             return
-        self._set(pattern=_engine_pattern(value))
+        self._drop("pattern")
+        unreadable = "lookaround, a word boundary or a backreference"
+        reason = f"the pattern {value} has {unreadable}, and is not enforced"
+        self.beyond.append(("pattern", reason))
 
     def _unique(self, value: Any) -> None:
         self._drop("uniqueItems")
         if value is not True or self.schema.get("maxItems", 2) < 2:
             return
         items: Any = self.schema.get("items")
-        choices = None
-        if is_object(items):
-            choices = items.get("enum")
+        choices: list[Any] | None = None
+        if is_object(items) and is_list(items.get("enum")) and "prefixItems" not in self.schema:
+            choices = items["enum"]
         least = int(self.schema.get("minItems") or 0)
-        is_small = is_list(choices) and least <= len(choices) <= _MOST_SUBSETS
-        if is_list(choices) and is_small and "prefixItems" not in self.schema:
+        if choices is not None and least <= len(choices) <= _MOST_CHOICES:
+            # All lists without a repetition, in one order: a grammar cannot compare two items.
             most = min(len(choices), int(self.schema.get("maxItems", len(choices))))
             self._drop("items", "minItems", "maxItems")
             self._set(enum=_subsets(choices, least, most), type="array")
@@ -282,7 +303,9 @@ def _listed(names: Any) -> list[Any] | None:
         if is_list(names["enum"]):
             return names["enum"]
         return None
-    return [names["const"]] if "const" in names else None
+    if "const" in names:
+        return [names["const"]]
+    return None
 
 
 def _subsets(choices: list[Any], least: int, most: int) -> list[list[Any]]:
@@ -301,10 +324,10 @@ def _engine_pattern(pattern: str) -> str:
     pieces: list[str] = []
     in_set = False
     end = 0
-    for match in _ESCAPED_OR_SET.finditer(pattern):
+    for match in _ESCAPE_SET_OR_DOT.finditer(pattern):
         pieces.append(pattern[end : match.start()])
         end = match.end()
-        pieces.append(_in_engine(match[0], inside=in_set))
+        pieces.append(_engine_token(match[0], in_set=in_set))
         if match[0] == "[":
             in_set = True
         elif match[0] == "]":
@@ -313,20 +336,21 @@ def _engine_pattern(pattern: str) -> str:
     return "".join(pieces)
 
 
-def _in_engine(piece: str, *, inside: bool) -> str:
-    match piece:
-        case "." if not inside:
+def _engine_token(token: str, *, in_set: bool) -> str:
+    """A token of a pattern in the engine's dialect. With `in_set`, it is between brackets."""
+    match token:
+        case "." if not in_set:
             return r"[^\n\r\u2028\u2029]"
         case r"\s":
-            if inside:
+            if in_set:
                 return _SPACE
             return f"[{_SPACE}]"
-        case r"\S" if not inside:
+        case r"\S" if not in_set:
             return r"[^\s\u{feff}]"
         case r"\/":
             return "/"
         case _:
-            return piece
+            return token
 
 
 def any_value(reference: str) -> Schema:

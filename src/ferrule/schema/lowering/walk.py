@@ -48,14 +48,14 @@ from ferrule.schema.nodes import (
     members,
     unescape_step,
 )
-from ferrule.schema.references import requires_itself
+from ferrule.schema.references import StepBudget, requires_itself
 
 _UNIONS = ("anyOf", "oneOf")
-_LARGEST, _MOST_PARTS = 8_000, 50_000
-"""The most schemas, with inlined ones, and the most merged parts.
-
-A small schema can expand without end.
-"""
+# A small schema can expand without end.
+_LARGEST = 8_000
+"""The most schemas that are lowered, with inlined ones."""
+_MOST_PARTS = 50_000
+"""The most parts that are merged, and the most schemas that are searched for recursion."""
 _CONSTRAINING = TYPE_OF.keys() | ELSEWHERE | {*_UNIONS, "type", "enum", "const", "allOf"}
 """Keywords beside a `$ref` that a value must fit too."""
 
@@ -81,10 +81,13 @@ class LoweringPass:
         self._inlined: set[str] = set()
         """The references whose targets are being inlined."""
         self._left = _LARGEST
+        """How many more schemas are lowered."""
         self._null_fits: dict[str, bool] = {}
+        """Whether null fits a reference, as far as it was asked."""
         self._requires_itself: dict[str, bool] = {}
-        self._merge_steps = iter(range(_MOST_PARTS))
-        self._search_steps = iter(range(_MOST_PARTS))
+        """Whether a reference contains itself outside optional properties, as far as asked."""
+        self._merge_budget = StepBudget(_MOST_PARTS)
+        self._search_budget = StepBudget(_MOST_PARTS)
 
     def lowered(self) -> Schema:
         """The lowered schema. Its root is an object, as every provider requires for a tool."""
@@ -133,7 +136,7 @@ class LoweringPass:
 
     def _flat(self, schema: Schema, pointer: str) -> Schema:
         """Merge `allOf` (which turns `const` into `enum`); add the type that keywords imply."""
-        schema, clashes = merge([schema], self._root, self._merge_steps)
+        schema, clashes = merge([schema], self._root, self._merge_budget)
         for key in clashes:
             self._lose(
                 pointer,
@@ -163,9 +166,11 @@ class LoweringPass:
                 f"`{reference}` contains itself; its form is enforced the first time only",
                 breaking=True,
             )
-            has_type = is_object(target) and "type" in target
-            return self._annotated({"type": target["type"]} if has_type else {}, schema)
-        if not siblings.keys() <= ANNOTATIONS and _CONSTRAINING & siblings.keys():
+            bare: Schema = {}
+            if is_object(target) and "type" in target:
+                bare["type"] = target["type"]
+            return self._annotated(bare, schema)
+        if _CONSTRAINING & siblings.keys():
             return self._schema({"allOf": [{"$ref": reference}, siblings]}, pointer)
         name = self._defined(reference, target)
         if name:
@@ -182,7 +187,7 @@ class LoweringPass:
             return False
         if reference not in self._requires_itself:
             self._requires_itself[reference] = requires_itself(
-                reference, self._root, self._search_steps
+                reference, self._root, self._search_budget
             )
         return not self._requires_itself[reference]
 
@@ -235,7 +240,7 @@ class LoweringPass:
         schema = self._flat({"type": "object", **self._root}, "")
         for key in _UNIONS:
             branches = [
-                merge([branch], self._root, self._merge_steps)[0]
+                merge([branch], self._root, self._merge_budget)[0]
                 for branch in schema.pop(key, None) or ()
                 if is_object(branch)
             ]
@@ -260,7 +265,7 @@ class LoweringPass:
                 self._lose(pointer, other, f"`{other}` beside `{key}` is not enforced")
         for other in sorted(ELSEWHERE & schema.keys()):
             self._lose(pointer, other, f"not enforced: {describe_keyword(other, schema[other])}")
-        if key == "oneOf" and not are_exclusive(branches, self._root, self._merge_steps):
+        if key == "oneOf" and not are_exclusive(branches, self._root, self._merge_budget):
             self._lose(pointer, "oneOf", "that only one of the forms fits is not enforced")
         if self._rules.strict and may_be_list_or_dictionary(branches, self._root):
             self._lose(
@@ -287,7 +292,7 @@ class LoweringPass:
             merged = branch
             if shared:
                 both = [branch if is_object(branch) else {}, shared]
-                merged, clashes = merge(both, self._root, self._merge_steps)
+                merged, clashes = merge(both, self._root, self._merge_budget)
                 for clash in clashes:
                     self._lose(
                         pointer,
