@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from ferrule.adapters.fields import calls_output
 from ferrule.concurrency import offload
@@ -28,6 +28,8 @@ from ferrule.programs.asking.output_form import enforcing
 from ferrule.programs.asking.refusals import refuses_format
 from ferrule.programs.asking.validators import as_validator, judge_answers
 from ferrule.programs.calling import give_name
+from ferrule.programs.code_mode.interpreter import CodeMode, code_mode
+from ferrule.programs.code_mode.snippets import check_tools_of_code
 from ferrule.programs.module import Module
 from ferrule.programs.with_tools import ask_in_turns, ask_once
 from ferrule.tools.toolbox import Toolbox
@@ -100,8 +102,8 @@ class Predict(Module[S, D, P]):
             outputs missing in the answer are None.
         max_turns: The maximum number of turns with tool calls.
         demos: Examples of inputs and outputs for the prompt.
-        calls: How the model calls tools: `"native"`, `"prompted"` or `"constrained"`, as for
-            `ReAct`. `native=True` and `native=False` are other spellings of the first two.
+        calls: How the model calls tools: `"native"`, `"prompted"`, `"constrained"` or `"code"`, as
+            for `ReAct`. `native=True` and `native=False` are other spellings of the first two.
         lm: The model; by default the one in the settings.
         name: The program's name in events, traces and stored runs, and as a tool.
         config: Settings of the model, such as `temperature=0`; and `n=3` for three answers
@@ -130,7 +132,7 @@ class Predict(Module[S, D, P]):
         auto_execute_tools: bool = True,
         max_turns: int = 10,
         demos: Sequence[Any] | None = None,
-        calls: Calls | None = None,
+        calls: Calls | Literal["code"] | CodeMode | None = None,
         lm: Any = None,
         name: str | None = None,
         **config: Any,
@@ -140,12 +142,25 @@ class Predict(Module[S, D, P]):
         self.auto_execute_tools = auto_execute_tools
         self.max_turns = check_positive("max_turns", max_turns)
         self.demos = list_demos(demos, ConfigurationError)
+        self.code: CodeMode | None = code_mode(calls)
+        if self.code is not None:
+            calls = None
         self.calls: Calls | None = check_calls(calls, config)
         self.lm = lm
         _check_config(config)
         self.config = config
         self.toolbox = Toolbox.of(tools)
+        if self.code is not None:
+            self._check_code()
         self.output_validators: list[OutputValidator] = []
+
+    def _check_code(self) -> None:
+        if not self.auto_execute_tools or calls_output(self.signature) is not None:
+            raise ConfigurationError(
+                "`calls='code'` runs the calls of the model's code, so it does not go with "
+                "`auto_execute_tools=False` or an output of the type `ToolCalls`."
+            )
+        check_tools_of_code(self.toolbox)
 
     @property
     def tools(self) -> Mapping[str, Tool]:

@@ -31,6 +31,7 @@ from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import FormReader, NativeReader
 from ferrule.programs.asking.output_form import enforcing, finishing
 from ferrule.programs.asking.refusals import refuses_format, refuses_tools
+from ferrule.programs.code_mode.snippets import Snippets
 from ferrule.programs.instructions import (
     answer_or_call_instructions,
     call_first_instructions,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
+    from ferrule.programs.code_mode.interpreter import CodeMode
     from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.tools.tool import Tool
     from ferrule.values.conversation.exchange import FieldReader, Request
@@ -76,6 +78,7 @@ class Asks(Protocol):
     toolbox: Toolbox
     auto_execute_tools: bool
     outputs_have_format: bool
+    code: CodeMode | None
 
     @property
     def is_validated(self) -> bool:
@@ -102,6 +105,8 @@ class Asks(Protocol):
 
 
 Predicting = Generator[Act, Any, Prediction]
+_Verdict = tuple[ToolResult, dict[str, Any] | None]
+"""The result of `finish`, and the outputs if it counts."""
 
 
 def ask_once(
@@ -225,6 +230,15 @@ class _WithTools:
         """The messages after the opening."""
         self.calls_in = calls_output(self.signature) or _CALLS
         """The field that holds the calls of an answer."""
+        self.code: Snippets | None = None
+        """The code of this run, if the model calls tools in code."""
+
+    @property
+    def offered(self) -> Toolbox:
+        """The tools that the model can call: in code, it has one for all."""
+        if self.code is None:
+            return self.toolbox
+        return self.code.offer(self.toolbox)
 
     def go_on_in_text(self) -> None:
         """Continue with the tools listed in the prompt, not declared."""
@@ -238,7 +252,7 @@ class _WithTools:
         if messages is None:
             messages = self.render(self.asker.adapter)
         if self.native:
-            tools = self.toolbox.declarations
+            tools = self.offered.declarations
         else:
             tools = NO_TOOLS
         return self.asker.request(
@@ -280,14 +294,14 @@ class _WithTools:
         """
         if self.native or not self.asker.reads_other_forms:
             return ()
-        return self.toolbox.declarations
+        return self.offered.declarations
 
     def _as_offered(self, calls: Any, response: Response) -> Any:
         """The calls under the names of their tools, and with the confidence in them."""
         if isinstance(calls, ToolCalls):
             offered = self._as_offered(calls.tool_calls, response)
             return calls.model_copy(update={"tool_calls": list(offered)})
-        calls = under_offered_names(calls, self.toolbox)
+        calls = under_offered_names(calls, self.offered)
         if response.tool_calls:  # a wire says how sure structured calls are
             return calls
         return with_confidence(calls, response.tokens)
@@ -307,7 +321,7 @@ class _WithTools:
         read = partial(self._read, adapter)
         if not adapter.writes_as_native_text(self.signature):
             return FormReader(read, adapter.reader(self.signature), outputs)
-        may_call = partial(holds_calls, self.toolbox.declarations)
+        may_call = partial(holds_calls, self.offered.declarations)
         return NativeReader(read, may_call, text_output(self.signature), outputs)
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
@@ -382,6 +396,8 @@ class _Turns(_WithTools):
         if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
             self.live = after_turns(toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
+        if self.predict.code is not None:
+            self.code = Snippets(self.predict.code, self.asker.conditions)
         if not native:
             self.go_on_in_text()
 
@@ -395,7 +411,7 @@ class _Turns(_WithTools):
             self.by_finish = False
             self.signature = self.adapted
             self.toolbox = Toolbox([tool for tool in self.toolbox if not is_builtin(tool)])
-        self.signature = _may_call_first(self.signature, self.toolbox)
+        self.signature = _may_call_first(self.signature, self.offered)
         self.tail = []
         for turn, step in enumerate(self.trajectory.steps):
             if not step.calls:  # a message to the run, or the answer before it
@@ -435,11 +451,19 @@ class _Turns(_WithTools):
         if not self.by_finish:
             return super().reader(adapter)
         read = partial(self._read, adapter)
-        may_call = partial(holds_calls, self.toolbox.declarations)
+        may_call = partial(holds_calls, self.offered.declarations)
         outputs = tuple(self.adapted.plan.outputs)
         return NativeReader(read, may_call, "", outputs, last_call="finish")
 
     def flow(self, /) -> Generator[Act, Any, Prediction]:
+        """See `_WithTools`."""
+        try:
+            return (yield from self._turns())
+        finally:
+            if self.code is not None:
+                self.code.close()
+
+    def _turns(self) -> Generator[Act, Any, Prediction]:
         if self.live is not None:
             note = yield from self.live.begin()
             self._add_to_instructions(note)
@@ -475,15 +499,12 @@ class _Turns(_WithTools):
                 )
 
             thought = response.text or ""
-            results: list[ToolResult] = yield from use_tools(
-                self.toolbox, calls, self.host, self.asker.conditions, thought=thought
-            )
-            news = ""
-            if has_changes(results):
-                results, news = self.host.apply(results)
+            used: tuple[list[ToolResult], str] = yield from self._use(calls, thought)
+            results, news = used
             answer_fields: dict[str, Any] | None = None
             if finishes:
-                refusal, answer_fields = yield from self._finish(finishes, calls, results, response)
+                verdict: _Verdict = yield from self._finish(finishes, calls, results, response)
+                refusal, answer_fields = verdict
                 if answer_fields is None:
                     calls = (*calls, *finishes)
                     results += [replace(refusal, call_id=call.id) for call in finishes]
@@ -562,6 +583,20 @@ class _Turns(_WithTools):
             return Message("user", step.said)
         return self.asker.adapter.step_message({f"user_message_{number}": step.said})
 
+    def _use(
+        self, calls: Sequence[ToolCall], thought: str
+    ) -> Generator[Act, Any, tuple[list[ToolResult], str]]:
+        """The results of the calls, and the changes that they made to the tools, in words."""
+        if self.code is not None:
+            results = yield from self.code.use(calls, self.host, thought=thought)
+            return results, self.code.take_news()
+        results = yield from use_tools(
+            self.toolbox, calls, self.host, self.asker.conditions, thought=thought
+        )
+        if not has_changes(results):
+            return results, ""
+        return self.host.apply(results)
+
     def _add_to_instructions(self, note: str) -> None:
         # The flow begins twice if the model refuses tools: it then has the note already.
         instructions = self.signature.instructions
@@ -585,10 +620,10 @@ class _Turns(_WithTools):
         others: Sequence[ToolCall],
         results: Sequence[ToolResult],
         response: Response,
-    ) -> Generator[Act, Any, tuple[ToolResult, dict[str, Any] | None]]:
+    ) -> Generator[Act, Any, _Verdict]:
         """Judge `finish`, given the other calls of its answer and their results.
 
-        Returns the result of each `finish`, and the outputs if it counts.
+        The result is that of each `finish`.
         """
         adapter = self.asker.adapter
         refusal = why_void(finishes, others, results)
@@ -612,7 +647,7 @@ class _Turns(_WithTools):
 
         Text that has the form of an adapter is accepted, too.
         """
-        calls = under_offered_names(response.tool_calls, self.toolbox)
+        calls = under_offered_names(response.tool_calls, self.offered)
         finishes, others = split_finish(calls)
         if others:
             return {_CALLS: calls}

@@ -10,11 +10,12 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from agent_script import STEPS
+from agent_script import STEPS, fields
 
 from ferrule import (
     MemoryStore,
     Policy,
+    Predict,
     ReAct,
     Run,
     SQLiteStore,
@@ -461,3 +462,30 @@ def test_a_tool_named_run_code_is_refused() -> None:
 def test_a_bound_is_a_number_above_zero(bounds: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         CodeMode(**bounds)
+
+
+# -- Predict
+
+
+def test_predict_calls_tools_in_code(shop, mode) -> None:
+    calls = {"name": "run_code", "args": {"code": "len(await orders(limit=4))"}}
+    if mode == "native":
+        answers = [calls, "four"]
+    else:
+        answers = [fields(tool_calls=[calls], answer=""), fields(tool_calls=[], answer="four")]
+    with context(lm=ScriptedLM(answers)):
+        program = Predict(
+            "question -> answer", tools=shop.tools, calls="code", native=mode == "native"
+        )
+        prediction = program(question="q")
+    assert prediction.answer == "four"
+    assert prediction.trajectory.steps[0].results[0].content == "result_1 = 4"
+
+
+@pytest.mark.parametrize(
+    ("signature", "options"),
+    [("question -> answer", {"auto_execute_tools": False}), ("question -> calls: ToolCalls", {})],
+)
+def test_predict_refuses_code_that_would_not_run(shop, signature: str, options: Any) -> None:
+    with pytest.raises(ConfigurationError, match="ToolCalls"):
+        Predict(signature, tools=shop.tools, calls="code", **options)

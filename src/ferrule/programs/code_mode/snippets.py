@@ -24,9 +24,15 @@ from msgspec import Struct, field
 from ferrule import events
 from ferrule.acts import AskPerson, CallTools, Once, RuleCalls, Tell
 from ferrule.encoding.encode import json_text, jsonable
-from ferrule.errors import shown
+from ferrule.errors import DuplicateToolError, shown
 from ferrule.programs.call_tool import type_of_result
-from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession, HostCall, Stop
+from ferrule.programs.code_mode.interpreter import (
+    CodeMode,
+    CodeSession,
+    HostCall,
+    Stop,
+    check_installed,
+)
 from ferrule.programs.code_mode.stubs import (
     ERROR_STUBS,
     ERRORS,
@@ -93,13 +99,17 @@ class _Snippet(Struct):
 class Snippets:
     """The code of one run of a program."""
 
-    def __init__(self, bounds: CodeMode, conditions: Conditions, policy: Policy | None) -> None:
+    def __init__(
+        self, bounds: CodeMode, conditions: Conditions, policy: Policy | None = None
+    ) -> None:
         self.bounds = bounds
         self.news = ""
         """The changes of the tools by the latest snippet, in words."""
         self._conditions = conditions
         self._policy = policy
+        self._toolbox: Toolbox | None = None
         self._tools = Toolbox()
+        """Those of the toolbox that code can call."""
         self._offered = Toolbox()
         self._functions: Mapping[str, CodeFunction] = {}
         self._session: CodeSession | None = None
@@ -115,6 +125,9 @@ class Snippets:
 
         That is `run_code` and the built-in tools.
         """
+        if toolbox is self._toolbox:
+            return self._offered
+        self._toolbox = toolbox
         builtin = [tool for tool in toolbox if is_builtin(tool)]
         self._tools = Toolbox([tool for tool in toolbox if not is_builtin(tool)])
         functions = functions_of(self._tools)
@@ -329,6 +342,20 @@ class Snippets:
         parts += [*snippet.notes, error]
         text = "\n".join(part for part in parts if part)
         return text or "The code ran, and printed nothing."
+
+
+def check_tools_of_code(tools: Iterable[Tool]) -> None:
+    """Check the tools of a program whose model calls them in code.
+
+    Raises `ConfigurationError` without the interpreter, and `DuplicateToolError` for a tool that is
+    named like the tool for code.
+    """
+    check_installed()
+    if any(tool.name == RUN_CODE for tool in tools):
+        raise DuplicateToolError(
+            f"A tool cannot be called `{RUN_CODE}` with `calls='code'`: it is the name of the tool "
+            "for code. Give yours another: Tool(function, name=...)."
+        )
 
 
 def run_code_tool(functions: Iterable[CodeFunction]) -> Tool:

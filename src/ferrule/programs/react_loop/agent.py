@@ -12,8 +12,7 @@ from ferrule.adapters.fields import tool_inputs
 from ferrule.adapters.render import RenderedText
 from ferrule.approval.policy import check_rules
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
-from ferrule.programs.code_mode.interpreter import CodeMode, check_installed
-from ferrule.programs.code_mode.snippets import RUN_CODE
+from ferrule.programs.code_mode.snippets import check_tools_of_code
 from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
 from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.tools.definition.export import check_no_intention_argument
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.approval.policy import Policy
+    from ferrule.programs.code_mode.interpreter import CodeMode
     from ferrule.programs.tool_use.use import UsingTools
     from ferrule.runs.limits import Limits
     from ferrule.values.calls.call import ToolResult
@@ -231,22 +231,12 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
 
 def check_code_mode(agent: Agent) -> None:
     """Check the options of an agent whose model calls tools in code."""
-    check_installed()
     if agent.stop_at_tools:
         raise ConfigurationError(
             "`stop_at_tools` does not go with `calls='code'`: a tool's result goes to the code "
             "that called it. Let the code end with it, and the model finish."
         )
-    check_names_of_code(agent.react.toolbox)
-
-
-def check_names_of_code(tools: Iterable[Tool]) -> None:
-    """Raise `DuplicateToolError` for a tool that is named like the tool for code."""
-    if any(tool.name == RUN_CODE for tool in tools):
-        raise DuplicateToolError(
-            f"A tool cannot be called `{RUN_CODE}` with `calls='code'`: it is the name of the tool "
-            "for code. Give yours another: Tool(function, name=...)."
-        )
+    check_tools_of_code(agent.react.toolbox)
 
 
 def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
