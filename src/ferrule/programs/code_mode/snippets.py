@@ -169,7 +169,9 @@ class Snippets:
             if self._conditions.is_observed:
                 yield Tell(events.CallRefused(call, checked))
             return checked
-        snippet = _Snippet(checked.call, checked.arguments.named["code"], thought)
+        # Half of a surrogate pair has no form in UTF-8, which the interpreter reads.
+        code = checked.arguments.named["code"].encode("utf-8", "replace").decode()
+        snippet = _Snippet(checked.call, code, thought)
         yield Tell(events.CallStarted(checked.call, checked.tool))
         error = yield from self._run(snippet, host)
         content = self._report(snippet, error)
