@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hostile_server import TRICKS
+from hostile_server import TRICKS, name_of
 from page_server import Client, served
 from rich.console import Console
 
 from ferrule import ReAct, Run, SQLiteStore, ToolCall, context
-from ferrule.approval.call_view import view_call
+from ferrule.approval.call_view import one_line_exact, view_call
 from ferrule.cli.commands.runs import _line_document
 from ferrule.cli.prompt import ask_at_terminal
 from ferrule.encoding.encode import json_text, jsonable
@@ -38,23 +38,25 @@ SERVER = Path(__file__).parents[1] / "hostile_server.py"
 class Desk:
     """A program with the server's tools, its page, and what the server received."""
 
-    def __init__(self, folder: Path, tools: list[Any]) -> None:
+    def __init__(self, folder: Path, server: MCPServer) -> None:
         self.log = folder / "calls"
         self.store = SQLiteStore(folder / "runs.db", full_sync=False)
-        self.agent = ReAct("task -> answer", tools)
-        self.names = {tool.mcp.name: tool.name for tool in tools}
+        self.agent = ReAct("task -> answer", [server])
+        own = [tool for tool in self.agent.tools.values() if tool.mcp is not None]
+        self.names = {tool.mcp.name: tool.name for tool in own}
         self.app = ui_app(self.store, people=["ann"])
 
     def ask(self, number: int, args: dict[str, Any]) -> Any:
         """The question about the call of one trick, which waits in a run."""
-        call = ToolCall(name=self.names[f"trick_{number}"], args=args)
+        name = name_of(number, list(TRICKS.values())[number])
+        call = ToolCall(name=self.names[name], args=args)
         with context(lm=ScriptedLM([{"name": call.name, "args": call.args}])):
             run = self.agent.start(task="x", store=self.store, run_id=f"trick-{number}")
         [question] = run.pending
         return question
 
     def received(self) -> dict[str, Any]:
-        """The arguments of the latest call."""
+        """The name and the arguments of the latest call."""
         return json.loads(self.log.read_text().splitlines()[-1])
 
 
@@ -64,8 +66,8 @@ def desk(tmp_path_factory: Any) -> Iterator[Desk]:
     server = MCPServer.stdio(
         sys.executable, [str(SERVER), str(folder / "calls")], name="hostile", confirm=True
     )
-    with server as tools:
-        yield Desk(folder, list(tools))
+    with server:
+        yield Desk(folder, server)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +88,13 @@ def on_card(page: str) -> list[tuple[str, str, str]]:
         (html.unescape(name), kind.partition(",")[0], html.unescape(re.sub("<[^>]+>", "", text)))
         for name, kind, text in rows
     ]
+
+
+def heading(page: str) -> str:
+    """The title of the card of a page, with the words beside it."""
+    header = re.search(r"<header>\s*<h2>.*?</header>", page, re.DOTALL)
+    text = re.sub("<[^>]+>", "", header[0] if header else "")
+    return html.unescape(re.sub(r"\s+", " ", text)).strip()
 
 
 def at_terminal(question: Any) -> str:
@@ -123,6 +132,9 @@ def test_what_the_page_the_terminal_and_json_show_is_what_the_server_receives(
     expected = [(argument.name, argument.type, argument.text) for argument in view.arguments]
     page = person.send("GET", f"/runs/{run_id}").body.decode()
     assert on_card(page) == expected
+    title = f"Approve {view.tool}?{'' if view.original == view.tool else f' {view.original}'}"
+    assert heading(page).startswith(title)
+    assert view.original == one_line_exact(name_of(number, trick))
     assert not re.search(f"[{IGNORABLE}]", page)
     terminal = at_terminal(question)
     assert all(line in terminal for line in view.lines())
@@ -137,7 +149,9 @@ def test_what_the_page_the_terminal_and_json_show_is_what_the_server_receives(
     with context(lm=ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}])):
         run = Run.load(desk.store, run_id, desk.agent).resume()
     assert [decision.kind for decision in run.decisions] == ["approve"]
-    received = desk.received()
+    request = desk.received()
+    assert request["name"] == name_of(number, trick)
+    received = request["arguments"]
     assert same(received, in_json)
     assert same(received, question.call.args)
     shown_of_received = view_call(asked_with(question, received))
