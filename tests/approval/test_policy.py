@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import warnings
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -32,6 +36,10 @@ from ferrule.approval.stored_policy import policy_form, read_policy
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import ConfigurationError
 from ferrule.testing import ScriptedLM
+
+
+class Size(Enum):
+    LARGE = "large"
 
 
 def verdict(policy: Policy, tool: str, **args: object) -> str | None:
@@ -102,6 +110,52 @@ def test_what_cannot_be_compared_counts_against_the_call(value: object) -> None:
         assert verdict(Policy([ask("pay", amount=gt(100))]), "pay", amount=value) == "ask"
 
 
+@pytest.mark.parametrize(
+    ("condition", "fitting", "others"),
+    [
+        (500, ["500", "500.00", "5E+2", 500.0], ["50", "five", "0500", "٥٠٠", True]),
+        (Decimal("1.10"), ["1.1", 1.1], ["1.11", 1]),
+        (Decimal("0.12345678901234567890"), ["0.12345678901234567890"], ["0.123456789012345678"]),
+        (date(2026, 1, 1), ["2026-01-01"], ["2026-01-02"]),
+        (Size.LARGE, ["large"], ["small"]),
+        ({"a"}, [["a"]], [["b"], ["a", "b"]]),
+        (gt(Decimal("99.5")), ["100", 100, "1E+3"], ["99.5", "9.6E+1", 99]),
+        (gt(date(2026, 1, 1)), ["2026-01-02"], ["2025-12-31"]),
+    ],
+    ids=str,
+)
+def test_a_rule_judges_values_as_json_has_them(condition, fitting: list, others: list) -> None:
+    """`deny("pay", amount=500)` let a `Decimal` of 500 through: JSON has it as a text."""
+    for policy in (Policy([deny("pay", x=condition)]), stored(Policy([deny("pay", x=condition)]))):
+        assert [verdict(policy, "pay", x=value) for value in fitting] == ["deny"] * len(fitting)
+        assert [verdict(policy, "pay", x=value) for value in others] == [None] * len(others)
+
+
+def stored(policy: Policy) -> Policy:
+    """The policy that a stored run keeps."""
+    return read_policy(json.loads(json.dumps(policy_form(policy))), None)
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        None,
+        True,
+        [1],
+        float("nan"),
+        float("inf"),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        timedelta(1),
+        b"x",
+    ],
+)
+def test_a_bound_that_no_argument_compares_with_is_refused(bound: Any) -> None:
+    """It counted as a doubt, also when the rule was stored as something else."""
+    for compare in (gt, ge, lt, le):
+        with pytest.raises(ConfigurationError, match="take a number, a text or a date"):
+            compare(bound)
+
+
 def test_a_list_is_allowed_only_if_all_of_it_is_and_denied_if_any_of_it_is() -> None:
     policy = Policy([allow("cp", files="docs-*"), deny("cp", files="*.key")])
     assert verdict(policy, "cp", files=["docs-a", "docs-b"]) == "allow"
@@ -150,7 +204,8 @@ def test_a_rule_is_also_what_a_tool_may_require() -> None:
     """`require_confirmation=ask(...)`."""
     assert ask(amount=gt(100))({"amount": 101}) is True
     assert ask(amount=gt(100))({"amount": 7}) is False
-    assert ask(amount=gt(100))({"amount": "7"}) is True
+    assert ask(amount=gt(100))({"amount": "seven"}) is True
+    assert ask(amount=gt(100))({"amount": "7"}) is False
 
 
 def given_on(shown: dict[str, object], /, **how: object) -> Grant:

@@ -10,8 +10,12 @@ does not apply, and an `ask` or a `deny` does.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime
+from decimal import Decimal
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -39,43 +43,93 @@ if TYPE_CHECKING:
 Verdict = Literal["allow", "ask", "deny"]
 # Any value. The function is named so that a type checker infers the parameter of a lambda.
 Condition = Callable[[Any], object] | object
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:E[+-]?[0-9]{1,3})?")
+"""A number as text, as JSON has a `Decimal`; others are none, whatever a tool reads in them."""
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 
 class Compared(Struct, frozen=True):
-    """A condition on the order of a number or a text: `gt(100)`. Call it with a value."""
+    """A condition on the order of a number, a text or a date: `gt(100)`. Call it with a value.
+
+    Values are the arguments as JSON, in which a `Decimal` and a date are texts.
+    """
 
     sign: Literal[">", ">=", "<", "<="]
-    bound: Any
+    bound: int | float | str
+    """A finite number, or a text. A `Decimal` becomes a number, a date its text."""
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "bound", _plain_bound(self.bound))
 
     def __call__(self, value: Any) -> bool | None:
         """Whether the value meets the condition; None if the two cannot be compared."""
-        if not _are_comparable(value, self.bound):
+        order = _order(value, self.bound)
+        if order is None:
             return None
         match self.sign:
             case ">":
-                return value > self.bound
+                return order > 0
             case ">=":
-                return value >= self.bound
+                return order >= 0
             case "<":
-                return value < self.bound
+                return order < 0
             case "<=":
-                return value <= self.bound
+                return order <= 0
 
     def __repr__(self) -> str:
         names = {">": "gt", ">=": "ge", "<": "lt", "<=": "le"}
         return f"{names[self.sign]}({self.bound!r})"
 
 
-def _are_comparable(value: Any, bound: Any) -> bool:
-    if isinstance(value, str) and isinstance(bound, str):
-        return True
-    for number in (value, bound):
-        # JSON has no NaN, but Python code may pass one; it compares with nothing.
-        is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
-        if not is_number or number != number:
-            return False
-    return True
+def _order(value: Any, bound: float | str) -> int | None:
+    """-1, 0 or 1 if the value is below, at or above the bound; None if they have no order."""
+    if isinstance(bound, str):
+        if not isinstance(value, str):
+            return None
+        return (value > bound) - (value < bound)
+    number, limit = decimal_of(value), decimal_of(bound)
+    if number is None or limit is None:
+        return None
+    return (number > limit) - (number < limit)
+
+
+def decimal_of(value: Any) -> Decimal | None:
+    """The number that a value of JSON is, or that it stands for as a text, as a `Decimal` does.
+
+    None for any other value, and for NaN: JSON has none, but Python code may pass one.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return Decimal(value)
+    if isinstance(value, float) and not math.isnan(value):
+        return Decimal(repr(float(value)))  # 1.1 is the number that is written so
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return Decimal(value)
+    return None
+
+
+def _plain_bound(bound: Any) -> int | float | str:
+    """A bound as JSON has it, so that a stored rule compares as it did before."""
+    if isinstance(bound, (str, date, int, float, Decimal)) and not isinstance(bound, datetime):
+        plain = _plain_condition(bound)
+        if _is_finite(plain) or (isinstance(plain, str) and isinstance(bound, (str, date))):
+            return plain
+    # Not a time of day: as text, one moment in two time zones has two orders.
+    raise ConfigurationError(
+        "`gt`, `ge`, `lt` and `le` take a number, a text or a date to compare an argument with; "
+        f"found {shown(bound)}. For anything else, pass a function of the argument."
+    )
+
+
+def _plain_condition(condition: Any) -> Any:
+    """A value to equal as JSON has it: rules judge arguments in this form, and are stored in it."""
+    if isinstance(condition, Decimal):
+        for number in (int, float):
+            with suppress(ArithmeticError, ValueError):
+                if decimal_of(number(condition)) == condition:
+                    return number(condition)
+    return jsonable(condition)
 
 
 def gt(bound: Any) -> Compared:
@@ -193,9 +247,16 @@ class Rule(Struct, frozen=True):
                 "`when` is a condition on the call, such as `call(rescued=True)`; found "
                 f"{shown(when)}. A condition on an argument named `when` goes into `where`."
             )
+        where: dict[str, Any] = {}
         for name, condition in self.where.items():
-            if callable(condition) and not isinstance(condition, (Compared, Under)):
+            if isinstance(condition, (Compared, Under)):
+                where[name] = condition
+            elif callable(condition):
                 refuse_async(condition, f"The condition on `{name}`")
+                where[name] = condition
+            else:
+                where[name] = _plain_condition(condition)
+        force_setattr(self, "where", where)
 
     def covers(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
         """Whether the rule applies to this call. In doubt, only `allow` does not.
@@ -547,6 +608,9 @@ class Grant(Struct, frozen=True):
         args: Any = self.args
         if _is_by_name(args):  # read from JSON, perhaps
             args = {name: read_under(condition) for name, condition in args.items()}
+            for name, condition in args.items():
+                if not callable(condition):
+                    args[name] = _plain_condition(condition)
             force_setattr(self, "args", args)
         has_valid_args = args in ("same", "any") or _is_by_name(args)
         has_valid_calls = self.calls is None or (type(self.calls) is int and self.calls > 0)
@@ -659,9 +723,12 @@ def _fits(name: str, condition: Any, value: Any, *, careful: bool) -> bool:
         else:
             text = json_text(value)
         return fnmatchcase(text, condition)
+    number = decimal_of(condition)
+    if number is not None:
+        return number == decimal_of(value)
     # `1 == True` in Python, but not in JSON.
     is_same_kind = isinstance(condition, bool) == isinstance(value, bool)
-    return is_same_kind and jsonable(condition) == value
+    return is_same_kind and condition == value
 
 
 def _is_about_elements(condition: Any) -> bool:
