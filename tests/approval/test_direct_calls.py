@@ -402,6 +402,9 @@ def test_the_policy_of_the_settings_is_not_for_calls_in_code() -> None:
         assert Tool(pay)(to="Ada") == "paid Ada"
         with pytest.raises(ConfirmationRequired):
             careful(to="Ada")
+        assert ToolCall(name="pay", args={"to": "Ada"}).execute([pay]) == "paid Ada"
+        with pytest.raises(ConfirmationRequired):
+            ToolCall(name="pay_carefully", args={"to": "Eve"}).execute([careful])
 
 
 def test_an_async_condition_is_refused_when_the_tool_is_made() -> None:

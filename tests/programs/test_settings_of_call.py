@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from ferrule import MemoryStore, Policy, ReAct, Run, context, deny, tool
-from ferrule.compat import dspy
+from ferrule import MemoryStore, Module, Policy, ReAct, Run, Tool, context, deny, tool
+from ferrule.compat import dspy, udspy
+from ferrule.programs.calling import Bound
 from ferrule.testing import ScriptedLM
 
 RULES = Policy([deny("remove")])
@@ -103,9 +105,32 @@ def _follow() -> Awaitable[Any]:
     return afollow(agent().stream(task="clean up"))
 
 
+def _aforward() -> Awaitable[Any]:
+    return agent().aforward(task="clean up")
+
+
+def _agent_as_tool() -> Awaitable[Any]:
+    return agent().as_tool("clean", "Cleans up.").acall(task="clean up")
+
+
+def _asyncified() -> Awaitable[Any]:
+    return dspy.asyncify(agent())(task="clean up")
+
+
 @pytest.mark.parametrize(
     "begin",
-    [_acall, _bound_acall, _astart, _bound_astart, _abatch, _astream, _follow],
+    [
+        _acall,
+        _bound_acall,
+        _aforward,
+        _astart,
+        _bound_astart,
+        _abatch,
+        _astream,
+        _follow,
+        _agent_as_tool,
+        _asyncified,
+    ],
 )
 def test_work_that_is_awaited_after_the_block_has_the_blocks_policy(begin: Begin) -> None:
     with context(policy=RULES):
@@ -138,3 +163,18 @@ def test_a_chunk_of_dspys_streamify_that_is_read_after_the_block_has_the_blocks_
         chunks = program(task="clean up")
     list(chunks)
     assert removed == []
+
+
+PROGRAMS = (Bound, Module, ReAct, Run, Tool, dspy.Module, dspy.ReAct, udspy.Module, udspy.ReAct)
+RUNS_NOTHING = {"asuspend"}
+
+
+@pytest.mark.parametrize("kind", PROGRAMS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_no_way_to_run_a_program_begins_only_when_it_is_awaited(kind: type) -> None:
+    """An `async def` takes the settings of the first `await`; see `with_settings_of_call`."""
+    late = [
+        name
+        for name, method in inspect.getmembers(kind, inspect.iscoroutinefunction)
+        if not name.startswith("_") and name not in RUNS_NOTHING
+    ]
+    assert late == []

@@ -117,6 +117,7 @@ class Module(Batches[S, D, P]):
             return resume_program(self, state, inputs, None)
         return calling.run_program(self._as_flow(), args, inputs)
 
+    @with_settings_of_call
     async def aforward(self, /, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
         state = inputs.pop("resume_state", None)

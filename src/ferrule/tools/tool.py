@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, overload
 from pydantic import ConfigDict, model_validator
 
 from ferrule.approval.direct_calls import consent
+from ferrule.settings import with_settings_of_call
 from ferrule.tools.arguments.checker import Checker
 from ferrule.tools.definition.attributes import (
     STORED_FIELDS,
@@ -318,6 +319,7 @@ class Tool(ToolAttributes, Type):
 
             return plain_value(call_directly(self, checked))
 
+    @with_settings_of_call
     async def acall(self, /, *args: Any, **kwargs: Any) -> Any:
         """Check the arguments and run the function without blocking the loop.
 
@@ -338,10 +340,12 @@ class Tool(ToolAttributes, Type):
         """
         return call_directly(self, self._ready((), kwargs))
 
+    @with_settings_of_call
     async def acall_result(self, /, **kwargs: Any) -> ToolResult:
         """As `call_result`, without blocking the loop."""
         return await acall_directly(self, self._ready((), kwargs))
 
+    @with_settings_of_call
     async def call(self, caller: Any, /, **kwargs: Any) -> Any:
         """`acall` with a caller, which fills a first parameter named `self` or `caller`."""
         if self.mcp is not None:

@@ -301,8 +301,9 @@ class _CallOfModule(ferrule.Module):
 
 
 def asyncify(program):
-    def call(*args, **inputs):
-        return in_worker_thread(lambda: program(*args, **inputs))
+    @core.with_settings_of_call
+    async def call(*args, **inputs):
+        return await in_worker_thread(lambda: program(*args, **inputs))
 
     return call
 

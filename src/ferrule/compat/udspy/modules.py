@@ -88,6 +88,7 @@ class Module(ferrule.Module):
 
     forward, aexecute = __call__, acall
 
+    @ferrule.settings.with_settings_of_call
     async def aforward(self, *, resume_state=None, **inputs):
         # The core calls this in a run, to execute the module; users call it to start one.
         writes_aexecute = type(self).aexecute is not Module.aexecute
@@ -98,6 +99,7 @@ class Module(ferrule.Module):
     def resume(self, user_response, saved_state):
         return self(resume_state=saved_state, user_response=user_response)
 
+    @ferrule.settings.with_settings_of_call
     async def aresume(self, user_response, saved_state):
         return await self.acall(resume_state=saved_state, user_response=user_response)
 
