@@ -326,7 +326,7 @@ def test_leaving_a_stream_cancels_its_async_tools_and_waits_for_them(
     assert [each.seen for each in tools] == [["cancelled"]] * calls
     _until(lambda: stream.run.status != "running")
     assert stream.run.status == "cancelled"
-    assert {entry.kind for entry in stream.run.journal.entries} <= {"model", "begun"}
+    assert {entry.kind for entry in stream.run.journal.entries} <= {"model", "begun", "spent"}
 
 
 def test_leaving_a_stream_cancels_a_program_that_is_async_alone() -> None:

@@ -13,13 +13,13 @@ from ferrule import settings as running
 from ferrule.errors import ConfigurationError, LMError, UnavailableError, shown
 from ferrule.events import ModelFellBack
 from ferrule.models.model import BaseLM, as_model
-from ferrule.values.conversation.exchange import Capabilities, Response
+from ferrule.values.conversation.exchange import Capabilities, Delta, Response
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
     from ferrule.models.model import Model
-    from ferrule.values.conversation.exchange import Delta, Request
+    from ferrule.values.conversation.exchange import Request
 
 _log = logging.getLogger("ferrule.models")
 
@@ -141,6 +141,8 @@ def _fall_back(lm: Model, following: Model | None, error: LMError) -> None:
 
 def _named(lm: Model, item: Any) -> Any:
     """An item of a stream; a response gets the name of the model that answered."""
+    if isinstance(item, Delta) and item.so_far is not None:
+        return replace(item, so_far=_named(lm, item.so_far))
     if not isinstance(item, Response):
         return item
     return replace(item, model=item.model or lm.name, answered_by=item.answered_by or lm.name)

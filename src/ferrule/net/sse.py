@@ -82,6 +82,8 @@ class EventAssembly:
         self._events = Events()
         self.is_done = False
         """Whether the server has sent the end of its answer."""
+        self.so_far: Response | None = None
+        """The model and the tokens, as far as the server has sent them."""
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """Take the next bytes of the body, cut anywhere; yield the pieces in them."""
@@ -127,6 +129,7 @@ class WholeAnswer:
     """
 
     is_done = False
+    so_far = None
 
     def __init__(self, read: Callable[[bytes], Response]) -> None:
         self._read = read

@@ -173,6 +173,11 @@ class Budget:
                 budget.cost += cost
                 budget.unpriced = budget.unpriced or unpriced
 
+    def take_back(self) -> None:
+        """Take what was counted here out of the budgets around this one."""
+        if self.outer is not None:
+            self.outer.spend(**{name: -count for name, count in self._counts().items()})
+
     def count_response(self, response: Response, lm: Any) -> None:
         """Count one answer of a model."""
         unpriced = ""
@@ -201,7 +206,7 @@ class Budget:
             form["unpriced"] = self.unpriced
         return form
 
-    def _counts(self) -> dict[str, float]:
+    def _counts(self) -> dict[str, Any]:
         return {
             "steps": self.steps,
             "tool_calls": self.tool_calls,

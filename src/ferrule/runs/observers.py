@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -19,14 +20,15 @@ from ferrule import events, settings
 from ferrule.concurrency.cancellation import STOPPED
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.observers import Observers
+from ferrule.runs.limits import Budget
 from ferrule.tools.definition.deps import bind_arguments
 from ferrule.values.calls.call import CheckedCall, ToolCall
 from ferrule.values.calls.context import Context, key_of
-from ferrule.values.conversation.exchange import exchanges
+from ferrule.values.conversation.exchange import Usage, exchanges
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
 
     from ferrule.observers import Observer
     from ferrule.values.calls.call import CheckedArguments, ToolSpec
@@ -172,6 +174,14 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
             execution.awaited.discard(task)
 
 
+class InnerSpending(Struct):
+    """What another run has spent that a tool's function started."""
+
+    budget: Budget
+    usage: Callable[[], Usage]
+    """Its usage; until it has ended or waits, what it is then."""
+
+
 class CallPlace(Struct):
     """The tool call that is executing; the scope carries it into the tool."""
 
@@ -194,6 +204,8 @@ class CallPlace(Struct):
     """Whether the call ended, even if its thread still runs after a timeout."""
     direct_calls: int = 0
     """How many tools that take a `Context` the tool's function has called directly."""
+    inner_runs: dict[str, InnerSpending] = field(default_factory=dict[str, "InnerSpending"])
+    """What other runs have spent that the tool's function started, by their ids."""
 
     @property
     def outer(self) -> Any:
@@ -208,6 +220,19 @@ class CallPlace(Struct):
         if self.frame is not None:
             return self.frame.run.program
         return None
+
+    def budget_of_run(self, run_id: str, usage: Callable[[], Usage]) -> Budget:
+        """A budget for another run that the tool's function starts or resumes.
+
+        A resumed run counts its recorded answers again, so what it counted here before is taken
+        back.
+        """
+        before = self.inner_runs.get(run_id)
+        if before is not None:
+            before.budget.take_back()
+        budget = Budget(outer=self.frame.budget)
+        self.inner_runs[run_id] = InnerSpending(budget, usage)
+        return budget
 
     def cancellable(self, value: Awaitable[R]) -> Awaitable[R]:
         """See `cancellable`."""

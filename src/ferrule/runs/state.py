@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct, field
@@ -397,7 +398,8 @@ class RunState:
         self.replay_lock = self.replay_error = None  # this execution replays the journal itself
         budget = lm_override = None
         if execution.outer and execution.outer.frame:  # a tool of another run started this one
-            budget = execution.outer.frame.budget
+            usage = partial(spent, self.journal.entries)
+            budget = execution.outer.budget_of_run(self.id, usage)
             lm_override = execution.outer.frame.lm_override
         self.root = root = Frame(
             self, "", execution, tell, budget, self.deps, lm_override=lm_override
@@ -509,8 +511,13 @@ class RunState:
 
     def _end(self) -> None:
         root = self.root
-        if root is not None:
-            root.life.over, self.root = True, None
+        if root is None:
+            return
+        root.life.over, self.root = True, None
+        outer = root.life.outer
+        if outer is not None and outer.frame is not None:
+            # Summed when it is needed, without the journal.
+            outer.inner_runs[self.id].usage = spending(self.journal.entries)
 
     def done(self, prediction: Any) -> bool:
         """Record what the program returned.

@@ -188,7 +188,7 @@ class Story:
             case "migrated":
                 beat = self._new(entry.slot, path, at)
                 beat.changed = {part: (then, now) for part, (then, now) in value["differs"].items()}
-            case "once":  # a clock or a random number: nothing for a reader
+            case "once" | "spent":  # a clock, a random number, tokens: nothing for a reader
                 pass
         if at is not None:
             self._previous_at[path] = at

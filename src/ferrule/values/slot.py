@@ -12,7 +12,6 @@ text                      place
 `3~compaction`            a value recorded before act 3, found by its name (`Once.only_if_true`)
 `3~said.0`                the first message to the run that was read before act 3
 `once:now#0`              the first value that `ferrule.once` recorded as `now`
-`3.0.spent`               what the program inside the call `3.0` spent
 `3.0?`                    when the question `3.0` was asked
 `3.0??`                   the values with which it was shown
 `3.0?1`                   a person's decision on the call `3.0`, which a crash interrupted once
@@ -73,11 +72,6 @@ class Slot(str):
     def item(self, number: int) -> Slot:
         """The slot of one call of a batch, or of one of several questions."""
         return Slot(f"{self}.{number}")
-
-    @property
-    def spent(self) -> Slot:
-        """The slot of what the program inside this call, or this value, spent."""
-        return Slot(f"{self}.spent")
 
     @property
     def asked_at(self) -> Slot:

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import StoreError
-from ferrule.runs.journal.encode import read_entry
+from ferrule.runs.journal.encode import read_entry, read_usage
+from ferrule.runs.journal.spending import spent
 from ferrule.runs.protocols import RunStatus, Store, Summary
-from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of, read_usage
+from ferrule.runs.store.listing import NO_ENTRIES, decision_in, decisions_of, head_of
 from ferrule.runs.story import Beat, Story
 from ferrule.values.conversation.exchange import Usage
 
@@ -263,8 +264,8 @@ class Read(Struct):
             for changed_beat in (beat, self.story.also_changed):
                 if changed_beat is not None:
                     self.shown.pop(self._outermost(changed_beat).first, None)
-            if entry.kind == "model" and counts_usage:
-                self.usage += entry.value.usage
+            if entry.kind in {"model", "spent"} and counts_usage:
+                self.usage += spent([entry])
 
     def _load(self) -> Stored:
         """The run with its new entries."""

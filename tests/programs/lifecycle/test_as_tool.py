@@ -211,6 +211,7 @@ def test_a_nested_question_waits_in_the_outer_run_and_is_answered_there(driver: 
     assert book.asked == ["agent", "cashier ann", "cashier ann", "agent"]
     assert [entry.kind for entry in run.journal.entries if entry.slot == "1.0"] == [
         "begun",
+        "spent",
         "result",
     ]
 

@@ -37,11 +37,12 @@ def test_what_lies_below_a_call_with_a_result_is_not_asked_for_again() -> None:
     inner = [
         Entry("1.0/cashier/0", "model", "d"),
         Entry("1.0/cashier/1.0", "result", "d"),
-        Entry("1.0.spent", "once", "spent", {}),
+        Entry("1.0", "spent", "", {}),
     ]
     journal = rewound(Entry("1.0", "begun", "d"), *inner, Entry("1.0", "result", "d", "found"))
     assert journal.take("1.0", "result", "d") is not None
-    assert journal.take("1.0.spent", "once", "spent") is not None
+    assert journal.take_spending("1.0") == [inner[-1]]
+    assert journal.take_spending("1.0") == []
     journal.check_finished()
 
 
@@ -79,9 +80,9 @@ def test_what_was_spent_inside_is_counted_again_in_a_replay() -> None:
     run = Run(Predict("a -> b"), (), {})
     run.journal = rewound(
         Entry(
-            "1.0.spent",
-            "once",
+            "1.0",
             "spent",
+            "",
             {"steps": 2, "tool_calls": 1, "tokens": 6, "cost": 0.5},
         ),
     )
@@ -188,7 +189,7 @@ def test_what_was_spent_is_written_before_the_result_and_without_blocking_the_lo
         "0 model",
         "1.0 begun",
         "1.0/cashier/0 model",
-        "1.0.spent once",
+        "1.0 spent",
         "1.0 result",
         "2 model",
     ]

@@ -14,7 +14,7 @@ from agent_script import fields
 from ferrule import BaseLM, Capabilities, Predict, Request, Response, events, inspect_history
 from ferrule.errors import BadRequestError, ConfigurationError, UnavailableError
 from ferrule.testing import RecordLM, ScriptedLM
-from ferrule.values.conversation.exchange import Delta, exchanges
+from ferrule.values.conversation.exchange import Delta, Usage, exchanges
 
 
 class Odd(BaseLM):
@@ -98,7 +98,7 @@ def test_a_subclass_of_response_is_a_response(ask: Callable[..., Any]) -> None:
 
     said = fields(a="x")
     ask(Predict("q -> a"), q="hi", lm=Odd(Timed(said)))
-    assert exchanges[-1][2] == Timed(said)
+    assert exchanges[-1][2] == Timed(said, usage=Usage(calls=1))
 
 
 @ways

@@ -17,7 +17,7 @@ def test_answers_are_added_up_whole_and_by_model() -> None:
     """Those of programs inside too; other entries count nothing."""
     entries = [
         answer("0", Usage(10, 5, 4, 1, 3, 2), "a", 0.1),
-        Entry("1.0.spent", "once", "spent", {"tokens": 99}),
+        Entry("1.0", "spent", "", {"tokens": 99}),
         answer("1.0/inner/0", Usage(1, 1, 0, 1), "b", 0.2),
         answer("2", Usage(2, 2, 0, 1), "a", 0.3),
     ]

@@ -62,6 +62,11 @@ class UnlabelledAnswer:
         """See `Assembly`."""
         return self._chosen.is_done
 
+    @property
+    def so_far(self) -> Response | None:
+        """See `Assembly`."""
+        return self._chosen.so_far
+
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """See `Assembly`."""
         if self._begin is not None:
@@ -96,16 +101,24 @@ class ThoughtsApart:
         self._request = request
         self._splitter = ThoughtSplitter(request, unopened=False)
         self._halves = _Halves()
+        self._told: Response | None = None
+        """What the pieces so far tell of the model and the tokens."""
 
     @property
     def is_done(self) -> bool:
         """See `Assembly`."""
         return self._assembly.is_done
 
+    @property
+    def so_far(self) -> Response | None:
+        """See `Assembly`."""
+        return self._assembly.so_far
+
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """See `Assembly`."""
         for delta in self._assembly.feed(piece):
-            yield from self._split(self._halves.join(delta))
+            for part in self._split(self._halves.join(delta)):
+                yield self._with_what_is_known(part)
 
     def end(self) -> Iterator[Delta]:
         """See `Assembly`."""
@@ -118,6 +131,13 @@ class ThoughtsApart:
     def response(self) -> Response:
         """See `Assembly`."""
         return split_thoughts(self._halves.join_response(self._assembly.response()), self._request)
+
+    def _with_what_is_known(self, delta: Delta) -> Delta:
+        so_far = self._assembly.so_far
+        if so_far is self._told:
+            return delta
+        self._told = so_far
+        return replace(delta, so_far=so_far)
 
     def _split(self, delta: Delta) -> Iterator[Delta]:
         if delta.reasoning:

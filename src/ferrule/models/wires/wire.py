@@ -33,6 +33,11 @@ class Assembly(Protocol):
         """Whether the server has sent the end of its answer."""
         ...
 
+    @property
+    def so_far(self) -> Response | None:
+        """The model and the tokens, as far as the server has sent them."""
+        ...
+
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """Take the next bytes of the body, cut anywhere; yield the pieces in them."""
         ...

@@ -38,7 +38,7 @@ from ferrule.errors import InputError, LimitReachedError, LMError, RunError, sho
 from ferrule.models.calls_in_text import note_structured_calls
 from ferrule.runs.driver.approval import answer_questions, rule_calls
 from ferrule.runs.driver.deps import for_forward
-from ferrule.runs.driver.inner_programs import hand_up, keep_caught
+from ferrule.runs.driver.inner_programs import hand_up, keep_caught, recount
 from ferrule.runs.driver.listening import listen, listens
 from ferrule.runs.driver.model_call import call_model
 from ferrule.runs.driver.once import answer_once
@@ -356,6 +356,7 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
         frame.run.secrets = {**frame.run.secrets, **act.request.secrets}
     if frame.lm_override is not None and not _asks(act.lm, frame.lm_override):
         act = replace(act, lm=frame.lm_override)  # a flow with a model of its own
+    recount(frame, slot)
     entry = frame.run.journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is not None:

@@ -2,8 +2,8 @@
 
 A program that is called as a tool, or by a function of `once`, gets a frame of the same run below
 that place, so that it can wait, be resumed and be counted. When it ends, its spending is recorded
-at the slot of the call plus `.spent`: a replay uses only the result, and does not execute the
-program again.
+at the slot of the call: a replay uses only the result, and does not execute the program again. The
+spending of a program that a tool's function calls, which is another run, is recorded there, too.
 
 A failed model call is journalled only if the program handles it; otherwise a resumed run calls the
 model again. A `forward` is plain Python, so the driver cannot see whether it caught the error. It
@@ -15,9 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.stored import reading
+from ferrule.forms import usage_form
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.limits import Budget
+from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
+    from ferrule.runs.observers import CallPlace
     from ferrule.runs.state import Frame
     from ferrule.values.slot import Slot
 
@@ -29,21 +33,34 @@ def close_frame(frame: Frame, slot: Slot, inside: Frame, *, failed: bool) -> Ent
     """
     journal = frame.run.journal
     journal.close_frame(inside.path, unfinished=failed)
-    if journal.take(slot.spent, "once", "spent") is not None:
+    if journal.take_spending(slot):
         return None
     spending: dict[str, Any] = {}
     if inside.budget is not None:
         spending = inside.budget.spent()
-    return Entry(slot.spent, "once", "spent", spending)
+    return Entry(slot, "spent", "", spending)
+
+
+def spent_by_function(place: CallPlace) -> Entry | None:
+    """What other runs have spent that a tool's function started; None if it started none."""
+    if not place.inner_runs:
+        return None
+    total, usage = Budget(), Usage()
+    for inner in place.inner_runs.values():
+        total.spend(**inner.budget.spent())
+        usage += inner.usage()
+    value = {**total.spent(), "usage": usage_form(usage)}
+    return Entry(place.slot, "spent", "", value)
 
 
 def recount(frame: Frame, slot: Slot) -> None:
-    """Count, in a replay, the spending of a program whose result came from the journal."""
-    # None if it is not a program, or was refused and did not run.
-    entry = frame.run.journal.take_optional(slot.spent, "once", "spent")
-    if entry is not None and frame.budget is not None:
+    """Count, in a replay, what earlier executions spent at a slot."""
+    for entry in frame.run.journal.take_spending(slot):
+        if frame.budget is None:
+            continue
+        counts = {name: value for name, value in entry.value.items() if name != "usage"}
         with reading(f"The spending at {slot} of the journal"):
-            frame.budget.spend(**entry.value)
+            frame.budget.spend(**counts)
 
 
 async def keep_caught(frame: Frame, *, blocks: bool, has_returned: bool = False) -> None:

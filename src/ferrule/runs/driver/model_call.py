@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.concurrency import offload
-from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.errors import BadRequestError, ConfigurationError, RunError
 from ferrule.errors import shown as shortened
+from ferrule.forms import usage_form
 from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
 from ferrule.runs.journal.entry import Entry
-from ferrule.values.conversation.exchange import CallReader, Delta, Response, exchanges
+from ferrule.values.conversation.exchange import CallReader, Delta, Response, Usage, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
 from ferrule.values.masked import masked_response
 
@@ -77,8 +78,13 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
 
 
 def _answer_of(frame: Frame, act: CallModel, answer: Any) -> Response:
-    """The answer as programs get it: thoughts apart, and calls as calls."""
+    """The answer as programs get it: thoughts apart, and calls as calls.
+
+    It counts as a call, also if the model itself counts none.
+    """
     response = answer_of(act.lm, answer, act.request)
+    if not response.usage.calls:
+        response = replace(response, usage=replace(response.usage, calls=1))
     return with_calls(act.lm, act.request, response, frame.run.structured_callers)
 
 
@@ -100,17 +106,38 @@ async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
     return replace(response, cost=cost)
 
 
-async def _stream(frame: Frame, tell: Observers, slot: str, act: CallModel) -> Response:
+async def _stream(frame: Frame, tell: Observers, slot: Slot, act: CallModel) -> Response:
     deltas = _Deltas(frame, tell, slot, act)
-    if frame.blocks:
-        with closing(act.lm.stream(act.request)) as stream:
-            for item in stream:
-                deltas.take(item)
-    else:
-        async with aclosing(act.lm.astream(act.request)) as stream:
-            async for item in stream:
-                deltas.take(item)
+    try:
+        if frame.blocks:
+            with closing(act.lm.stream(act.request)) as stream:
+                for item in stream:
+                    deltas.take(item)
+        else:
+            async with aclosing(act.lm.astream(act.request)) as stream:
+                async for item in stream:
+                    deltas.take(item)
+    except GeneratorExit:  # the garbage collector's; nothing can be awaited now
+        raise
+    except BaseException:
+        if deltas.so_far is not None:
+            with suppress(RunError):  # an abandoned execution, or a store that fails
+                await _count_cut_off(frame, slot, act, deltas.so_far)
+        raise
     return deltas.whole()
+
+
+async def _count_cut_off(frame: Frame, slot: Slot, act: CallModel, so_far: Response) -> None:
+    """Count what is known of a request whose answer was cut off: it has to be paid."""
+    if so_far.cost is None and frame.run.prices is not None:
+        so_far = await _priced(frame, act.lm, so_far)
+    usage = replace(so_far.usage, calls=1, cost=so_far.cost)
+    # An unknown cost does not end the run: only that of a whole answer does.
+    counts: dict[str, Any] = {"tokens": usage.total_tokens, "cost": so_far.cost or 0.0}
+    if frame.budget is not None:
+        frame.budget.spend(**counts)
+    by_model = Usage(by_model={so_far.model or "": usage})
+    await frame.write(Entry(slot, "spent", "", {**counts, "usage": usage_form(by_model)}))
 
 
 def _with_ids(response: Response, slot: str, messages: Messages) -> Response:
@@ -163,6 +190,8 @@ class _Deltas:
         self._is_silent = True
         """Whether no piece has come so far: a model may stream only its final response."""
         self._response: Response | None = None
+        self.so_far: Response | None = None
+        """What is known of the model and of the tokens, before the whole response."""
 
     def take(self, item: Delta | Response) -> None:
         self._frame.check()
@@ -184,6 +213,8 @@ class _Deltas:
             answer_of(self._act.lm, item)  # raises: the item is not a response
             return
         self._is_silent = False
+        if item.so_far is not None:
+            self.so_far = item.so_far
         if item.reasoning:
             self._splitter.follow_reasoning()
             self._tell(events.ThoughtDelta(self._slot, item.reasoning))

@@ -9,7 +9,7 @@ committed together, or not at all.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_masked
 from ferrule.errors import ConfirmationRequired, LimitReachedError, RunError, ToolError
 from ferrule.runs.driver.elicitation import open_inputs
-from ferrule.runs.driver.inner_programs import close_frame
+from ferrule.runs.driver.inner_programs import close_frame, spent_by_function
 from ferrule.runs.driver.outside import ask_outside, delivered, wait_entry
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
@@ -71,7 +71,7 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     if start is not None and not is_task:
         await journal.write(start, blocks=frame.blocks)
     with _reported(frame, call, is_start=start is not None):
-        result = await _perform(frame, call, _place_of(frame, call, inputs=inputs))
+        result = await _perform_counted(frame, call, _place_of(frame, call, inputs=inputs))
         entry = await _entry_of(frame, call, result, blocks=frame.blocks)
         frame.check_alive()  # in the thread of an abandoned call: its result is discarded
         await journal.write(entry, blocks=frame.blocks)
@@ -192,6 +192,29 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
     return result
 
 
+async def _perform_counted(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
+    """`_perform`, and journal what other runs have spent that the function started.
+
+    That is so however the function ends: a cut-off call has spent it, too.
+    """
+    try:
+        result = await _perform(frame, call, place)
+    except GeneratorExit:  # the garbage collector's; nothing can be awaited now
+        raise
+    except BaseException:
+        with suppress(RunError):  # an abandoned call, or a store that fails
+            await _record_spending(frame, place)
+        raise
+    await _record_spending(frame, place)
+    return result
+
+
+async def _record_spending(frame: Frame, place: CallPlace) -> None:
+    spent = spent_by_function(place)
+    if spent is not None:
+        await frame.write(spent)
+
+
 async def _invoke(
     place: CallPlace, inside: Frame | None, checked: CheckedCall, *, blocks: bool
 ) -> ToolResult:
@@ -242,11 +265,16 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
     start = _claim(frame, call)
     if start is not None:
         journal.add(start)
+    spent: Entry | None = None
 
     def work(connection: Any) -> Entry:
+        nonlocal spent
         database = Database(connection)
         place = _place_of(frame, call, db=database)
-        result = offload.run_blocking(_perform(frame, call, place))
+        try:
+            result = offload.run_blocking(_perform(frame, call, place))
+        finally:
+            spent = spent_by_function(place)
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
         if result.is_error:
@@ -269,6 +297,9 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
             journal.add(entry)
         else:
             journal.entries.append(entry)  # the transaction has stored it
+        finally:
+            if spent is not None:  # after the transaction: the journal may be in its database
+                journal.add(spent)
     return _end_or_wait(frame, call, entry)
 
 

@@ -93,9 +93,11 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
         call = PlacedCall(act_slot.item(number), checked.digest, checked)
         slot = call.slot
         entry = journal.take(slot, "result", call.digest, checked.call.id)
+        if entry is not None or not checked.tool.is_program:
+            # A program without a result replays its answers, which are counted one by one.
+            recount(frame, slot)
         if entry is not None:
             batch.results[number] = entry.value
-            recount(frame, slot)
             refused_before += entry.value == _refusal_over_limit(call).value
             continue
         has_begun = journal.has_begun(slot)

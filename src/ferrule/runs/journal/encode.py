@@ -103,7 +103,7 @@ def _value(entry: Entry) -> Any:
             return _result(entry.value)
         case "decision":
             return record_form(entry.value)
-        case "begun" | "migrated":  # made by the driver, from texts
+        case "begun" | "migrated" | "spent":  # made by the driver, from texts and numbers
             return entry.value
         case "once" | "limit":
             if not is_exact(entry.value):
@@ -201,6 +201,21 @@ def _read_start(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return form
 
 
+def _read_spending(form: Mapping[str, Any]) -> Mapping[str, Any]:
+    counts = {name: value for name, value in form.items() if name not in {"unpriced", "usage"}}
+    if not all(isinstance(value, (int, float)) for value in counts.values()):
+        raise TypeError(f"what was spent is {shown(form)}")
+    read_usage(form.get("usage", {}))
+    return form
+
+
+def read_usage(form: Mapping[str, Any]) -> Usage:
+    """Read a usage from `usage_form`."""
+    by_model = {model: read_usage(usage) for model, usage in form.get("by_model", {}).items()}
+    fields: dict[str, Any] = {**form, "by_model": by_model}
+    return check_fields(Usage(**fields))
+
+
 def _read_note(form: Mapping[str, Any]) -> Mapping[str, Any]:
     for values in form["differs"].values():
         if len(values) != 2 or not _are_texts(values):
@@ -226,5 +241,6 @@ _READERS: dict[str, Any] = {
     "limit": _read_limit,
     "begun": _read_start,
     "once": _unchanged,
+    "spent": _read_spending,
     "migrated": _read_note,
 }

@@ -16,7 +16,9 @@ from ferrule.values.masked import masked_response
 if TYPE_CHECKING:
     from ferrule.approval.question import Question
 
-EntryKind = Literal["model", "failure", "limit", "begun", "result", "decision", "once", "migrated"]
+EntryKind = Literal[
+    "model", "failure", "limit", "begun", "result", "decision", "once", "spent", "migrated"
+]
 
 
 class Entry(Struct):
@@ -30,7 +32,10 @@ class Entry(Struct):
     Or a model request, whose digest is computed when a store or a replay needs it: it covers the
     whole conversation."""
     value: Any = None
-    """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value."""
+    """The answer: `Response`, the error itself, `ToolResult`, `Decision`, or any JSON value.
+
+    An entry of the kind `spent` is no answer: it says what was spent at its slot besides the
+    answers of models (`spending.py`)."""
 
     secrets: Secrets = field(default_factory=dict[str, Any])
     """By tool, the arguments that `shown` masks in the answer of a model, or in an edit."""

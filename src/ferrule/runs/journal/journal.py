@@ -67,6 +67,8 @@ class Journal:
         self._begun: dict[str, list[Entry]] = {}
         """The starts of calls in earlier executions, oldest first, by slot."""
         self._paused: set[str] = set()
+        self._spending: dict[str, list[Entry]] = {}
+        """What earlier executions spent besides the answers of models, by slot."""
         self._dispatched: dict[str, object] = {}
         """The calls and messages that this execution has claimed, with a mark of who did."""
         self._dropped: list[str] = []
@@ -131,6 +133,7 @@ class Journal:
             return False
         self.recorded, self.is_first, self.mismatch = len(self.entries), False, None
         self._dispatched, self._begun, self._paused, self.unread = {}, {}, set(), {}
+        self._spending = {}
         self._noted, self._compared, self.drift, self._dropped = {}, set(), {}, []
         self.void_questions, self._index, self._is_past = set(), None, False
         for entry in self.entries:
@@ -144,6 +147,8 @@ class Journal:
         if entry.kind == "begun":
             self._begun.setdefault(slot, []).append(entry)
             self._paused.discard(slot)
+        elif entry.kind == "spent":
+            self._spending.setdefault(slot, []).append(entry)
         elif entry.kind == "migrated":
             self._noted.update(
                 {what: (then, now) for what, (then, now) in entry.value["differs"].items()}
@@ -218,6 +223,10 @@ class Journal:
         if slot not in self.unread:
             return None
         return self.take(slot, kind, question)
+
+    def take_spending(self, slot: str) -> list[Entry]:
+        """Take what earlier executions spent at a slot. A replay need not ask for it."""
+        return self._spending.pop(slot, [])
 
     def take_decision(self, slot: str) -> Entry | None:
         """Take the decision recorded at a slot, even if its question has changed, or None."""
@@ -573,5 +582,8 @@ class _Index:
             yield self._slots[position]
 
 
-def _by_slot(journal: Journal) -> dict[tuple[str, bool], Entry]:
-    return {(entry.slot, entry.kind == "begun"): entry for entry in journal.entries}
+def _by_slot(journal: Journal) -> dict[tuple[str, str], Entry]:
+    return {
+        (entry.slot, entry.kind if entry.kind in {"begun", "spent"} else "answer"): entry
+        for entry in journal.entries
+    }

@@ -1,10 +1,16 @@
-"""The spending of a run: tokens and cost, summed over the model answers in its journal."""
+"""The spending of a run: tokens and cost, summed over its journal.
+
+The answers of models have theirs. An entry of the kind `spent` has what no answer in the journal
+has: that of other runs, which a tool's function started. Its value is the arguments of
+`Budget.spend`, and `usage` in the form of `usage_form`.
+"""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ferrule.runs.journal.encode import read_usage
 from ferrule.values.conversation.exchange import Usage, total_cost
 
 if TYPE_CHECKING:
@@ -26,11 +32,13 @@ def spending(entries: Iterable[Entry]) -> Callable[[], Usage]:
 
     Few readers of a prediction need the sum.
     """
-    answers = [
-        (entry.value.model, entry.value.usage, entry.value.cost)
-        for entry in entries
-        if entry.kind == "model"
-    ]
+    answers: list[Answer] = []
+    for entry in entries:
+        if entry.kind == "model":
+            answers.append((entry.value.model, entry.value.usage, entry.value.cost))
+        elif entry.kind == "spent" and "usage" in entry.value:
+            by_model = read_usage(entry.value["usage"]).by_model
+            answers += [(model, usage, usage.cost) for model, usage in by_model.items()]
     return partial(_total, answers)
 
 

@@ -8,12 +8,12 @@ from ferrule.approval.decisions import read_decision
 from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
 from ferrule.errors import StoreError
 from ferrule.runs.decisions import results_awaited
-from ferrule.runs.journal.encode import read_entry, read_question
+from ferrule.runs.journal.encode import read_entry, read_question, read_usage
 from ferrule.runs.protocols import Summary, check_status
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored
@@ -205,10 +205,3 @@ def _summary(
 
 def _read_questions(forms: Iterable[Any]) -> tuple[Question, ...]:
     return tuple(map(read_question, forms))
-
-
-def read_usage(form: Mapping[str, Any]) -> Usage:
-    """Read a usage from `usage_form`."""
-    by_model = {model: read_usage(usage) for model, usage in form.get("by_model", {}).items()}
-    fields: dict[str, Any] = {**form, "by_model": by_model}
-    return check_fields(Usage(**fields))

@@ -368,15 +368,21 @@ class CallPiece(Struct, frozen=True):
     """The next piece of the arguments' JSON text."""
 
 
-class Delta(Struct, frozen=True):
+class Delta(PartlyCompared, Struct, frozen=True):
     """A piece of a streamed answer.
 
     A stream is any number of these, then one `Response` with the whole answer.
     """
 
+    _not_compared = _not_shown = frozenset({"so_far"})
+
     text: str = ""
     reasoning: str = ""
     call: CallPiece | None = None
+    so_far: Response | None = None
+    """What is known of the model and of the tokens so far, if the server sends that early.
+
+    This is counted if the request is cut off."""
 
 
 class FieldReader(Protocol):

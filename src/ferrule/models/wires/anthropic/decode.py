@@ -82,7 +82,7 @@ def read(payload: Json | bytes) -> Response:
         reasoning=blocks.thoughts,
         finish_reason=reason,
         refusal=refusal,
-        usage=_usage(mapping(body.get("usage"))),
+        usage=usage_of(mapping(body.get("usage"))),
         model=text_of(body.get("model")),
         extra=blocks.extra,
         body=raw,
@@ -140,7 +140,8 @@ def call_in(block: Json, index: int) -> ToolCall:
     return call_at({"id": block.get("id"), "name": block.get("name"), "input": arguments}, index)
 
 
-def _usage(usage: Json) -> Usage:
+def usage_of(usage: Json) -> Usage:
+    """The tokens that a body reports."""
     cached_tokens = count_of(usage.get("cache_read_input_tokens"))
     cache_write_tokens = count_of(usage.get("cache_creation_input_tokens"))
     output_details = mapping(usage.get("output_tokens_details"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
-from ferrule.models.wires.anthropic.decode import read
+from ferrule.models.wires.anthropic.decode import read, usage_of
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
@@ -91,6 +91,8 @@ class Assembly(EventAssembly):
         for name, count in mapping(usage).items():
             if count is not None:
                 self._usage[name] = count
+        model = text_of(self._body.get("model"))
+        self.so_far = Response(None, usage=usage_of(self._usage), model=model)
 
 
 @dataclass(slots=True)

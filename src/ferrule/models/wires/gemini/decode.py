@@ -84,7 +84,7 @@ def read(payload: Json | bytes) -> Response:
         tool_calls=calls,
         reasoning=turn.reasoning,
         finish_reason=reason,
-        usage=_usage(mapping(body.get("usageMetadata"))),
+        usage=usage_of(mapping(body.get("usageMetadata"))),
         model=text_of(body.get("modelVersion")),
         extra=turn.extra,
         body=raw,
@@ -183,7 +183,8 @@ def _bad_call(word: str, candidate: Json) -> ToolCall:
     return ToolCall(name="", fault=CallFault("invalid_tool_call", reason, raw, 0))
 
 
-def _usage(usage: Json) -> Usage:
+def usage_of(usage: Json) -> Usage:
+    """The tokens that a body reports."""
     # `promptTokenCount` includes cached tokens; thoughts and results of the provider's own tools
     # are counted separately.
     reasoning_tokens = count_of(usage.get("thoughtsTokenCount"))

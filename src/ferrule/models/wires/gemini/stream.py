@@ -10,7 +10,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from ferrule.models.wires.gemini.decode import block_of, finish_of, present, read, read_parts
+from ferrule.models.wires.gemini.decode import (
+    block_of,
+    finish_of,
+    present,
+    read,
+    read_parts,
+    usage_of,
+)
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
 from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
@@ -48,6 +55,10 @@ class Assembly(EventAssembly):
         if is_error(chunk, "candidates"):
             raise payload_error(chunk)
         self._body.update(_filled_fields(chunk, without="candidates"))
+        usage = mapping(chunk.get("usageMetadata"))
+        if usage:
+            model = text_of(self._body.get("modelVersion"))
+            self.so_far = Response(None, usage=usage_of(usage), model=model)
         for entry in list_of(chunk.get("candidates")):
             candidate = mapping(entry)
             if not count_of(candidate.get("index")):  # only the first answer is read

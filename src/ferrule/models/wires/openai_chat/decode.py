@@ -61,7 +61,7 @@ def read(payload: Json | bytes) -> Response:
     reasoning = reasoning_of(message)
     usage = mapping(body.get("usage"))
     cost = cost_of(usage)
-    counts = _usage(usage)
+    counts = usage_of(usage)
     text, thoughts = content_of(message.get("content"))
     extra = _extra(message)
     # OpenAI reports the tokens of the text only, vLLM and llama.cpp those of calls, too.
@@ -141,7 +141,8 @@ def _odd_call(entries: Any) -> ToolCall:
     return ToolCall(name="", fault=CallFault("invalid_tool_calls", reason, json_text(entries)))
 
 
-def _usage(usage: Json) -> Usage:
+def usage_of(usage: Json) -> Usage:
+    """The tokens that a body reports."""
     details = mapping(usage.get("prompt_tokens_details"))
     details_of_output = mapping(usage.get("completion_tokens_details"))
     input_tokens = count_of(usage.get("prompt_tokens"))

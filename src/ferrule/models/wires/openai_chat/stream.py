@@ -12,8 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
-from ferrule.models.wires.openai_chat.decode import REASONING, content_of, read, reasoning_of
-from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
+from ferrule.models.wires.openai_chat.decode import (
+    REASONING,
+    content_of,
+    read,
+    reasoning_of,
+    usage_of,
+)
+from ferrule.models.wires.payload import (
+    Json,
+    cost_of,
+    count_of,
+    decode_event,
+    list_of,
+    mapping,
+    text_of,
+)
 from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
@@ -81,6 +95,10 @@ class Assembly(EventAssembly):
         for key in ("id", "model", "usage"):
             if chunk.get(key):
                 self._body[key] = chunk[key]
+        usage = mapping(chunk.get("usage"))
+        if usage:
+            model = text_of(self._body.get("model"))
+            self.so_far = Response(None, usage=usage_of(usage), model=model, cost=cost_of(usage))
         for entry in list_of(chunk.get("choices")):
             choice = mapping(entry)
             if not count_of(choice.get("index")):  # only the first choice is read
