@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -115,24 +115,34 @@ _outermost = Scope()
 _scope: ContextVar[Scope] = ContextVar("ferrule_scope", default=_outermost)
 
 
-def configure(**changes: Unpack[Changes]) -> None:
+def configure(*unnamed: Never, **changes: Unpack[Changes]) -> None:
     """Change settings for the whole process; docs/reference/settings.md lists them.
 
     Raises `ConfigurationError` for an unknown name.
     """
     global _configured
+    _refuse_unnamed("configure", unnamed)
     checked = _checked({**changes})
     with _configuring.lock:
         _configured = structs.replace(_configured, **checked)
 
 
+def _refuse_unnamed(door: str, unnamed: tuple[Any, ...]) -> None:
+    if unnamed:
+        raise ConfigurationError(
+            f"`{door}` takes settings by their names, such as `{door}(lm=...)`; "
+            f"found {shown(unnamed[0])} without one."
+        )
+
+
 @contextmanager
-def context(**changes: Unpack[Changes]) -> Generator[None]:
+def context(*unnamed: Never, **changes: Unpack[Changes]) -> Generator[None]:
     """Change settings for a `with` block.
 
     They also hold in the asyncio tasks and ferrule threads that the block starts, but not in
     threads of your own.
     """
+    _refuse_unnamed("context", unnamed)
     scope = _scope.get()
     overrides = {**scope.overrides, **_checked({**changes})}
     with entered(Scope(overrides, scope.frame, scope.call)):

@@ -45,16 +45,39 @@ if TYPE_CHECKING:
 def tool(name: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
-    name: str | None = None, description: str | None = None, **options: Unpack[DecoratorOptions]
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    **options: Unpack[DecoratorOptions],
+) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    name: str | None = None,
+    /,
+    description: str | None = None,
+    **options: Unpack[DecoratorOptions],
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+@overload
+def tool(
+    *, name: str | None, description: str | None = None, **options: Unpack[DecoratorOptions]
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
-    name: Any = None, description: str | None = None, **options: Unpack[DecoratorOptions]
+    function: Any = None,
+    /,
+    description: str | None = None,
+    *,
+    name: str | None = None,
+    **options: Unpack[DecoratorOptions],
 ) -> Any:
     """Turn a function into a `Tool`, which can still be called like the function.
 
-    Use it bare, `@tool`, or with options, `@tool(name="add", require_confirmation=True)`.
+    Use it bare, `@tool`, or with options, `@tool(name="add", require_confirmation=True)`; or as a
+    function, `tool(add, name="plus")`.
 
     Args:
+        function: The function; or the tool's name, for a decorator.
         name: The tool's name; the function's by default.
         description: What the tool does, for the model; the docstring by default.
         desc: Another spelling of `description`.
@@ -80,11 +103,14 @@ def tool(
         ToolDefinitionError: A model could not call the function, or an option is unknown.
 
     """
-    if name is not None and not isinstance(name, str):  # bare `@tool`: `name` is the function
-        return Tool(name, description=description, **options)
+    if function is not None and not isinstance(function, str):
+        return Tool(function, name, description, **options)
+    tool_name = name
+    if function is not None:
+        tool_name = function
 
     def decorate(function: Callable[..., Any]) -> Tool:
-        return Tool(function, name, description, **options)
+        return Tool(function, tool_name, description, **options)
 
     return decorate
 

@@ -6,6 +6,7 @@ it already.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from ferrule.errors import ToolDefinitionError, shown
@@ -33,6 +34,7 @@ def tool_options(thing: Any) -> dict[str, Any]:
                 "schema": function.get("parameters") or function.get("input_schema") or {},
             }
     if callable(thing):
+        _refuse_without_object(thing)
         return {"func": thing}
     hint = ""
     if hasattr(thing, "name"):
@@ -44,6 +46,28 @@ def tool_options(thing: Any) -> dict[str, Any]:
         "A tool is a function, a `Tool`, or a declaration with `name`, `description` and "
         f"`parameters`; found {shown(thing)}.{hint}"
     )
+
+
+def _refuse_without_object(thing: Any) -> None:
+    """Raise for a method or a program of which there is only the class."""
+    if isinstance(thing, type) and callable(getattr(thing, "as_tool", None)):
+        raise ToolDefinitionError(
+            f"`{thing.__name__}` is a class, and a tool needs one of its objects: "
+            f"`{thing.__name__}(...).as_tool('name', 'What it does.')`."
+        )
+    if not inspect.isfunction(thing):
+        return
+    outer, _, name = thing.__qualname__.rpartition(".")
+    if outer and not outer.endswith("<locals>") and next(iter(_parameters(thing)), "") == "self":
+        class_name = outer.rpartition(".")[2]
+        raise ToolDefinitionError(
+            f"`{class_name}.{name}` is a method without its object: "
+            f"pass `{class_name}(...).{name}`."
+        )
+
+
+def _parameters(function: Any) -> tuple[str, ...]:
+    return function.__code__.co_varnames[: function.__code__.co_argcount]
 
 
 def is_mcp_entry(thing: Any) -> bool:

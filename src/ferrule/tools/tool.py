@@ -153,7 +153,7 @@ class Tool(ToolAttributes, Type):
         """
         if isinstance(thing, Tool):
             return thing
-        if isinstance(thing, FunctionType):
+        if isinstance(thing, FunctionType) and thing.__code__.co_varnames[:1] != ("self",):
             return cls(thing)
         from ferrule.tools.sources import tool_options  # late: most tools are functions
 

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
 
 from ferrule.approval.policy import Rule, check_arguments
-from ferrule.errors import DuplicateToolError, ToolDefinitionError, UnknownToolError, shown
+from ferrule.errors import (
+    DuplicateToolError,
+    ToolDefinitionError,
+    UnknownToolError,
+    refuse_unknown,
+    shown,
+)
 from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
 from ferrule.values.conversation.exchange import Declarations
@@ -64,6 +70,10 @@ class ToolServer(Protocol):
         ...
 
 
+_OPTIONS = ("shelf", "search", "keep", "keep_turns", "concurrent")
+"""The keywords of `Toolbox`."""
+
+
 class Toolbox:
     """An ordered, immutable set of tools.
 
@@ -103,7 +113,7 @@ class Toolbox:
 
     def __new__(cls, tools: Any = (), **options: Any) -> Self:
         """Make a `LiveToolbox` if MCP servers are among the tools."""
-        del options
+        refuse_unknown("Toolbox", options, _OPTIONS)
         entries: Iterable[Any] = [tools]
         if isinstance(tools, (list, tuple)):
             entries = cast("Iterable[Any]", tools)

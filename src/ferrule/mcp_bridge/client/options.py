@@ -228,6 +228,11 @@ def options_from(values: Mapping[str, Any]) -> ServerOptions:
     unknown = [name for name in values if name not in server_names and name not in rule_names]
     if unknown:
         known = sorted(server_names | rule_names)
+        near = nearest(unknown[0], known)
+        if near is not None:
+            raise ConfigurationError(
+                f"An MCP server has no option `{unknown[0]}`. Did you mean `{near}`?"
+            )
         raise ConfigurationError(
             f"An MCP server has no option {_listed(unknown)}. It has: {_listed(known)}."
         )

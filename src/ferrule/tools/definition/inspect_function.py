@@ -103,6 +103,13 @@ def inspect_function(
         del parameters[0]
     bound = bound_names(function)
     parameters = [parameter for parameter in parameters if parameter.name not in bound]
+    for parameter in parameters:
+        is_typed = parameter.annotation is not parameter.empty or parameter.name in arg_types
+        if parameter.name == "ctx" and not is_typed and readable:
+            raise ToolDefinitionError(
+                f"`{name}`: `ctx` has no type. If it is the context of the run, which the model "
+                "does not give, write `ctx: Context`; else give it the type of an argument."
+            )
     annotations = {
         parameter.name: parameter.annotation
         for parameter in parameters
