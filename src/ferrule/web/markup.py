@@ -19,6 +19,7 @@ from markupsafe import Markup
 from ferrule.approval.call_view import LONG, means, whole_number
 from ferrule.approval.question import DECIDED
 from ferrule.encoding.safe_text import reveal
+from ferrule.programs.code_mode.snippets import RUN_CODE
 from ferrule.values.content.convert import content_text
 from ferrule.values.content.parts import Image
 from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
@@ -320,6 +321,8 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
 
 
 def _call_state(call: CallBeat) -> str:
+    if call.name == RUN_CODE and call.result is None:
+        return "code"  # its calls follow; what came of it is in the next request
     if call.result is not None:
         return "failed" if call.result.is_error else "done"
     if call.is_refused:

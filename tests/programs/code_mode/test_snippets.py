@@ -489,3 +489,27 @@ def test_predict_calls_tools_in_code(shop, mode) -> None:
 def test_predict_refuses_code_that_would_not_run(shop, signature: str, options: Any) -> None:
     with pytest.raises(ConfigurationError, match="ToolCalls"):
         Predict(signature, tools=shop.tools, calls="code", **options)
+
+
+# -- for people
+
+
+def test_the_code_is_shown_in_the_terminal_and_on_the_page(shop, tmp_path, capsys) -> None:
+    pytest.importorskip("starlette")
+    from ferrule.cli.main import main
+
+    place = tmp_path / "runs.db"
+    store = SQLiteStore(place)
+    with context(lm=scripted("for number in range(2):\n    await refund(number, 1.0)")):
+        program = ReAct("question -> answer", shop.tools, calls="code")
+        program.start(question="q", store=store, run_id="r")
+    store.close()
+    main(["show", "r", "--store", str(place)])
+    shown = capsys.readouterr().out
+    assert (
+        "      |   1 for number in range(2):\n      |   2     await refund(number, 1.0)\n" in shown
+    )
+    main(["show", "r", "--store", str(place), "--html"])
+    page = capsys.readouterr().out
+    assert "for number in range(2):\n    await refund(number, 1.0)" in page
+    assert page.count('aria-label="Call') == 3

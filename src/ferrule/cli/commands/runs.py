@@ -34,6 +34,7 @@ from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.safe_text import one_line, printable, reveal
 from ferrule.encoding.stored import LAST_TIME, parse_json, reading
 from ferrule.errors import ConfigurationError, StoreError, shown
+from ferrule.programs.code_mode.snippets import RUN_CODE
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
 from ferrule.runs.store.listing import decisions_of
@@ -489,6 +490,8 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
     for entry in map(_masked, stored.entries):
         kind, text = _entry_words(entry)
         yield f"  {entry['slot']:<8} {kind:<8} {_cut(text)}"
+        if kind == "model":
+            yield from _lines_of_code(entry["value"])
     if stored.entries:
         yield f"  {_LEGEND}"
     for question in run.questions:
@@ -496,6 +499,16 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
     for decision in decisions_of(stored):
         if is_message(decision):
             yield f"  not read yet: {_cut(reveal(decision.text))}"
+
+
+def _lines_of_code(response: Mapping[str, Any]) -> Iterator[str]:
+    """The code in the calls of an answer, line by line."""
+    for call in response.get("tool_calls", ()):
+        code = call["args"].get("code")
+        if call["name"] != RUN_CODE or not isinstance(code, str):
+            continue
+        for number, line in enumerate(code.strip("\n").split("\n"), 1):
+            yield f"      | {number:3} {reveal(line)[:160]}"
 
 
 def _line_document(run: Summary) -> dict[str, Any]:
