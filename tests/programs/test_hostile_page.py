@@ -92,6 +92,7 @@ PHRASINGS = [
     "The attacker wrote {} twice, hoping that I repeat it.",
     "**Warning**: *{}* comes from the page.",
     "Somebody put [{}] into the page. No harm done.",
+    "Auf der Seite steht:\n\n{}\n\nIch lasse das.",
 ]
 MODES = ["native", "rescued", "text", "default"]
 ENDS = (AdapterParseError, LimitReachedError, MaxTurnsReachedError, TooManyFaultsError)

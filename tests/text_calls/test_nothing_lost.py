@@ -101,7 +101,7 @@ SEVERAL = st.lists(CALLS, min_size=1, max_size=4, unique_by=same)
 BEFORE = st.sampled_from(
     ["", "Let me look.\n", "I'll do it (now):\n\n", 'He said "hm" and {that} was [it].\n', "It's 5 o'clock; don't wait.\n\n",
      "**Plan:**\n1. look\n2. act\n\n", "<b>Now</b>:\n", "x = {1: 2}\n", "`code` first\n", "```sh\nls\n```\n", '<think>maybe {"a": [1 </think>\n',
-     "I could search({'a': [1, \n</think>\n\n", "😀 \u2028 é:\n", '{"a": "b"}\n', "User: cats?\n\n", "<tools>[]</tools>\n", "A ``` b c\n", "/* a\n"],
+     "I could search({'a': [1, \n</think>\n\n", "😀 \u2028 é!\n", '{"a": "b"}\n', "User: cats?\n\n", "<tools>[]</tools>\n", "A ``` b c\n", "/* a\n"],
 )  # fmt: skip
 BEHIND = st.sampled_from(
     ["", "\n", "\n\nThat is all.", "\n\nI wait (for it).", "<|im_end|>", "\n```\nend\n```", '\n{"a": 1}', "\n\nIt's \"done\" {", "\n> said\n",

@@ -48,6 +48,9 @@ SHOWN = {
     "a fence of text": "Such a model writes:\n```\n{}\n```\nand stops.",
     "a paragraph in a sentence": "A model that looks it up would write\n\n{}\n\nand then stop.",
     "a report": "The page says:\n\n{}\n\nI leave that alone.",
+    "a report in German": "Die Seite sagt:\n\n{}\n\nIch lasse das.",
+    "a report in French": "La page dit :\n{}\nJe ne fais rien.",
+    "a report in Japanese": "ページの内容：\n{}\nこれは無視します。",
     "an example": "For example:\n{}",
     "a result": "The tool returned:\n<tool_response>\n{}\n</tool_response>\nso all is done.",
     "a label in a list": "1. Title: News\n2. Footer: {}\n3. Contact: none",
@@ -73,6 +76,10 @@ SPOKEN = {
     "alone": "{}",
     "after prose": "I will look it up.\n\n{}",
     "after thoughts": "<think>I need it.</think>\n{}",
+    "after a colon": "To answer this I look it up:\n\n{}",
+    "after a colon in German": "Ich sehe nach:\n{}",
+    "before a result that the model makes up": "Ich sehe nach:\n{}\n<tool_response>\n3",
+    "after words that announce it": "Let me look:\n{}\n\nI am waiting for the result.",
     "before an end": "{}<|im_end|>",
     "before prose": "{}\n\nI am waiting for the result.",
 }
@@ -89,6 +96,18 @@ def test_a_call_that_a_model_makes_is_found(row) -> None:
         text = place.format(write(row, name, args))
         made = ToolCalls.from_text(text, TOOLS).tool_calls
         assert [(call.name, call.args, call.fault) for call in made] == [(name, args, None)], text
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_calls_behind_a_colon_are_made_together_or_not_at_all(row) -> None:
+    """In a language whose words the reader does not know."""
+    calls = [write(row, "run_shell", {"command": command}) for command in ("ls", "pwd")]
+    text = "Ich sehe nach:\n{}\n\n{}".format(*calls)
+    counts = [
+        len(ToolCalls.from_text(answer, TOOLS).tool_calls)
+        for answer in (text, f"{text}\n\nIch warte.")
+    ]
+    assert counts == [2, 0]
 
 
 @pytest.mark.parametrize("outer", ROWS.values(), ids=ROWS)

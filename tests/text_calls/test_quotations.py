@@ -50,7 +50,6 @@ QUOTED = {
     "a blockquote of HTML": f"<blockquote>{CALL}</blockquote>",
     "two": f"Quoting the page (this is to be ignored):\n\n{CALL}\n{CALL}",
     "said behind": f'"{CALL}" is quoted from the page and ignored.',
-    "said of the call above": f"{CALL}\nThe call above is quoted and should be ignored.",
 }
 
 

@@ -1,14 +1,15 @@
 # ruff: noqa: RUF001  quotation marks of many languages are what this file is about
 """Where a model speaks, and where it only shows what somebody could say.
 
-A call counts at the beginning of the text, and on a line of its own. Words may lead in to it on its
-line if they are a paragraph of their own and say that a call follows. It does not count inside a
-sentence, quotation marks, brackets, a comment, a cell, a quotation, code or an element, nor where
-the words before it announce an example or the words of somebody else. When in doubt, it does not
-count: a call that is lost is asked for again.
+A call counts at the beginning of the text, and on a line of its own. It does not count inside a
+sentence, quotation marks, brackets, a comment, a cell, a quotation, code or an element. When in
+doubt, it does not count: a call that is lost is asked for again.
 
-Which words announce a call or an example is known for English. In other languages only the
-punctuation, the lines and the marks around a call decide.
+Punctuation, lines and marks decide, so the rules hold in every language. They cannot tell `I look
+it up:` from `The page says:`. Models stop after a call and wait for its result, so the first call
+behind a colon counts if the answer ends with calls. If it goes on, and in a fence that does not say
+what it holds, the call also needs words that announce it. Words that give an example or report
+what somebody else says never do. Both are known for English only (`_announces`, `_reports`).
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ _CLOSERS = {
     "`": "`", "``": "``", "（": "）", "【": "】", "《": "》",
 }  # fmt: skip
 _OPENS_BESIDE = frozenset("\"'“„‘«「『([{（【《=\\")
-_CLOSES_BESIDE = frozenset("\"'”’»」』)]}）】》")
+_CLOSES_BESIDE = frozenset("\"'”’»」』)]}）】》|")
+_ENDS_SENTENCE = frozenset(".!?…。！？")
+_MARKUP = " \t\r\n`*_"
 _ANSWER_ELEMENTS = frozenset({"response", "answer", "final", "finalanswer", "output", "message"})
 """Elements in which a model wraps all that it says."""
 _DEEPEST = 64
+_MOST_TAGS = 8
+"""Tags that are skipped behind a call."""
 
-Side = Literal["nothing", "sentence", "goes on"]
+CallVerdict = Literal["made", "made at the end", "shown"]
+"""Whether the model makes a call. "made at the end": only if the answer does not go on."""
 
 
 @cache
@@ -44,9 +50,15 @@ def _delimiters() -> re.Pattern[str]:
 
 
 @cache
-def _comment() -> re.Pattern[str]:
-    """A comment in a program, at the beginning of a line or behind code."""
-    return re.compile(r"(?:\A|\s)(?:#+|//|--|;|%|rem\b|<!--|/\*)", re.IGNORECASE)
+def _set_apart() -> re.Pattern[str]:
+    """The beginning of a line that is a quotation, a row of a table, or a comment.
+
+    A comment may also follow code.
+    """
+    return re.compile(
+        r"\s*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*[|>]|(?:.*\s)?(?:#+|//|--|;|%|rem\b|<!--|/\*)",
+        re.IGNORECASE,
+    )
 
 
 @cache
@@ -60,64 +72,32 @@ def _lead_in() -> re.Pattern[str]:
 
 
 @cache
-def _reported() -> re.Pattern[str]:
+def _announces() -> re.Pattern[str]:
+    """The beginning of a clause with which a model says that it calls."""
+    return re.compile(
+        r"\W*(?:(?:so|and|but|then|now|next|first|sure|ok(?:ay)?)\b\W*)*"
+        r"(?:(?:i|we|let me|let us|let|here (?:is|are))\b"
+        r"|(?:the |my )?(?:\w+ )?(?:function |tool )?calls?\b"
+        r"|(?:calling|running|using|searching|step|action|tool|request|command|invocation)\b|\Z)",
+        re.IGNORECASE,
+    )
+
+
+@cache
+def _reports() -> re.Pattern[str]:
     """The end of a clause that gives a call as an example, or as the words of somebody else."""
     return re.compile(
         r"\b(?:e\.\s?g\b|for (?:example|instance)|such as|like this|usage|examples?\b|template\b"
         r"|would|could|might|should|used to|must not|cannot|can['’]t|won['’]t"
         r"|says?|said|states?|reads?|writes?|wrote|written by|contains?|contained|includes?"
         r"|shows?|showed|quot(?:ed|es|ing|ations?)|quote (?:it|this|that|them|only|from)"
-        r"|the following quote|returned|replied|answered|sent|received|injected|injection"
+        r"|the following quote|returned|replied|answered|sent|received|found|inject(?:ed|ion)"
         r"|ignor(?:e[ds]?|ing)|disregard(?:ed|s|ing)?"
         r"|(?:not|n['’]t|never|no) (?:\w+ ){0,3}?(?:run|call(?:s|ed)?|execute[d]?|use|invoke[d]?"
         r"|follow(?:ed)?|obey(?:ed)?|made|meant|write|send|make)"
         r"|(?:if|when|unless) (?:you|a|an|the|they|it|some)\b.{0,60}|you (?:can|may)"
         r"|available (?:functions|tools)|signatures?|(?:these|following) forms?|has this form)\b"
         r"(?:[^,.;!?\n]|\.(?!\s)){0,80}\Z",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _spoken() -> re.Pattern[str]:
-    """A clause in which the model says that it calls, whatever else it mentions."""
-    return re.compile(
-        r"(?:\A|\b(?:so|and|but|then|now|instead|thus|hence)\b)\W*(?:so |now |then |again,? )*"
-        r"(?:i|we|i['’]ll|we['’]ll|let me|let us|let['’]s|i['’]m|search"
-        r"|call(?:ing)?|run(?:ning)?)\b"
-        r"(?![^\n]*\b(?:not|n['’]t|never|quot\w+|ignor\w+|would|could|disregard\w*)\b)[^\n]*\Z",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _bullet() -> re.Pattern[str]:
-    return re.compile(r"\s*(?:[-*+•]|\(?\d{1,3}[.)])\s")
-
-
-@cache
-def _labelled_item() -> re.Pattern[str]:
-    """An item of a list whose text, behind its label, ends with a colon: `2. Footer: Call:`."""
-    return re.compile(r"(?:\A|\n)[ \t]*(?:[-*+•]|\(?\d{1,3}[.)])[ \t][^\n:]{1,80}:[ \t][^\n]*:\W*$")
-
-
-@cache
-def _announces() -> re.Pattern[str]:
-    """Words with which a model says that it calls."""
-    return re.compile(
-        r"\b(?:i|we|let me|let us|let['’]s|i['’]ll|we['’]ll|i['’]m|calls?|calling|running|using"
-        r"|searching|steps?|tools?|functions?|actions?|invocations?|invok\w+|requests?"
-        r"|commands?)\b",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _said_after() -> re.Pattern[str]:
-    return re.compile(
-        r"[\s\"'`)\].,;:]*(?:(?:the|this|that)\s+)?(?:(?:tool\s+)?(?:calls?|text|block|lines?)\s+)?"
-        r"(?:above\s+)?(?:is|was|are|were)\s+(?:\w+\s+){0,3}?"
-        r"(?:quoted|a\s+quotation|ignored|an?\s+example)\b",
         re.IGNORECASE,
     )
 
@@ -132,12 +112,14 @@ class Places:
         self._open: list[tuple[str, int]] = []
         """The delimiters that are open there, and where."""
         self._next: dict[str, int] = {}
-        """Where each closing delimiter was last found."""
+        """Where each closing delimiter is next."""
         self._behind = 0
         """Where the last call, thought or turn ends: words before it say nothing about the next."""
-        self._quoted = -1
+        self._shown_end = -1
         """The end of the last call that is only shown."""
-        self._apart = -1
+        self._introduced_end = -1
+        """The end of the last call that counts only at the end of the answer."""
+        self._shown_line = -1
         """The last line that is a quotation, a row of a table or a comment."""
 
     def skip(self, end: int, *, forgets: bool = False) -> None:
@@ -147,130 +129,134 @@ class Places:
         """
         if forgets:
             self._open.clear()
-            self._quoted = -1
+            self._shown_end = -1
         else:
             self._read_to(end)
-        self._read = max(self._read, end)
-        self._behind = max(self._behind, end)
+        self._pass(end)
 
-    def speaks(self, start: int, end: int, *, is_marked: bool, is_line: bool = False) -> bool:
+    def judge(self, start: int, end: int, *, is_marked: bool, is_line: bool = False) -> CallVerdict:
         """Whether the model makes the call between two positions.
 
         `is_marked`: a tag or token announces it. `is_line`: only its line tells it from prose.
         """
         self._read_to(start)
-        is_made = self._is_made(start, end, is_marked=is_marked, is_line=is_line)
-        if not is_made:
-            self._quoted = end
-        self._read = max(self._read, end)
-        self._behind = max(self._behind, end)
-        return is_made
-
-    def _is_made(self, start: int, end: int, *, is_marked: bool, is_line: bool) -> bool:
-        text = self._text
-        is_whole = not text[:start].strip(" \t\r\n`\"'*(") and not self._after(end, whole=True)
-        if is_whole and not is_marked:
-            return True
-        line = text.rfind("\n", max(self._behind, start - _NEAR), start) + 1
-        if not line:
-            line = max(self._behind, start - _NEAR)
-        before = _turn_of(text[line:start]).strip(" \t\r\n")
-        own_line = text.rfind("\n", max(0, start - _NEAR), start) + 1
-        is_apart = _is_set_apart(text[max(own_line, self._behind) : start])
-        if is_apart or own_line == self._apart:
-            self._apart = own_line
-            return False
-        if self._continues_quoted(start):
-            return False
-        if self._is_enclosed(start, end, is_marked=is_marked):
-            return False
-        after = self._side(end)
-        bare = _without_lead(before)
-        if bare and bare[-1] in _OPENS_BESIDE:
-            return False
-        before_code = bare.rstrip("`* ")
-        if bare[-1:] == "`" and (is_marked or not (before_code == "" or before_code[-1] == ":")):
-            return False
-        bare = bare.strip("`*_ \t")
-        if after == "goes on":
-            return False
-        is_open = bool(bare) and bare[-1] not in ".:!?…。：！？)>" and not bare.endswith("]")
-        if is_open and (after != "nothing" or not is_marked):
-            return False
-        if is_line and bare and bare[-1] not in ":：>":
-            return False
-        if is_line and after != "nothing":
-            return False
-        if bare and not self._is_led_in(line, start, end, bare):
-            return False
-        if self._is_introduced_as_shown(start):
-            return False
-        if self._sentence_goes_on(start, end):
-            return False
-        return _said_after().match(text[end : end + 240]) is None
-
-    def _is_introduced_as_shown(self, start: int) -> bool:
-        """Whether the words before a call say that it is an example, or somebody else's."""
-        if _labelled_item().search(self._text, max(self._behind, start - _NEAR), start) is not None:
-            return True
-        lead = self._lead(start)
-        if _is_plain_fence(self._text, start) and lead and not _announces().search(lead):
-            return True
-        return bool(lead) and bool(_reported().search(lead)) and not _spoken().search(lead)
-
-    def _is_led_in(self, line: int, start: int, end: int, words: str) -> bool:
-        """Whether the words before a call on its line lead in to it.
-
-        They are a paragraph of their own, without a bullet, and no label: words that a colon or
-        nothing ends must say that a call follows.
-        """
-        text = self._text
-        before = text[max(self._behind, line - _NEAR) : line]
-        if before.strip() and not before.endswith("\n\n"):
-            return False
-        if _bullet().match(text[line:start]) is not None:
-            return False
-        if re.compile(r"[ \t]*\r?\n[ \t]*[^\s<\[{(`]").match(text, end) is not None:
-            return False
-        if words[-1] in ".!?…。！？>":
-            return True
-        is_glued = not text[start - 1 : start].isspace() and words[-1] not in ":："
-        return is_glued or _announces().search(words) is not None
+        verdict = self._verdict(start, end, is_marked=is_marked, is_line=is_line)
+        if verdict == "shown":
+            self._shown_end = end
+        elif verdict == "made at the end":
+            self._introduced_end = end
+        self._pass(end)
+        return verdict
 
     def passes(self, start: int, end: int) -> None:
         """Note what looks like a call and is none: a list that shows calls goes on behind it."""
-        if self._continues_quoted(start):
-            self._quoted = end
+        if self._continues_shown(start):
+            self._shown_end = end
 
-    def _continues_quoted(self, start: int) -> bool:
-        """Whether only blanks, bullets and tags of calls are between the last shown call and this.
+    def goes_on(self, end: int) -> bool:
+        """Whether words follow the last call of an answer."""
+        rest = tag_pattern().sub(" ", self._text[end : end + _NEAR])
+        return re.search(r"[^\W\d_]{2}", rest) is not None
+
+    # -- the rules
+
+    def _verdict(self, start: int, end: int, *, is_marked: bool, is_line: bool) -> CallVerdict:
+        if not is_marked and self._is_whole(start, end):
+            return "made"
+        if self._is_set_apart(start) or self._continues_shown(start):
+            return "shown"
+        if self._is_enclosed(start, end, is_marked=is_marked):
+            return "shown"
+        after = self._line_after(end)
+        if after and (is_line or not after[0].isupper()):
+            return "shown"
+        if not self._may_follow_its_line(start, end, is_marked=is_marked, is_line=is_line):
+            return "shown"
+        if self._sentence_goes_on(start, end):
+            return "shown"
+        lead = self._lead(start)
+        if lead and _reports().search(lead):
+            return "shown"
+        is_announced = _announces().match(lead) is not None
+        if lead and not is_announced and self._is_plain_fence(start):
+            return "shown"
+        is_introduced = lead[-1:] in (":", "：") and not is_announced
+        if is_introduced or self._continues_introduced(start):
+            return "made at the end"
+        return "made"
+
+    def _is_whole(self, start: int, end: int) -> bool:
+        text = self._text
+        if text[:start].strip(" \t\r\n`\"'*("):
+            return False
+        return not self._after(end).strip(" \t\r\n`*_'\";.,])}")
+
+    def _is_set_apart(self, start: int) -> bool:
+        line = self._text.rfind("\n", max(0, start - _NEAR), start) + 1
+        before = self._text[max(line, self._behind) : start]
+        # A quotation goes on in the line below it, as in Markdown.
+        above = self._text[max(self._behind, line - _NEAR) : line].rpartition("\n")[0]
+        is_below_quotation = above.rpartition("\n")[2].startswith(">") and not before.strip()
+        if line == self._shown_line or is_below_quotation or _set_apart().match(before):
+            self._shown_line = line
+            return True
+        return False
+
+    def _continues_shown(self, start: int) -> bool:
+        """Whether a call belongs to the last one that is only shown."""
+        between = self._between(self._shown_end, start)
+        return between is not None and "\n\n" not in between
+
+    def _continues_introduced(self, start: int) -> bool:
+        return self._between(self._introduced_end, start) is not None
+
+    def _between(self, end: int, start: int) -> str | None:
+        """The text between two calls, if it is only blanks, bullets and tags of calls.
 
         Calls that stand together are made together, or not at all.
         """
-        if not 0 <= self._quoted <= start:
-            return False
-        between = self._text[self._quoted : min(start, self._quoted + _NEAR)]
+        if not 0 <= end <= start:
+            return None
+        between = self._text[end : min(start, end + _NEAR)]
         words = tag_pattern().sub(_without_tag_of_calls, between)
-        return not words.strip(" \t\r\n,;|&-*•") and "\n\n" not in between
+        if words.strip(" \t\r\n,;|&-*•"):
+            return None
+        return between
 
-    def _lead(self, start: int) -> str:
-        """The last clause before a call, if the call belongs to it."""
-        before = self._text[max(self._behind, start - _NEAR) : start]
-        before = re.sub(r"`{3,}[ \t]*\w*\s*\Z|[\s`*_'\"\[(]+\Z|\s[-•]\s*\Z", "", before)
-        before = before.rstrip(" \t\r\n`*_'\"")
-        if not before:
-            return ""
-        paragraph = before.rsplit("\n\n", 1)[-1]
-        ends = paragraph[-1] in ".!?…。"
-        sentence = re.split(r"(?<=[.!?…])\s+|\n", paragraph)[-1]
-        if ends and not re.search(
-            r"\b(?:following|below|example|usage)\b", sentence, re.IGNORECASE
-        ):
-            return ""
-        if ends:
-            return sentence.rstrip(".!?…")
-        clause = re.split(r",\s+(?=(?:so|and|but|then|now|which|i|we)\b)|;\s", sentence)[-1]
-        return clause.strip().rstrip(":：").rstrip()
+    def _may_follow_its_line(self, start: int, end: int, *, is_marked: bool, is_line: bool) -> bool:
+        """Whether the words before a call on its line lead in to it.
+
+        They end a sentence, or say that a call follows; for a tag, they may also end without any
+        sign. They are a paragraph of their own, without a bullet.
+        """
+        text = self._text
+        line = text.rfind("\n", max(self._behind, start - _NEAR), start) + 1
+        line = line or max(self._behind, start - _NEAR)
+        words = _without_lead(_turn_of(text[line:start]).strip())
+        if not words:
+            return True
+        if words[-1] in _OPENS_BESIDE:
+            return False
+        if words[-1] == "`":  # around a call without a tag, also behind a label
+            label = words.rstrip("`* ")
+            return not is_marked and label[-1:] in ("", ":")
+        words = words.strip(_MARKUP)
+        if not words:
+            return True
+        above = text[max(self._behind, line - _NEAR) : line]
+        if above.strip() and not above.endswith("\n\n"):
+            return False
+        if re.match(r"\s*(?:[-*+•]|\(?\d{1,3}[.)])\s", text[line:start]):
+            return False
+        if re.compile(r"[ \t]*\r?\n[ \t]*[^\s<\[{(`]").match(text, end):
+            return False
+        if words[-1] == ">":
+            return True
+        if words[-1] in _ENDS_SENTENCE:
+            return not is_line
+        if words[-1] in ":：":
+            return _announces().match(_last_clause(words)) is not None
+        return is_marked and not text[start - 1].isspace() and not self._line_after(end)
 
     def _sentence_goes_on(self, start: int, end: int) -> bool:
         """Whether a sentence begins before the call and goes on in the lines after it."""
@@ -280,133 +266,149 @@ class Places:
         before = self._text[max(self._behind, start - _NEAR) : start].rstrip()
         return bool(before) and (before[-1].isalnum() or before[-1] in ",;")
 
-    def _after(self, end: int, *, whole: bool = False) -> str:
+    def _lead(self, start: int) -> str:
+        """The last clause before a call, if the call belongs to it."""
+        before = self._text[max(self._behind, start - _NEAR) : start]
+        before = re.sub(r"`{3,}[ \t]*\w*\s*\Z|[\s`*_'\"\[(]+\Z|\s[-•]\s*\Z", "", before)
+        paragraph = before.rstrip(_MARKUP + "'\"").rsplit("\n\n", 1)[-1]
+        if not paragraph:
+            return ""
+        sentence = tag_pattern().sub("", re.split(r"(?<=[.!?…])\s+|\n", paragraph)[-1])
+        if sentence[-1:] not in _ENDS_SENTENCE:
+            return _last_clause(sentence)
+        if re.search(r"\b(?:following|below|example|usage)\b", sentence, re.IGNORECASE):
+            return sentence.rstrip(".!?…")
+        return ""
+
+    def _is_plain_fence(self, start: int) -> bool:
+        """Whether a fence begins there that does not say what is in it."""
+        return re.compile(r"(?:`{3,}|~{3,})[ \t]*\r?\n").match(self._text, start) is not None
+
+    # -- the text after a call
+
+    def _after(self, end: int) -> str:
         """The text after a call, without tags that end it."""
-        offset = end
         text = self._text
-        for _ in range(8):
+        offset = end
+        for _ in range(_MOST_TAGS):
             while text[offset : offset + 1].isspace():
                 offset += 1
             mark = mark_at(text, offset)
             if mark is None or not (mark.role == "stops" or mark.closes):
                 break
             offset += len(mark.text)
-        rest = text[offset : offset + _NEAR]
-        return rest.strip(" \t\r\n`*_'\";.,])}") if whole else rest
+        return text[offset : offset + _NEAR]
 
-    def _side(self, end: int) -> Side:
-        """What stands after a call on its line."""
-        text = self._text
-        line_end = text.find("\n", end, end + _NEAR)
-        after = text[end : line_end if line_end >= 0 else end + _NEAR].strip(" \t\r")
+    def _line_after(self, end: int) -> str:
+        """What the model says after a call on its line, behind tags that end it.
+
+        Nothing, if another call or another message begins there.
+        """
+        line_end = self._text.find("\n", end, end + _NEAR)
+        if line_end < 0:
+            line_end = end + _NEAR
+        after = self._text[end:line_end].strip(" \t\r")
         while after := after.lstrip("`*_;. \t"):
-            found = tag_pattern().match(after)
-            if found is None:
+            tag = tag_pattern().match(after)
+            if tag is None:
                 break
-            mark = mark_of(found[0])
-            if mark.text.startswith("<|") and mark.word in ("start", "channel", "imstart"):
-                return "nothing"
-            if mark.role not in ("stops", "ends", "announces", "names", "thought") and (
-                not mark.closes
-            ):
-                return "goes on"
-            if mark.role in ("announces", "names"):
-                return "nothing"
-            after = after[found.end() :]
-        if not after or after.startswith(">>>"):
-            return "nothing"
-        if after[0] in _CLOSES_BESIDE or after[0] == "|":
-            return "nothing" if not after.strip("\"'`)]}.,;*_ \t") else "goes on"
-        return "sentence" if after[0].isupper() else "goes on"
+            mark = mark_of(tag[0])
+            is_message = mark.text.startswith("<|") and mark.word in ("start", "channel", "imstart")
+            if is_message or mark.role in ("announces", "names"):
+                return ""
+            if not mark.closes and mark.role not in ("stops", "ends", "thought"):
+                return after
+            after = after[tag.end() :]
+        if after.startswith(">>>"):
+            return ""
+        if after[:1] in _CLOSES_BESIDE and not after.strip("\"'`)]}.,;*_ \t"):
+            return ""
+        return after
+
+    # -- delimiters
+
+    def _pass(self, end: int) -> None:
+        self._read = max(self._read, end)
+        self._behind = max(self._behind, end)
 
     def _read_to(self, position: int) -> None:
         """Read the delimiters up to a position. Calls and thoughts are left out."""
-        text = self._text
-        opened = self._open
-        for found in _delimiters().finditer(text, self._read, position):
-            mark = found[0]
-            offset = found.start()
+        for delimiter in _delimiters().finditer(self._text, self._read, position):
+            mark = delimiter[0]
+            offset = delimiter.start()
             if mark[0] == "<" and mark != "<!--":
                 self._element(mark, offset)
             elif mark[0] == "`":
-                if len(mark) <= len("``"):
-                    self._toggle(mark, offset)
+                if len(mark) <= len("``") and not self._close(mark):
+                    self._push(mark, offset)
             elif mark in ('"', "'", "’", '"""', "'''"):
                 self._quote(mark, offset)
-            elif mark in _CLOSERS and not (mark == "“" and opened and opened[-1][0] == "„"):
-                if len(opened) < _DEEPEST:
-                    opened.append((mark, offset))
+            elif mark == "“" and self._open and self._open[-1][0] == "„":
+                self._close(mark)
+            elif mark in _CLOSERS:
+                self._push(mark, offset)
             else:
                 self._close(mark)
         self._read = max(self._read, position)
 
     def _quote(self, mark: str, offset: int) -> None:
-        text = self._text
-        before = text[offset - 1 : offset] if offset else " "
-        behind = text[offset + len(mark) : offset + len(mark) + 1]
+        """A mark that opens and closes quotations, and may be an apostrophe."""
+        before = self._text[offset - 1 : offset] if offset else " "
+        behind = self._text[offset + len(mark) : offset + len(mark) + 1]
         if mark != '"' and before.isalnum() and behind.isalnum():
-            return  # an apostrophe
-        if self._close(mark):
             return
-        if mark == "’" or before.isalnum() or not behind or len(self._open) >= _DEEPEST:
-            return
-        self._open.append((mark, offset))
+        if not self._close(mark) and mark != "’" and behind and not before.isalnum():
+            self._push(mark, offset)
 
-    def _toggle(self, mark: str, offset: int) -> None:
-        if not self._close(mark) and len(self._open) < _DEEPEST:
-            self._open.append((mark, offset))
+    def _element(self, tag: str, offset: int) -> None:
+        name = "<" + tag.strip("</>").split(None, 1)[0].rstrip("/").casefold()
+        if tag[1] == "/":
+            self._close(name)
+        elif not tag.endswith("/>"):
+            mark = mark_of(tag)
+            if mark.word not in _ANSWER_ELEMENTS and mark.role in ("", "shown", "result"):
+                self._push(name, offset)
+
+    def _push(self, opener: str, offset: int) -> None:
+        if len(self._open) < _DEEPEST:
+            self._open.append((opener, offset))
 
     def _close(self, closer: str) -> bool:
+        """Close what is open up to the last one that ends so. An element closes by its name."""
         for index in range(len(self._open) - 1, -1, -1):
-            if _CLOSERS.get(self._open[index][0]) == closer:
+            opener = self._open[index][0]
+            if _CLOSERS.get(opener, opener) == closer:
                 del self._open[index:]
                 return True
         return False
 
-    def _element(self, tag: str, offset: int) -> None:
-        name = tag.strip("</>").split(None, 1)[0].rstrip("/").casefold()
-        if tag[1] == "/":
-            for index in range(len(self._open) - 1, -1, -1):
-                if self._open[index][0] == f"<{name}":
-                    del self._open[index:]
-                    return
-        elif not tag.endswith("/>") and len(self._open) < _DEEPEST:
-            mark = mark_of(tag)
-            if mark.word not in _ANSWER_ELEMENTS and mark.role in ("", "shown", "result"):
-                self._open.append((f"<{name}", offset))
-
     def _is_enclosed(self, start: int, end: int, *, is_marked: bool) -> bool:
         """Whether something that is open before the call is closed after it."""
         for opener, offset in self._open:
-            if opener[0] == "<" and opener != "<!--":
-                closer = f"</{opener[1:]}"
-            elif opener == "<!--":
+            if opener == "<!--":
                 return True
-            else:
-                closer = _CLOSERS[opener]
-            found = self._position(closer, end)
-            if found < 0:
+            closer = _CLOSERS.get(opener) or f"</{opener[1:]}"
+            position = self._next_position(closer, end)
+            if position < 0:
                 continue
-            if opener == "`" and not is_marked and offset == start - 1 and found == end:
+            if opener == "`" and not is_marked and offset == start - 1 and position == end:
                 continue  # the line decides: models write their calls in backticks, too
-            if (
-                opener in ("`", "``", "'")
-                and "\n\n" in self._text[offset:start] + self._text[end:found]
-            ):
+            between = self._text[offset:start] + self._text[end:position]
+            if opener in ("`", "``", "'") and "\n\n" in between:
                 continue
             return True
         return False
 
-    def _position(self, closer: str, offset: int) -> int:
-        """Where a closing delimiter is found from a position on; -1 if nowhere."""
+    def _next_position(self, closer: str, offset: int) -> int:
+        """Where a closing delimiter is next; -1 if nowhere."""
         known = self._next.get(closer, 0)
         if known < 0 or known >= offset:
             return known
-        found = self._text.find(closer, offset)
-        while closer == "'" and found >= 0 and self._text[found + 1 : found + 2].isalnum():
-            found = self._text.find(closer, found + 1)
-        self._next[closer] = found
-        return found
+        position = self._text.find(closer, offset)
+        while closer == "'" and position >= 0 and self._text[position + 1 : position + 2].isalnum():
+            position = self._text.find(closer, position + 1)
+        self._next[closer] = position
+        return position
 
 
 def _without_tag_of_calls(tag: re.Match[str]) -> str:
@@ -415,20 +417,9 @@ def _without_tag_of_calls(tag: re.Match[str]) -> str:
     return tag[0]
 
 
-def _is_plain_fence(text: str, start: int) -> bool:
-    """Whether a fence begins there that does not say what is in it."""
-    return re.compile(r"(?:`{3,}|~{3,})[ \t]*\r?\n").match(text, start) is not None
-
-
-def _is_set_apart(before: str) -> bool:
-    """Whether the beginning of a line makes it a quotation, a table's row or a comment."""
-    stripped = before.strip()
-    if not stripped:
-        return False
-    quoted = re.sub(r"\A(?:(?:[-*+•]|\d{1,3}[.)])\s+)+", "", stripped)
-    if quoted.startswith(("|", ">")):
-        return True
-    return _comment().search(stripped) is not None
+def _last_clause(sentence: str) -> str:
+    clauses = re.split(r",\s+(?=(?:now|which|i|we)\b)|,?\s+(?=(?:so|and|but|then)\s)|;\s", sentence)
+    return clauses[-1].strip()
 
 
 def _turn_of(before: str) -> str:
@@ -444,16 +435,11 @@ def _turn_of(before: str) -> str:
 def _without_lead(before: str) -> str:
     """The words before a call on its line, without bullets, numbers, markup and tags."""
     while before:
-        mark = tag_pattern().match(before)
-        lead = _lead_in().match(before)
-        end = 0
-        if mark is not None:
-            end = mark.end()
-        elif lead is not None:
-            end = lead.end()
-        if not end:
+        tag = tag_pattern().match(before)
+        lead = tag or _lead_in().match(before)
+        if lead is None or not lead.end():
             return before
-        before = before[end:].lstrip()
-        if mark is not None and mark_of(mark[0]).role == "":
+        before = before[lead.end() :].lstrip()
+        if tag is not None and mark_of(tag[0]).role == "":
             before = re.sub(r"\A(?:assistant|model|commentary|final)\b\s*", "", before)
     return before

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ferrule.text_calls.offers import Draft, OfferedTools
 
 _LONGEST_HEADER = 300
+_NEAR = 240
+"""How far the text behind the last call is looked at."""
 _MESSAGE = "<|message|>"
 _AROUND = " \t\r\n`\"'*"
 """Markup around a call that is the whole text."""
@@ -70,6 +72,8 @@ class Reading:
         self.forms = Forms(text, offers, self._effort)
         self._places = Places(text)
         self._repeats = Repeats(text)
+        self._introduced = (0, 0)
+        """How many spans and drafts there are of the first calls that count only at the end."""
         self._dialect = ""
         self._weak_from = 0
         """Where calls without a tag count again, behind code."""
@@ -84,6 +88,10 @@ class Reading:
 
     def run(self) -> None:
         """Read the text once."""
+        self._read()
+        self._drop_introduced()
+
+    def _read(self) -> None:
         offset = self._opening_thoughts()
         while not self._is_over and self._effort.left > 0:
             sign = _signs().search(self._text, offset)
@@ -148,6 +156,7 @@ class Reading:
         self.drafts.clear()
         self.spans.clear()
         self.thoughts.clear()
+        self._introduced = (0, 0)
         self._dialect = ""
         self._weak_from = 0
         self._repeats = Repeats(self._text)
@@ -356,8 +365,8 @@ class Reading:
             if are_signatures(calls.drafts, is_whole=is_whole):
                 return end
         dialect = dialect or self.forms.kind(start)
-        speaks = self._places.speaks(start, end, is_marked=is_marked, is_line=is_line)
-        if not speaks or (self._dialect and dialect != self._dialect):
+        verdict = self._places.judge(start, end, is_marked=is_marked, is_line=is_line)
+        if verdict == "shown" or (self._dialect and dialect != self._dialect):
             return end
         behind = self.spans[-1][1] if self.spans else 0
         if self.drafts and self._repeats.ignores(behind, start, is_marked=is_marked):
@@ -365,6 +374,21 @@ class Reading:
             self._weak_from = len(self._text)
             return end
         self._dialect = dialect
-        self.drafts += self._repeats.without_repeats(behind, start, calls.drafts, self.drafts)
+        drafts = self._repeats.without_repeats(behind, start, calls.drafts, self.drafts)
+        is_introduced = verdict == "made at the end" and self._introduced[0] == len(self.spans)
+        self.drafts += drafts
         self.spans.append((start, end))
+        if is_introduced:
+            self._introduced = (len(self.spans), len(self.drafts))
         return end
+
+    def _drop_introduced(self) -> None:
+        """Drop the first calls if they count only at the end of an answer, and it goes on."""
+        spans, drafts = self._introduced
+        if not spans or self._is_over:
+            return
+        end = self.spans[-1][1]
+        is_made_up = self._repeats.ignores(end, min(end + _NEAR, len(self._text)))
+        if not is_made_up and self._places.goes_on(end):
+            del self.spans[:spans]
+            del self.drafts[:drafts]
