@@ -440,7 +440,8 @@ def test_without_script_a_changed_value_is_not_dropped_by_an_approval_of_further
         expect(tab.get_by_text("You changed the values")).to_be_visible()
         expect(tab.get_by_label(re.compile("^amount"))).to_have_value("5")
         assert decided(store, "pay") == {}
-        tab.get_by_role("button", name="Approve", exact=True).click()
+        expect(tab.get_by_role("button", name="Approve them all")).to_have_count(0)
+        tab.get_by_role("button", name="Approve with changes").click()
         expect(tab.get_by_role("heading", name=re.compile("amount 5 instead"))).to_be_visible()
 
 
