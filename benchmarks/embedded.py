@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ferrule import LM, InputField, OutputField, Predict, ReAct, Signature, Tool, ToolCalls, context
+from ferrule.embedded.engine import engine_with
 from ferrule.errors import FerruleError
-from ferrule.models.local.backends.needle_engine import engine_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

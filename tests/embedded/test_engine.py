@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ferrule import LM, Predict, ReAct
+from ferrule import LM, Predict, ReAct, Tool, Toolbox
+from ferrule.embedded.engine import engine_with
 from ferrule.errors import UnavailableError
-from ferrule.models.local.backends.needle_engine import engine_with
 from ferrule.testing import block_network
 
 CITIES = ("Lagos", "Lyon", "Oslo", "Paris")
@@ -172,6 +172,27 @@ def test_no_request_leaves_the_process(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
     library = Path(engine_with(None)._files["library"]).read_bytes()
     assert b"getaddrinfo" not in library
+
+
+def test_a_shelf_is_searched_by_meaning():
+    described = {
+        "get_weather": "Get the current weather of a city.",
+        "pay_invoice": "Pay an invoice.",
+        "set_alarm": "Set an alarm at a time.",
+        "translate_text": "Translate a text into another language.",
+        "send_email": "Send an email to a person.",
+        "play_song": "Play a song.",
+        "book_flight": "Book a flight between two cities.",
+        "cancel_order": "Cancel an order.",
+    }
+    tools = [Tool(lambda: "", name, description) for name, description in described.items()]
+    shelf = Toolbox(tools, search="embedding").shelf
+    for query, name in (
+        ("transfer money for electricity bills", "pay_invoice"),
+        ("music, please", "play_song"),
+        ("rain tomorrow", "get_weather"),
+    ):
+        assert name in [tool.name for tool in shelf.search(query, 2)]
 
 
 def test_texts_that_mean_the_same_have_near_vectors(lm):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ferrule.tools import shelf as module
+from ferrule.tools import word_search as module
 from ferrule.tools.execution.tool_changes import Load
 from ferrule.tools.shelf import Shelf
 from ferrule.tools.tool import Tool
@@ -154,13 +154,13 @@ def test_a_search_while_the_tools_are_replaced_leaves_no_old_index(
 ) -> None:
     """A shelf belongs to all runs of a program: one may list its servers again while another searches."""
     old, new = Tool(lambda: "", "alpha", "Find birds."), Tool(lambda: "", "beta", "Find birds.")
-    shelf, split = Shelf([old]), module._words
+    shelf, split = Shelf([old]), module.words_of
 
     def replacing(text: str) -> list[str]:
         if text == "alpha":
             shelf.replace([new])
         return split(text)
 
-    monkeypatch.setattr(module, "_words", replacing)
+    monkeypatch.setattr(module, "words_of", replacing)
     assert shelf.search("birds", 5) == [old]
     assert shelf.search("birds", 5) == [new]

@@ -1,32 +1,27 @@
-"""`Shelf`: tools that are offered only when they are loaded, found by name, glob, or words.
-
-The search is BM25 (Robertson and Zaragoza, The Probabilistic Relevance Framework, 2009) over names,
-descriptions and the names of parameters. Its forty lines save every installation a dependency.
-"""
+"""`Shelf`: tools that are offered only when they are loaded, found by name, glob, or a search."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from fnmatch import fnmatchcase
-from math import log
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from ferrule.concurrency.forking import ForkLock
+from ferrule.errors import ToolDefinitionError, shown
+from ferrule.tools.embedding_search import EmbeddingIndex, check_engine
 from ferrule.tools.execution.tool_changes import Load
+from ferrule.tools.word_search import WordIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
+    from ferrule.tools.embedding_search import Vector
     from ferrule.tools.tool import Tool
 
-_SATURATION = 1.2
-"""BM25's k1, at its usual value: how soon more repetitions of a word stop to count."""
-_LENGTH_NORMALISATION = 0.75
-"""BM25's b, at its usual value: how much a long text weakens each of its words."""
-_WEIGHT_OF_NAME = 3
-"""The weight of a word in a tool's name: a query that contains a tool's name means that tool."""
+Search = Literal["bm25", "embedding"]
+"""How a shelf is searched: by words, or by words and meaning."""
+
 _MOST_RESULTS = 20
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_a-zA-Z0-9]+")
+_indexing = ForkLock()
 
 
 class Shelf:
@@ -46,9 +41,15 @@ class Shelf:
     """The options that make `search_tools` a tool. They describe it, because `python -OO` would
     drop a docstring."""
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: Iterable[Tool] = (), search: Search = "bm25") -> None:
+        """Make a shelf; raises `ConfigurationError` if the search cannot run here."""
         self._by_name = {tool.name: tool for tool in tools}
-        self._index: _Index | None = None
+        self._search: Search = search
+        self._index: WordIndex | EmbeddingIndex | None = None
+        self._vectors: dict[str, Vector] = {}
+        """Those of the tools that were searched by meaning, by their texts."""
+        if search == "embedding":
+            check_engine()
 
     def replace(self, tools: Iterable[Tool]) -> None:
         """Replace the tools, for example when an MCP server lists new ones."""
@@ -69,13 +70,27 @@ class Shelf:
         return [tool for name, tool in self._by_name.items() if fnmatchcase(name, pattern)]
 
     def search(self, query: str, limit: int) -> list[Tool]:
-        """The best tools for a query, best first. A tool must share a word with the query."""
+        """The best tools for a query, best first.
+
+        In a search by words, a tool must share one with the query.
+        """
+        index = self._index
+        if index is None or index.by_name is not self._by_name:
+            with _indexing.lock:  # one thread embeds the tools, and the others wait
+                index = self._current_index()
+        return index.best(query, limit)
+
+    def _current_index(self) -> WordIndex | EmbeddingIndex:
         # Both are read once: another run may replace the tools meanwhile.
         index, by_name = self._index, self._by_name
-        if index is None or index.by_name is not by_name:
-            index = _Index(by_name)
-            self._index = index
-        return index.best(query, limit)
+        if index is not None and index.by_name is by_name:
+            return index
+        if self._search == "bm25":
+            index = WordIndex(by_name)
+        else:
+            index = EmbeddingIndex(by_name, self._vectors)
+        self._index = index
+        return index
 
     def search_tools(self, query: str, limit: int = 5) -> Any:
         """Find tools and load them. This is the function of the model's `search_tools`."""
@@ -94,52 +109,8 @@ class Shelf:
         return f"Shelf([{', '.join(self._by_name)}])"
 
 
-class _Index:
-    """For each word, the tools that contain it, and how often."""
-
-    def __init__(self, by_name: Mapping[str, Tool]) -> None:
-        self.by_name = by_name
-        self._tools = list(by_name.values())
-        self._lengths: list[int] = []
-        self._postings: dict[str, list[tuple[int, int]]] = {}
-        """By word: the position of each tool that has it, and how often."""
-        for position, tool in enumerate(self._tools):
-            counts = Counter(_words(tool.desc) + _words(" ".join(tool.args)))
-            for word in _words(tool.name):
-                counts[word] += _WEIGHT_OF_NAME
-            self._lengths.append(counts.total())
-            for word, count in counts.items():
-                self._postings.setdefault(word, []).append((position, count))
-        self._mean_length = 1.0
-        if self._lengths:
-            self._mean_length = sum(self._lengths) / len(self._lengths)
-
-    def best(self, query: str, limit: int) -> list[Tool]:
-        """The tools with the highest scores, best first."""
-        scores: dict[int, float] = {}
-        for word in dict.fromkeys(_words(query)):
-            postings = self._postings.get(word, ())
-            rarity = log(1 + (len(self._tools) - len(postings) + 0.5) / (len(postings) + 0.5))
-            for position, count in postings:
-                relative_length = self._lengths[position] / self._mean_length
-                normalised = 1 - _LENGTH_NORMALISATION + _LENGTH_NORMALISATION * relative_length
-                damped = count * (_SATURATION + 1) / (count + _SATURATION * normalised)
-                scores[position] = scores.get(position, 0.0) + rarity * damped
-        # Ties in the shelf's order: the same result in every process.
-        ranked = sorted(scores, key=lambda position: (-scores[position], position))
-        return [self._tools[position] for position in ranked[:limit]]
-
-
-def _words(text: str) -> list[str]:
-    """The words of a text in lower case; `createInvoice_v2` has four.
-
-    Cuts the `s` of plurals, the most common inflection in tool names.
-    """
-    words: list[str] = []
-    for match in _WORD.findall(text):
-        word = match.lower()
-        is_plural = len(word) > 3 and word.endswith("s") and not word.endswith("ss")
-        if is_plural:
-            word = word.removesuffix("s")
-        words.append(word)
-    return words
+def check_search(search: Any) -> None:
+    """Raise `ToolDefinitionError` for an unknown kind of search."""
+    if search not in get_args(Search):
+        kinds = " or ".join(f'"{kind}"' for kind in get_args(Search))
+        raise ToolDefinitionError(f"`search` is {kinds}, or None; found {shown(search)}.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 from ferrule.approval.policy import Rule, check_arguments
 from ferrule.errors import (
@@ -17,7 +17,7 @@ from ferrule.errors import (
     refuse_unknown,
     shown,
 )
-from ferrule.tools.shelf import Shelf
+from ferrule.tools.shelf import Search, Shelf, check_search
 from ferrule.tools.tool import Tool
 from ferrule.values.conversation.exchange import Declarations
 
@@ -85,7 +85,8 @@ class Toolbox:
         shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a
             `@module_callback` loads them.
         search: `"bm25"` puts all tools on the shelf except `keep`, and offers
-            `search_tools(query, limit)`.
+            `search_tools(query, limit)`, a search by words. `"embedding"` searches also by
+            meaning, with the embedded model (extra `embedded`).
         keep: Names or globs of tools that stay offered.
         keep_turns: The number of steps without a call after which a tool loaded from the shelf is
             put back. None: it stays.
@@ -127,7 +128,7 @@ class Toolbox:
         tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] = (),
         *,
         shelf: Iterable[Tool | Callable[..., Any] | Mapping[str, Any]] = (),
-        search: Literal["bm25"] | None = None,
+        search: Search | None = None,
         keep: Iterable[str] = (),
         keep_turns: int | None = None,
         concurrent: bool = True,
@@ -150,10 +151,13 @@ class Toolbox:
             if keep_turns is None:
                 keep_turns = tools.keep_turns
         if search is not None:
-            offered, on_search = _split_for_search(offered, search, keep)
+            check_search(search)
+            offered, on_search = _split_for_search(offered, keep)
             shelved = (*on_search, *shelved)
-        self.shelf: Shelf | None = Shelf(shelved) if shelved else None
+        self.shelf: Shelf | None = None
         """The tools that can be loaded; None if there are none."""
+        if shelved:
+            self.shelf = Shelf(shelved, search or "bm25")
         if search is not None and self.shelf is not None:
             search_tools = Tool(self.shelf.search_tools, **self.shelf.search_options)
             offered = (*offered, search_tools)
@@ -446,11 +450,9 @@ def _unique_names(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
 
 
 def _split_for_search(
-    tools: tuple[Tool, ...], search: str, keep: Iterable[str]
+    tools: tuple[Tool, ...], keep: Iterable[str]
 ) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """The tools that stay offered, and those put on the shelf."""
-    if search != "bm25":
-        raise ToolDefinitionError(f'`search` is "bm25" or None, found {shown(search)}.')
     if isinstance(keep, str):
         raise ToolDefinitionError(f"`keep` is a list of names, found {shown(keep)}.")
     every = Shelf(tools)

@@ -17,7 +17,8 @@ import stamina
 
 from ferrule.cli import arguments as parse
 from ferrule.cli.main import main
-from ferrule.models.local.backends import needle, needle_engine
+from ferrule.embedded import engine as needle_engine
+from ferrule.models.local.backends import needle
 from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.testing import ScriptedLM, serve
 

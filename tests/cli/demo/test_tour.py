@@ -14,7 +14,7 @@ import pytest
 from ferrule import ReAct, SQLiteStore, context
 from ferrule.cli.demo import __main__ as demo
 from ferrule.cli.demo import tour
-from ferrule.models.local.backends import needle_engine
+from ferrule.embedded import engine as needle_engine
 from ferrule.testing import ScriptedLM
 
 needs_needle = pytest.mark.skipif(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ferrule.models.local.backends.needle_engine import has_needle
+from ferrule.embedded.engine import has_needle
 
 
 @pytest.mark.needle

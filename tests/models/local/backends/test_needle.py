@@ -24,9 +24,9 @@ from ferrule import (
     ToolCalls,
     settings,
 )
+from ferrule.embedded.engine import engine_with, has_needle
 from ferrule.errors import BadRequestError, ConfigurationError, RefusalError
 from ferrule.models.local.backends import needle
-from ferrule.models.local.backends.needle_engine import engine_with, has_needle
 
 
 class Engine:
@@ -271,6 +271,6 @@ def test_weights_are_checked_by_their_first_bytes(package, tmp_path, monkeypatch
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "needle", None)
-    monkeypatch.setattr("ferrule.models.local.backends.needle_engine.find_spec", lambda name: None)
+    monkeypatch.setattr("ferrule.embedded.engine.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"ferrule\[embedded\]"):
         LM("needle")

@@ -24,10 +24,10 @@ from msgspec import Struct, field
 from pydantic_core import from_json
 
 from ferrule.concurrency.offload import in_worker_thread
+from ferrule.embedded.engine import Ticket, engine_with
 from ferrule.encoding.encode import json_text
 from ferrule.errors import BadRequestError, ConfigurationError, shown
 from ferrule.models.local.backends.backend import check_no_server
-from ferrule.models.local.backends.needle_engine import Ticket, engine_with
 from ferrule.models.local.task import chosen_tools
 from ferrule.models.model import BaseLM
 from ferrule.models.setting_names import check_spelling
@@ -39,7 +39,7 @@ from ferrule.values.conversation.exchange import Capabilities, Response, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ferrule.models.local.backends.needle_engine import NeedleEngine
+    from ferrule.embedded.engine import NeedleEngine
     from ferrule.values.conversation.exchange import Request
     from ferrule.values.conversation.message import Message
 

@@ -1,4 +1,4 @@
-"""The process of the embedded model. `needle_engine` runs this file by its path.
+"""The process of the embedded model. `engine` runs this file by its path.
 
 It imports nothing of ferrule or of the package `needle`, so it starts at once and reports nothing.
 Messages are JSON with a length before it. The engine holds one conversation; a request that

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from io import FileIO
 
 _LENGTH = struct.Struct("!Q")
-_CHILD = Path(__file__).with_name("needle_child.py")
+_CHILD = Path(__file__).with_name("child.py")
 _WEIGHTS = "needle3.cact"
 _TAG = 0x05E12A84
 """The first four bytes of weights of generation 3, the one that the engine reads."""

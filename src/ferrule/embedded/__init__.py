@@ -1,0 +1,1 @@
+"""The engine of the embedded model, in a process of its own."""
