@@ -156,20 +156,14 @@ def test_wrong_inputs_are_told(pairs: list[str]) -> None:
 
 def test_a_model_is_named_or_it_is_the_embedded_one(monkeypatch) -> None:
     """No model of one's own choosing, whatever keys the environment holds."""
-    with parse.open_model("openai/gpt-5-mini", None) as lm:
-        assert lm.name == "openai/gpt-5-mini"
-    with parse.open_model("mine", "http://localhost:9/v1") as lm:
-        assert lm.name.endswith("mine")
+    assert parse.choose_model("openai/gpt-5-mini", None).name == "openai/gpt-5-mini"
+    assert parse.choose_model("mine", "http://localhost:9/v1").name.endswith("mine")
     monkeypatch.setattr("ferrule.models.local.backends.needle.engine_with", lambda weights: None)
-    with parse.open_model(None, None) as lm:
-        assert lm.name == "needle"
-    with (
-        pytest.raises(ConfigurationError, match="--lm"),
-        parse.open_model(None, "http://localhost:9/v1"),
-    ):
-        pass
-    with pytest.raises(ConfigurationError), parse.open_model("nonsense", None):
-        pass
+    assert parse.choose_model(None, None).name == "needle"
+    with pytest.raises(ConfigurationError, match="--lm"):
+        parse.choose_model(None, "http://localhost:9/v1")
+    with pytest.raises(ConfigurationError):
+        parse.choose_model("nonsense", None)
 
 
 def test_a_file_gives_every_tool_that_it_defines_and_a_note_names_what_is_none(

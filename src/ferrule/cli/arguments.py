@@ -59,50 +59,43 @@ def model_setting(name: str | None) -> dict[str, Any]:
     return {"lm": LM(name)}
 
 
-@contextmanager
-def open_model(
-    name: str | None, base_url: str | None, text_calls: str | None = None
-) -> Generator[Model]:
-    """The model with this name.
-
-    Without a name, the embedded one.
-    """
+def choose_model(name: str | None, base_url: str | None, text_calls: str | None = None) -> Model:
+    """The model with this name; without a name, the embedded one."""
     from ferrule.models.hosted import LM
     from ferrule.models.model import check_text_calls
 
     if name is not None:
-        yield LM(name, base_url=base_url, text_calls=check_text_calls(text_calls))
-        return
+        return LM(name, base_url=base_url, text_calls=check_text_calls(text_calls))
     for option, value in (("--base-url", base_url), ("--text-calls", text_calls)):
         if value is not None:
             raise ConfigurationError(f"`{option}` needs the name of the model: add `--lm`.")
     try:
-        lm = LM("needle")
+        return LM("needle")
     except ConfigurationError as error:
         raise ConfigurationError(
             f"No model is named, and the embedded one cannot be used. {error} "
             "Or name a model: `--lm provider/model`."
         ) from error
-    yield lm
 
 
 @contextmanager
 def open_servers(places: Sequence[str], *, trusted: bool, alone: bool) -> Generator[list[Any]]:
     """The MCP servers of command lines, URLs and editors' files; closed after the block.
 
-    One that cannot be connected is left out, unless it is the only source of tools (`alone`).
+    One that cannot be connected is left out, unless it is the only source of tools: one place, and
+    `alone`.
     """
     servers: list[Any] = []
     log = logging.getLogger("ferrule.mcp")
-    notes = _Notes(logging.WARNING)
-    log.addHandler(notes)
+    handler = _WarningLines(logging.WARNING)
+    log.addHandler(handler)
     try:
         is_only_source = alone and len(places) == 1
         for place in places:
             servers += _servers_at(place, trusted=trusted, is_only_source=is_only_source)
         yield servers
     finally:
-        log.removeHandler(notes)
+        log.removeHandler(handler)
         for server in servers:
             server.close()
 
@@ -123,7 +116,7 @@ def _servers_at(place: str, *, trusted: bool, is_only_source: bool) -> list[Any]
     return [mcp(place, on_error=on_error, **options)]
 
 
-class _Notes(logging.Handler):
+class _WarningLines(logging.Handler):
     """Shows warnings about servers as lines of the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -135,18 +128,19 @@ def _is_servers_file(place: str) -> bool:
     return place.endswith((".json", ".jsonc")) and (" " not in place or Path(place).is_file())
 
 
-def _ask_input(about: Mapping[str, Any]) -> str | None:
+def _ask_input(declaration: Mapping[str, Any]) -> str | None:
     """The value of an `${input:id}` of a servers file, asked at the terminal.
 
     None if there is no terminal, or no answer.
     """
     if sys.stdin is None or not sys.stdin.isatty():
         return None
-    prompt = one_line(about.get("description") or about["id"])
-    if default := about.get("default"):
+    prompt = one_line(declaration.get("description") or declaration["id"])
+    default = declaration.get("default")
+    if default:
         prompt += f" [{one_line(default)}]"
     prompt += ": "
-    if about.get("password"):
+    if declaration.get("password"):
         try:
             return getpass(prompt) or None
         except EOFError:  # no line, as below
@@ -186,9 +180,9 @@ def choose_adapter(name: str | None) -> tuple[Any, bool | None]:
 
 
 def text_or_stdin(text: str) -> str:
-    """The text of an argument; for `-`, what standard input holds.
+    """The text of an argument; for `-`, the text on standard input.
 
-    Raises `ConfigurationError` if it holds no text, or was read before.
+    Raises `ConfigurationError` if there is none there, or if another argument has read it.
     """
     if text != "-":
         return text
@@ -247,11 +241,11 @@ def parse_inputs(signature: type[Signature], question: str, pairs: Sequence[str]
     return values
 
 
-def _parse_value(annotation: Any, value: str) -> Any:
+def _parse_value(annotation: Any, text: str) -> Any:
     """The text for a text field; for any other field its JSON value, if it is JSON."""
     if annotation in {str, Any, None}:
-        return value
-    return json_or_text(value)
+        return text
+    return json_or_text(text)
 
 
 def load_tools(places: Sequence[str]) -> list[Tool]:
@@ -265,12 +259,13 @@ def load_tools(places: Sequence[str]) -> list[Tool]:
 
 
 def _tools_of(place: str) -> list[Tool]:
-    if place.endswith(".py") or "/" in place or "\\" in place or (place and Path(place).is_dir()):
+    is_path = place.endswith(".py") or "/" in place or "\\" in place
+    if is_path or (place and Path(place).is_dir()):
         return _tools_of_path(place)
     module_name, _, name = place.partition(":")
     module = _import(module_name, place)
     if name:
-        return _named(module, name, place)
+        return _tools_named(module, name, place)
     tools = _tools_in(module, f"The module `{module_name}`")
     if not tools:
         msg = (
@@ -287,7 +282,7 @@ def _tools_in(module: ModuleType, where: str, named_tool: str = "") -> list[Tool
     A function next to a `@tool` is not loaded, and a note says so. `named_tool` is the name of a
     function that is a tool anyway.
     """
-    # A tool may have two names in its module.
+    # By `id`, because a tool may have two names in its module.
     tools = {id(value): value for value in vars(module).values() if isinstance(value, Tool)}
     functions = {
         name: value
@@ -415,8 +410,8 @@ def find_attribute(place: str, what: str) -> Any:
 
 
 def _module_of_file(file: str, *, may_be_loaded: bool) -> ModuleType:
-    # The file of the program is not run again for its deps: its classes would be others than those
-    # that its tools declare.
+    # The file of the program is not run again for its deps: it would define its classes once more,
+    # and its tools declare the first ones.
     loaded = sys.modules.get(_module_name(file))
     if may_be_loaded and loaded is not None and loaded.__file__ == str(Path(file).resolve()):
         return loaded
@@ -437,10 +432,9 @@ def _import(name: str, place: str) -> ModuleType:
         sys.path.insert(0, here)
     module, error = attempt(partial(import_module, name))
     if error is not None or module is None:
+        reason = "."
         if error is not None:
             reason = f": {_describe(error)}"
-        else:
-            reason = "."
         msg = (
             f"{place!r} is neither a file, nor a folder, nor a module that can be imported{reason}"
         )
@@ -448,7 +442,8 @@ def _import(name: str, place: str) -> ModuleType:
     return module
 
 
-def _named(module: ModuleType, name: str, place: str) -> list[Tool]:
+def _tools_named(module: ModuleType, name: str, place: str) -> list[Tool]:
+    """The tools under a name of a module: one, or all of a list or a dict."""
     value: object = getattr(module, name, None)
     candidates: list[Any]
     if isinstance(value, Mapping):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.concurrency.forking import ForkLock
@@ -17,9 +18,12 @@ class NetworkBlockedError(RuntimeError):
 
 
 _METHODS = ("connect", "connect_ex", "sendto")
+"""The methods of a socket that reach another machine."""
 _guards = ForkLock()
 _blocking = 0
+"""How many `with` blocks are open, in all threads. The first one patches, the last one restores."""
 _real: dict[str, Any] = {}
+"""What was replaced, by its name."""
 
 
 @contextmanager
@@ -83,8 +87,7 @@ def _restore_sockets() -> None:
 
 
 def _check(host: Any) -> None:
-    from ipaddress import ip_address
-
+    """Raise for a host that may be another machine. A name other than `localhost` may be one."""
     name = host
     if isinstance(host, bytes):
         name = host.decode("ascii", "replace")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ferrule.web.work import Work
 
 _PORTS = 50
+"""How many ports are tried, from the one that was asked for."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -163,7 +164,7 @@ def serve_page(
             server_header=False,
             timeout_graceful_shutdown=2,
             lifespan="off",
-            proxy_headers=False,
+            proxy_headers=False,  # a header would say who connects, and over what
         )
         asyncio.run(Server(config).serve(sockets=[listener]))
 
@@ -194,7 +195,7 @@ def _routes(pages: Pages) -> Any:
 
     if pages.work is not None and pages.can_chat:
         chat = Chat(pages, pages.work)
-        routes[:0] = [
+        routes += [
             Route("/chat", chat.begin),
             post("/chat", chat.send),
             Route("/chat/{id}", chat.turn),

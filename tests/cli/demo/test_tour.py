@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import mcp_servers
@@ -27,8 +27,8 @@ needs_needle = pytest.mark.skipif(
 def scripted(*answers):
     """A script in place of the model."""
     with pytest.MonkeyPatch.context() as patch:
-        lm = nullcontext(ScriptedLM(list(answers)))
-        patch.setattr(tour, "open_model", lambda *_: lm)
+        lm = ScriptedLM(list(answers))
+        patch.setattr(tour, "choose_model", lambda *_: lm)
         yield
 
 

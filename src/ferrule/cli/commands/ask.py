@@ -114,10 +114,8 @@ def ask_question(
         values = parse.parse_inputs(agent.signature, question, inputs or ())
         if as_json:
             _refuse_reserved(agent.signature.plan.outputs)
-        with (
-            parse.open_model(lm, base_url, text_calls) as model,
-            settings.context(lm=model, adapter=chosen_adapter),
-        ):
+        model = parse.choose_model(lm, base_url, text_calls)
+        with settings.context(lm=model, adapter=chosen_adapter):
             if lm is None:
                 say(parse.EMBEDDED_NOTE)
             with open_kept(agent, values, store, resume, parse.make_deps(deps)) as stream:

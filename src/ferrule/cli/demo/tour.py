@@ -22,7 +22,7 @@ from rich.text import Text
 
 from ferrule import settings
 from ferrule.approval.policy import Policy, ask, call, lt
-from ferrule.cli.arguments import open_model
+from ferrule.cli.arguments import choose_model
 from ferrule.cli.commands.ask import follow_stream
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.sample_tools import TOOLS
@@ -125,7 +125,7 @@ def _run() -> int:
     names = ", ".join(function.__name__ for function in TOOLS)
     console.print(f"The tools are four Python functions: {names}.")
     console.print(f"A call with a confidence below {_UNSURE} needs the consent of a person.\n")
-    with open_model(None, None) as lm, settings.context(lm=lm):
+    with settings.context(lm=choose_model(None, None)):
         answers = _answer_all(console)
         if _is_checkout():
             _crash_and_resume(console)
@@ -212,15 +212,16 @@ def _crashing_agent() -> ReAct:
 
 def crash(run_id: str) -> None:
     """Run until the tool has paid, and end this process at once, as a crash would."""
-    answers = 0
+    model_calls = 0
 
     def die(event: Any) -> None:
-        nonlocal answers
-        answers += isinstance(event, ModelCalled)
-        if answers > 1:
+        nonlocal model_calls
+        if isinstance(event, ModelCalled):
+            model_calls += 1
+        if model_calls > 1:  # the second one comes after the tool
             os._exit(_CRASHED)
 
-    with open_model(None, None) as lm, settings.context(lm=lm, callbacks=[die]):
+    with settings.context(lm=choose_model(None, None), callbacks=[die]):
         _crashing_agent().start(message=_CRASH, store=_open_store(), run_id=run_id)
 
 

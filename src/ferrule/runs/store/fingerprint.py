@@ -1,6 +1,9 @@
-"""The fingerprint of a program, stored with a run.
+"""The fingerprint of a program, stored with a run: its class, its signatures and its tools.
 
-The class, its signatures, and its tools with the digests of their schemas.
+A resumed run compares the stored fingerprint with that of the program now, to say what has changed.
+The digest of a signature covers the texts of its types, and these depend on Python's version: from
+3.14 on, `Optional[int]` is written `int | None`. A run that another version of Python stored must
+not look changed, so a digest that differs is compared with those of all spellings (`_digests`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program
 
 _MOST_SPELLINGS = 4096
-"""How many texts of a signature's types are tried."""
+"""How many combinations of spellings of a signature's types are tried."""
 
 
 def program_fingerprint(program: Program) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
         signature = predictor.signature
         predictors[path] = {
             "signature": signature.signature,
-            # Kept by the signature, because a stored run needs it twice.
+            # Cached, because a stored run needs it twice.
             "digest": signature.cached_value(_own_digest, partial(_own_digest, signature)),
             "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
         }
@@ -55,16 +58,19 @@ def differences(then: Any, program: Program) -> dict[str, tuple[str, str]]:
     if then == now:
         return {}
     with reading("The fingerprint of a stored run"):
-        _ignore_spelling(then, now, program)
-        before, after = _lines(then), _lines(now)
-    both = {
-        key: (before.get(key, "absent"), after.get(key, "absent")) for key in {**before, **after}
-    }
-    return {key: (old, new) for key, (old, new) in both.items() if old != new}
+        _adopt_equal_digests(then, now, program)
+        old_parts, new_parts = _parts(then), _parts(now)
+    changes: dict[str, tuple[str, str]] = {}
+    for part in {**old_parts, **new_parts}:
+        old = old_parts.get(part, "absent")
+        new = new_parts.get(part, "absent")
+        if old != new:
+            changes[part] = (old, new)
+    return changes
 
 
-def _ignore_spelling(then: Any, now: dict[str, Any], program: Program) -> None:
-    """Take over the stored digest of a signature whose types another Python spells otherwise."""
+def _adopt_equal_digests(then: Any, now: dict[str, Any], program: Program) -> None:
+    """Write the stored digest of a signature into `now` if only the spelling of types differs."""
     for path, predictor in _predictors(program):
         stored = then["predictors"].get(path, {}).get("digest")
         current = now["predictors"][path]
@@ -91,10 +97,7 @@ def _digest(signature: Any, annotations: Sequence[str]) -> str:
 
 
 def _digests(signature: Any) -> Iterator[str]:
-    """The digests that a signature has on any Python.
-
-    From 3.14 on, `Optional[int]` and `int | None` are one type with one text.
-    """
+    """The digests that a signature has on any version of Python, as far as they are tried."""
     spellings = [
         [repr(field.annotation), *_spellings(field.annotation)]
         for field in signature.plan.fields.values()
@@ -109,6 +112,7 @@ def _spellings(kind: Any) -> list[str]:
     A union has two: `typing.Optional[int]` and `int | None`.
     """
     args = get_args(kind)
+    # Inside another type, a class is written as `int`, not as `<class 'int'>`.
     text = repr(list[kind]).removeprefix("list[").removesuffix("]")
     if not args:
         return [text]
@@ -154,11 +158,11 @@ def _with_arguments(text: str, args: Sequence[Any], arg_texts: Sequence[str]) ->
     return text
 
 
-def _lines(fingerprint: Any) -> dict[str, str]:
-    lines: dict[str, str] = {"program": str(fingerprint["program"])}
+def _parts(fingerprint: Any) -> dict[str, str]:
+    """The parts of a fingerprint, by the words that name them to people."""
+    parts: dict[str, str] = {"program": str(fingerprint["program"])}
     for path, predictor in fingerprint["predictors"].items():
-        lines[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
-        lines.update(
-            {f"tool `{name}` of `{path}`": digest for name, digest in predictor["tools"].items()}
-        )
-    return lines
+        parts[f"signature of `{path}`"] = f"({predictor['signature']}) {predictor['digest']}"
+        for name, digest in predictor["tools"].items():
+            parts[f"tool `{name}` of `{path}`"] = digest
+    return parts

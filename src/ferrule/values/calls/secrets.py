@@ -1,9 +1,9 @@
 """Secrets in what a model wrote: arguments whose Python type is secret, as stars.
 
 A store keeps a model's answer as the model wrote it, because a resumed run continues that
-conversation. But whoever looks at the answer sees stars: in events, traces, a printed journal, and
-on the page. Which arguments are secret follows from the Python types of the tools, which no reader
-of a store has. So a request carries the names, and the entry of its answer keeps them.
+conversation. But people who look at the answer see stars: in events, traces, a printed journal, and
+on the page. Which arguments are secret follows from the Python types of the tools, and a reader of
+a store does not have them. So a request carries the names, and the entry of its answer keeps them.
 
 An answer may hold a call as text, and thoughts may repeat a value. Both are masked as far as the
 name of the argument, or the value of a structured call, tells. Text that only paraphrases a secret
@@ -81,7 +81,7 @@ def without_secrets(text: str | None, values: set[str], secrets: Secrets) -> str
     """A text without these values, and without the secrets of calls in it."""
     if not text:
         return text
-    for value in sorted(values, key=len, reverse=True):
+    for value in sorted(values, key=len, reverse=True):  # one may be a part of another
         text = text.replace(value, STARS)
     return masked_text(text, secrets)
 
@@ -91,14 +91,14 @@ def masked_text(text: str, secrets: Secrets) -> str:
     names = {name for names in secrets.values() for name in names} - {EVERY_OTHER}
     if not names or not text:
         return text
-    choices = "|".join(_pattern_of(name) for name in sorted(names, key=len, reverse=True))
+    choices = "|".join(map(_pattern_of, sorted(names)))
+    opening = re.compile("|".join(_OPENINGS).replace("%s", choices), re.IGNORECASE)
     parts: list[str] = []
     end = 0
-    opening = re.compile("|".join(_OPENINGS).replace("%s", choices), re.IGNORECASE)
-    for found in opening.finditer(text):
-        if found.end() < end:
+    for match in opening.finditer(text):
+        if match.end() < end:
             continue  # inside a value that is masked already
-        start, stop = _value_at(text, found.end(), is_tag=found.group().rstrip().endswith(">"))
+        start, stop = _value_at(text, match.end(), is_tag=match[0].rstrip().endswith(">"))
         if start < stop:
             parts += [text[end:start], STARS]
             end = stop
@@ -112,10 +112,12 @@ def _pattern_of(name: str) -> str:
 
 
 def _value_at(text: str, start: int, *, is_tag: bool) -> tuple[int, int]:
-    """Where the value that begins here has its content."""
+    """The span of the value that begins here, without its quotes. `is_tag`: it ends at a tag."""
     if is_tag:
         end = text.find("</", start)
-        return start, end if end >= 0 else len(text)
+        if end < 0:  # an answer that was cut off
+            end = len(text)
+        return start, end
     quoted = _QUOTED.match(text, start)
     if quoted is not None:
         return quoted.span(3)
@@ -123,13 +125,23 @@ def _value_at(text: str, start: int, *, is_tag: bool) -> tuple[int, int]:
         _, end = json.JSONDecoder().raw_decode(text, start)
     except (ValueError, RecursionError):
         bare = _BARE.match(text, start)
-        return bare.span() if bare is not None else (start, start)
+        if bare is None:
+            return start, start
+        return bare.span()
     return start, end
 
 
 def _names_of(tool: str, secrets: Secrets) -> set[str]:
-    """The secret arguments of a tool, whose name a model may decorate (`functions.login:0`)."""
-    return {name for key, names in secrets.items() if key in tool for name in map(_folded, names)}
+    """The folded names of the secret arguments of a tool.
+
+    A model may decorate the name of the tool, as in `functions.login:0`. Stars too many, where one
+    name is a part of another, do no harm.
+    """
+    secret_names: set[str] = set()
+    for tool_name, names in secrets.items():
+        if tool_name in tool:
+            secret_names.update(map(_folded, names))
+    return secret_names
 
 
 def _is_named(name: str, names: set[str]) -> bool:
@@ -137,5 +149,6 @@ def _is_named(name: str, names: set[str]) -> bool:
 
 
 def _folded(name: str) -> str:
+    """A name without case and signs: a model may write `apiKey` for `api_key`."""
     letters = [letter for letter in name if letter.isalnum()]
     return "".join(letters).casefold() or name
