@@ -1063,3 +1063,129 @@ def test_a_pickled_toolbox_is_equal_and_has_nothing_that_was_derived_from_it() -
     ReAct("question -> answer", box)(question="q", lm=AutoLM())
     assert pickle.dumps(box) == whole
     assert pickle.loads(whole) == box
+
+
+# -- the parts of seed 000
+
+
+def test_the_predictor_of_the_loop_shows_one_step() -> None:
+    """Seed 000: its outputs are a thought, a tool of the list, and arguments; it lists the tools."""
+    program = ReAct("question -> answer: int", [add])
+    signature = program.react.signature
+    assert isinstance(program.react, Predict)
+    assert list(signature.input_fields) == ["question"]
+    annotations = {name: field.annotation for name, field in signature.output_fields.items()}
+    assert annotations == {
+        "next_thought": str,
+        "next_tool_name": Literal["add", "finish"],
+        "next_tool_args": dict[str, Any],
+    }
+    assert "(1) add, " in signature.instructions
+    assert "(2) finish, " in signature.instructions
+    assert list(program.signature.fields) == ["question", "answer"]
+
+
+def test_the_signature_of_a_step_is_the_prompt_of_a_step_in_text() -> None:
+    program = agent("text")
+    lm = ScriptedLM([text_step("t", "finish"), fields(reasoning="r", answer=3)])
+    program(question="q", lm=lm)
+    assert program.react.signature.instructions in lm.requests[0].messages[0].text
+
+
+def test_the_signature_of_a_step_follows_the_agent() -> None:
+    program = ReAct("question -> answer", [add], intention=True)
+    program.signature = "topic -> verdict"
+    program.enable_user_clarification = True
+    program.react.toolbox = Toolbox([Tool(add, "plus")])
+    signature = program.react.signature
+    assert list(signature.fields) == [
+        "topic",
+        "next_thought",
+        "next_intention",
+        "next_tool_name",
+        "next_tool_args",
+    ]
+    tools = ("plus", "user_clarification", "finish")
+    assert signature.output_fields["next_tool_name"].annotation == Literal[tools]
+
+
+def test_the_predictor_of_the_loop_asks_for_one_step_when_it_is_called() -> None:
+    program = ReAct("question -> answer", [add])
+    found = program.react(question="q", lm=ScriptedLM([text_step("t", "add", {"a": 1, "b": 2})]))
+    assert dict(found) == {
+        "next_thought": "t",
+        "next_tool_name": "add",
+        "next_tool_args": {"a": 1, "b": 2},
+    }
+
+
+def test_other_instructions_of_a_step_become_those_of_the_agent(mode: str) -> None:
+    """As programs of DSPy set them; in native mode, too."""
+    program = agent(mode)
+    for change in ("Think of ducks.", program.react.signature.instructions + "\nMind the ducks."):
+        program.react.signature = program.react.signature.with_instructions(change)
+        assert program.react.signature.instructions.startswith(change)
+    assert program.signature.instructions.endswith("Mind the ducks.")
+    answers: list[Any] = [text_step("t", "finish"), fields(reasoning="r", answer=3)]
+    if mode == "native":
+        answers = [native_step("e", "finish", {"answer": 3})]
+    lm = ScriptedLM(answers)
+    assert program(question="q", lm=lm).answer == 3
+    assert "Mind the ducks." in lm.requests[0].messages[0].text
+    with pytest.raises(SignatureError, match=r"set `agent\.signature`"):
+        program.react.signature = program.react.signature.append("more", OutputField(), str)
+
+
+IN_MARKERS = """[[ ## thought_0 ## ]]
+t
+
+[[ ## tool_name_0 ## ]]
+add
+
+[[ ## tool_args_0 ## ]]
+{"a":1}
+
+[[ ## observation_0 ## ]]
+3"""
+IN_JSON = '{"thought_0":"t","tool_name_0":"add","tool_args_0":{"a":1},"observation_0":"3"}'
+IN_TAGS = """<thought_0>
+t
+</thought_0>
+<tool_name_0>
+add
+</tool_name_0>
+<tool_args_0>
+{"a":1}
+</tool_args_0>
+<observation_0>
+3
+</observation_0>"""
+
+
+@pytest.mark.parametrize(
+    ("adapter", "expected"),
+    [(ChatAdapter(), IN_MARKERS), (JSONAdapter(), IN_JSON), (XMLAdapter(), IN_TAGS)],
+    ids=["chat", "JSON", "XML"],
+)
+def test_the_adapter_decides_how_a_trajectory_looks(adapter: Any, expected: str) -> None:
+    """Seed 000, decision 7: markers, one JSON object, or tags."""
+    entries = {"thought_0": "t", "tool_name_0": "add", "tool_args_0": {"a": 1}}
+    with context(adapter=adapter):
+        text = ReAct("question -> answer", [add])._format_trajectory(
+            {**entries, "observation_0": "3"}
+        )
+    assert text == expected
+
+
+def test_a_subclass_may_format_the_trajectory_itself(mode: str) -> None:
+    class Brief(ReAct):
+        def _format_trajectory(self, trajectory: Any) -> str:
+            return f"{len(trajectory.steps)} step: {trajectory['observation_0']}"
+
+    program = Brief("question -> answer: int", [add], max_iters=1, native=mode == "native")
+    step = native_step("a", "add", {"a": 1, "b": 2})
+    if mode == "text":
+        step = text_step("t", "add", {"a": 1, "b": 2})
+    lm = ScriptedLM([step, fields(reasoning="r", answer=3)])
+    assert program(question="q", lm=lm).answer == 3
+    assert "1 step: 3" in lm.requests[-1].messages[-1].text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from ferrule.adapters.fields import calls_output
 from ferrule.concurrency import offload
@@ -168,9 +168,14 @@ class Predict(Module[S, D, P]):
         return MappingProxyType({tool.name: tool for tool in self.toolbox})
 
     @property
+    def program_signature(self) -> type[Signature]:
+        """The signature of the program whose outputs these are: here, the predictor's own."""
+        return self.signature
+
+    @property
     def is_validated(self) -> bool:
         """Whether validators check the outputs: the program's, or those of the signature."""
-        return bool(self.output_validators) or self.signature.__validated_by__ is not None
+        return bool(self.output_validators) or self.program_signature.__validated_by__ is not None
 
     def output_validator(self, function: Validator) -> Validator:
         """Check the outputs of each run: `@program.output_validator`.
@@ -189,11 +194,11 @@ class Predict(Module[S, D, P]):
 
         Validators whose verdict is recorded run later: see `judged`.
         """
-        outputs = self.signature.validate_outputs(inputs, outputs)
+        outputs = self.program_signature.validate_outputs(inputs, outputs)
         for validator in self.output_validators:
             if validator.is_recorded:
                 continue
-            judging = validator.judge(self.signature, inputs, outputs)
+            judging = validator.judge(self.program_signature, inputs, outputs)
             objection = offload.run_blocking(judging)
             if objection is not None:
                 raise InvalidOutputsError([("", objection)])
@@ -206,7 +211,7 @@ class Predict(Module[S, D, P]):
         validators = [validator for validator in self.output_validators if validator.is_recorded]
         if not validators:
             return [None] * len(answers)
-        return (yield from judge_answers(validators, self.signature, inputs, answers))
+        return (yield from judge_answers(validators, self.program_signature, inputs, answers))
 
     def check_answer(
         self,
@@ -339,7 +344,7 @@ class Predict(Module[S, D, P]):
         return Prediction.of(outputs, signature=self.outputs_of or self.signature, **more)
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.signature.signature!r}{_shown_tools(self)})"
+        return f"{self.name}({self.program_signature.signature!r}{_shown_tools(self)})"
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
@@ -370,15 +375,18 @@ class ChainOfThought(Module[S, D, P]):
     """A `Predict` that lets the model reason first.
 
     It adds an output `reasoning` before the others, unless the signature has one.
-    `reasoning_description` describes that output to the model. Raises `SignatureError` if an input
-    is called `reasoning`.
+    `reasoning_description` describes that output to the model; with None, it adds none. Raises
+    `SignatureError` if an input is called `reasoning`.
     """
+
+    predict_class: ClassVar[type[Predict[Any, Any, Any]]] = Predict
+    """The class of the predictor inside."""
 
     def __init__(
         self,
         signature: Callable[P, S] | Signature | str,
         *,
-        reasoning_description: str = _REASONING,
+        reasoning_description: str | None = _REASONING,
         lm: Any = None,
         name: str | None = None,
         **keywords: Any,
@@ -387,12 +395,12 @@ class ChainOfThought(Module[S, D, P]):
         self.reasoning_description = reasoning_description
         give_name(self, name)
         reasoning = self._with_reasoning(signature, reasoning_description)
-        self.predict = Predict(reasoning, lm=lm, **keywords)
+        self.predict = self.predict_class(reasoning, lm=lm, **keywords)
         self.predict.outputs_of = signature
 
     @staticmethod
-    def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
-        if "reasoning" in signature.plan.outputs:
+    def _with_reasoning(signature: type[Signature], description: str | None) -> type[Signature]:
+        if description is None or "reasoning" in signature.plan.outputs:
             return signature
         if "reasoning" in signature.plan.inputs:
             raise SignatureError(

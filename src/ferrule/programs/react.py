@@ -7,14 +7,19 @@ stays cheap. The loop: `react_loop/`.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ferrule.errors import ConfigurationError
-from ferrule.programs.asking.asker import check_calls, check_inputs_of_call, check_positive
+from ferrule.programs.asking.asker import (
+    DEFAULT_ADAPTER,
+    check_calls,
+    check_inputs_of_call,
+    check_positive,
+)
 from ferrule.programs.calling import give_name
 from ferrule.programs.code_mode.interpreter import CodeMode, code_mode
 from ferrule.programs.module import Module
-from ferrule.programs.predict import Predict
+from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
     OnLimit,
@@ -25,13 +30,14 @@ from ferrule.programs.react_loop.agent import (
     check_stops,
     check_tools,
     extracting,
+    format_trajectory,
     make_extractor,
     tool_names,
-    with_builtin,
 )
 from ferrule.programs.react_loop.loop import run_react
+from ferrule.programs.react_loop.step import StepPredict, with_builtin
 from ferrule.runs.limits import Limits
-from ferrule.settings import check_limits, check_policy
+from ferrule.settings import check_limits, check_policy, setting
 from ferrule.values.conversation.compact import Compact
 from ferrule.values.typed import D, P, S
 
@@ -100,6 +106,11 @@ class ReAct(Module[S, D, P]):
 
     """
 
+    step_class: ClassVar[type[StepPredict[Any, Any, Any]]] = StepPredict
+    """The class of `react`."""
+    extractor_class: ClassVar[type[ChainOfThought[Any, Any, Any]]] = ChainOfThought
+    """The class of `extract`."""
+
     def __init__(
         self,
         signature: Callable[P, S] | Signature | str,
@@ -140,7 +151,6 @@ class ReAct(Module[S, D, P]):
         else:
             self.limits = limits
         self.on_limit: OnLimit = check_on_limit(on_limit)
-        self.enable_user_clarification = enable_user_clarification
         check_policy(policy)
         self.policy = policy
         self.parallel = parallel
@@ -150,25 +160,36 @@ class ReAct(Module[S, D, P]):
         self.stop_at_tools = tool_names(stop_at_tools)
         # Signature and tools belong to the predictor, so that they are saved, loaded and changed in
         # one place.
-        self.react = Predict(
+        self.react = self.step_class(
             signature, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config
         )
+        self.react.asks_for_intention = intention
+        self.enable_user_clarification = enable_user_clarification
         check_stops(self.stop_at_tools, self.react)
         if self.code is not None:
             check_code_mode(self)
         check_policy_of_agent(policy, self.react)
-        self.extract = make_extractor(self.react)
+        self.extract = make_extractor(self.react, self.extractor_class)
 
     @property
     def signature(self) -> type[Signature]:
         """The inputs and outputs."""
-        return self.react.signature
+        return self.react.program_signature
 
     @signature.setter
     def signature(self, signature: type[Signature] | str) -> None:
         signature = check_signature(signature)
         self.extract.signature = extracting(signature)
         self.react.signature = signature
+
+    @property
+    def enable_user_clarification(self) -> bool:
+        """Whether the model has the tool `user_clarification`."""
+        return self.react.has_clarification
+
+    @enable_user_clarification.setter
+    def enable_user_clarification(self, enable: bool) -> None:
+        self.react.has_clarification = enable
 
     @property
     def lm(self) -> Any:
@@ -192,7 +213,7 @@ class ReAct(Module[S, D, P]):
     def toolbox(self) -> Toolbox:
         """The tools, including the built-in ones, as `calls="prompted"` lists them."""
         return with_builtin(
-            self.react.signature,
+            self.signature,
             self.react.toolbox,
             clarification=self.enable_user_clarification,
             native=False,
@@ -237,3 +258,10 @@ class ReAct(Module[S, D, P]):
         By default, that is all but the oldest step. Override it to keep summaries.
         """
         return type(trajectory)(trajectory.steps[1:])
+
+    def _format_trajectory(self, trajectory: Mapping[str, Any]) -> Any:
+        """The trajectory as the extractor reads it: in the adapter's form, a field for each entry.
+
+        The name is DSPy's. Override it to show the steps in another way.
+        """
+        return format_trajectory(trajectory, setting("adapter") or DEFAULT_ADAPTER)

@@ -208,6 +208,13 @@ def test_a_module_stays_a_module_of_the_core() -> None:
     assert (run.status, run.prediction.answer, len(run.trajectory.steps)) == ("done", "2", 2)
     assert isinstance(dspy.Predict("a -> b"), dspy.Module)
     assert isinstance(agent.react, dspy.Predict)
+    assert isinstance(agent.extract, dspy.ChainOfThought)
+    assert isinstance(agent.extract.predict, dspy.Predict)
+    assert isinstance(dspy.ReAct("reasoning -> b", tools=[]).extract, dspy.ChainOfThought)
+    assert isinstance(dspy.ChainOfThought("a -> b").predict, dspy.Predict)
+    found = agent.react(question="?", lm=DummyLM([step("double", x=1)]))
+    assert isinstance(found, dspy.Prediction)
+    assert (found.next_tool_name, found.next_tool_args) == ("double", {"x": 1})
 
 
 def test_confirmation_works_in_the_facade() -> None:

@@ -23,6 +23,7 @@ from ferrule.compat.dspy.models import LM, without_rollout
 from ferrule.compat.dspy.settings import observers, settings
 from ferrule.compat.dspy.values import Example, Prediction
 from ferrule.concurrency.offload import in_worker_thread
+from ferrule.programs.react_loop import step as _core_step
 from ferrule.values.signatures.signature import as_signature
 
 _logger = logging.getLogger("ferrule.compat.dspy")
@@ -113,7 +114,7 @@ class Predict(Module, ferrule.Predict):
 
     def flow_for(self, module, inputs):
         program, inputs = self.loosened(inputs)
-        prediction = yield from ferrule.Predict.flow_for(program, module, inputs)
+        prediction = yield from super(Predict, program).flow_for(module, inputs)
         return Prediction.from_core(prediction)
 
     def loosened(self, inputs: Any) -> tuple[Any, dict[str, Any]]:
@@ -124,7 +125,7 @@ class Predict(Module, ferrule.Predict):
         inputs = dict(inputs)
         if "config" in inputs:
             inputs["config"] = without_rollout(inputs["config"])
-        signature = as_signature(inputs.pop("signature", self.signature))
+        signature = as_signature(inputs.pop("signature", self.program_signature))
         fields = signature.plan.inputs
         unknown = [name for name in inputs if name not in fields and name not in _OPTIONS]
         if unknown:
@@ -158,7 +159,7 @@ class Predict(Module, ferrule.Predict):
             signature = signature.delete(*missing)
         for name in misfits:
             signature = signature.with_updated_fields(name, type_=Any)
-        if signature is self.signature:
+        if signature is self.program_signature:
             return self, inputs
         program = copy.copy(self)
         program.signature = signature
@@ -231,16 +232,23 @@ def _field_state(name: str, field: Any) -> dict[str, Any]:
 
 
 class ChainOfThought(Module, ferrule.ChainOfThought):
+    predict_class = Predict
+
     def __init__(self, signature, callbacks=None, **options):
         ferrule.ChainOfThought.__init__(self, signature, **options)
-        self.predict.__class__ = Predict
         self.callbacks = callbacks or ()
 
 
+class StepPredict(Predict, _core_step.StepPredict):
+    """The predictor of an agent's steps, `agent.react`."""
+
+
 class ReAct(Module, ferrule.ReAct):
+    step_class = StepPredict
+    extractor_class = ChainOfThought
+
     def __init__(self, signature, tools, max_iters=20, **options):
         ferrule.ReAct.__init__(self, signature, tools, max_iters, **options)
-        self.react.__class__ = self.extract.predict.__class__ = Predict
 
     def truncate_trajectory(self, trajectory):
         """The trajectory without its first step, which has four entries."""
@@ -249,6 +257,10 @@ class ReAct(Module, ferrule.ReAct):
     def flow(self, /, **inputs):
         program = copy.copy(self)
         program.truncate_trajectory = lambda trajectory: self.truncate_trajectory(dict(trajectory))
+        if type(self)._format_trajectory is not ReAct._format_trajectory:
+            program._format_trajectory = lambda trajectory: self._format_trajectory(
+                dict(trajectory)
+            )
         program.react, inputs = self.react.loosened(inputs)
         prediction = yield from ferrule.ReAct.flow(program, **inputs)
         return Prediction.from_core(prediction)

@@ -45,7 +45,7 @@ _MADE_INPUTS = "inputs"
 _FORM_ONLY = "calls in the form of the prompt only"
 """The name of the act that records that other forms are not read."""
 _CALL = Shape("call")
-_DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
+DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """Used if the settings have no adapter: the model's capabilities choose how tools are called."""
 
 
@@ -159,7 +159,7 @@ def make_asker(
         reads_other_forms = not form_only
     return Asker(
         model,
-        conditions.adapter or _DEFAULT_ADAPTER,
+        conditions.adapter or DEFAULT_ADAPTER,
         settings,
         model.capabilities,
         tool_choice,

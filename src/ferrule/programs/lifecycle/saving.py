@@ -45,6 +45,11 @@ class Predictor(Protocol):
     toolbox: Toolbox
 
     @property
+    def program_signature(self) -> type[Signature]:
+        """The signature that is saved."""
+        ...
+
+    @property
     def tools(self) -> Mapping[str, Tool]:
         """The tools by name."""
         ...
@@ -80,7 +85,7 @@ def load_state(
             for name, predictor in predictors.items()
         }
         signatures = {
-            name: predictor.signature.load_state(saved[name]["signature"])
+            name: predictor.program_signature.load_state(saved[name]["signature"])
             for name, predictor in predictors.items()
         }
         demos = {name: read_marked(saved[name]["demos"]) for name in predictors}
@@ -147,7 +152,7 @@ def _check(state: Any) -> _State:
 def _dump(predictor: Predictor) -> dict[str, Any]:
     check_saved(predictor.config)  # the config may have changed since the constructor checked it
     state: dict[str, Any] = {
-        "signature": predictor.signature.dump_state(),
+        "signature": predictor.program_signature.dump_state(),
         "demos": jsonable(marked_parts([dict(demo) for demo in predictor.demos])),
         "config": jsonable(predictor.config),
         "tools": [tool.dump_state() for tool in predictor.tools.values()],

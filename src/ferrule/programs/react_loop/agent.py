@@ -13,30 +13,29 @@ from ferrule.adapters.render import RenderedText
 from ferrule.approval.policy import check_rules
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.code_mode.snippets import check_tools_of_code
-from ferrule.programs.instructions import CLARIFY, extract_instructions, finish_tool
-from ferrule.programs.predict import ChainOfThought, Predict
+from ferrule.programs.instructions import extract_instructions
 from ferrule.tools.definition.export import check_no_intention_argument
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
-from ferrule.values.content.convert import content_text
-from ferrule.values.content.parts import Text
 from ferrule.values.conversation.history import History
+from ferrule.values.outcome import Trajectory
 from ferrule.values.signatures.fields import declare, without_none
 from ferrule.values.signatures.signature import as_signature
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.approval.policy import Policy
     from ferrule.programs.code_mode.interpreter import CodeMode
+    from ferrule.programs.predict import ChainOfThought, Predict
+    from ferrule.programs.react_loop.step import StepPredict
     from ferrule.programs.tool_use.use import UsingTools
     from ferrule.runs.limits import Limits
     from ferrule.values.calls.call import ToolResult
-    from ferrule.values.content.parts import Part
     from ferrule.values.conversation.compact import Compact
     from ferrule.values.conversation.exchange import Calls
-    from ferrule.values.outcome import Step, Trajectory
+    from ferrule.values.outcome import Step
     from ferrule.values.signatures.signature import Signature
 
 OnLimit = Literal["raise", "extract"]
@@ -59,16 +58,24 @@ class Agent(Protocol):
     intention: bool
     limits: Limits
     on_limit: OnLimit
-    enable_user_clarification: bool
     policy: Policy | None
     parallel: bool
     compact: Compact | None
     stop_at_tools: frozenset[str]
-    react: Predict
+    react: StepPredict
     extract: ChainOfThought
+
+    @property
+    def enable_user_clarification(self) -> bool:
+        """Whether the model may ask a person."""
+        ...
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The part of a trajectory to show when all of it no longer fits."""
+        ...
+
+    def _format_trajectory(self, trajectory: Mapping[str, Any]) -> Any:
+        """A trajectory as the extractor reads it."""
         ...
 
 
@@ -111,44 +118,16 @@ def check_tools(tools: Iterable[Any], *, intention: bool) -> Toolbox:
     return toolbox
 
 
-def with_builtin(
-    signature: type[Signature], own: Toolbox, *, clarification: bool, native: bool
-) -> Toolbox:
-    """The agent's tools and the built-in ones.
-
-    In native mode the arguments of `finish` are the outputs.
-    """
-
-    def make() -> Toolbox:
-        builtin = (CLARIFY,) if clarification else ()
-        return Toolbox((*own, *builtin, finish_tool(signature, with_outputs=native)))
-
-    return own.cached_value((with_builtin, signature, clarification, native), make)
-
-
-class _WithoutReasoning(ChainOfThought):
-    """The extractor of an agent with an input called `reasoning`.
-
-    It cannot have an output of that name too.
-    """
-
-    @staticmethod
-    def _with_reasoning(signature: type[Signature], description: str) -> type[Signature]:
-        del description
-        return signature
-
-
-def make_extractor(react: Predict) -> ChainOfThought:
+def make_extractor(react: Predict, kind: type[ChainOfThought]) -> ChainOfThought:
     """The program that reads the outputs from the trajectory.
 
     It reasons first, if no input is called `reasoning`.
     """
-    signature = react.signature
+    signature = react.program_signature
+    options = dict(react.config)
     if "reasoning" in signature.plan.inputs:
-        kind = _WithoutReasoning
-    else:
-        kind = ChainOfThought
-    extractor = kind(extracting(signature), **react.config)
+        options["reasoning_description"] = None
+    extractor = kind(extracting(signature), **options)
     # The same list, so that it gets validators added later.
     extractor.predict.output_validators = react.output_validators
     return extractor
@@ -168,20 +147,20 @@ def _extracting(signature: type[Signature]) -> type[Signature]:
     )
 
 
-def render_trajectory(adapter: Adapter, steps: Sequence[Step]) -> RenderedText | list[Part]:
-    """The steps for the extractor: text, or parts if a tool returned pictures and the like."""
-    contents = [adapter.step_message(_entries(step, i)).content for i, step in enumerate(steps)]
-    if all(isinstance(content, str) for content in contents):
-        return RenderedText("\n\n".join(map(content_text, contents)), adapter)
-    parts: list[Part] = []
-    for content in contents:
-        if parts:
-            parts.append(Text(text="\n\n"))
-        if isinstance(content, str):
-            parts.append(Text(text=content))
-        else:
-            parts += content
-    return parts
+def format_trajectory(trajectory: Mapping[str, Any], adapter: Adapter) -> Any:
+    """A trajectory in an adapter's form, one field for each entry.
+
+    It is text, or parts if a tool returned pictures and the like.
+    """
+    entries: dict[str, Any] = dict(trajectory)
+    if isinstance(trajectory, Trajectory):
+        entries = {}
+        for index, step in enumerate(trajectory.steps):
+            entries |= _entries(step, index)
+    content = adapter.step_message(entries).content
+    if isinstance(content, str):
+        return RenderedText(content, adapter)
+    return content
 
 
 def _entries(step: Step, index: int) -> dict[str, Any]:
@@ -219,7 +198,7 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
     Not if a server may still list the tool, or an input may bring it.
     """
     toolbox = react.toolbox
-    if not names or toolbox.servers or tool_inputs(react.signature):
+    if not names or toolbox.servers or tool_inputs(react.program_signature):
         return
     missing = names - {tool.name for tool in (*toolbox, *(toolbox.shelf or ()))}
     if missing:
@@ -245,7 +224,7 @@ def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
     Not if an input may bring tools. MCP servers are checked when all of them have listed their
     tools for the first time: a tool that a server takes away later is no mistake in a rule.
     """
-    if policy is None or tool_inputs(react.signature):
+    if policy is None or tool_inputs(react.program_signature):
         return
     toolbox = react.toolbox
     if not isinstance(toolbox, LiveToolbox):

@@ -43,11 +43,10 @@ from ferrule.programs.react_loop.agent import (
     check_on_limit,
     note_results,
     outputs_of_result,
-    render_trajectory,
-    with_builtin,
 )
 from ferrule.programs.react_loop.compaction import Compaction, truncate
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
+from ferrule.programs.react_loop.step import with_builtin
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.finish import outputs_in, split_finish, why_void
 from ferrule.programs.tool_use.live import after_turns
@@ -77,7 +76,7 @@ if TYPE_CHECKING:
 
 def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
     """Run an agent once."""
-    signature = agent.react.signature
+    signature = agent.react.program_signature
     options, values, tools = yield from split_inputs(
         signature, inputs, OPTIONS_OF_CALL, agent.react.toolbox
     )
@@ -139,7 +138,9 @@ def _extract(
         options["config"] = config
     rounds = 0
     while True:
-        trajectory = render_trajectory(asker.adapter, loop.shown)
+        shown = Trajectory(loop.shown)
+        # The name is DSPy's, and a subclass may override the method.
+        trajectory = agent._format_trajectory(shown)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         extracting = agent.extract.flow(**loop.inputs, trajectory=trajectory, **options)
         try:
             prediction = yield from extracting
@@ -148,7 +149,7 @@ def _extract(
             if not (yield from loop.make_shorter(rounds)):
                 raise
         else:
-            return {name: prediction[name] for name in agent.react.signature.plan.outputs}
+            return {name: prediction[name] for name in agent.react.program_signature.plan.outputs}
 
 
 def _not_accepted(problems: Problems) -> str:
@@ -230,12 +231,15 @@ class _Loop:
         self.native = native
         clarification = self.agent.enable_user_clarification
         self.toolbox = with_builtin(
-            self.agent.react.signature, self.tools, clarification=clarification, native=native
+            self.agent.react.program_signature,
+            self.tools,
+            clarification=clarification,
+            native=native,
         )
         self.mode = self._make_mode()
 
     def _make_mode(self) -> Mode:
-        signature = self.agent.react.signature
+        signature = self.agent.react.program_signature
         if self.note:
             signature = signature.with_instructions(signature.instructions + self.note)
         offered = self.toolbox
@@ -382,7 +386,7 @@ class _Loop:
         return Message("assistant", self._answer_content(outputs))
 
     def _answer_content(self, outputs: Mapping[str, Any]) -> Content:
-        signature = self.agent.react.signature
+        signature = self.agent.react.program_signature
         return self.asker.adapter.answer_content(signature, outputs, native=self.native)
 
     def _add_step(self, step: Step, turn: Turn) -> Generator[Act, Any, None]:
@@ -520,7 +524,7 @@ class _Loop:
         is_clarified = any(call.name == CLARIFY.name for call in calls)
         if not results or is_clarified:
             return None
-        outputs = outputs_of_result(self.agent.react.signature, results[0])
+        outputs = outputs_of_result(self.agent.react.program_signature, results[0])
         if outputs is not None and self.agent.react.is_validated:
             outputs, _ = yield from self._validated(outputs)
         return _End(outputs)
@@ -546,7 +550,7 @@ class _Loop:
         None without problems asks for an extraction: after a call without any output, and after any
         misfit in text mode, where `finish` declares no arguments.
         """
-        signature = self.agent.react.signature
+        signature = self.agent.react.program_signature
         plan = compiled(signature)
         has_none = finish.args.keys().isdisjoint(plan.outputs)
         if finish.fault is None and has_none and plan.outputs.keys() - plan.optional.keys():

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,10 +30,9 @@ from ferrule.programs.asking.ask import read_text_answer
 from ferrule.programs.asking.asker import Asker
 from ferrule.programs.asking.native_reader import NativeReader
 from ferrule.programs.code_mode.snippets import RUN_CODE
-from ferrule.programs.instructions import loop_instructions
+from ferrule.programs.react_loop.step import step_signature
 from ferrule.programs.tool_use.finish import asking_for_finish, text_is_not_read
 from ferrule.tools.definition.export import (
-    INTENTION_DESCRIPTION,
     add_intention,
     take_intention,
     write_intention,
@@ -362,7 +361,7 @@ def make_mode(
     Observations longer than `most_chars` characters are shortened for the model.
     """
     if not native:
-        signature = _text_signature(program_signature, toolbox, intention=intention)
+        signature = step_signature(program_signature, toolbox, intention=intention)
         return _TextMode(asker, signature, program_signature, values, demos, toolbox, most_chars)
     if intention:
         declarations = _with_intention(toolbox)
@@ -384,47 +383,6 @@ def make_mode(
 def _with_intention(toolbox: Toolbox) -> Declarations:
     # Not for `finish`: its arguments are the outputs. The function itself is the key of the cache.
     return toolbox.cached_value(_with_intention, lambda: add_intention(toolbox, without="finish"))
-
-
-def _text_signature(
-    program_signature: type[Signature], toolbox: Toolbox, *, intention: bool
-) -> type[Signature]:
-    def make() -> type[Signature]:
-        instructions = loop_instructions(program_signature, toolbox)
-        return _step_signature(program_signature, instructions, toolbox.names, intention=intention)
-
-    return toolbox.cached_value((_text_signature, program_signature, intention), make)
-
-
-# Cached for the process too: runs whose toolboxes have the same tools share the class, and with it
-# the checks and schemas that are derived from it.
-@lru_cache(maxsize=256)
-def _step_signature(
-    program_signature: type[Signature],
-    instructions: str,
-    tools: tuple[str, ...],
-    *,
-    intention: bool,
-) -> type[Signature]:
-    names: Any = Literal[tools]  # built at run time
-    signature = program_signature.delete(*program_signature.plan.outputs)
-    signature = signature.with_instructions(instructions)
-    signature = signature.append(
-        "next_thought",
-        declare("output", "What you think of the situation and what to do next."),
-        str,
-    )
-    if intention:
-        signature = signature.append(
-            "next_intention", declare("output", INTENTION_DESCRIPTION), str
-        )
-    signature = signature.append(
-        "next_tool_name", declare("output", "The tool to call next."), names
-    )
-    arguments = "The tool's arguments."
-    if RUN_CODE in tools:
-        arguments += f" For `{RUN_CODE}`, the code alone, in a fence: ```python ... ```."
-    return signature.append("next_tool_args", declare("output", arguments), dict[str, Any])
 
 
 @lru_cache(maxsize=1)

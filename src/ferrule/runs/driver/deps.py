@@ -92,7 +92,7 @@ def _tools(program: Any) -> Iterator[Any]:
                 # The servers' own tools need no `deps`, so this does not list them.
                 yield from toolbox.local().values()
                 continue
-        returns_calls = calls_output(predictor.signature) is not None
+        returns_calls = calls_output(predictor.program_signature) is not None
         if len(toolbox) and predictor.auto_execute_tools and not returns_calls:
             yield from toolbox
             yield from toolbox.shelf or ()

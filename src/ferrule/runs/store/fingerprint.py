@@ -34,7 +34,7 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
     # when another process imports it.
     predictors: dict[str, Any] = {}
     for path, predictor in _predictors(program):
-        signature = predictor.signature
+        signature = predictor.program_signature
         predictors[path] = {
             "signature": signature.signature,
             # Cached, because a stored run needs it twice.
@@ -74,7 +74,7 @@ def _adopt_equal_digests(then: Any, now: dict[str, Any], program: Program) -> No
     for path, predictor in _predictors(program):
         stored = then["predictors"].get(path, {}).get("digest")
         current = now["predictors"][path]
-        if stored != current["digest"] and stored in _digests(predictor.signature):
+        if stored != current["digest"] and stored in _digests(predictor.program_signature):
             current["digest"] = stored
 
 
