@@ -187,6 +187,12 @@ class FerruleError(Exception):
 
     code: str = "ferrule"
     is_retryable: bool = False
+    usage: Any = None
+    """The `Usage` of the run that ended with this error; None if no run did.
+
+    Other exceptions that end a run get this attribute and `cost`, too."""
+    cost: float | None = None
+    """The cost of that run in US dollars, or None if it is unknown."""
 
     def __init_subclass__(cls) -> None:
         if "code" not in vars(cls):
@@ -642,19 +648,34 @@ class LimitReachedError(RunError):
 
     `reason` is as in an agent's prediction. `trajectory` has the steps so far, `usage` what the run
     has spent, and `run` is the run, which continues with `run.resume(limits=...)`. These three are
-    None in the run that reached the limit, until it has ended.
+    None in the run that reached the limit, until it has ended. `is_of_batch`: the limit is that of
+    a whole batch.
     """
 
-    def __init__(self, name: str, limit: float) -> None:
+    def __init__(self, name: str, limit: float, *, is_of_batch: bool = False) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
-        self.usage: Any = None
+        self.is_of_batch = is_of_batch
         self.run: Any = None
         self._trajectory: Any = None
+        if is_of_batch:
+            super().__init__(
+                f"The batch was stopped at its limit {name}={limit:g}. With a store, the same call "
+                "with a larger limit continues it."
+            )
+            return
         super().__init__(
             f"The run was stopped at its limit {name}={limit:g}. Continue it with a larger one: "
             f'`error.run.resume(limits=Limits({name}=...))`. An agent with `on_limit="extract"` '
             "answers from its steps instead."
         )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The arguments with which an equal error is made, as JSON data."""
+        facts: dict[str, Any] = {"name": self.name, "limit": self.limit}
+        if self.is_of_batch:
+            facts["is_of_batch"] = True
+        return facts
 
     @property
     def trajectory(self) -> Any:

@@ -129,7 +129,7 @@ def error_facts(error: BaseException) -> dict[str, Any]:
     """
     facts: dict[str, Any] = {"type": type(error).__name__, "text": str(error)}
     if isinstance(error, LimitReachedError):
-        return {**facts, "name": error.name, "limit": error.limit}
+        return {**facts, **error.facts}
     if not isinstance(error, LMError):
         return facts
     for error_class in type(error).__mro__:

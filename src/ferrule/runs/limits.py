@@ -127,6 +127,7 @@ class Budget:
         "_began",
         "_timed",
         "cost",
+        "is_of_batch",
         "limits",
         "outer",
         "steps",
@@ -135,9 +136,17 @@ class Budget:
         "unpriced",
     )
 
-    def __init__(self, limits: Limits = _NO_LIMITS, outer: Budget | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits = _NO_LIMITS,
+        outer: Budget | None = None,
+        *,
+        is_of_batch: bool = False,
+    ) -> None:
         self.limits = limits
         self.outer = outer
+        self.is_of_batch = is_of_batch
+        """Whether these are the limits of a whole batch."""
         self.steps = 0
         self.tool_calls = 0
         self.tokens = 0
@@ -243,10 +252,10 @@ class Budget:
         for name, value in self._counts().items():
             limit = getattr(self.limits, name)
             if limit is not None and value >= limit:
-                return LimitReachedError(name, limit)
+                return LimitReachedError(name, limit, is_of_batch=self.is_of_batch)
         wall_s = self.limits.wall_s
         if wall_s is not None and clock() - self._began >= wall_s:
-            return LimitReachedError("wall_s", wall_s)
+            return LimitReachedError("wall_s", wall_s, is_of_batch=self.is_of_batch)
         return None
 
     def with_timeout(self, checked: CheckedCall) -> CheckedCall:

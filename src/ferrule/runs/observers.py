@@ -221,16 +221,20 @@ class CallPlace(Struct):
             return self.frame.run.program
         return None
 
-    def budget_of_run(self, run_id: str, usage: Callable[[], Usage]) -> Budget:
+    def budget_of_run(
+        self, run_id: str, usage: Callable[[], Usage], around: Budget | None
+    ) -> Budget:
         """A budget for another run that the tool's function starts or resumes.
 
-        A resumed run counts its recorded answers again, so what it counted here before is taken
-        back.
+        `around` is that of its batch, if it has one. A resumed run counts its recorded answers
+        again, so what it counted here before is taken back.
         """
         before = self.inner_runs.get(run_id)
         if before is not None:
             before.budget.take_back()
-        budget = Budget(outer=self.frame.budget)
+        if around is None:
+            around = self.frame.budget
+        budget = Budget(outer=around)
         self.inner_runs[run_id] = InnerSpending(budget, usage)
         return budget
 

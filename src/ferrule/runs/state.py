@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,14 @@ from ferrule.acts import Suspended, status_after
 from ferrule.approval.tally import Tally
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import SCALARS, digest_of, is_read_once
-from ferrule.errors import InputError, LimitReachedError, RunCancelledError, RunError
+from ferrule.errors import (
+    FerruleError,
+    InputError,
+    LimitReachedError,
+    LMError,
+    RunCancelledError,
+    RunError,
+)
 from ferrule.observers import Observers
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.entry import Entry
@@ -335,6 +343,10 @@ class RunState:
         """The secret from which the ids of this run's questions are made; stored with the run."""
         self.deps = deps
         """Dependencies passed to tools (`Context.deps`); never stored."""
+        self.batch_budget: Budget | None = None
+        """The budget of the batch that executes this run; None outside a batch."""
+        self.asks_anew = False
+        """Whether the next execution drops the answers that led to the run's error."""
         self.limits: Limits | None = None
         """The limits with which the run was resumed; None for those of its program and settings."""
         self.notes: Mapping[str, str] = {}
@@ -396,10 +408,10 @@ class RunState:
         self.status, self.error, self.trace = "running", None, None
         self.pending, self.steps = (), []
         self.replay_lock = self.replay_error = None  # this execution replays the journal itself
-        budget = lm_override = None
+        budget, lm_override = self.batch_budget, None
         if execution.outer and execution.outer.frame:  # a tool of another run started this one
             usage = partial(spent, self.journal.entries)
-            budget = execution.outer.budget_of_run(self.id, usage)
+            budget = execution.outer.budget_of_run(self.id, usage, budget)
             lm_override = execution.outer.frame.lm_override
         self.root = root = Frame(
             self, "", execution, tell, budget, self.deps, lm_override=lm_override
@@ -407,6 +419,9 @@ class RunState:
         self.tell = tell
         self.wants_deltas = wants_deltas
         self.resuming = self.journal.rewind()
+        if self.asks_anew:
+            self.asks_anew = False
+            self.journal.drop_latest_answers()
         root.live = not self.resuming
         for what, (then, now) in self.changed.items():
             self.journal.note_drift(what, then, now)
@@ -561,7 +576,7 @@ class RunState:
         else:
             self.error, self.trace = error, error.__traceback__
             self.status = status_after(error)
-            self.describe_limit()
+            self.describe_error()
             # An agent inside a `forward` sets its own steps.
             if isinstance(error, LimitReachedError) and self.steps:
                 error.trajectory = Trajectory(self.steps)
@@ -569,10 +584,27 @@ class RunState:
                 self.forget_untaken()
         self.executing = None
 
-    def describe_limit(self) -> None:
-        """Give an error about a limit what its reader needs to continue the run."""
+    def ask_anew(self) -> bool:
+        """Let the next execution drop the answers that led to the run's error.
+
+        Returns whether it does: only if the last one failed by recorded answers alone. A request
+        that failed is not recorded, so it was made again.
+        """
+        if self.status != "failed" or isinstance(self.error, (LMError, LimitReachedError)):
+            return False
+        self.asks_anew = 0 < self.journal.recorded == len(self.journal)
+        return self.asks_anew
+
+    def describe_error(self) -> None:
+        """Give the error what the run has spent; and one about a limit, the run to continue."""
         error = self.error
-        if not isinstance(error, LimitReachedError):
+        if not isinstance(error, Exception):
             return
-        error.run = self
-        error.usage = spent(self.journal.entries)
+        if isinstance(error, LimitReachedError):
+            error.run = self
+        is_ours = isinstance(error, FerruleError)
+        if not is_ours and (hasattr(type(error), "usage") or hasattr(type(error), "cost")):
+            return  # attributes of its own class
+        usage, annotated = spent(self.journal.entries), cast("FerruleError", error)
+        with suppress(AttributeError):  # a class with `__slots__`
+            annotated.usage, annotated.cost = usage, usage.cost

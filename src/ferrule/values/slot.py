@@ -136,6 +136,12 @@ class Slot(str):
         return self[:start], -1 if number is None else int(number[0])
 
     @property
+    def is_act(self) -> bool:
+        """Whether this is an act of its frame, a call or a question of one, not a value beside."""
+        _, number = self.position
+        return number >= 0 and "~" not in self.name
+
+    @property
     def call(self) -> Slot:
         """The call or the question that this is about: `3.0` for `3.0?1`. Itself for any other."""
         return Slot(self.partition("?")[0])

@@ -12,7 +12,9 @@ import pytest
 from agent_script import fields
 
 from ferrule import (
+    AdapterParseError,
     InputError,
+    Limits,
     MemoryStore,
     Module,
     Predict,
@@ -21,11 +23,18 @@ from ferrule import (
     Response,
     Run,
     Tool,
+    ToolCall,
     Usage,
     context,
     tool,
 )
-from ferrule.errors import BadRequestError, ConfigurationError
+from ferrule.errors import (
+    BadRequestError,
+    ConfigurationError,
+    LimitReachedError,
+    RunError,
+    TooManyFaultsError,
+)
 from ferrule.testing import ScriptedLM
 
 
@@ -322,6 +331,12 @@ def test_a_batch_is_resumed_and_items_that_are_done_are_not_run_again(driver: st
             return_exceptions=True,
         )
     assert len({run.id for run in first.runs}) == 3
+    with context(lm=ScriptedLM([])):
+        again = carry(
+            driver, program, inputs, store=store, batch_id="night", return_exceptions=True
+        )
+    assert [type(each) for each in again] == [Prediction, BadRequestError, Prediction]
+    assert again.usage == first.usage
     asked: list[Any] = []
 
     def later(request: Any) -> Response:
@@ -335,6 +350,7 @@ def test_a_batch_is_resumed_and_items_that_are_done_are_not_run_again(driver: st
             [*reversed(inputs), {"topic": "new"}],
             store=store,
             batch_id=first.batch_id,
+            retry_failed=True,
         )
     assert [each.text for each in second] == ["ok", "later", "ok", "later"]
     assert len(asked) == 2
@@ -425,6 +441,291 @@ def test_a_batch_inside_a_run_is_a_part_of_it(driver: str) -> None:
 def test_a_batch_id_needs_a_store(driver: str) -> None:
     with pytest.raises(ConfigurationError, match="pass `store=` too"):
         carry(driver, Predict("topic -> text"), [], batch_id="night")
+
+
+# -- budgets, and failed items again -------------------------------------------------------------------------------------
+
+
+TOPICS = [{"topic": str(number)} for number in range(20)]
+
+
+def unreadable(_: Any) -> Response:
+    """A model that is paid for answers that cannot be read."""
+    return Response("nothing", usage=Usage(10, 2, 0, 1), cost=0.25)
+
+
+def test_a_limit_holds_for_a_whole_batch(driver: str) -> None:
+    with context(lm=ScriptedLM(by=answer)), pytest.raises(LimitReachedError) as reached:
+        carry(driver, Predict("topic -> text"), TOPICS, 2, limits=Limits(cost=1.0))
+    assert (reached.value.name, reached.value.is_of_batch) == ("cost", True)
+    assert "The batch was stopped at its limit cost=1." in str(reached.value)
+
+
+def test_failed_items_count_in_the_limit_of_a_batch(driver: str) -> None:
+    """The recipe that added up the costs of predictions spent 28 times its budget."""
+    with context(lm=ScriptedLM(by=unreadable)):
+        found = carry(
+            driver,
+            Predict("topic -> text"),
+            TOPICS,
+            1,
+            limits=Limits(cost=1.0),
+            return_exceptions=True,
+        )
+    assert found.cost <= 1.0 + 0.25
+    assert [type(each) for each in found[-10:]] == [LimitReachedError] * 10
+    assert found.runs[-10:] == (None,) * 10  # they did not begin
+
+
+def test_without_a_reached_limit_a_batch_ends_as_ever(driver: str) -> None:
+    with context(lm=ScriptedLM(by=answer)):
+        found = carry(
+            driver, Predict("topic -> text"), TOPICS, limits=Limits(tokens=12 * len(TOPICS) + 1)
+        )
+    assert found.cost == 5.0
+
+
+def test_a_resumed_batch_counts_what_it_has_spent_before(driver: str) -> None:
+    store, program = MemoryStore(), Predict("topic -> text")
+
+    def run(most: float, **options: Any) -> Any:
+        return carry(
+            driver,
+            program,
+            TOPICS,
+            1,
+            store=store,
+            batch_id="b",
+            limits=Limits(cost=most),
+            **options,
+        )
+
+    with context(lm=ScriptedLM(by=answer)):
+        with pytest.raises(LimitReachedError):
+            run(1.0)
+        assert sum(each.usage.calls for each in store.list()) == 4
+        with pytest.raises(LimitReachedError):
+            run(1.0)
+        assert sum(each.usage.calls for each in store.list()) == 4
+        with pytest.raises(LimitReachedError):
+            run(1.5)
+        assert sum(each.usage.calls for each in store.list()) == 6
+        found = run(5.1)
+    assert (len(found), found.cost) == (20, 5.0)
+
+
+def test_an_item_that_the_limit_stopped_goes_on_and_counts_once(driver: str) -> None:
+    """Its recorded answers are replayed, not paid for again."""
+
+    class Twice(Module):
+        def __init__(self) -> None:
+            self.ask = Predict("topic -> text")
+
+        def forward(self, topic: str) -> Prediction:
+            return Prediction(text=self.ask(topic=topic).text + self.ask(topic="b").text)
+
+    store = MemoryStore()
+
+    def run(most: float) -> Any:
+        return carry(
+            driver,
+            Twice(),
+            [{"topic": "a"}],
+            store=store,
+            batch_id="b",
+            limits=Limits(cost=most),
+            return_exceptions=True,
+        )
+
+    with context(lm=ScriptedLM(by=answer)):
+        assert isinstance(run(0.25)[0], LimitReachedError)
+        found = run(0.3)
+    assert (found[0].text, found.cost) == ("okok", 0.5)
+
+
+def test_the_limit_of_a_batch_inside_a_run_holds_for_its_items_only(driver: str) -> None:
+    class Outer(Module):
+        def __init__(self) -> None:
+            self.inner = Predict("topic -> text")
+
+        def forward(self) -> Prediction:
+            try:
+                self.inner.batch(TOPICS, 1, limits=Limits(tokens=24))
+            except LimitReachedError as error:
+                return Prediction(name=error.name, text=self.inner(topic="after").text)
+            raise AssertionError
+
+    with context(lm=ScriptedLM(by=answer)):
+        found = carry(driver, Outer(), [{}])
+    assert (found[0].name, found[0].text, found.usage.calls) == ("tokens", "ok", 3)
+
+
+def test_a_batch_inside_a_tool_spends_from_the_run_around_it_too(driver: str) -> None:
+    inner = Predict("topic -> text")
+
+    def work() -> str:
+        """Work."""
+        found = inner.batch(TOPICS, 1, limits=Limits(tokens=24), return_exceptions=True)
+        return str(found.usage.calls)
+
+    agent = ReAct("question -> answer", [work], native=True)
+    lm = ScriptedLM([{"name": "work", "args": {}}, {"name": "finish", "args": {"answer": "a"}}])
+    inner.set_lm(ScriptedLM(by=answer))
+    with context(lm=lm):
+        found = carry(driver, agent, [{"question": "q"}], limits=Limits(tokens=25))
+    assert found[0].trajectory["observation_0"] == "2"
+    assert found.usage.total_tokens == 24
+
+
+def test_an_error_says_what_its_run_has_spent(driver: str) -> None:
+    class Fails(Module):
+        def __init__(self) -> None:
+            self.ask = Predict("topic -> text")
+
+        def forward(self, topic: str) -> Prediction:
+            self.ask(topic=topic)
+            raise ValueError(topic)
+
+    got: list[Any] = []
+    store = MemoryStore()
+
+    def run() -> Any:
+        return carry(
+            driver,
+            Fails(),
+            [{"topic": "a"}],
+            store=store,
+            batch_id="b",
+            return_exceptions=True,
+            on_result=lambda _, error: got.append((type(error), error.usage, error.cost)),
+        )
+
+    with context(lm=ScriptedLM(by=answer)):
+        run()
+        run()
+    usage = Usage(10, 2, 0, 1, cost=0.25)
+    assert got == [(ValueError, usage, 0.25), (RunError, usage, 0.25)]  # the second, from the store
+
+
+def test_an_error_with_a_usage_of_its_own_keeps_it() -> None:
+    class OwnError(Exception):
+        usage = "mine"
+
+    class Fails(Module):
+        def forward(self) -> Prediction:
+            raise OwnError
+
+    with pytest.raises(OwnError) as raised:
+        Fails()()
+    assert raised.value.usage == "mine"
+
+
+def test_a_late_item_says_what_it_has_spent(driver: str) -> None:
+    program = Hangs()
+    [found] = carry(driver, program, [{"number": 1}], timeout=0.05, return_exceptions=True)
+    program.over.set()
+    assert found.usage == Usage()
+
+
+def test_failed_items_are_asked_again_though_their_answers_are_recorded(driver: str) -> None:
+    """Else an answer that cannot be read would come from the journal each time."""
+    store, program = MemoryStore(), Predict("topic -> text")
+
+    def run(lm: Any, **options: Any) -> Any:
+        with context(lm=lm):
+            return carry(
+                driver,
+                program,
+                [{"topic": "a"}, {"topic": "b"}],
+                store=store,
+                batch_id="b",
+                return_exceptions=True,
+                **options,
+            )
+
+    first = run(ScriptedLM(by=unreadable))
+    assert [type(each) for each in first] == [AdapterParseError] * 2
+    stored = run(ScriptedLM([]))
+    assert [str(each)[:17] for each in stored] == ["AdapterParseError"] * 2
+    before = first.usage.total_tokens  # both items are replayed twice, and counted once
+    limits = Limits(tokens=before + 24 + 1)
+    second = run(ScriptedLM(by=answer), retry_failed=True, limits=limits)
+    assert [each.text for each in second] == ["ok", "ok"]
+    # What the unreadable answers have cost stays counted.
+    assert second.cost == first.cost + 0.5
+    assert run(ScriptedLM([]))[0].usage == second[0].usage
+
+
+def test_a_retried_item_repeats_no_call(driver: str) -> None:
+    """It continues: what has happened stays."""
+    paid: list[str] = []
+
+    def pay() -> str:
+        """Pay."""
+        paid.append("pay")
+        return "paid"
+
+    agent = ReAct("question -> answer", [pay], native=True)
+    good = Response("", (ToolCall(name="finish", args={"answer": "a"}),), usage=Usage(1, 1, 0, 1))
+    store = MemoryStore()
+
+    def run(lm: Any, **options: Any) -> Any:
+        inputs = [{"question": "q"}]
+        with context(lm=lm, limits=Limits(same_error=2)):
+            return carry(
+                driver,
+                agent,
+                inputs,
+                store=store,
+                batch_id="b",
+                return_exceptions=True,
+                **options,
+            )
+
+    bad = {"name": "nothing", "args": {}}
+    [error] = run(ScriptedLM([{"name": "pay", "args": {}}, bad, bad]))
+    assert isinstance(error, TooManyFaultsError)
+    [prediction] = run(ScriptedLM([good]), retry_failed=True)
+    assert (prediction.answer, paid) == ("a", ["pay"])
+    assert [step.calls[0].name for step in prediction.trajectory.steps] == ["pay", "finish"]
+
+
+def test_a_request_that_failed_is_made_again_once(driver: str) -> None:
+    """It is not recorded, so no other answer has to go."""
+    store, program = MemoryStore(), Predict("topic -> text")
+    asked: list[Any] = []
+
+    def refuse(request: Any) -> Any:
+        asked.append(request)
+        raise BadRequestError("no")
+
+    for retry_failed in (False, True):
+        with context(lm=ScriptedLM(by=refuse)):
+            carry(
+                driver,
+                program,
+                [{"topic": "a"}],
+                store=store,
+                batch_id="b",
+                return_exceptions=True,
+                retry_failed=retry_failed,
+            )
+    assert len(asked) == 2
+
+
+def test_a_stored_error_says_how_to_ask_again(driver: str) -> None:
+    store, program = MemoryStore(), Predict("topic -> text")
+    with context(lm=ScriptedLM(by=answer)):
+        for _ in range(2):
+            with pytest.raises(BadRequestError) as raised:
+                carry(driver, program, [{"topic": "refused"}], store=store, batch_id="b")
+    assert "retry_failed=True" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("limits", [1.0, {"cost": 1}, Limits], ids=repr)
+def test_limits_of_a_batch_are_limits(driver: str, limits: Any) -> None:
+    with pytest.raises(ConfigurationError, match="limits"):
+        carry(driver, Predict("topic -> text"), [], limits=limits)
 
 
 # -- late items, and failed ones apart -----------------------------------------------------------------------------------

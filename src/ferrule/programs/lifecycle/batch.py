@@ -15,12 +15,14 @@ from uuid import uuid4
 from ferrule import settings
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
-from ferrule.errors import ConfigurationError, InputError, shown
+from ferrule.errors import ConfigurationError, InputError, LimitReachedError, shown
 from ferrule.programs.asking.asker import check_positive
 from ferrule.programs.calling import new_run
+from ferrule.runs.batch_budget import BatchBudget
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
 from ferrule.runs.stream import EventStream
+from ferrule.settings import check_limits
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.typed import S, Typed
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from ferrule.runs.protocols import Store
+    from ferrule.runs.limits import Limits
+    from ferrule.runs.protocols import Store, Summary
     from ferrule.values.outcome import Prediction
 
     E = TypeVar("E", default=Never)
@@ -99,8 +102,10 @@ def run_batch(
                     index, program.bind(**batch.inputs_of(index))(deps=batch.deps)
                 )
             found = batch.open(index)
-            if found.status != "done":
+            if batch.is_open(found):
                 batch.resume(index, found)
+                if batch.asks_anew(found):
+                    batch.resume(index, found)
             return batch.finished(index, found.prediction)
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
@@ -130,7 +135,7 @@ def run_batch(
     finally:
         with offload.Aside():
             pool.shutdown(wait=True, cancel_futures=True)
-        batch.end_line()
+        batch.end()
 
 
 async def arun_batch(
@@ -156,11 +161,13 @@ async def arun_batch(
                         index, await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps)
                     )
                 found = batch.open(index)
-                if found.status != "done":
+                if batch.is_open(found):
                     limit = asyncio.timeout(batch.timeout)
                     try:
                         async with limit:
                             await found.aresume(deps=batch.deps)
+                            if batch.asks_anew(found):
+                                await found.aresume(deps=batch.deps)
                     except TimeoutError:
                         if limit.expired():
                             raise batch.is_late(index) from None
@@ -179,7 +186,7 @@ async def arun_batch(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        batch.end_line()
+        batch.end()
 
 
 class _Batch:
@@ -201,7 +208,10 @@ class _Batch:
         store: Store | None,
         batch_id: str | None,
         on_result: Callable[[int, Any], object] | None,
+        limits: Limits | None,
+        retry_failed: bool,
     ) -> None:
+        check_limits(limits)
         if batch_id is not None and store is None:
             raise ConfigurationError("`batch_id` names a batch in a store: pass `store=` too.")
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
@@ -228,13 +238,18 @@ class _Batch:
                 "late. Give tools a `timeout_s`."
             )
         self._returns_failed = return_failed_examples
+        self._retries_failed = retry_failed
         self._store = store
-        self._stored: set[str] = set()
-        """The ids of the runs that the store had when the batch began."""
+        self._stored: dict[str, Summary] = {}
+        """The runs that the store had when the batch began, by their ids."""
         self._ids: list[str] | None = None
         if store is not None:
-            self._stored = {run.id for run in store.list(limit=None)}
             self._ids = _run_ids(self.batch_id, self.items)
+            self._stored = {run.id: run for run in store.list(limit=None)}
+        self._budget: BatchBudget | None = None
+        if limits is not None:
+            stored = [self._stored[key] for key in self._ids or () if key in self._stored]
+            self._budget = BatchBudget(limits, stored, is_inside_run=self.is_nested)
         self._on_result = on_result
         self._placed = _placed_errors() if self.keeps_errors else ()
         """Types of errors that are returned among the results."""
@@ -251,7 +266,10 @@ class _Batch:
         return item
 
     def open(self, index: int) -> Run[Any]:
-        """The run of an item: the one in the store, or a new one that has not begun."""
+        """The run of an item: the one in the store, or a new one that has not begun.
+
+        Raises `LimitReachedError` in place of a new one at a limit of the batch.
+        """
         inputs = self.inputs_of(index)
         run_id = None
         if self._ids is not None:
@@ -259,11 +277,37 @@ class _Batch:
         if self._store is not None and run_id in self._stored:
             run = Run[Any].load(self._store, run_id, self.program, deps=self.deps)
         else:
+            if self._budget is not None:
+                self._budget.check()
             run = new_run(self.program, (), inputs, run_id=run_id, deps=self.deps)
             if self._store is not None:
                 run.keep(self._store)
         self.runs[index] = run
         return run
+
+    def is_open(self, run: Run[Any]) -> bool:
+        """Whether a run must be executed: it is new, was interrupted, or is asked about again.
+
+        A stored run that failed has its result, an error, unless it stopped at a limit.
+        """
+        if run.status == "done":
+            return False
+        has_failed = run.status == "failed" and not isinstance(run.error, LimitReachedError)
+        if has_failed and not self._retries_failed:
+            if run.error is not None:
+                run.error.add_note("It is stored with the batch: `retry_failed=True` asks again.")
+            return False
+        if self._budget is not None:
+            self._budget.begin(run)
+        return True
+
+    def asks_anew(self, run: Run[Any]) -> bool:
+        """Whether a run failed again, by its recorded answers alone: then its models are asked."""
+        if not self._retries_failed or not run.ask_anew():
+            return False
+        if self._budget is not None:
+            self._budget.begin(run)
+        return True
 
     def cancel(self, error: BaseException) -> None:
         """End the batch, and cancel those of its runs that execute here.
@@ -321,10 +365,14 @@ class _Batch:
         ended.result()
 
     def is_late(self, index: int) -> TimeoutError:
-        return TimeoutError(
+        error: Any = TimeoutError(
             f"Item {index} of the batch did not finish within {self.timeout:g} s. "
             "Its run was cancelled."
         )
+        run = self.runs[index]
+        if run is not None:  # as other errors of runs, it says what was spent
+            error.usage, error.cost = run.usage, run.cost
+        return error
 
     def results(self, results: Sequence[Any]) -> Any:
         if not self._returns_failed:
@@ -365,9 +413,12 @@ class _Batch:
                 )
                 sys.stderr.flush()
 
-    def end_line(self) -> None:
+    def end(self) -> None:
+        """End the line of the progress, and the budget of the batch."""
         if self._is_shown:
             sys.stderr.write("\n")
+        if self._budget is not None:
+            self._budget.end(self.runs)
 
 
 def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:

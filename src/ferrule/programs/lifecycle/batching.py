@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar, Unpack
 
     from ferrule.programs.lifecycle.batch import BatchResults
+    from ferrule.runs.limits import Limits
     from ferrule.runs.protocols import Store
 
     Deps = TypeVar("Deps")
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
         store: Store | None
         batch_id: str | None
         on_result: Callable[[int, Any], object] | None
+        limits: Limits | None
+        retry_failed: bool
 
 
 _OPTIONS = (
@@ -50,6 +53,8 @@ _OPTIONS = (
     "store",
     "batch_id",
     "on_result",
+    "limits",
+    "retry_failed",
 )
 
 
@@ -99,6 +104,8 @@ class Batches(ProgramTypes[S, D, P]):
         store: Store | None = None,
         batch_id: str | None = None,
         on_result: Callable[[int, Any], object] | None = None,
+        limits: Limits | None = None,
+        retry_failed: bool = False,
         **unknown: Any,
     ) -> Any:
         """Run the program once for each mapping of inputs, several at once in threads.
@@ -115,10 +122,15 @@ class Batches(ProgramTypes[S, D, P]):
         `return_failed_examples=True`, None does, and the method returns `(results, failed inputs,
         their errors)`.
 
+        `limits` hold for all items together, failed ones included: at one, no further model call is
+        made, and the items that are left fail with a `LimitReachedError`. A resumed batch counts
+        the tokens and the cost of its earlier calls.
+
         With a `store`, every run is stored. A batch with the same `store` and `batch_id` is
-        resumed: finished items do not run again, unfinished and failed ones continue.
-        `on_result(index, result)` gets each prediction or error as it comes, one at a time. Any
-        other option raises `ConfigurationError`.
+        resumed: finished items do not run again, unfinished ones continue. An item that failed has
+        its error as its result, unless it was stopped by a limit; with `retry_failed=True` it
+        continues, and asks its models again. `on_result(index, result)` gets each prediction or
+        error as it comes, one at a time. Any other option raises `ConfigurationError`.
         """
         with callers_frames:
             refuse_unknown("batch", unknown, _OPTIONS)
@@ -134,6 +146,8 @@ class Batches(ProgramTypes[S, D, P]):
                 store=store,
                 batch_id=batch_id,
                 on_result=on_result,
+                limits=limits,
+                retry_failed=retry_failed,
             )
 
     @overload
@@ -180,6 +194,8 @@ class Batches(ProgramTypes[S, D, P]):
         store: Store | None = None,
         batch_id: str | None = None,
         on_result: Callable[[int, Any], object] | None = None,
+        limits: Limits | None = None,
+        retry_failed: bool = False,
         **unknown: Any,
     ) -> Any:
         """`batch` as tasks on this event loop."""
@@ -197,4 +213,6 @@ class Batches(ProgramTypes[S, D, P]):
                 store=store,
                 batch_id=batch_id,
                 on_result=on_result,
+                limits=limits,
+                retry_failed=retry_failed,
             )

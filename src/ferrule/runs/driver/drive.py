@@ -408,8 +408,7 @@ def _refuse_over_limit(frame: Frame, slot: Slot, act: CallModel) -> _Failure | N
     if error is None:
         return None
     _allow_last_call(frame)
-    value = {"name": error.name, "limit": error.limit}
-    return _Failure(Entry(slot, "limit", act.request, value), is_recorded=False)
+    return _Failure(Entry(slot, "limit", act.request, error.facts), is_recorded=False)
 
 
 def _allow_last_call(frame: Frame) -> None:

@@ -410,12 +410,45 @@ class Journal:
             self._dropped += slots
             self._drop(slots)
 
+    def drop_latest_answers(self) -> None:
+        """Drop the latest answers of models, which led to the error of a run, to ask again.
+
+        Those of one frame, back to its latest call or decision: what has happened stays. The
+        verdicts on these answers are dropped with them.
+        """
+        slots: dict[str, None] = {}
+        verdicts: list[Slot] = []
+        path: str | None = None
+        for entry in reversed(self.entries):
+            slot = Slot(entry.slot)
+            is_inside = path is not None and slot.path != path and slot.startswith(path)
+            if is_inside or entry.kind in {"spent", "migrated"}:
+                continue
+            if path not in {None, slot.path}:
+                break
+            path = slot.path
+            if entry.kind in _ENDS_A_TURN:
+                slots.update(dict.fromkeys([*verdicts, slot]))
+                verdicts = []
+            elif entry.kind == "once" and not slot.is_act:
+                verdicts.append(slot)
+            else:
+                break
+        latest = [slot for slot in reversed(slots) if slot in self.unread]
+        if latest:
+            self.drift["the answers that led to an error"] = (", ".join(latest), "asked again")
+            self._dropped += latest
+            self._drop(latest)
+
     def _drop(self, slots: list[str]) -> None:
         gone = set(slots)
         for slot in [*self.unread, *self._begun]:
             if slot in gone or Slot(slot).is_below(gone):
-                self._void(self.unread.pop(slot, None))
+                entry = self.unread.pop(slot, None)
+                self._void(entry)
                 self._begun.pop(slot, None)
+                if entry is not None and entry.kind == "model":  # it was paid
+                    self._spending.setdefault(slot, []).append(_spending_of(entry))
 
     def _void(self, entry: Entry | None) -> None:
         """Note that a decision was dropped or replaced: its question is asked under another id."""
@@ -525,6 +558,12 @@ class ClosedJournal(Journal):
         if self.end is None:
             self.end = Slot(entry.slot)
         self.differs(entry.slot, "the end of a run that is done", f"{entry.kind} {entry.digest}")
+
+
+def _spending_of(entry: Entry) -> Entry:
+    """What a dropped answer of a model has cost: limits go on counting it."""
+    tokens, cost = entry.value.usage.total_tokens, entry.value.cost or 0.0
+    return Entry(entry.slot, "spent", "", {"tokens": tokens, "cost": cost})
 
 
 def _is_before_wait(slot: Slot, waiting: set[str]) -> bool:

@@ -234,7 +234,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.error = None
     if head["error"] is not None:
         run.error = read_error(head["error"])
-        run.describe_limit()
+        run.describe_error()
     run.pending = tuple(map(read_question, head["questions"]))
     run.asked = run.pending  # the questions of the last pause, which is not over
     run.answers = {
