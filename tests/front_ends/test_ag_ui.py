@@ -760,3 +760,20 @@ def test_two_equal_decisions_at_once_resume_the_run_once() -> None:
     assert ran == ["Ada"]
     assert sorted(end["type"] for end in ends) == ["RUN_ERROR", "RUN_FINISHED"]
     assert next(end["code"] for end in ends if end["type"] == "RUN_ERROR") == "RunTakenError"
+
+
+def test_an_answer_before_a_message_to_the_run_stays_on_the_page() -> None:
+    """The answer after it is another text."""
+    client = AGUIClient(USER)
+
+    def answer(request: Any) -> Any:
+        if "second" not in request.messages[-1].text:
+            stream.run.say("And the second night?", by="ada")
+            return finish("One night.", (3,))
+        return finish("Two nights.", (4,))
+
+    stream = agent.stream(question="q", lm=ScriptedLM(by=answer))
+    events = client.receive(text_of(AGUI(body())(stream)))
+    assert client.said == ["One night.", "[3]", "Two nights.", "[4]"]
+    customs = [(event["name"], event["value"]) for event in events if event["type"] == "CUSTOM"]
+    assert customs == [("said", {"text": "And the second night?", "by": "ada"})]

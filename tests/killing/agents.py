@@ -22,6 +22,7 @@ from ferrule import (
     BaseLM,
     Context,
     Grant,
+    Later,
     Load,
     NotDone,
     ReAct,
@@ -47,6 +48,7 @@ EFFECTS = {
     "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "wipe": "once", "hint": "once or told",
     "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
     "order": "transactional", "ship": "reconciled",
+    "build": "once", "remind": "idempotent", "promise": "idempotent",
 }  # fmt: skip
 CLERK = ("pay {n}1", "refund {n}2", "order {n}3 + fetch {n}4")
 """What the agent that is a tool does with `n`."""
@@ -131,6 +133,16 @@ EVERY = (
 ONE_BY_ONE = ("look 0", "pay 1", "fetch 2", "order 3", "refund 4", "pay 5", "hint 6", "order 7")
 CAREFUL = ("refund 1 + refund 2", "pay 3", "refund 4", "refund 5", "order 6", "refund 7")
 
+OUTSIDE = (
+    "build 1",
+    "remind 2",
+    "build 3 + build 4 + pay 5",
+    "promise 6",
+    "refund 7 + remind 8",
+    "build 9",
+)
+"""Results from outside, and messages to the run: of its own tools, and of the world that delivers."""
+
 SCENARIOS = (
     Scenario("every effect", EVERY),
     Scenario("every effect, async", EVERY, is_async=True),
@@ -148,6 +160,8 @@ SCENARIOS = (
     Scenario("told of the unknown", ("hint 1", "order 2", "hint 3 + hint 4", "look 5", "hint 6")),
     Scenario("full sync", ONE_BY_ONE, full_sync=True),
     Scenario("cancelled", ONE_BY_ONE, roles=("worker", "canceller", "worker", "person", "canceller")),
+    Scenario("the world answers", OUTSIDE),
+    Scenario("the world answers, async", OUTSIDE, is_async=True),
     Scenario("spawned", EVERY, is_spawned=True),
     Scenario("code", EVERY, is_code=True),
     Scenario("code, async", EVERY, is_code=True, is_async=True),
@@ -174,7 +188,12 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
         turns = (_code(turns[:middle]), _code(turns[middle:]))
     if scenario.is_native:
         turn = sum(message.role == "assistant" for message in request.messages)
-        seen = [message.text for message in request.messages if message.role == "tool"]
+        # What the run was told counts, too, but not what it was told at any time (`speaker`).
+        seen = [
+            message.text
+            for message in request.messages[2:]  # after the task
+            if message.role != "assistant" and not message.text.startswith(("word ", "Completed."))
+        ]
     else:
         seen = re.findall(
             r"\[\[ ## observation_\d+ ## \]\]\n(.*)",
@@ -314,6 +333,17 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
         world.bank(ctx.key, f"deposit {n}")
         return world.act(f"deposit {n}", ctx.key)
 
+    def build(n: int, ctx: Context) -> str | Later:
+        world.act(f"build {n}", ctx.key)
+        return Later(key=f"build {n}")
+
+    def speaks(name: str, when: Any) -> Any:
+        def act(n: int, ctx: Context) -> str:
+            world.store().say(ctx.run_id, f"{name} {n} said", when=when, key=f"{name} {n}")
+            return world.act(f"{name} {n}", ctx.key)
+
+        return act
+
     def shipped(key: str, n: int) -> Any:
         return f"ship {n} done" if world.has(f"ship {n}", key) else NotDone
 
@@ -335,7 +365,9 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
         Tool(does("fetch"), "fetch", effect="idempotent"), Tool(later("fetch_later"), "fetch_later", effect="idempotent"),
         Tool(deposit, "deposit", effect="idempotent"), Tool(order, "order", effect="transactional"),
         Tool(does("ship"), "ship", reconcile=shipped), Tool(does("hint"), "hint", unknown="tell"),
-        Tool(does("refund"), "refund", require_confirmation=True),
+        Tool(does("refund"), "refund", require_confirmation=True), Tool(build, "build"),
+        Tool(speaks("remind", "next"), "remind", effect="idempotent"),
+        Tool(speaks("promise", "after"), "promise", effect="idempotent"),
         Tool(unlock, "unlock", effect="read"), Tool(train, "train", effect="read"), wipe,
     ]  # fmt: skip
     return {each.name: each for each in made}, [

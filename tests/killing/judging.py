@@ -72,6 +72,7 @@ def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) 
     for what, kind in scenario.calls.items():
         yield from _effect(world, what, kind, counts[what], strikes, is_told=f"{what} done" in told)
     yield from _money(world, scenario)
+    yield from _words(world)
     models = sum(kind == "model" for _, kind in expected.journal)
     if counts["model"] > models + strikes * scenario.asks_at_once:
         yield Fault(
@@ -112,6 +113,23 @@ def _money(world: World, scenario: Scenario) -> Iterator[Fault]:
         rows = sorted(what for (what,) in db.execute("SELECT what FROM deposits"))
     if rows != wanted:
         yield Fault("lost" if len(rows) < len(wanted) else "duplicates", f"the bank has {rows}")
+
+
+def _words(world: World) -> Iterator[Fault]:
+    """What was said to the run at any time: each word that was accepted was read once, in order."""
+    accepted = [what for what, _ in world.noted() if what.startswith("word ")]
+    with stores.opened(world) as store:
+        entries = [json.loads(text) for text in store.load(RUN).entries]
+    messages = [entry["value"]["text"] for entry in entries if "~said." in entry["slot"]]
+    read_words = [text for text in messages if text.startswith("word ")]
+    if read_words == accepted:
+        return
+    kind = "wrong"
+    if len(read_words) < len(accepted):
+        kind = "lost"
+    elif len(read_words) > len(accepted):
+        kind = "duplicates"
+    yield Fault(kind, f"said {accepted}, read {read_words}")
 
 
 def forgotten(world: World) -> Iterator[Fault]:

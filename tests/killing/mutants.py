@@ -61,6 +61,16 @@ MUTANTS = (
         "wrong", "edits", KILLS,
     ),
     Mutant(
+        "run ends before it has heard all",
+        (("            heard = run.heard\n", "            heard = None\n"),),
+        "lost", "speaker", RACES,
+    ),
+    Mutant(
+        "message not marked taken",
+        (("            consumes = entry.value.question_id\n", "            consumes = entry.value.question_id if '~said.' not in entry.slot else None\n"),),
+        "wrong", "the world answers", KILLS,
+    ),
+    Mutant(
         "lease never checked",
         (("if self._is_alive(owner, until, now) or settles_s:", "if False:"),),
         "duplicates", "slow owner", RACES,

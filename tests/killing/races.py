@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from ferrule import RunError
+from ferrule.errors import DecisionError
 from killing import stores
 from killing.agents import Scenario, decide
 from killing.judging import Expected, Fault, faults
@@ -30,7 +32,6 @@ from killing.processes import (
 from killing.world import RUN, Target, World
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -44,6 +45,8 @@ AWAITED = Scenario(
 )
 SHORT_LEASE_S = 0.3
 SLOW_S = 0.02
+_EARLY_WORDS, _LATE_WORDS = 12, 3
+"""One that comes after an answer makes the model answer again, which counts as a strike."""
 
 
 def plan(
@@ -219,8 +222,30 @@ def canceller(
     return scenario, 0
 
 
+def speaker(
+    world: World,
+    scenario: Scenario,
+    moment: float,
+    result: Result,
+) -> tuple[Scenario, int]:
+    """A process says things to a run while another one works on it, and is killed; also while the run ends."""
+    _until_decided(world, scenario)
+    target = None
+    if int(moment * 1000) % 2:
+        target = Target(int(moment * 80))
+    worker = Child(world, partial(_work_and_linger, scenario), target)
+    other = Child(world, partial(_speak, random.Random(moment)))
+    ends = [worker.ended(), other.ended()]
+    if ends[1].code != DONE:
+        result.faults.append(Fault("stuck", f"the speaker ended with {ends[1]}: {tail(world)}"))
+    result.kills = int(ends[0].code is None)
+    if result.kills:
+        stores.wait_until_free(world)
+    return scenario, result.kills + _EARLY_WORDS + _LATE_WORDS
+
+
 RACES = {
-    "heirs": heirs, "slow owner": slow_owner, "patient heir": patient_heir, "stopped": stopped, "persons": persons, "canceller": canceller,
+    "heirs": heirs, "slow owner": slow_owner, "patient heir": patient_heir, "stopped": stopped, "persons": persons, "canceller": canceller, "speaker": speaker,
 }  # fmt: skip
 
 
@@ -282,6 +307,47 @@ class _Telling(World):
         if not self.has(f"taken by {os.getpid()}"):
             self.note(f"taken by {os.getpid()}")
         return super().act(what, key)
+
+
+def _work_and_linger(scenario: Scenario, world: World) -> int:
+    """Work on the run, and linger before each write that ends it, for another process to speak."""
+
+    def point(label: str) -> None:
+        if label == "release":
+            words = _count(world, "word ")
+            world.note("ends")
+            end = time.monotonic() + 10 * SLOW_S
+            while _count(world, "word ") == words and time.monotonic() < end:
+                time.sleep(0.002)
+        world.point(label)
+
+    return work(replace(world, point=point), scenario)  # type: ignore[arg-type]
+
+
+def _speak(chance: random.Random, world: World) -> int:
+    """Say one thing after another: some at any time, some while the run ends."""
+    store = world.store()
+    for number in range(_EARLY_WORDS + _LATE_WORDS):
+        if number < _EARLY_WORDS:
+            time.sleep(chance.random() * SLOW_S)
+        else:
+            _until_counted(world, "ends", number - _EARLY_WORDS + 1)
+        try:
+            store.say(RUN, f"word {number}")
+        except DecisionError:  # the run is done
+            break
+        world.note(f"word {number}")
+    return DONE
+
+
+def _count(world: World, start: str) -> int:
+    return sum(what.startswith(start) for what, _ in world.noted())
+
+
+def _until_counted(world: World, what: str, count: int) -> None:
+    end = time.monotonic() + 1.0  # not longer: the worker may have been killed
+    while _count(world, what) < count and time.monotonic() < end:
+        time.sleep(0.002)
 
 
 def _until(world: World, what: str) -> None:

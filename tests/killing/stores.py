@@ -209,7 +209,7 @@ def _watching(kind: type[Any]) -> type[Any]:
             self.world.point("transaction done")
             return found
 
-    for name in ("create", "take", "append", "release", "load", "decide", "cancel"):
+    for name in ("create", "take", "append", "release", "load", "decide", "say", "cancel"):
         setattr(Watched, name, _watched(getattr(kind, name), name))
     return Watched
 

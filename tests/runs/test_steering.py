@@ -211,6 +211,27 @@ def test_a_message_that_no_request_can_have_lets_the_run_end(store: Any) -> None
     assert [event for event in talk.events if isinstance(event, events.Said)] == []
 
 
+def test_messages_before_and_after_the_end_have_places_of_their_own(store: Any) -> None:
+    """The loop listens when it has answered, and again before the request that follows."""
+    talk = Talk(DONE, DONE, said={"model 0": say("one")})
+
+    def note(event: events.Event) -> None:
+        if isinstance(event, events.Said) and event.text == "one":
+            talk.run.say("two")
+
+    with context(callbacks=[note]):
+        stream = talk.agent.stream(task="x", store=store)
+        talk.run = stream.run
+        for _ in stream:
+            pass
+    assert talk.read(1)[-2:] == ["user: one", "user: two"]
+    slots = [entry.slot for entry in talk.run.journal.entries if entry.kind == "decision"]
+    assert slots == ["1~said.0", "1~said.1"]
+    if store is not None:
+        loaded = Run.load(store, talk.run.id, talk.agent)
+        assert [step.said for step in loaded.trajectory.steps if step.said] == ["one", "two"]
+
+
 def test_an_answer_in_plain_text_is_in_the_conversation_that_goes_on(store: Any) -> None:
     talk = Talk(Response("One."), Response("Two."), said={"model 0": say("And?")})
     run = talk.start(store=store)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from page_server import Client, served
+from page_server import Client, Stream, served
 from page_store import REFUND, finish, start, support
 
 from ferrule import (
@@ -754,3 +754,85 @@ def test_a_question_about_a_call_that_was_read_from_text_says_so(tmp_path: Any) 
     store.close()
     assert "as text, not as a structured call" in pages["text"]
     assert "structured call" not in pages["native"]
+
+
+# -- messages to the agent
+
+
+def messages_to(store: SQLiteStore, run_id: str) -> list[tuple[str, str, str]]:
+    """What was said to a run and not read: text, author, time."""
+    decisions = [json.loads(text) for text in store.load(run_id).decisions]
+    return [(each["text"], each["by"], each["kind"]) for each in decisions if each["via"] == "page"]
+
+
+def test_a_person_says_something_to_the_agent_of_a_run(ann: Client, store: SQLiteStore) -> None:
+    page = ann.get("/runs/order-1042").text
+    assert 'action="/runs/order-1042/say"' in page
+    [key] = re.findall(r'name="key" value="([^"]+)"', page)
+    answer = ann.post("/runs/order-1042/say", {"key": key, "text": "Pay <b>all</b>."})
+    assert (answer.status, answer.headers["location"]) == (303, "/runs/order-1042")
+    ann.post("/runs/order-1042/say", {"key": key, "text": "Pay <b>all</b>."})  # sent twice
+    ann.post("/runs/order-1042/say", {"key": key, "text": "Then close it.", "after": "1"})
+    assert messages_to(store, "order-1042") == [
+        ("Pay <b>all</b>.", "ann", "say"),
+        ("Then close it.", "ann", "say_after"),
+    ]
+    page = ann.get("/runs/order-1042").body.decode()
+    assert "Not read yet" in page
+    assert "Pay &lt;b&gt;all" in page
+
+
+def test_what_was_said_is_in_the_story_when_the_agent_has_read_it(
+    ann: Client, store: SQLiteStore
+) -> None:
+    ann.post("/runs/order-1042/say", {"key": "k", "text": "Be kind."})
+    decide(ann, store, "order-1042", "approve")
+    with context(lm=ScriptedLM([finish("I paid it back.")])):
+        Run.load(store, "order-1042", support()).resume()
+    page = ann.get("/runs/order-1042").text
+    assert "Not read yet" not in page
+    assert "Said by ann via page" in re.sub(r"<[^>]+>", "", page)
+    assert "Be kind." in page
+    assert 'action="/runs/order-1042/say"' not in page
+
+
+def test_a_page_that_follows_a_run_shows_what_others_say(
+    ann: Client, bob: Client, store: SQLiteStore
+) -> None:
+    stream = Stream(ann, "/runs/order-1042/live")
+    stream.event()
+    bob.post("/runs/order-1042/say", {"key": "k", "text": "Be kind."})
+    html = stream.event()
+    stream.close()
+    assert "Be kind." in html
+
+
+@pytest.mark.parametrize(
+    ("run_id", "form", "reason"),
+    [
+        ("order-1009", {"text": "More."}, "is done"),
+        ("order-1003", {"text": "More."}, "is cancelled"),
+        ("order-1042", {"text": "  "}, "says something"),
+        ("order-1042", {}, "says something"),
+    ],
+)
+def test_a_message_that_no_request_can_have_is_refused_on_the_page(
+    ann: Client, store: SQLiteStore, run_id: str, form: dict[str, str], reason: str
+) -> None:
+    answer = ann.post(f"/runs/{run_id}/say", {"key": "k", **form})
+    assert answer.status == 409
+    assert reason in answer.text
+    assert messages_to(store, run_id) == []
+
+
+def test_a_message_to_no_run_is_refused(ann: Client) -> None:
+    assert ann.post("/runs/nobody/say", {"text": "Hello."}).status == 404
+
+
+def test_a_page_that_is_read_only_takes_no_message(store: SQLiteStore) -> None:
+    app = ui_app(store, people=["ann"], read_only=True)
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        assert "/say" not in ann.get("/runs/order-1042").text
+        assert ann.post("/runs/order-1042/say", {"text": "Hello."}).status == 403
+    assert messages_to(store, "order-1042") == []

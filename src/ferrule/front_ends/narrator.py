@@ -63,6 +63,8 @@ class Narrator:
         """The open texts and thoughts, by id."""
         self._outputs: dict[str, ShownText] = {}
         """The latest text of each output."""
+        self._answer_number = 1
+        """The number of the answer that is being written: after a message to the run, another."""
         self._unshown: set[tuple[str, str | None]] = set()
         """Texts that the page does not show, by model call and output: another program was already
         writing an output of this name."""
@@ -172,6 +174,12 @@ class Narrator:
                     call = self._calls.get(self._shown_id(program, tool_call.id))
                     if call is not None:
                         self._settle(call, result_content(result), is_error=result.is_error)
+            case events.Said(text=text, by=by):
+                self._close(self._texts_of(program))
+                # An answer before the message stays on the page: the next one is another text.
+                self._outputs.clear()
+                self._answer_number += 1
+                self._page.custom("said", {"text": text, "by": by}, agent)
             case events.Custom(name=name, payload=payload):
                 self._page.custom(name, form_of(payload), agent)
             case events.RunFinished() if event.status != "waiting":
@@ -317,8 +325,10 @@ class Narrator:
         The text of a native answer may precede calls, so each answer has an id of its own.
         """
         is_text = path in self._answering and self._text_fields.get(program) == name
-        if name and not agent and not is_text:
+        if name and not agent and not is_text and self._answer_number == 1:
             return f"{self._run_id}#{name}"
+        if name and not agent and not is_text:
+            return f"{self._run_id}#{name}~{self._answer_number}"
         if name is None:
             return f"{self._run_id}/{path}#thoughts"
         return f"{self._run_id}/{path}#{name or 'text'}"

@@ -100,6 +100,10 @@ class Frame(Struct):
     """How the driver of this frame waits: True blocks its thread, False awaits."""
     is_flow: bool = False
     """Whether its program is a flow of acts, not plain Python."""
+    messages_before: str = ""
+    """The place before an act where messages to the run were read last."""
+    messages: int = 0
+    """How many were read there: a program may listen twice before one act."""
     failures: list[tuple[Any, Entry]] | None = None
     """In plain Python: model failures that the code may still catch.
 

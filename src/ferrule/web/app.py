@@ -188,6 +188,7 @@ def _routes(pages: Pages) -> Any:
             pages.picture,
         ),
         post("/runs/{id}/questions/{question}", deciding.decide),
+        post("/runs/{id}/say", deciding.say),
         post("/runs/{id}/cancel", deciding.cancel),
         post("/runs/{id}/resume", deciding.resume),
         Mount("/static", _Files(directory=FOLDER / "static")),

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from ferrule.approval.call_view import refuse_unseen
 from ferrule.approval.policy import Grant
-from ferrule.encoding.encode import json_text
+from ferrule.encoding.encode import digest_of, json_text
 from ferrule.encoding.safe_text import TypedText, reveal
 from ferrule.errors import DecisionError, FerruleError, StoreError
 from ferrule.runs.store.listing import stored_head
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store
     from ferrule.web.work import Work
@@ -99,6 +100,24 @@ class Deciding:
             raise Refused(
                 409, f"The decision was recorded, but the run does not continue: {error}"
             ) from error
+
+    def say(self, request: Request) -> Response:
+        """`/runs/ID/say`: a message to the agent of the run."""
+        run_id = reading.id_from_path(request.path_params["id"])
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        text = sent.get("text", "")
+        when: When = "next"
+        if sent.get("after"):
+            when = "after"
+        # A browser may send a form twice. A changed text is another message.
+        key = f"{sent.get('key', '')}:{digest_of(text)}"
+        person = request.scope["ferrule.session"].person
+        existing_run(partial(self._store.summary, run_id))
+        try:
+            self._store.say(run_id, text, when=when, by=person, via="page", key=key)
+        except DecisionError as error:
+            raise Refused(409, str(error)) from error
+        return _back(request)
 
     def cancel(self, request: Request) -> Response:
         """`/runs/ID/cancel`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from functools import partial
+from secrets import token_urlsafe
 from time import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
@@ -209,10 +210,17 @@ class Pages:
             "can_resume": fits and not self.is_read_only,
             "command": command,
         }
+        csrf = request.scope["ferrule.session"].csrf
+        can_say = (
+            not self.is_read_only and actions["can_stop"] and head.get("takes_messages", False)
+        )
         return {
             **actions,
             "back": "chat" if _in_chat(request) else "run",
-            "version": version_of(actions, request.scope["ferrule.session"].csrf),
+            "version": version_of(actions, csrf),
+            "say_version": version_of(csrf) if can_say else "",
+            "csrf": csrf,
+            "key": token_urlsafe(12),
         }
 
     def _answer(

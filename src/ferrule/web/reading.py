@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ferrule.approval.message import is_message
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import StoreError
 from ferrule.runs.journal.encode import read_entry, read_usage
@@ -219,6 +220,8 @@ class Read(Struct):
     """By the number of an entry: `Story.also_changed` after it, if it was not None."""
     head: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usage: Usage = Usage()
+    unread: list[Decision] = field(default_factory=list["Decision"])
+    """The messages to the run that it has not read."""
     shown: dict[int, str] = field(default_factory=dict[int, str])
     """The HTML of the run's own beats that did not change since they were shown.
 
@@ -248,6 +251,7 @@ class Read(Struct):
         Reads all of them again if the run was redacted, or deleted and another one has its id.
         """
         stored = self._load()
+        self.unread = [decision for decision in decisions_of(stored) if is_message(decision)]
         texts = stored.entries
         times = stored.times or [None] * len(texts)
         skipped = 0

@@ -46,23 +46,27 @@ async def listen(frame: Frame, act: Listen) -> tuple[events.Said, ...]:
     if not listens(frame):
         return ()
     place = Slot.of_value(frame.path, frame.acts, _DIGEST)
+    if frame.messages_before != place:
+        frame.messages_before, frame.messages = place, 0
     messages: list[Decision] = []
-    while (recorded := journal.take_decision(place.item(len(messages)))) is not None:
+    while (recorded := journal.take_decision(place.item(frame.messages))) is not None:
+        frame.messages += 1
         messages.append(recorded.value)
         run.tally.note(run.decisions, recorded.value)
     if journal.is_past and not journal.is_closed:
-        messages += await _take_new(frame, act, place, len(messages))
+        messages += await _take_new(frame, act, place)
     return tuple(map(said_event, messages))
 
 
-async def _take_new(frame: Frame, act: Listen, place: Slot, number: int) -> list[Decision]:
+async def _take_new(frame: Frame, act: Listen, place: Slot) -> list[Decision]:
     run = frame.run
     await _look_for_messages(frame)
     taken: list[Decision] = []
     for message in untaken_messages(run, ends=act.ends):
         if not run.journal.claim(message.question_id):
             continue  # another branch has it
-        slot = place.item(number + len(taken))
+        slot = place.item(frame.messages)
+        frame.messages += 1
         frame.live, run.goes_on_at_end = True, False
         await frame.write(Entry(slot, "decision", _DIGEST, message))
         run.decided(message)

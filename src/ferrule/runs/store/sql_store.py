@@ -443,7 +443,7 @@ class SQLStore:
         refuse_message(run_id, status, takes_messages=takes_messages)
         now = self._now(db)
         sent = with_number(message, said + 1, key, at=now)
-        db.execute("UPDATE runs SET said = said + 1 WHERE id = ?", (run_id,))
+        db.execute("UPDATE runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id))
         db.execute(
             "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
             (run_id, sent.question_id, json_text(record_form(sent)), now),
