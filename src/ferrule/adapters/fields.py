@@ -55,8 +55,6 @@ def _select_fields(signature: type[Signature], *, native: bool) -> PromptFields:
 
 def is_history(field: SignatureField) -> bool:
     """Whether a field holds a `History`."""
-    if not Type.extract_custom_type_from_annotation(field.annotation):
-        return False
     return bool(History.extract_custom_type_from_annotation(field.annotation))
 
 

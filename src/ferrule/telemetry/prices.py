@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("ferrule.models")
 _LITELLM = "litellm"
-"""Its names of models hold the provider, and genai-prices reads them."""
+"""LiteLLM's names of models hold the provider, and genai-prices reads them."""
 
 
 class Prices:
@@ -55,20 +55,17 @@ class Prices:
             )
 
     def waits(self, response: Response, name: str) -> bool:
-        """Whether `cost_of` loads the tables first."""
-        return (
-            self._tables is None
-            and self._has_tables
-            and self._own(response, name) is None
-            and _is_listed(name)
-        )
+        """Whether `cost_of` would load the tables first, which takes long."""
+        if self._tables is not None or not self._has_tables:
+            return False
+        return self._own_prices(response, name) is None and _is_listed(name)
 
     def cost_of(self, response: Response, name: str) -> float | None:
         """The cost in US dollars of an answer of the model `name` that came now.
 
         None if it is unknown.
         """
-        prices = self._own(response, name)
+        prices = self._own_prices(response, name)
         if prices is not None:
             return _own_cost(response.usage, prices)
         is_listed = _is_listed(name)
@@ -81,7 +78,7 @@ class Prices:
             _log.warning("The cost of %s is unknown: %s", name, reason, extra={"model": name})
         return cost
 
-    def _own(self, response: Response, name: str) -> tuple[float, float] | None:
+    def _own_prices(self, response: Response, name: str) -> tuple[float, float] | None:
         """The prices in `extra` of the model that was asked, or of the one that answered."""
         without_provider = name.partition("/")[2]
         for model in (name, without_provider, response.model):
@@ -108,6 +105,7 @@ class Prices:
             except (LookupError, ValueError, TypeError, ArithmeticError):
                 continue  # the model is unknown, or the counts do not fit its prices
             prices = priced.model_price
+            # A model that is paid by the month is listed without prices, as if it were free.
             is_subscription = prices.input_mtok is None and prices.output_mtok is None
             if not is_subscription:
                 return float(priced.total_price)

@@ -30,6 +30,7 @@ _logger = logging.getLogger("ferrule.compat.dspy")
 _DEFAULT_ADAPTER = ChatAdapter(use_native_function_calling=None)
 """DSPy's prompts; the model's capabilities choose how tools are called."""
 _OPTIONS = {"lm", "config", "demos", "max_turns", "max_iters", "limits", "deps", "resume_state"}
+"""Keywords of a call that are not inputs."""
 
 
 class Module(ferrule.Module):
@@ -293,7 +294,7 @@ class Parallel:
         for call, error in zip(failed, errors, strict=True):
             _logger.error("Error for example %s: %r", call["example"], error)
         if len(errors) >= (self.max_errors or settings.max_errors):
-            raise errors[-1]
+            raise errors[-1]  # as DSPy does: the last one, without the results
         if self.options.get("return_failed_examples"):
             return results, [call["example"] for call in failed], errors
         return results

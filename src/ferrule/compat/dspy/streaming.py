@@ -81,6 +81,7 @@ class _Chunks:
         self.programs: dict[str, Any] = {}
         """The programs that have begun, by their path."""
         self.held: list[StreamResponse] = []
+        """The last piece, or none."""
         self.extracts = False
         """Whether the model writes the outputs of `ReAct`, after its steps."""
         self.may_be_preamble = False
@@ -136,20 +137,22 @@ class _Chunks:
         return [item for piece in text for item in self._pieces(piece)]
 
     def _pieces(self, event: Any) -> list[Any]:
-        inside = [
-            program for path, program in self.programs.items() if event.path.startswith(path)
-        ][-1]
-        written = getattr(event, "field", None)
+        """The items for a piece of text: the piece that was held, if a listener wants this one."""
+        # The innermost program began last.
+        around = [program for path, program in self.programs.items() if event.path.startswith(path)]
+        program = around[-1]
+        written_field = getattr(event, "field", None)
         if isinstance(event, ferrule.events.ThoughtDelta):
-            written = "reasoning"
-            if isinstance(inside, ferrule.ReAct) and not self.extracts:
-                written = "next_thought"
+            written_field = "reasoning"
+            if isinstance(program, ferrule.ReAct) and not self.extracts:
+                written_field = "next_thought"
         items: list[Any] = []
         for field, predictor, name in self.listened:
-            if field != written or not any(predictor is known for known in inside.predictors()):
+            is_of_program = any(predictor is known for known in program.predictors())
+            if field != written_field or not is_of_program:
                 continue
-            is_next_field = bool(self.held) and self.held[0][:2] != (name, field)
-            items += self._release(is_last=is_next_field)
+            begins_field = bool(self.held) and self.held[0][:2] != (name, field)
+            items += self._release(is_last=begins_field)
             self.held = [StreamResponse(name, field, event.text, is_last_chunk=False)]
         return items
 
@@ -188,7 +191,8 @@ def streamify(
         "include_final_prediction_in_output_stream", True
     )
 
-    # The program is called here, not at the first chunk: it has the settings of this call.
+    # `run` and `arun` are plain functions, so that the program is called at once, not at the first
+    # chunk: it has the settings of this call.
     def run(*args, **inputs):
         return chunks_of(program.stream(*args, **inputs))
 

@@ -19,6 +19,7 @@ from ferrule.encoding.encode import jsonable
 from ferrule.values.outcome import recast
 
 _FENCED = re.compile(r"(?s)^.*?```[^\n`]*\n(.*?)\s*```.*$")
+"""A text with a fence: its first group is the code in it."""
 
 
 class Example(ferrule.Prediction[Any]):

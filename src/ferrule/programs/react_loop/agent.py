@@ -1,4 +1,9 @@
-"""The parts of an agent: its signature and tools, checked; the built-in tools; the extractor."""
+"""The parts of an agent: its signature and tools, checked; the built-in tools; the extractor.
+
+MCP servers list their tools later than the agent is made, and list others at any time. So a check
+of the tools is made at once for tools that are known, and passed to `when_listed` for a toolbox
+with servers.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,11 @@ A flow with tools makes one `Host` for its run. A tool that returns a `@module_c
 program itself is never changed. The call's result carries the changes, as names and digests. The
 flow applies them at the end of the turn, in the order of the calls; a replay does the same and runs
 no callback.
+
+A journal holds no functions, so a resumed run has to find the tools that it had loaded, by name and
+digest (`Host._find`). The process remembers those of its latest runs; another process finds them in
+the program, on its shelf, among the tools that were passed to `Run.load`, or in the lists of MCP
+servers.
 """
 
 from __future__ import annotations
@@ -152,14 +157,17 @@ class ModuleView:
             self.init_module([*self.toolbox, *moved.values()])
         else:
             self.init_module([tool for tool in self.toolbox if tool.name not in moved])
+        if loading:
+            heading, unmoved_heading = "Loaded, and ready to be called:", "There already"
+        else:
+            heading, unmoved_heading = "No longer there:", "Not loaded"
         lines: list[str] = []
         if moved:
-            lines.append("Loaded, and ready to be called:" if loading else "No longer there:")
-            lines += map(_first_line, moved.values())
+            lines += [heading, *map(_first_line, moved.values())]
         lines += unknown
         unmoved = ", ".join(f"`{name}`" for name in matching if name not in moved)
         if unmoved:
-            lines.append(f"{'There already' if loading else 'Not loaded'}: {unmoved}.")
+            lines.append(f"{unmoved_heading}: {unmoved}.")
         return "\n".join(lines)
 
     def settled(self) -> dict[str, Any] | None:
@@ -171,9 +179,9 @@ class ModuleView:
         removed = [tool.name for tool in self._before if self.toolbox.get(tool.name) != tool]
         if not added and not removed:
             return None
-        named = {tool.name: digest(tool) for tool in added}
-        self._host.remember({(tool.name, named[tool.name]): tool for tool in added})
-        return {"added": named, "removed": removed}
+        digests = {tool.name: digest(tool) for tool in added}
+        self._host.remember({(tool.name, digests[tool.name]): tool for tool in added})
+        return {"added": digests, "removed": removed}
 
     def __getattr__(self, name: str) -> Any:
         # `copy` makes a view without `_owner`, which would be looked up here for ever.
@@ -196,12 +204,13 @@ class Host:
             warn_of_rules(conditions.policy, names_in_process().union(RESERVED))
         # Weak, because the owner holds the host: a run's memory is freed at its end.
         self._owner = ref(owner)
-        self._start = owner.toolbox
+        self._first_tools = owner.toolbox
         self._extra_tools = conditions.extra_tools
-        self._key = conditions.place
-        self._mine: _Loaded = {}
-        self.elsewhere: Callable[[], Iterable[Tool]] = tuple
-        """Returns more tools that a resumed run may have had: its MCP servers list them now."""
+        self._run_key = conditions.place
+        self._loaded_here: _Loaded = {}
+        """The tools that this execution of the run loaded, by name and digest."""
+        self.server_tools: Callable[[], Iterable[Tool]] = tuple
+        """Returns the tools that MCP servers list now: a resumed run may have had one of them."""
 
     @property
     def owner(self) -> Owner:
@@ -223,12 +232,12 @@ class Host:
 
     def remember(self, tools: _Loaded) -> None:
         """Remember loaded tools, by name and digest: the run may need them when resumed."""
-        self._mine.update(tools)
-        if self._key is None:  # acts answered by hand: there is no run to resume
+        self._loaded_here.update(tools)
+        if self._run_key is None:  # acts answered by hand: there is no run to resume
             return
         with _loading.lock:
-            _loaded.setdefault(self._key, {}).update(tools)
-            _loaded.move_to_end(self._key)
+            _loaded.setdefault(self._run_key, {}).update(tools)
+            _loaded.move_to_end(self._run_key)
             while len(_loaded) > _MOST_RUNS:
                 _loaded.popitem(last=False)
 
@@ -258,46 +267,51 @@ class Host:
         return shown_results, describe_new_tools(added, removed)
 
     def _apply_one(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
+        """The tools after one change. Raises `DuplicateToolError` for two tools with one name."""
         removed: list[str] = change["removed"]
         added: dict[str, str] = change["added"]
         remaining = [tool for tool in toolbox if tool.name not in removed]
-        digests = {tool.name: digest(tool) for tool in remaining if tool.name in added}
+        # An earlier call of the turn may have added the same tool.
+        remaining_digests = {tool.name: digest(tool) for tool in remaining if tool.name in added}
+        new_tools: list[Tool] = []
+        for name, tool_digest in added.items():
+            if remaining_digests.get(name) == tool_digest:
+                continue
+            replaced = None
+            if name in removed:
+                replaced = toolbox.get(name)
+            new_tools.append(self._find(name, tool_digest, replaced))
         # New tools go to the end, so that the beginning of the prompt stays the same.
-        new = [
-            self._find(name, wanted, toolbox.get(name) if name in removed else None)
-            for name, wanted in added.items()
-            if digests.get(name) != wanted
-        ]
-        return Toolbox((*remaining, *new))
+        return Toolbox((*remaining, *new_tools))
 
-    def _find(self, name: str, wanted: str, replaced: Tool | None) -> Tool:
+    def _find(self, name: str, tool_digest: str, replaced: Tool | None) -> Tool:
         """Find a tool by name and digest.
 
         This run may have loaded it before; or it is the program's own, on its shelf, passed to
         `Run.load`, or listed by a server now. It replaced `replaced`, so it is another tool, even
         if both have equal declarations.
         """
-        known = self._mine.get((name, wanted))
-        if known is None and self._key is not None:
+        loaded = self._loaded_here.get((name, tool_digest))
+        if loaded is None and self._run_key is not None:
             with _loading.lock:
-                known = _loaded.get(self._key, {}).get((name, wanted))
-        if known is not None and known != replaced:
-            return known
-        extra = map(Tool.of, self._extra_tools)
-        here = (*extra, *self._start, *(self.owner.shelf or ()))
-        of_name = [tool for tool in here if tool.name == name]
-        alike = [tool for tool in of_name if digest(tool) == wanted]
-        for tool in alike:
+                loaded = _loaded.get(self._run_key, {}).get((name, tool_digest))
+        if loaded is not None and loaded != replaced:
+            return loaded
+        extra_tools = map(Tool.of, self._extra_tools)
+        candidates = (*extra_tools, *self._first_tools, *(self.owner.shelf or ()))
+        namesakes = [tool for tool in candidates if tool.name == name]
+        equals = [tool for tool in namesakes if digest(tool) == tool_digest]
+        for tool in equals:
             if tool != replaced:
                 return tool
-        for tool in self.elsewhere():
-            if tool.name == name and digest(tool) == wanted:
+        for tool in self.server_tools():
+            if tool.name == name and digest(tool) == tool_digest:
                 return tool
-        if of_name and not alike:
+        if namesakes and not equals:
             # A newer version of the tool: each call is checked against it.
-            return of_name[0]
+            return namesakes[0]
         why = "it is neither the program's own nor on its shelf"
-        if alike:
+        if equals:
             why = "it replaced a tool with an equal declaration, and only that tool is there"
         raise RunError(
             f"The run had loaded the tool {shown(name)}, which is not found now: {why}. "

@@ -162,7 +162,7 @@ class LiveTools:
         """The servers that could not be listed again and that this run has reported."""
         self._known = set(_server_tools(tools))
         """Every tool that this run has had. One that is not here is new, and may be offered."""
-        host.elsewhere = _call_weakly(self._current_tools)
+        host.server_tools = _call_weakly(self._current_tools)
         self._lister: ToolSpec = Tool(
             self._list_again,
             "list_tools_again",

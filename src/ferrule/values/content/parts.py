@@ -72,7 +72,7 @@ class _Media(Type):
 
     def __new__(cls, *args: Any, **fields: Any) -> Self:
         """Refuse mistakes that pydantic would not explain: positional values, and raw bytes."""
-        takes_positional = cls.__init__ is not BaseModel.__init__  # a subclass may
+        takes_positional = cls.__init__ is not BaseModel.__init__  # DSPy's `Image` has its own
         if args and not takes_positional:
             raise cls._misuse(args[0])
         if isinstance(fields.get("data"), bytes):

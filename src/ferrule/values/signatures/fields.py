@@ -34,7 +34,6 @@ from ferrule.encoding.encode import fits, is_plain
 from ferrule.errors import SignatureError, nearest, shown
 from ferrule.schema.iterables import eager_type, eager_validators
 from ferrule.values.calls.tool_calls import ToolCalls
-from ferrule.values.content.type import Type
 
 if TYPE_CHECKING:
     from types import FunctionType
@@ -51,7 +50,9 @@ _DSPY_KEYWORDS = ("prefix", "format", "parser")
 _SIMILARITY = 0.8
 """Keywords more similar to a known one than this are taken for a mistake."""
 _PYDANTIC_ARGUMENTS = ("default_factory", "title", "examples", "alias")
+"""The arguments of `pydantic.Field` that a `SignatureField` keeps in `more`."""
 _MAX_PROBLEMS = 8
+"""The most problems of one value that are explained: a model mends a few at a time."""
 _MODEL_NAMES = frozenset(name for name in dir(BaseModel) if not name.startswith("_"))
 OUTDATED = frozenset(name for name in _MODEL_NAMES if not name.startswith("model_"))
 """Pydantic's deprecated names (`json`, `copy`, `schema`, ...).
@@ -102,7 +103,9 @@ def _declare_in_class(
             "Pass one of `desc` and `description`; "
             f"found both: {shown(desc)} and {shown(description)}."
         )
-    text = description if desc is None else desc
+    text = desc
+    if text is None:
+        text = description
     if text is not None and not isinstance(text, str):
         raise SignatureError(f"`desc` of a field must be a string, found {shown(text)}.")
     _refuse_misspelled(role, more)
@@ -353,9 +356,6 @@ def has_text(annotation: Any) -> bool:
 
 def calls_type(annotation: Any) -> type[ToolCalls] | None:
     """`ToolCalls`, or its subclass, in an annotation; None if there is none."""
-    # Most annotations contain no type of ferrule, so the class is not even imported for them.
-    if not Type.extract_custom_type_from_annotation(annotation):
-        return None
     return next(iter(ToolCalls.extract_custom_type_from_annotation(annotation)), None)
 
 
