@@ -490,7 +490,7 @@ def expected(results: list[ToolResult]) -> None:
     ]
     assert (results[0].content, results[0].value) == ("3", 3)
     assert results[1].content.startswith(
-        "Execution error in raising: ZeroDivisionError: by zero (test_execute_calls.py:",
+        'Execution error in raising: ZeroDivisionError: by zero\n  File "test_execute_calls.py"',
     )
     assert isinstance(results[1].error, ZeroDivisionError)
     assert results[2].content.startswith("There is no tool `nobody`")

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -217,11 +218,15 @@ class TestRaised:
         def divide(a: int, b: int) -> float:
             return a / b
 
-        found = ran(divide, {"a": 1, "b": 0})
-        assert found.content.startswith(
-            "Execution error in divide: ZeroDivisionError: division by zero (test_run.py:",
+        def share(a: int, b: int) -> float:
+            return divide(a, b)  # the key is 12345
+
+        found = ran(share, {"a": 1, "b": 0})
+        assert re.sub(r"line \d+", "line N", found.content) == (
+            "Execution error in share: ZeroDivisionError: division by zero\n"
+            '  File "test_run.py", line N, in share\n'
+            '  File "test_run.py", line N, in divide'
         )
-        assert "/" not in found.content.split("(")[1]
         assert isinstance(found.error, ZeroDivisionError)
         assert (found.is_error, found.is_fault) == (True, False)
 
@@ -230,7 +235,7 @@ class TestRaised:
             raise RuntimeError("gone")
 
         assert ran(fail).content.startswith(
-            "Execution error in fail: RuntimeError: gone (test_run.py:",
+            'Execution error in fail: RuntimeError: gone\n  File "test_run.py", line ',
         )
 
     def test_an_exception_group_shows_the_exceptions_inside_without_their_paths(self):
@@ -245,12 +250,14 @@ class TestRaised:
                 group.create_task(refused(1))
                 group.create_task(refused(2))
 
-        first, *inside = ran(fetch).content.split("\n")
-        assert first.startswith(
-            "Execution error in fetch: ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions) (test_run.py:",
-        )
-        assert [line.partition(" (test_run.py:")[0] for line in inside] == [
-            f"- ConnectionError: {port}.sock: refused" for port in (1, 2)
+        first, *rest = re.sub(r"line \d+", "line N", ran(fetch).content).split("\n")
+        assert first.endswith(": unhandled errors in a TaskGroup (2 sub-exceptions)")
+        assert rest == [
+            '  File "test_run.py", line N, in fetch',
+            "- ConnectionError: 1.sock: refused",
+            '    File "test_run.py", line N, in refused',
+            "- ConnectionError: 2.sock: refused",
+            '    File "test_run.py", line N, in refused',
         ]
 
     def test_an_exception_group_of_many_and_of_groups_stays_short(self):
@@ -333,7 +340,7 @@ class TestRaised:
         def fail():
             raise ValueError(message)
 
-        assert f"ValueError: {expected} (" in ran(fail).content
+        assert f"ValueError: {expected}\n" in ran(fail).content
 
     def test_addresses_are_cut(self):
         def fail():
@@ -347,7 +354,7 @@ class TestRaised:
         def fail():
             raise KeyError
 
-        assert ran(fail).content.startswith("Execution error in fail: KeyError (")
+        assert ran(fail).content.startswith("Execution error in fail: KeyError\n")
 
     def test_an_error_that_cannot_be_printed_is_still_told(self):
         class OddError(Exception):

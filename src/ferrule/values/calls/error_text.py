@@ -1,7 +1,8 @@
-"""Describe an exception for a model: its type, its message, and the lines that raised it.
+"""Describe an exception for a model: its type, its message, and a short traceback.
 
-The lines are those of the user's own code. The text contains no memory addresses, and no
-local paths except those that the call named.
+The traceback has the innermost frames of the user's own code, as Python writes them, but without
+source lines, which may hold secrets. The text contains no memory addresses, and no local paths
+except those that the call named.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> 
     if message:
         text += f": {message}"
     # A call that timed out was stopped at any line: the line says nothing.
-    if not isinstance(error, ToolTimeoutError) and (frames := _frames(error)):
-        text += f" ({', '.join(frames)})"
+    if not isinstance(error, ToolTimeoutError):
+        for frame in _frames(error):
+            text += f"\n{indent}  {frame}"
     # The failures of a `TaskGroup` are in the group's exceptions; its own message has only their
     # number.
     if isinstance(error, BaseExceptionGroup) and len(indent) < _DEEPEST:
@@ -48,7 +50,7 @@ def _described(error: BaseException, args: dict[str, Any], indent: str = "") -> 
 
 
 def _frames(error: BaseException) -> list[str]:
-    """The last lines (`file.py:12`) of the user's own code, innermost last."""
+    """The last frames of the user's own code, innermost last, as in a traceback of Python."""
     from traceback import walk_tb
 
     lines: list[str] = []
@@ -56,7 +58,7 @@ def _frames(error: BaseException) -> list[str]:
         file = frame.f_code.co_filename
         if file.startswith((*foreign_folders(), "<frozen")):
             continue
-        line = f"{_last_part(file)}:{number}"
+        line = f'File "{_last_part(file)}", line {number}, in {frame.f_code.co_name}'
         if line not in lines:  # a recursive function would fill the text
             lines.append(line)
     return lines[-_MOST_FRAMES:]
