@@ -18,7 +18,8 @@ from ferrule.text_calls.json_form import read_value
 from ferrule.text_calls.marks import Tag, argument_templates, folded, mark_at, tag_pattern
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.offers import Effort, Offer
+    from ferrule.text_calls.drafts import Effort
+    from ferrule.text_calls.offers import Offer
 
 _TYPES: dict[str, str] = {"any": "", "str": "string"}
 _LONGEST_KEY = 120

@@ -11,6 +11,7 @@ from ferrule.encoding.repair import read_json
 from ferrule.encoding.written import read_with_digits
 from ferrule.text_calls.arguments import AmbiguousError, Arguments
 from ferrule.text_calls.dialects import UNMARKED
+from ferrule.text_calls.drafts import COST_OF_CALL, Draft, Group, faulty
 from ferrule.text_calls.json_form import (
     broken_call,
     drafts_of,
@@ -20,18 +21,13 @@ from ferrule.text_calls.json_form import (
     unreadable,
 )
 from ferrule.text_calls.marks import argument_templates, mark_at, separates, tag_pattern
-from ferrule.text_calls.offers import COST_OF_CALL, Draft, add_repairs, faulty
-from ferrule.text_calls.python_form import (
-    is_python_call,
-    read_python_call,
-    read_python_list,
-    read_unreadable,
-)
+from ferrule.text_calls.python_form import PythonForm
 
 if TYPE_CHECKING:
+    from ferrule.text_calls.drafts import Effort
     from ferrule.text_calls.json_form import Value
     from ferrule.text_calls.marks import Tag
-    from ferrule.text_calls.offers import Effort, Offer, OfferedTools
+    from ferrule.text_calls.offers import Offer, OfferedTools
 
 _DEEPEST = 6
 """Tags around a call."""
@@ -97,13 +93,6 @@ def _loose(words: str) -> str:
     return r"[\s*_`]{0,4}".join(map(re.escape, re.findall(r"[^\W_]+|[^\w\s]+", words)))
 
 
-class Group(NamedTuple):
-    """Calls that follow one another, and where the last of them ends."""
-
-    drafts: list[Draft]
-    end: int
-
-
 class Fence(NamedTuple):
     """The beginning of a fence."""
 
@@ -119,6 +108,7 @@ class Forms:
         self._offers = offers
         self._effort = effort
         self.arguments = Arguments(text, effort)
+        self._python = PythonForm(text, offers, effort)
         self._values: dict[int, Value | None] = {}
         """The JSON values by their positions: each is read once."""
         self._closing = (0, -1)
@@ -180,7 +170,7 @@ class Forms:
         for name, label in labels().items():
             if label.match(text, offset):
                 return name
-        if is_python_call(text, offset):
+        if self._python.is_at(offset):
             return "Python"
         return "name" if self._is("name", offset) else sign
 
@@ -223,7 +213,7 @@ class Forms:
             offset = end = group.end
             extra = _patterns()["extra"].match(self._text, offset)
             if extra is not None and drafts:
-                drafts[-1] = add_repairs(drafts[-1], ("extra_closing_brace",))
+                drafts[-1] = drafts[-1].repaired("extra_closing_brace")
                 offset = end = extra.end()
         self._depth -= 1
         return Group(drafts, end)
@@ -232,8 +222,7 @@ class Forms:
         text = self._text
         sign = text[offset : offset + 1]
         if sign == "(" or (sign == "[" and self._is("list", offset)):
-            calls = read_python_list(text, offset, self._offers, self._effort, is_marked=is_marked)
-            return None if calls is None else Group(*calls)
+            return self._python.sequence(offset, is_marked=is_marked)
         if sign == "{" or self._is("list of objects", offset):
             return self._json(offset, is_marked=is_marked)
         if sign in ("<", "]", "["):
@@ -244,9 +233,8 @@ class Forms:
 
     def _unreadable(self, offset: int) -> Group | None:
         """A call that names an offered tool and cannot be read."""
-        fault = read_unreadable(self._text, offset, self._offers, self._effort)
-        fault = fault or broken_call(self._text, offset, self._offers, self._effort)
-        return None if fault is None else Group([fault[0]], fault[1])
+        fault = self._python.unreadable(offset)
+        return fault or broken_call(self._text, offset, self._offers, self._effort)
 
     def _fenced(self, offset: int) -> Group | None:
         start = self.fence(offset).end
@@ -379,7 +367,7 @@ class Forms:
         drafts = drafts_of(value.content, self._offers, marked=is_marked)
         if not drafts:
             return None
-        return Group([add_repairs(draft, value.repairs) for draft in drafts], value.end)
+        return Group([draft.repaired(*value.repairs) for draft in drafts], value.end)
 
     def _broken(self, offset: int) -> Group | None:
         """Announced JSON that cannot be parsed: repaired if it lost its last braces, or a fault."""
@@ -416,7 +404,7 @@ class Forms:
             except ValueError:
                 return None
             drafts = drafts_of(content, self._offers, marked=False) or []
-            drafts = [add_repairs(draft, repairs) for draft in drafts]
+            drafts = [draft.repaired(*repairs) for draft in drafts]
         return Group(drafts, last) if drafts else None
 
     def _unclosed(self, offset: int, end: int) -> list[Draft] | None:
@@ -431,7 +419,7 @@ class Forms:
             except (ValueError, RecursionError):
                 continue
             drafts = drafts_of(content, self._offers, marked=True)
-            return [add_repairs(draft, ("missing_closing_brace",)) for draft in drafts or ()]
+            return [draft.repaired("missing_closing_brace") for draft in drafts or ()]
         return None
 
     def by_name(
@@ -439,9 +427,9 @@ class Forms:
     ) -> Group | None:
         """A call that begins with the tool's name."""
         text = self._text
-        call = read_python_call(text, offset, self._offers, self._effort)
+        call = self._python.call(offset)
         if call is not None:
-            return Group([call[0]], call[1])
+            return call
         for label in labels().values():
             labelled = label.match(text, offset)
             if labelled is not None:
@@ -532,7 +520,7 @@ class Forms:
         if draft is None or not (is_marked or offer.fits(draft.args)):
             return None
         end = self._behind_closings(value.end) if is_marked else value.end
-        return Group([add_repairs(draft, value.repairs)], end)
+        return Group([draft.repaired(*value.repairs)], end)
 
     def _with_strings(self, offset: int) -> Group | None:
         """`f{a:<escape>x<escape>}`: tokens in place of quotation marks."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.encoding.loose import LooseReader
 from ferrule.encoding.repair import read_arguments
 from ferrule.encoding.written import read_float
 from ferrule.errors import ToolCallError
-from ferrule.text_calls.offers import Draft, Effort, Offer, OfferedTools, faulty
-from ferrule.text_calls.shapes import read_id
+from ferrule.text_calls.drafts import Draft, Effort, Group, faulty, read_id
+
+if TYPE_CHECKING:
+    from ferrule.text_calls.offers import Offer, OfferedTools
 
 _NAMES = (
     "name", "tool_name", "function_name", "function", "tool", "recipient_name", "action",
@@ -155,10 +157,8 @@ def fault_of(text: str, offset: int, end: int, offers: OfferedTools) -> Draft | 
     return unreadable(offer, text[offset:end].strip()) if offer is not None else None
 
 
-def broken_call(
-    text: str, offset: int, offers: OfferedTools, effort: Effort
-) -> tuple[Draft, int] | None:
-    """A call with a fault for an object that is not announced and cannot be parsed; and its end."""
+def broken_call(text: str, offset: int, offers: OfferedTools, effort: Effort) -> Group | None:
+    """A call with a fault for an object that is not announced and cannot be parsed."""
     head = _CALL_HEAD.match(text, offset)
     offer = offers.get(head[1]) if head is not None else None
     if head is None or offer is None:
@@ -169,7 +169,7 @@ def broken_call(
         return None
     if _SHOWN.search(text, offset, end) is not None:
         return None
-    return unreadable(offer, text[offset:end].strip()), end
+    return Group([unreadable(offer, text[offset:end].strip())], end)
 
 
 def unreadable(offer: Offer, raw: str) -> Draft:

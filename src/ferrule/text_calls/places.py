@@ -72,6 +72,14 @@ def _lead_in() -> re.Pattern[str]:
 
 
 @cache
+def _label() -> re.Pattern[str]:
+    """A line that names the call behind it: it says nothing about who makes the call."""
+    return re.compile(
+        r"(?:\A|\n)[^\w\n]*(?:(?:\w+ )?calls?|action|step \d+)[^\w\n]*\s*\Z", re.IGNORECASE
+    )
+
+
+@cache
 def _announces() -> re.Pattern[str]:
     """The beginning of a clause with which a model says that it calls."""
     return re.compile(
@@ -270,6 +278,7 @@ class Places:
         """The last clause before a call, if the call belongs to it."""
         before = self._text[max(self._behind, start - _NEAR) : start]
         before = re.sub(r"`{3,}[ \t]*\w*\s*\Z|[\s`*_'\"\[(]+\Z|\s[-•]\s*\Z", "", before)
+        before = _label().sub("", before)
         paragraph = before.rstrip(_MARKUP + "'\"").rsplit("\n\n", 1)[-1]
         if not paragraph:
             return ""

@@ -1,236 +1,178 @@
 """Read calls written as Python: `f(a=1, b="x")`, and lists of them, quoted or not.
 
-Nothing is evaluated: values are literals, arithmetic on literal numbers, or unquoted words, which
-are read as text.
+Values are literals, unquoted words, which are read as text, or what `expressions` reads.
 """
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.encoding.loose import LooseReader
-from ferrule.encoding.written import read_float
-from ferrule.text_calls.expressions import (
-    UnreadableError,
-    arithmetic,
-    is_constructor,
-    number,
-    read_constructor,
-)
-from ferrule.text_calls.offers import Draft, Effort, Offer, OfferedTools
-from ferrule.text_calls.shapes import CallFault
+from ferrule.text_calls.drafts import Draft, Effort, Group, faulty
+from ferrule.text_calls.expressions import NoCallError, UnreadableError, read_expression
+
+if TYPE_CHECKING:
+    from ferrule.text_calls.offers import Offer, OfferedTools
 
 _CALLEE = re.compile(r"(?P<name>[^\W\d](?:[\w.:/-]|\\_)*(?: [\w.:/-]+){0,6})[*`]{0,3}[ \t]?\(")
 _KEYWORD = re.compile(r"((?:\w|\\_)+)\s*=(?!=)\s*")
-_BLANK = re.compile(
-    r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}"
-)  # with comments and continued lines
-_PLAIN = re.compile(
-    r"""(?:"([^"\\\n]*)"|'([^'\\\n]*)'"""
-    r"""|(-?(?:0|[1-9]\d{0,300})(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)"""
-    r"""|(True|False|None))(?=\s*[,)])"""
-)
+_BLANK = re.compile(r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}")
+"""With comments and continued lines."""
 _TOKEN = re.compile(
     r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
     r"""|[\[\](){},]|[^'"\[\](){},]+|.""",
     re.DOTALL,
 )
-_BARE = re.compile(r"[^\W_][\w .:/@+&%$°-]*")
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_KNOWN_ESCAPES = frozenset("\\'\"abfnrtv01234567xuUN\n")
 _BETWEEN = re.compile(r"(?:[\s,;'\"`]|\\\r?\n)*")
-_CONSTRUCTOR = re.compile(r"new\s+[\w.]{1,100}\s*(?:<[\w\s.,<>?]{0,100}>)?\s*(?=[(\[{])")
+_JAVA_CONSTRUCTOR = re.compile(r"new\s+[\w.]{1,100}\s*(?:<[\w\s.,<>?]{0,100}>)?\s*(?=[(\[{])")
 _PARAMETER = r"\*{0,2}[^\W\d]\w*\b(?:\s{0,9}:[^,'\"()]{1,60})?(?:\s{0,9}=\s{0,9}\w+\b)?"
 _SIGNATURE = re.compile(rf"\s*+(?:{_PARAMETER}(?:\s*,\s*{_PARAMETER}){{0,40}})?\s*")
 _PLACEHOLDER = re.compile(r"\.{3}|\u2026|[=(,]\s*<[\w ./-]{1,60}>")
-_NATIVE = frozenset(
-    {"single_quotes", "python_literals", "numbers", "trailing_comma"}
-)  # not mistakes in Python
-_CONSTANTS = {
-    "True": True,
-    "False": False,
-    "None": None,
-    "true": True,
-    "false": False,
-    "null": None,
-}
-_TYPE_NAMES = frozenset(
-    {
-        "str",
-        "string",
-        "int",
-        "integer",
-        "float",
-        "number",
-        "bool",
-        "boolean",
-        "list",
-        "dict",
-        "array",
-        "object",
-        "any",
-    }
-)
+_NATIVE = frozenset({"single_quotes", "python_literals", "numbers", "trailing_comma"})
+"""Repairs of JSON that are not mistakes in Python."""
 _LONGEST_EXPRESSION = 5_000
 
 
-class NoCallError(ValueError):
-    """The text is not a call of an offered tool."""
+class PythonForm:
+    """Reads calls in Python at given positions of a text."""
 
+    def __init__(self, text: str, offers: OfferedTools, effort: Effort) -> None:
+        self._text = text
+        self._offers = offers
+        self._effort = effort
 
-def is_python_call(text: str, offset: int) -> bool:
-    """Whether a name and a parenthesis are at a position."""
-    return _CALLEE.match(text, offset) is not None
+    def is_at(self, offset: int) -> bool:
+        """Whether a name and a parenthesis are at a position."""
+        return _CALLEE.match(self._text, offset) is not None
 
-
-def read_python_call(
-    text: str, offset: int, offers: OfferedTools, effort: Effort
-) -> tuple[Draft, int] | None:
-    """The call at a position, and its end."""
-    callee = _CALLEE.match(text, offset)
-    if callee is None or effort.left <= 0:
-        return None
-    offer = offers.get(callee["name"])
-    if offer is None:
-        return None
-    reader = _Arguments(text, offer, effort)
-    if "\\" in callee["name"]:
-        reader.note("escapes")
-    try:
-        end = reader.read(callee.end())
-    except (ValueError, RecursionError):
-        return None
-    if reader.problem:
-        reason = f"the call of `{offer.name}` has no value for {reader.problem}"
-        return Draft(
-            offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[offset:end])
-        ), end
-    return Draft(offer, reader.args, tuple(reader.repairs)), end
-
-
-def read_unreadable(
-    text: str, offset: int, offers: OfferedTools, effort: Effort
-) -> tuple[Draft, int] | None:
-    """A call with a fault, if its arguments cannot be read; None without a call."""
-    callee = _CALLEE.match(text, offset)
-    offer = offers.get(callee["name"]) if callee is not None and effort.left > 0 else None
-    if callee is None or offer is None:
-        return None
-    end = _closing(text, callee.end())
-    effort.spend((end or callee.end() + 2 * _LONGEST_EXPRESSION) - offset)
-    if (
-        end is None
-        or _PLACEHOLDER.search(text, callee.end(), end)
-        or _SIGNATURE.fullmatch(text, callee.end(), end - 1)
-    ):
-        return None
-    reason = (
-        f"the arguments of `{offer.name}` cannot be read: "
-        "write them as JSON, or as name=value with plain values"
-    )
-    return Draft(
-        offer, {}, fault=CallFault("invalid_tool_call_arguments", reason, text[offset:end])
-    ), end
-
-
-def _closing(text: str, offset: int) -> int | None:
-    """The position after the parenthesis that closes a call."""
-    opened = ["("]
-    for token in _TOKEN.finditer(text, offset, offset + 2 * _LONGEST_EXPRESSION):
-        mark = token[0]
-        if mark in "([{":
-            opened.append(mark)
-        elif mark in ")]}" and (opener := "([{"[")]}".index(mark)]) in opened:
-            while opened.pop() != opener:  # not closed itself
-                pass
-            if not opened:
-                return token.end()
-    return None
-
-
-def read_python_calls(
-    text: str, offset: int, offers: OfferedTools, effort: Effort
-) -> tuple[list[Draft], int]:
-    """The calls from a position on, with blanks, commas or semicolons between; and their end."""
-    drafts: list[Draft] = []
-    end = offset
-    while True:
-        found = read_python_call(text, _skip(_BETWEEN, text, offset), offers, effort)
-        if found is None:
-            return drafts, end
-        drafts.append(found[0])
-        offset = end = found[1]
-
-
-def read_python_list(
-    text: str, offset: int, offers: OfferedTools, effort: Effort, *, is_marked: bool = False
-) -> tuple[list[Draft], int] | None:
-    """`[f(a=1), g()]` or a tuple, also with quotes around the calls.
-
-    The bracket may be missing at the end of the text.
-    An unreadable call becomes a call with a fault if it is beside other calls, or if a tag
-    announces the list.
-    """
-    drafts: list[Draft] = []
-    is_sure = True
-    closing = "]" if text.startswith("[", offset) else ")"
-    pos = offset + 1
-    while True:
-        quote = _skip(_BETWEEN, text, pos)
-        ended = drafts and (quote >= len(text) or text.startswith(closing, quote))
-        if ended and not (is_sure or any(each.args for each in drafts)):
+    def call(self, offset: int) -> Group | None:
+        """The call at a position."""
+        offer, start = self._callee(offset)
+        if offer is None:
             return None
-        if ended and quote < len(text):
-            return drafts, quote + 1
-        if ended:
-            return [
-                each._replace(repairs=(*each.repairs, "missing_closing_bracket")) for each in drafts
-            ], quote
-        found = read_python_call(text, quote, offers, effort)
-        if found is not None:
-            drafts.append(found[0])
-            pos = found[1]
-            continue
-        quoted = _quoted(text, quote - 1, offers, effort) if text[quote - 1] in "\"'" else None
-        if quoted is None:
-            fault = read_unreadable(text, quote, offers, effort)
-            if fault is None:
+        reader = _Arguments(self._text, offer, self._effort)
+        if "\\" in self._text[offset:start]:
+            reader.note("escapes")
+        try:
+            end = reader.read(start)
+        except (ValueError, RecursionError):
+            return None
+        draft = Draft(offer, reader.args, tuple(reader.repairs))
+        if reader.problem:
+            reason = f"the call of `{offer.name}` has no value for {reader.problem}"
+            draft = faulty(offer, reason, self._text[offset:end])
+        return Group([draft], end)
+
+    def unreadable(self, offset: int) -> Group | None:
+        """A call with a fault, if its arguments cannot be read; None without a call."""
+        text = self._text
+        offer, start = self._callee(offset)
+        if offer is None:
+            return None
+        end = self._closing(start)
+        furthest = min(start + 2 * _LONGEST_EXPRESSION, len(text))
+        self._effort.spend((end or furthest) - offset)
+        if end is None or _PLACEHOLDER.search(text, start, end):
+            return None
+        if _SIGNATURE.fullmatch(text, start, end - 1):
+            return None
+        reason = (
+            f"the arguments of `{offer.name}` cannot be read: "
+            "write them as JSON, or as name=value with plain values"
+        )
+        return Group([faulty(offer, reason, text[offset:end])], end)
+
+    def sequence(self, offset: int, *, is_marked: bool = False) -> Group | None:
+        """`[f(a=1), g()]` or a tuple, also with quotes around the calls.
+
+        The bracket may be missing at the end of the text. An unreadable call becomes a call with a
+        fault if it is beside other calls, or if a tag announces the list.
+        """
+        text = self._text
+        drafts: list[Draft] = []
+        is_sure = True
+        closing = "]" if text.startswith("[", offset) else ")"
+        offset += 1
+        while True:
+            start = _skip(_BETWEEN, text, offset)
+            is_cut = start >= len(text)
+            if drafts and (is_cut or text.startswith(closing, start)):
+                break
+            group = self.call(start)
+            if group is None and text[start - 1] in "\"'":
+                group = self._quoted(start - 1)
+            if group is None:
+                group = self.unreadable(start)
+                is_sure = is_marked
+            if group is None:
                 return None
-            is_sure = is_marked
-            quoted = [fault[0]], fault[1]
-        drafts += quoted[0]
-        pos = quoted[1]
+            drafts += group.drafts
+            offset = group.end
+        if not is_sure and not any(draft.args for draft in drafts):
+            return None
+        if not is_cut:
+            return Group(drafts, start + 1)
+        repairs = ("missing_closing_bracket",)
+        return Group(
+            [draft._replace(repairs=(*draft.repairs, *repairs)) for draft in drafts], start
+        )
 
+    def _callee(self, offset: int) -> tuple[Offer | None, int]:
+        """The tool whose name is at a position, and the position of its arguments."""
+        callee = _CALLEE.match(self._text, offset)
+        if callee is None or self._effort.left <= 0:
+            return None, offset
+        return self._offers.get(callee["name"]), callee.end()
 
-def _quoted(
-    text: str, offset: int, offers: OfferedTools, effort: Effort
-) -> tuple[list[Draft], int] | None:
-    """The calls inside a string with escapes."""
-    try:
-        inside, end = LooseReader(text).value(offset, 0)
-    except ValueError:
-        effort.spend(len(text) - offset)
+    def _quoted(self, offset: int) -> Group | None:
+        """The calls inside a string with escapes."""
+        try:
+            inside, end = LooseReader(self._text).value(offset, 0)
+        except ValueError:
+            self._effort.spend(len(self._text) - offset)
+            return None
+        if not isinstance(inside, str):
+            return None
+        form = PythonForm(inside, self._offers, self._effort)
+        drafts: list[Draft] = []
+        last = 0
+        while True:
+            group = form.call(_skip(_BETWEEN, inside, last))
+            if group is None:
+                break
+            drafts += group.drafts
+            last = group.end
+        return Group(drafts, end) if drafts and not inside[last:].strip(" ;,") else None
+
+    def _closing(self, offset: int) -> int | None:
+        """The position after the parenthesis that closes a call."""
+        opened = ["("]
+        for token in _TOKEN.finditer(self._text, offset, offset + 2 * _LONGEST_EXPRESSION):
+            mark = token[0]
+            if mark in "([{":
+                opened.append(mark)
+            elif mark in ")]}":
+                opener = "([{"[")]}".index(mark)]
+                if opener in opened:
+                    while opened.pop() != opener:  # not closed itself
+                        pass
+                if not opened:
+                    return token.end()
         return None
-    if not isinstance(inside, str):
-        return None
-    drafts, last = read_python_calls(inside, 0, offers, effort)
-    return (drafts, end) if drafts and not inside[last:].strip(" ;,") else None
 
 
 class _Arguments:
     """One pass over the arguments in the parentheses of a call."""
 
     def __init__(self, text: str, offer: Offer, effort: Effort) -> None:
-        self.text = text
-        self.offer = offer
-        self.effort = effort
         self.args: dict[str, Any] = {}
         self.repairs: list[str] = []
         self.problem = ""
         """The first argument that is code, and why it has no value."""
+        self._text = text
+        self._offer = offer
+        self._effort = effort
         self._positional: list[Any] = []
 
     def note(self, repair: str) -> None:
@@ -240,74 +182,62 @@ class _Arguments:
     def read(self, offset: int) -> int:
         """Read up to the closing parenthesis; returns the position after it."""
         offset = self._blank(offset)
-        while not self.text.startswith(")", offset):
-            keyword = _KEYWORD.match(self.text, offset)
-            if keyword is not None:
-                key = keyword[1]
-                if "\\" in key:
-                    self.note("escapes")
-                    key = key.replace("\\", "")
-                if key in self.args:
-                    raise NoCallError(key)
-                self.args[key], offset = self._value(
-                    keyword.end(), key, self.offer.properties.get(key)
-                )
-            elif self.text.startswith("**{", offset):
-                spread, offset = self._value(offset + 2, "", {"properties": self.offer.properties})
-                self.args.update(cast("dict[str, Any]", spread))
-            else:
-                schemas = list(self.offer.properties.values())
-                place = len(self._positional)
-                value, offset = self._value(
-                    offset, "", schemas[place] if place < len(schemas) else None
-                )
-                self._positional.append(value)
-                if self.args:
-                    raise NoCallError("a value without a name behind one with a name")
-            offset = self._blank(offset)
-            if self.text.startswith(",", offset):
+        while not self._text.startswith(")", offset):
+            offset = self._blank(self._argument(offset))
+            if self._text.startswith(",", offset):
                 offset = self._blank(offset + 1)
-            elif not self.text.startswith(")", offset):
-                raise NoCallError(self.text[offset : offset + 20])
-        self._place()
+            elif not self._text.startswith(")", offset):
+                raise NoCallError(self._text[offset : offset + 20])
+        self._assign_positional()
         return offset + 1
 
-    def _blank(self, offset: int) -> int:
-        return _skip(_BLANK, self.text, offset)
+    def _argument(self, offset: int) -> int:
+        properties = self._offer.properties
+        keyword = _KEYWORD.match(self._text, offset)
+        if keyword is not None:
+            key = keyword[1]
+            if "\\" in key:
+                self.note("escapes")
+                key = key.replace("\\", "")
+            if key in self.args:
+                raise NoCallError(key)
+            self.args[key], offset = self._value(keyword.end(), key, properties.get(key))
+        elif self._text.startswith("**{", offset):
+            spread, offset = self._value(offset + 2, "", {"properties": properties})
+            self.args.update(cast("dict[str, Any]", spread))
+        elif self.args:
+            raise NoCallError("a value without a name behind one with a name")
+        else:
+            schemas = list(properties.values())
+            index = len(self._positional)
+            schema = schemas[index] if index < len(schemas) else None
+            value, offset = self._value(offset, "", schema)
+            self._positional.append(value)
+        return offset
 
-    def _place(self) -> None:
+    def _blank(self, offset: int) -> int:
+        return _skip(_BLANK, self._text, offset)
+
+    def _assign_positional(self) -> None:
         """Assign positional values to the parameters, in order."""
         values = self._positional
-        names = list(self.offer.properties)
-        if (
-            len(values) == 1
-            and isinstance(values[0], dict)
-            and not self.args
-            and cast("dict[str, Any]", values[0]).keys() <= set(names)
-        ):
-            self.args = cast("dict[str, Any]", values[0])
-            return
+        names = list(self._offer.properties)
+        if len(values) == 1 and isinstance(values[0], dict) and not self.args:
+            whole = cast("dict[str, Any]", values[0])
+            if whole.keys() <= set(names):
+                self.args = whole
+                return
         if len(values) > len(names) or set(names[: len(values)]) & self.args.keys():
             raise NoCallError("more values than parameters")
         self.args = {**dict(zip(names, values, strict=False)), **self.args}
 
     def _value(self, offset: int, key: str, schema: Any) -> tuple[Any, int]:
-        plain = _PLAIN.match(self.text, offset)
-        if plain is not None:
-            double, single, number, word = plain.groups()
-            if word is not None:
-                return _CONSTANTS[word], plain.end()
-            if number is not None:
-                return (
-                    read_float(number) if any(mark in number for mark in ".eE") else int(number)
-                ), plain.end()
-            return (single if double is None else double), plain.end()
-        reader = LooseReader(self.text)
+        reader = LooseReader(self._text)
         try:
             value, end = reader.value(offset, 0)
         except ValueError:
             return self._expression(offset, key, schema)
-        if not self.text.startswith((",", ")"), self._blank(end)):
+        if not self._text.startswith((",", ")"), self._blank(end)):
             return self._expression(offset, key, schema)
         for repair in reader.repairs:
             if repair not in _NATIVE:
@@ -317,34 +247,29 @@ class _Arguments:
     def _expression(self, offset: int, key: str, schema: Any) -> tuple[Any, int]:
         """A value that is not a simple literal."""
         offset = self._blank(offset)
-        constructor = _CONSTRUCTOR.match(self.text, offset)
+        constructor = _JAVA_CONSTRUCTOR.match(self._text, offset)
         end = self._end(offset if constructor is None else constructor.end())
-        source = self.text[offset:end].strip()
-        if not self.effort.spend(end - offset) or not source or len(source) > _LONGEST_EXPRESSION:
+        source = self._text[offset:end].strip()
+        if not self._effort.spend(end - offset) or not source or len(source) > _LONGEST_EXPRESSION:
             raise NoCallError(source[:20])
         if constructor is not None and key:  # as in Java: kept as text, as it has no Python value
             self.note("unquoted_strings")
             return source, end
         try:
-            tree = ast.parse(
-                source if "r'" in source or 'r"' in source else _ESCAPE.sub(_as_python, source),
-                mode="eval",
-            ).body
-        except (SyntaxError, ValueError, MemoryError):
-            return self._bare(source, key), end
-        try:
-            return self._literal(tree, key, schema, source), end
+            value, repairs = read_expression(source, key, schema)
         except UnreadableError as error:
-            self.problem = self.problem or f"`{key}`: {error}" if key else str(error)
+            if not self.problem:
+                self.problem = f"`{key}`: {error}" if key else str(error)
             return None, end
-        except (ArithmeticError, TypeError) as error:
-            raise NoCallError(source[:20]) from error
+        for repair in repairs:
+            self.note(repair)
+        return value, end
 
     def _end(self, offset: int) -> int:
         """The end of the argument at a position: its comma, or the closing parenthesis."""
         depth = 0
-        furthest = min(offset + 2 * _LONGEST_EXPRESSION, len(self.text))
-        for token in _TOKEN.finditer(self.text, offset, furthest):
+        furthest = min(offset + 2 * _LONGEST_EXPRESSION, len(self._text))
+        for token in _TOKEN.finditer(self._text, offset, furthest):
             mark = token[0]
             if mark in ("'", '"'):  # It is not closed: each later one would search to the end, too.
                 break
@@ -356,79 +281,8 @@ class _Arguments:
                 depth -= 1
             if depth < 0:
                 break
-        self.effort.spend(2 * _LONGEST_EXPRESSION)
+        self._effort.spend(furthest - offset)
         raise NoCallError("no end")
-
-    def _bare(self, source: str, key: str) -> str:
-        """An unquoted word. The name of a type means that the text is a signature, not a call."""
-        if not key or source.lower() in _TYPE_NAMES:
-            raise NoCallError(source)
-        if not _BARE.fullmatch(source) and not re.fullmatch(
-            r"\w+(?:\.\w+|\[[\w'\".:-]*\])+", source
-        ):
-            raise NoCallError(source)
-        self.note("unquoted_strings")
-        return source
-
-    def _literal(self, node: ast.expr, key: str, schema: Any = None, source: str = "") -> Any:
-        match node:
-            case ast.Constant(value=str() | int() | float() | None):
-                return node.value
-            case ast.List() | ast.Tuple() | ast.Set() | ast.Dict() | ast.Call():
-                return self._made(node, key, schema, source)
-            case ast.JoinedStr(values=pieces):
-                return "".join(str(self._literal(each, "")) for each in pieces)
-            case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-                value = number(self._literal(operand, ""))
-                return -value if isinstance(sign, ast.USub) else value
-            case ast.BinOp(left=left, op=ast.Add(), right=right) if isinstance(
-                first := self._literal(left, ""), str
-            ):
-                return first + str(self._literal(right, ""))
-            case ast.BinOp(left=left, op=operator, right=right):
-                return arithmetic(operator, self._literal(left, ""), self._literal(right, ""))
-            case ast.Name(id=word) if word in _CONSTANTS:
-                self.note("json_literals")
-                return _CONSTANTS[word]
-            case ast.Name() | ast.Attribute() | ast.Subscript():
-                return self._bare(ast.unparse(node), key)
-            case _:
-                raise NoCallError(type(node).__name__)
-
-    def _made(self, node: ast.expr, key: str, schema: Any, source: str) -> Any:
-        """A list, a dict, or the value of a constructor."""
-        match node:
-            case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-                return [self._literal(each, key, _inside(schema, "items")) for each in items]
-            case ast.Dict(keys=keys, values=values):
-                if None in keys:
-                    raise NoCallError("a dict in a dict")
-                names = [str(self._literal(cast("ast.expr", each), "")) for each in keys]
-                return {
-                    name: self._literal(each, key, _inside(schema, "properties", name))
-                    for name, each in zip(names, values, strict=True)
-                }
-            case ast.Call(
-                func=ast.Name(id="list" | "tuple" | "set" | "frozenset"),
-                args=[ast.List() | ast.Tuple() | ast.Set() as items],
-                keywords=[],
-            ):
-                return self._literal(items, key, schema)
-            case ast.Call(func=ast.Name(id="dict"), args=[], keywords=named) if all(
-                each.arg for each in named
-            ):
-                return {
-                    str(each.arg): self._literal(
-                        each.value, key, _inside(schema, "properties", str(each.arg))
-                    )
-                    for each in named
-                }
-            case ast.Call() if is_constructor(node):
-                value, repair = read_constructor(node, source or ast.unparse(node), schema)
-                self.note(repair)
-                return value
-            case _:
-                raise NoCallError(type(node).__name__)
 
 
 def _skip(pattern: re.Pattern[str], text: str, offset: int) -> int:
@@ -437,29 +291,16 @@ def _skip(pattern: re.Pattern[str], text: str, offset: int) -> int:
     return offset if match is None else match.end()
 
 
-def _inside(schema: Any, *keys: str) -> Any:
-    """The schema of a part, if the schema has one."""
-    for key in keys:
-        schema = cast("Mapping[str, Any]", schema).get(key) if isinstance(schema, Mapping) else None
-    return schema
-
-
-def _as_python(escape: re.Match[str]) -> str:
-    """Double the backslash of an unknown escape, about which Python would warn."""
-    return escape[0] if escape[1] in _KNOWN_ESCAPES else f"\\{escape[0]}"
-
-
 def are_signatures(drafts: list[Draft], *, is_whole: bool) -> bool:
     """Whether all values are the unquoted names of parameters, as in `add(a, b)`.
 
     An `add(a)` that is the whole text is still a call.
     """
-    return all(
-        "unquoted_strings" in draft.repairs
-        and len(draft.args) > (1 if is_whole else 0)
-        and all(
-            isinstance(value, str) and value in draft.offer.properties
-            for value in draft.args.values()
-        )
-        for draft in drafts
-    )
+    fewest = 2 if is_whole else 1
+    for draft in drafts:
+        if "unquoted_strings" not in draft.repairs or len(draft.args) < fewest:
+            return False
+        for value in draft.args.values():
+            if not isinstance(value, str) or value not in draft.offer.properties:
+                return False
+    return True

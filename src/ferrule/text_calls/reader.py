@@ -14,17 +14,18 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ferrule.text_calls.dialects import THOUGHTS_IN_WORDS
-from ferrule.text_calls.forms import Forms, Group, labels
+from ferrule.text_calls.drafts import COST_OF_CALL, Effort, Group
+from ferrule.text_calls.forms import Forms, labels
 from ferrule.text_calls.json_form import broken_call
 from ferrule.text_calls.marks import are_pair, is_ending, mark_at, mark_of, tag_pattern
-from ferrule.text_calls.offers import COST_OF_CALL, Effort
 from ferrule.text_calls.places import Places
 from ferrule.text_calls.python_form import are_signatures
 from ferrule.text_calls.repeats import Repeats
 
 if TYPE_CHECKING:
+    from ferrule.text_calls.drafts import Draft
     from ferrule.text_calls.marks import Tag
-    from ferrule.text_calls.offers import Draft, OfferedTools
+    from ferrule.text_calls.offers import OfferedTools
 
 _LONGEST_HEADER = 300
 _NEAR = 240
@@ -341,8 +342,7 @@ class Reading:
             mended = self.forms.mended(start)
             if mended is not None:
                 return mended
-        fault = broken_call(self._text, start, self._offers, self._effort)
-        return None if fault is None else Group([fault[0]], fault[1])
+        return broken_call(self._text, start, self._offers, self._effort)
 
     # -- calls
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ferrule.text_calls.marks import mark_of, tag_pattern
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.offers import Draft
+    from ferrule.text_calls.drafts import Draft
 
 _HEADERS = frozenset({"imstart", "start", "startheaderid", "startofturn", "begin"})
 """Tokens that stand before the name of a role."""

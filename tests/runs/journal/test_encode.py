@@ -14,7 +14,7 @@ from ferrule.errors import LMError, RateLimitError, RunCancelledError, RunError,
 from ferrule.runs.journal.encode import entry_text, error_facts, read_entry, read_error
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.text_calls.shapes import CallFault
+from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Response, Usage

@@ -18,7 +18,7 @@ from ferrule.encoding.stored import DAMAGE, check_fields, damaged, parse_object
 from ferrule.errors import LimitReachedError, LMError, RunError, StoreError, shown
 from ferrule.forms import FACTS, error_facts, record_form, response_form, result_form
 from ferrule.runs.journal.entry import Entry
-from ferrule.text_calls.shapes import CallFault
+from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.confidence import Token
 from ferrule.values.content.parts import Audio, File, Image, Text

@@ -24,8 +24,9 @@ from ferrule.errors import (
 )
 from ferrule.execute_calls import ainvoke, callers_functions, invoke
 from ferrule.record import PartlyCompared
-from ferrule.text_calls.shapes import CallFault, call_fields, fields_at, schema_of
+from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.error_text import error_text
+from ferrule.values.calls.shapes import call_fields, fields_at, schema_of
 from ferrule.values.content.convert import render
 from ferrule.values.content.parts import Content
 from ferrule.values.content.type import serialized_by

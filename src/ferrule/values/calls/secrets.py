@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.pattern import pattern
-from ferrule.text_calls.shapes import CallFault
+from ferrule.text_calls.drafts import CallFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,9 +10,9 @@ from pydantic import ConfigDict, model_validator
 from ferrule.errors import ToolCallError, shown
 from ferrule.execute_calls import ainvoke_all, callers_functions, invoke_all
 from ferrule.text_calls.find import find
-from ferrule.text_calls.shapes import schema_of
 from ferrule.values.calls.call import ToolCall, failure, to_result
 from ferrule.values.calls.results import ToolCallResults
+from ferrule.values.calls.shapes import schema_of
 from ferrule.values.content.type import Type
 
 if TYPE_CHECKING:
