@@ -3,7 +3,7 @@
     python benchmarks/embedded.py FOLDER [--results FILE] [--most 100]
 
 FOLDER is `bfcl_eval/data` of the leaderboard's repository; its data is not part of this one. Each
-question is asked in three ways: of the engine alone, by `Predict` with `ToolCalls`, and, for the
+question is asked in three ways: of the model alone, by `Predict` with `ToolCalls`, and, for the
 questions that need several calls, by `ReAct`, whose calls of all turns count.
 
 A call is right as the leaderboard has it: its name is right, and each argument is among the
@@ -26,8 +26,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ferrule import LM, InputField, OutputField, Predict, ReAct, Signature, Tool, ToolCalls, context
-from ferrule.embedded.engine import engine_with
+from ferrule import (
+    LM,
+    InputField,
+    Message,
+    Messages,
+    OutputField,
+    Predict,
+    ReAct,
+    Request,
+    Signature,
+    Tool,
+    ToolCalls,
+    context,
+)
 from ferrule.errors import FerruleError
 
 if TYPE_CHECKING:
@@ -99,18 +111,13 @@ def tool_of(function: Json, calls: list[tuple[str, Json]]) -> Tool:
 
 
 def alone(question: str, functions: list[Json]) -> Answer:
-    """One turn of the engine, without ferrule."""
-    declarations = [
-        {
-            "name": name_of(function["name"]),
-            "description": function["description"],
-            "parameters": schema_of(function["parameters"]),
-        }
-        for function in functions
-    ]
-    answer = engine_with(None).complete(declarations, [question], max_tokens=512, timeout_s=None)
-    calls = [(call["name"], call.get("arguments") or {}) for call in answer["function_calls"]]
-    return calls, answer.get("confidence") or 0.0
+    """One request to the model, whose calls nobody checks."""
+    tools = [tool_of(function, []).declaration for function in functions]
+    request = Request(Messages([Message("user", question)]), tools=tools)
+    response = LM("needle", max_tokens=512).complete(request)
+    calls = [(call.name, call.args) for call in response.tool_calls]
+    confidence = response.tool_calls[0].confidence if response.tool_calls else None
+    return calls, confidence or 0.0
 
 
 def by_predict(question: str, functions: list[Json]) -> Answer:

@@ -104,9 +104,10 @@ def test_a_bad_tool_is_left_out_and_the_others_stay(
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_list_without_end_is_an_error(transport: str) -> None:
-    with raw(transport, "loop") as server, pytest.raises(MCPProtocolError, match="second time"):
-        _ = server.tools
+def test_of_a_list_without_end_the_tools_are_kept(transport: str, caplog) -> None:
+    with raw(transport, "loop") as server:
+        assert len(server.tools) > 0
+    assert "a second time" in caplog.text
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

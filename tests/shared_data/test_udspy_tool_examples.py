@@ -314,7 +314,12 @@ def test_the_printed_classes_attributes_and_methods_are_there() -> None:
         "args",
     }
     assert made.desc == made.description
-    for name in ("__call__", "acall", "to_openai_schema"):
+    # `acall` takes its settings when it is called, so it is a function that returns a coroutine.
+    assert inspect.iscoroutinefunction(shown.acall)
+    coroutine = made.acall()
+    assert inspect.iscoroutine(coroutine)
+    coroutine.close()
+    for name in ("__call__", "to_openai_schema"):
         assert inspect.iscoroutinefunction(getattr(Tool, name)) is inspect.iscoroutinefunction(
             getattr(shown, name),
         ), name
