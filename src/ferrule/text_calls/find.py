@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
+from ferrule.encoding.written import split_digits
 from ferrule.text_calls.drafts import unwritable
 from ferrule.text_calls.offers import offers_of
 
@@ -104,12 +105,14 @@ def _fields(draft: Draft) -> dict[str, Any]:
     if problem := unwritable(draft.args):
         reason = f"the arguments of `{draft.offer.name}` {problem}"
         draft = draft.faulty(reason, json_text(draft.args))
+    args, written = split_digits(draft.args)
     return {
         "name": draft.offer.name,
-        "args": draft.args,
+        "args": args,
         "id": draft.call_id,
         "intention": draft.intention,
         "fault": draft.fault,
+        "written": written,
         "repairs": tuple(dict.fromkeys(draft.repairs)),
     }
 

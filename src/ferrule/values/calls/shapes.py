@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import kind_of, read_arguments
+from ferrule.encoding.written import split_digits
 from ferrule.errors import ToolCallError, shown
 from ferrule.text_calls.drafts import CallFault, read_id, unwritable
 
@@ -42,12 +43,14 @@ def call_fields(entry: Any) -> dict[str, Any]:
         texts = [repair for repair in cast("list[Any]", listed) if isinstance(repair, str)]
         repairs = tuple(texts) or repairs
     call_id, intention = look("call_id"), inner("intention")
+    args, written = split_digits(args)
     return {
         "name": name,
         "args": args,
         "id": read_id(look("id") if call_id is None else call_id),
         "intention": _text(look("intention") if intention is None else intention),
         "fault": known_fault or fault,
+        "written": written,
         "repairs": repairs,
     }
 
