@@ -18,6 +18,7 @@ from ferrule.record import PartlyCompared
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.values.slot import is_branch_or_value
 from ferrule.values.typed import plan_of
 
 __all__ = [
@@ -142,8 +143,8 @@ class Event(PartlyCompared, Struct, kw_only=True):
         # name.
         if self._work and not last.replace(".", "").isdigit():
             places.append(last)
-        # A branch, and a function of `once`, are not programs and have no span.
-        while places and places[-1].startswith(("gather#", "once:")):
+        # A branch, and a function of `once` or of a check, are not programs and have no span.
+        while places and is_branch_or_value(places[-1]):
             places.pop()
         return "/".join((self.root_id, *places))
 

@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from ferrule.adapters.fields import calls_output
-from ferrule.concurrency import offload
 from ferrule.errors import BadRequestError, ConfigurationError, InputError, SignatureError
 from ferrule.models.setting_names import check_saved, check_spelling
-from ferrule.programs.asking.ask import ask_model, ask_several, rejected, validated
+from ferrule.programs.asking.ask import ask_model, ask_several, rejected
 from ferrule.programs.asking.asker import (
     check_calls,
     check_inputs_of_call,
@@ -26,7 +25,7 @@ from ferrule.programs.asking.asker import (
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.output_form import enforcing
 from ferrule.programs.asking.refusals import refuses_format
-from ferrule.programs.asking.validators import as_validator, judge_answers
+from ferrule.programs.asking.validators import Judged, as_validator, judge_answers
 from ferrule.programs.calling import give_name
 from ferrule.programs.code_mode.interpreter import CodeMode, code_mode
 from ferrule.programs.code_mode.snippets import check_tools_of_code
@@ -182,36 +181,20 @@ class Predict(Module[S, D, P]):
 
         The function takes one object with the inputs and outputs as attributes. It raises
         `ToolRetry("what to change")` to let the model try again; otherwise it returns None or that
-        object. A replay calls it again, so it should depend on nothing else, unless it takes a
-        `Context` or is async: then its verdict is recorded. Raises `ConfigurationError` for a
-        function that takes other arguments.
+        object. Its verdict is recorded, so that a replay does not call it again. Raises
+        `ConfigurationError` for a function that takes other arguments.
         """
         self.output_validators.append(as_validator(function))
         return function
 
-    def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs after validation; raises `InvalidOutputsError` with the objections.
-
-        Validators whose verdict is recorded run later: see `judged`.
-        """
-        outputs = self.program_signature.validate_outputs(inputs, outputs)
-        for validator in self.output_validators:
-            if validator.is_recorded:
-                continue
-            judging = validator.judge(self.program_signature, inputs, outputs)
-            objection = offload.run_blocking(judging)
-            if objection is not None:
-                raise InvalidOutputsError([("", objection)])
-        return outputs
-
     def judged(
-        self, inputs: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]
-    ) -> Generator[Act, Any, Sequence[str | None]]:
-        """For each answer, the objection of the validators whose verdict is recorded, or None."""
-        validators = [validator for validator in self.output_validators if validator.is_recorded]
-        if not validators:
-            return [None] * len(answers)
-        return (yield from judge_answers(validators, self.program_signature, inputs, answers))
+        self, inputs: Mapping[str, Any], answers: Sequence[dict[str, Any]]
+    ) -> Generator[Act, Any, list[Judged]]:
+        """For each answer, its outputs after validation, or the objections of validators."""
+        if not self.is_validated:
+            return [(outputs, []) for outputs in answers]
+        signature = self.program_signature
+        return (yield from judge_answers(self.output_validators, signature, inputs, answers))
 
     def check_answer(
         self,
@@ -219,14 +202,16 @@ class Predict(Module[S, D, P]):
         adapter: Adapter,
         outputs: dict[str, Any],
         response: Response,
-    ) -> Generator[Act, Any, None]:
-        """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded.
+    ) -> Generator[Act, Any, dict[str, Any]]:
+        """The outputs after validation, for `ask_model`.
 
-        For `ask_model`.
+        Raises `AdapterParseError` with the objections of validators.
         """
-        [objection] = yield from self.judged(inputs, [outputs])
-        if objection is not None:
-            raise rejected(adapter, response, outputs, [("", objection)])
+        [(accepted, problems)] = yield from self.judged(inputs, [outputs])
+        if accepted is None:
+            error = rejected(adapter, response, outputs, problems)
+            raise error from InvalidOutputsError(problems)
+        return accepted
 
     def check_inputs(self, inputs: Mapping[str, Any]) -> None:
         """See `Module.check_inputs`."""
@@ -312,8 +297,7 @@ class Predict(Module[S, D, P]):
 
         def read(adapter: Adapter, response: Response) -> dict[str, Any]:
             outputs = adapter.read(signature, response)
-            outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
-            return validated(partial(self.validate, values), adapter, response, outputs)
+            return add_native_outputs(self.signature, outputs, native_outputs, response)
 
         messages = render(asker.adapter)
         request = asker.request(signature, messages)

@@ -25,7 +25,7 @@ from ferrule.errors import (
     ToolArgumentsError,
     ToolCallError,
 )
-from ferrule.programs.asking.ask import Answering, ask_model, read_text_answer, validated
+from ferrule.programs.asking.ask import Answering, ask_model, read_text_answer
 from ferrule.programs.asking.asker import Asker, calls_natively
 from ferrule.programs.asking.native import adapt_to_model, add_native_outputs
 from ferrule.programs.asking.native_reader import FormReader, NativeReader
@@ -85,18 +85,14 @@ class Asks(Protocol):
         """Whether validators check the outputs."""
         ...
 
-    def validate(self, inputs: Mapping[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
-        """The outputs after validation."""
-        ...
-
     def check_answer(
         self,
         inputs: Mapping[str, Any],
         adapter: Adapter,
         outputs: dict[str, Any],
         response: Response,
-    ) -> Generator[Act, Any, None]:
-        """Raise `AdapterParseError` with the objection of a validator whose verdict is recorded."""
+    ) -> Generator[Act, Any, dict[str, Any]]:
+        """The outputs after validation; raises `AdapterParseError` with the objections."""
         ...
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction:
@@ -275,17 +271,14 @@ class _WithTools:
         )
 
     def read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
-        """Parse the fields of an answer; an answer without calls is validated, too."""
+        """Parse the fields of an answer."""
         fields = self._read(adapter, response)
         calls = fields.get(self.calls_in)
         if calls:
             fields = {**fields, self.calls_in: self._as_offered(calls, response)}
         elif self.adapted.plan.outputs and not has_answer(response):
             raise _only_thoughts(adapter, response, self.signature)
-        if fields.get(self.calls_in) or not self.predict.is_validated:
-            return fields
-        outputs = self.outputs(fields, response, with_calls=False)
-        return validated(partial(self.predict.validate, self.values), adapter, response, outputs)
+        return fields
 
     def searched_tools(self) -> Sequence[Any]:
         """The tools whose calls the adapter looks for in the text, besides the form's own place.
@@ -308,10 +301,12 @@ class _WithTools:
 
     def check_answer(
         self, adapter: Adapter, fields: dict[str, Any], response: Response
-    ) -> Generator[Act, Any, None]:
-        """Let validators whose verdict is recorded check an answer without calls."""
-        if not fields.get(self.calls_in):
-            yield from self.predict.check_answer(self.values, adapter, fields, response)
+    ) -> Generator[Act, Any, dict[str, Any]]:
+        """Validate the outputs of an answer without calls."""
+        if fields.get(self.calls_in) or not self.predict.is_validated:
+            return fields
+        outputs = self.outputs(fields, response, with_calls=False)
+        return (yield from self.predict.check_answer(self.values, adapter, outputs, response))
 
     def reader(self, adapter: Adapter) -> FieldReader:
         """Make the reader that splits a streamed answer into fields."""
@@ -631,7 +626,7 @@ class _Turns(_WithTools):
             alone = replace(response, text=None, tool_calls=(finishes[0],))
             try:
                 fields = self.read(adapter, alone)
-                yield from self.check_answer(adapter, fields, alone)
+                fields = yield from self.check_answer(adapter, fields, alone)
             except AdapterParseError as error:
                 refusal = str(ToolArgumentsError("finish", error.problems))
             else:

@@ -12,6 +12,7 @@ text                      place
 `3~compaction`            a value recorded before act 3, found by its name (`Once.only_if_true`)
 `3~said.0`                the first message to the run that was read before act 3
 `once:now#0`              the first value that `ferrule.once` recorded as `now`
+`3~check#0`               what the first check before act 3, by functions of the user, objected to
 `3.0?`                    when the question `3.0` was asked
 `3.0??`                   the values with which it was shown
 `3.0?1`                   a person's decision on the call `3.0`, which a crash interrupted once
@@ -32,7 +33,7 @@ import re
 
 _LEADING_NUMBER = re.compile(r"[0-9]+")
 _CALL = re.compile(r"[0-9]+\.[0-9]+")
-_NOT_A_PROGRAM = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+")
+_NOT_A_PROGRAM = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+|[0-9]+~check#[0-9]+")
 """The segments of a path that name a call, a branch or a value, not a program."""
 _PAUSE = re.compile(r"\?(?:[it][0-9]+|later)")
 
@@ -53,6 +54,11 @@ class Slot(str):
     def of_value(cls, path: str, number: int, name: str) -> Slot:
         """The slot of a value that is recorded before this act, without a number of its own."""
         return cls(f"{path}{number}~{name}")
+
+    @property
+    def is_check(self) -> bool:
+        """Whether functions of the user checked something here."""
+        return "~check#" in self.name
 
     @property
     def is_message(self) -> bool:
@@ -191,6 +197,11 @@ def programs_in(path: str) -> list[str]:
 def is_program(segment: str) -> bool:
     """Whether a segment of a path names a program, not a call, a branch or a value."""
     return bool(segment) and not _NOT_A_PROGRAM.fullmatch(segment)
+
+
+def is_branch_or_value(segment: str) -> bool:
+    """Whether a segment of a path names a branch or a recorded value: these have no span."""
+    return segment.startswith(("gather#", "once:")) or "~check#" in segment
 
 
 def is_call(segment: str) -> bool:

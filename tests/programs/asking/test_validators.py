@@ -1,4 +1,4 @@
-"""Output validators that look at more than the answer: they take a `Context` or are async, and their verdict is recorded."""
+"""Output validators: what they may look at, and that their verdict is recorded."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from functools import partial, wraps
 from typing import Annotated, Any, Optional, cast
 
 import pytest
+from pydantic import field_validator
 
 from ferrule import (
     AdapterParseError,
     ChainOfThought,
     Context,
+    InputField,
     MemoryStore,
     Module,
+    OutputField,
     Predict,
+    Prediction,
     ReAct,
     Run,
+    Signature,
     ToolRetry,
     aask_person,
     acall_tool,
@@ -27,7 +32,7 @@ from ferrule import (
     once,
     tool,
 )
-from ferrule.errors import AuthenticationError, ConfigurationError, ReplayMismatchError
+from ferrule.errors import AuthenticationError, ConfigurationError
 from ferrule.testing import ScriptedLM
 
 
@@ -419,11 +424,8 @@ def test_a_failure_in_a_validator_that_a_forward_caught_is_replayed(*, blocks: b
 
 
 @pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
-def test_a_version_that_records_verdicts_executes_nothing_in_a_run_that_has_none(
-    *,
-    blocks: bool,
-) -> None:
-    """The validator ran, and what its judge answered made the run unreadable for the old version."""
+def test_a_validator_of_a_new_version_judges_new_answers_only(*, blocks: bool) -> None:
+    """What it would say of an answer that was judged before would lead another way."""
 
     def agent(*answers: Any) -> ReAct:
         return ReAct(
@@ -432,25 +434,204 @@ def test_a_version_that_records_verdicts_executes_nothing_in_a_run_that_has_none
             lm=ScriptedLM([*answers]),
         )
 
-    def resumed(program: ReAct) -> Run:
-        run = Run.load(store, "r", program)
-        run.answer(run.pending[0].approve())
-        return run.resume() if blocks else asyncio.run(run.aresume())
-
     def starts_with_a(answer: Any) -> None:
         if answer.order == "B1":
             raise ToolRetry("no")
 
-    store, old, new = MemoryStore(), agent(finish("B1"), LOOK, finish("A1")), agent(finish("A1"))
-    judge = Predict("order -> fits: bool", lm=ScriptedLM([{"outputs": {"fits": True}}]))
+    store, old, new = MemoryStore(), agent(finish("B1"), LOOK), agent(finish("A1"))
+    judged: list[str] = []
     old.output_validator(starts_with_a)
 
     @new.output_validator
     async def fits(answer: Any) -> None:
-        await judge.acall(order=answer.order)
+        judged.append(answer.order)
 
     assert old.start(question="?", store=store, run_id="r").status == "waiting"
-    with pytest.raises(ReplayMismatchError):
-        _ = resumed(new).prediction
-    assert not judge.lm.requests
-    assert resumed(old).prediction.order == "A1"
+    run = Run.load(store, "r", new)
+    run.answer(run.pending[0].approve())
+    run = run.resume() if blocks else asyncio.run(run.aresume())
+    assert (run.prediction.order, judged) == ("A1", ["A1"])
+
+
+# -- validators that look at what changes without a `Context`: a module's own variables
+
+
+ALLOWED: set[str] = set()
+"""What plain validators read, besides the answer."""
+
+
+def reads_a_global(answer: Any) -> None:
+    if answer.order not in ALLOWED:
+        raise ToolRetry(f"There is no order {answer.order}.")
+
+
+class ReadsAGlobal(Signature):
+    """Find an order."""
+
+    question: str = InputField()
+    order: str = OutputField()
+
+    @field_validator("order")
+    @classmethod
+    def _exists(cls, order: str) -> str:
+        if order not in ALLOWED:
+            raise ValueError("there is no such order")
+        return order
+
+
+def paying(kind: str, answers: list[Any], paid: list[str]) -> ReAct:
+    """An agent whose call needs approval, after an answer that was judged."""
+
+    @tool(require_confirmation=True)
+    def pay(order: str) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return "paid"
+
+    lm = ScriptedLM(answers)
+    if kind == "signature":
+        return ReAct(ReadsAGlobal, [pay], lm=lm)
+    agent = ReAct("question -> order", [pay], lm=lm)
+    agent.output_validator(reads_a_global)
+    return agent
+
+
+PAY = {"name": "pay", "args": {"order": "B1"}}
+
+
+@pytest.mark.parametrize("kind", ["function", "signature"])
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_an_objection_holds_in_a_replay_though_its_reason_is_gone(
+    kind: str, *, blocks: bool
+) -> None:
+    """The approved call never ran: the replay accepted the first answer, and the journal did not."""
+    paid: list[str] = []
+    store = MemoryStore()
+    ALLOWED.clear()
+    run = paying(kind, [finish("B1"), PAY], paid).start(question="?", store=store, run_id="r")
+    assert run.status == "waiting"
+    ALLOWED.update({"B1", "A1"})
+    run = Run.load(store, "r", paying(kind, [finish("A1")], paid))
+    run.answer(run.pending[0].approve())
+    run = run.resume() if blocks else asyncio.run(run.aresume())
+    assert (run.prediction.order, paid) == ("A1", ["B1"])
+
+
+@pytest.mark.parametrize("kind", ["function", "signature"])
+@pytest.mark.parametrize("blocks", [True, False], ids=["sync", "async"])
+def test_an_acceptance_holds_in_a_replay_too(kind: str, *, blocks: bool) -> None:
+    class Desk(Module):
+        def __init__(self, *answers: Any) -> None:
+            lm = ScriptedLM([*answers])
+            if kind == "signature":
+                self.find = Predict(ReadsAGlobal, lm=lm)
+            else:
+                self.find = Predict("question -> order", lm=lm)
+                self.find.output_validator(reads_a_global)
+
+        def forward(self, question: str) -> Prediction:
+            order = self.find(question=question).order
+            ask_person(f"Pay {order}?")
+            return Prediction(order=order)
+
+    store = MemoryStore()
+    ALLOWED.clear()
+    ALLOWED.add("A1")
+    assert Desk(outputs("A1")).start(question="?", store=store, run_id="r").status == "waiting"
+    ALLOWED.clear()
+    run = Run.load(store, "r", Desk())
+    run.answer(run.pending[0].approve())
+    run = run.resume() if blocks else asyncio.run(run.aresume())
+    assert run.prediction.order == "A1"
+
+
+def test_a_recorded_verdict_says_what_pydantic_says() -> None:
+    """With the field, as before it was recorded."""
+    ALLOWED.clear()
+    program = Predict(ReadsAGlobal, lm=ScriptedLM([outputs("B1")] * 3))
+    with pytest.raises(AdapterParseError) as raised:
+        program(question="?")
+    assert raised.value.problems == (("order", "there is no such order"),)
+
+
+# -- a version with other validators
+
+
+def waiting_agent(*answers: Any) -> ReAct:
+    return ReAct(
+        "question -> order",
+        [look.model_copy(update={"require_confirmation": True})],
+        lm=ScriptedLM([*answers]),
+    )
+
+
+def never(answer: Any) -> None:
+    raise ToolRetry("never")
+
+
+@pytest.mark.parametrize("is_loaded_twice", [False, True])
+def test_a_validator_that_a_version_adds_has_no_say_over_recorded_answers(
+    is_loaded_twice: bool,
+) -> None:
+    """The run went on with them."""
+
+    class Desk(Module):
+        def __init__(self, *answers: Any) -> None:
+            self.find = Predict("question -> order", lm=ScriptedLM([*answers]))
+
+        def forward(self, question: str) -> Prediction:
+            order = self.find(question=question).order
+            ask_person("Fine?")
+            second = self.find(question=order).order
+            ask_person("Fine now?")
+            return Prediction(orders=[order, second])
+
+    store, old, new = MemoryStore(), Desk(outputs("B1")), Desk(outputs("B2"), outputs("A2"))
+    new.find.output_validator(reads_a_global)
+    ALLOWED.clear()
+    ALLOWED.add("A2")
+    assert old.start(question="?", store=store, run_id="r").status == "waiting"
+    run = Run.load(store, "r", new)
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "waiting"
+    ALLOWED.clear()
+    if is_loaded_twice:
+        run = Run.load(store, "r", new)
+    run.answer(run.pending[0].approve())
+    assert run.resume().prediction.orders == ["B1", "A2"]
+
+
+def test_a_validator_that_a_version_removes_is_not_missed() -> None:
+    store, old = MemoryStore(), waiting_agent(LOOK, finish("A1"))
+    old.output_validator(lambda answer: None)
+    old.start(question="?", store=store, run_id="r")
+    run = Run.load(store, "r", old)
+    run.answer(run.pending[0].approve())
+    assert run.resume().status == "done"
+    assert Run.load(store, "r", waiting_agent()).prediction.order == "A1"
+
+
+def test_a_done_run_is_read_by_a_version_with_a_stricter_validator() -> None:
+    store = MemoryStore()
+    waiting = waiting_agent(finish("A1"))
+    waiting.start(question="?", store=store, run_id="r")
+    strict = waiting_agent()
+    strict.output_validator(never)
+    assert Run.load(store, "r", strict).prediction.order == "A1"
+
+
+def test_an_answer_that_was_recorded_before_a_crash_is_judged() -> None:
+    """There was no verdict yet, and nothing followed from the answer."""
+    store, program = MemoryStore(), Predict("question -> order", lm=ScriptedLM([outputs("B1")]))
+
+    @program.output_validator
+    def crashes(answer: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program.start(question="?", store=store, run_id="r")
+    judged = Predict("question -> order", lm=ScriptedLM([outputs("A1")]))
+    judged.output_validator(reads_a_global)
+    ALLOWED.clear()
+    ALLOWED.add("A1")
+    assert Run.load(store, "r", judged).resume().prediction.order == "A1"

@@ -18,8 +18,8 @@ from ferrule.acts import Act, CallModel, Tell
 from ferrule.adapters.native_text import text_output
 from ferrule.errors import AdapterParseError, BadRequestError, RefusalError, shown
 from ferrule.models.several import SeveralLM
+from ferrule.programs.asking.validators import Judged
 from ferrule.values.conversation.exchange import FieldReader, Request, Response
-from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Answering = Generator[Act, Any, tuple[dict[str, Any], Response]]
 ReadAnswer = Callable[["Adapter", Response], dict[str, Any]]
 """Parses an answer in the form of an adapter."""
-Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, None]]
+Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, dict[str, Any]]]
 """Checks the fields of an answer, by acts of the program.
 
 It raises `AdapterParseError` with what the model must correct.
@@ -58,7 +58,7 @@ def ask_model(
         render: Renders the messages of the question again for the fallback adapter.
         read: Replaces `adapter.read`.
         reader: Makes the reader that splits a streamed answer into fields.
-        check: Checks the fields of each answer.
+        check: Checks the fields of each answer, and returns them.
 
     Raises:
         AdapterParseError: No answer can be parsed. Its cause is the first such error.
@@ -107,7 +107,7 @@ def ask_model(
                     first_adapter=asker.adapter if is_fallback else None,
                 )
             if check is not None:
-                yield from check(adapter, fields, response)
+                fields = yield from check(adapter, fields, response)
         except AdapterParseError as error:
             error.signature = error.signature or signature
             if is_fallback:
@@ -247,8 +247,8 @@ def _parse_in_other_form(
 # -- several answers
 
 Answers = list[tuple[dict[str, Any], Response]]
-Judge = Callable[[Sequence[dict[str, Any]]], Generator[Act, Any, Sequence[str | None]]]
-"""For the outputs of each answer, an objection, or None."""
+Judge = Callable[[Sequence[dict[str, Any]]], Generator[Act, Any, list[Judged]]]
+"""For the outputs of each answer, those after validation, or objections."""
 
 
 def ask_several(
@@ -281,17 +281,20 @@ def ask_several(
 
     def check_all(
         adapter: Adapter, _fields: dict[str, Any], first: Response
-    ) -> Generator[Act, Any, None]:
-        objections = yield from judge([outputs for outputs, _ in readable])
-        judged = list(zip(readable, objections, strict=True))
-        accepted = [answer for answer, objection in judged if objection is None]
+    ) -> Generator[Act, Any, dict[str, Any]]:
+        judged = yield from judge([outputs for outputs, _ in readable])
+        accepted: Answers = []
+        for (_, response), (outputs, _) in zip(readable, judged, strict=True):
+            if outputs is not None:
+                accepted.append((outputs, response))
         if not accepted:
             # The model corrects the first answer, so it needs the problem of that one.
-            (outputs, response), objection = judged[0]
+            (outputs, response), (_, problems) = readable[0], judged[0]
             if response is not first:
                 raise errors[0]
-            raise rejected(adapter, response, outputs, [("", objection or "")])
+            raise rejected(adapter, response, outputs, problems)
         readable[:] = accepted
+        return readable[0][0]
 
     several = replace(asker, lm=SeveralLM(asker.lm, asker.n))
     yield from ask_model(several, signature, request, render, read=read_all, check=check_all)
@@ -299,22 +302,6 @@ def ask_several(
 
 
 # -- objections of validators
-
-
-def validated(
-    validate: Callable[[dict[str, Any]], dict[str, Any]],
-    adapter: Adapter,
-    response: Response,
-    outputs: dict[str, Any],
-) -> dict[str, Any]:
-    """The outputs after validation.
-
-    Raises `AdapterParseError` with the validators' objections, for the model to correct.
-    """
-    try:
-        return validate(outputs)
-    except InvalidOutputsError as error:
-        raise rejected(adapter, response, outputs, error.problems) from error
 
 
 def rejected(

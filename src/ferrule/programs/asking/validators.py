@@ -1,14 +1,15 @@
 """Output validators: functions that check a model's answer (`@program.output_validator`).
 
-A validator that takes only the answer is called again in a replay. One that takes a `Context`, or
-is async, may look at more than the answer and decide otherwise the next time, so its verdict is
-recorded, and a replay takes it from the journal.
+Those of the signature, which are pydantic's, come first. Any of them may look at more than the
+answer (a setting, a table, the time) and decide otherwise the next time. So the verdict is
+recorded, and a replay takes it from the journal: it goes the way that the run went.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from ferrule.acts import Act, Once
 from ferrule.errors import ConfigurationError, ToolRetry, refuse_awaitable, shown
 from ferrule.tools.definition.deps import ContextParameter, bind_arguments, context_parameter
 from ferrule.tools.definition.inspect_function import name_of
+from ferrule.values.signatures.compiled import InvalidOutputsError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -32,8 +34,8 @@ class OutputValidator(Struct, frozen=True):
     is_async: bool
 
     @property
-    def is_recorded(self) -> bool:
-        """Whether its verdict is recorded."""
+    def looks_elsewhere(self) -> bool:
+        """Whether it may ask others: it is async, or takes a `Context`."""
         return self.is_async or self.context is not None
 
     @property
@@ -46,15 +48,16 @@ class OutputValidator(Struct, frozen=True):
         signature: type[Signature],
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        call: Callable[..., Any] | None = None,
+        call: Callable[..., Any],
     ) -> str | None:
         """The objection to an answer, or None.
 
-        `call` comes from a `Once` with `runs_code`, for a validator whose verdict is recorded.
+        `call` comes from a `Once` with `runs_code`. It calls an async validator, and one that takes
+        a `Context`; any other one is called right here.
         """
         answer = signature.model_construct(**inputs, **outputs)
         try:
-            if call is None:
+            if not self.looks_elsewhere:
                 returned = self.function(answer)
             else:
                 returned = await call(
@@ -92,23 +95,63 @@ def as_validator(function: Callable[..., Any]) -> OutputValidator:
     return OutputValidator(function, context_parameter(function), is_async)
 
 
+Judged = tuple[dict[str, Any] | None, list[tuple[str, str]]]
+"""The outputs of an answer, as pydantic's validators leave them; or None and the objections.
+
+Of each objection, the field (or `""`) and a text for the model."""
+
+
 def judge_answers(
     validators: Sequence[OutputValidator],
     signature: type[Signature],
     inputs: Mapping[str, Any],
-    answers: Sequence[Mapping[str, Any]],
-) -> Generator[Act, Any, Sequence[str | None]]:
-    """The recorded verdict on each answer: the first objection, or None."""
+    answers: Sequence[dict[str, Any]],
+) -> Generator[Act, Any, list[Judged]]:
+    """The recorded verdict on each answer: its outputs, or the first objections."""
+    accepted: dict[int, dict[str, Any]] = {}
 
-    async def judge_all(call: Callable[..., Any]) -> list[str | None]:
-        return [await first_objection(outputs, call) for outputs in answers]
+    async def judge_all(call: Callable[..., Any]) -> list[list[list[str]] | None]:
+        verdicts: list[list[list[str]] | None] = []
+        for number, outputs in enumerate(answers):
+            problems = await judge(number, outputs, call)
+            verdicts.append([[name, problem] for name, problem in problems] or None)
+        return verdicts if any(verdicts) else []
 
-    async def first_objection(outputs: Mapping[str, Any], call: Callable[..., Any]) -> str | None:
-        for validator in validators:
+    async def judge(
+        number: int, outputs: dict[str, Any], call: Callable[..., Any]
+    ) -> Sequence[tuple[str, str]]:
+        try:
+            outputs = signature.validate_outputs(inputs, outputs)
+        except InvalidOutputsError as error:
+            return error.problems
+        # First those that cost nothing.
+        for validator in sorted(validators, key=attrgetter("looks_elsewhere")):
             objection = await validator.judge(signature, inputs, outputs, call)
             if objection is not None:
-                return objection
-        return None
+                return [("", objection)]
+        accepted[number] = outputs
+        return []
 
-    objections = yield Once(judge_all, "output_validators", runs_code=True)
-    return objections or [None] * len(answers)
+    verdicts = yield Once(judge_all, "output_validators", runs_code=True)
+    judged: list[Judged] = []
+    for number, outputs in enumerate(answers):
+        problems = None
+        if verdicts:
+            problems = verdicts[number]
+        if problems:
+            judged.append((None, [(name, problem) for name, problem in problems]))
+        elif number in accepted:
+            judged.append((accepted[number], []))
+        else:
+            judged.append((_validated_again(signature, inputs, outputs), []))
+    return judged
+
+
+def _validated_again(
+    signature: type[Signature], inputs: Mapping[str, Any], outputs: dict[str, Any]
+) -> dict[str, Any]:
+    """The outputs that were accepted, in a replay: pydantic's validators may change them."""
+    try:
+        return signature.validate_outputs(inputs, outputs)
+    except InvalidOutputsError:  # they object now, but did not then
+        return outputs

@@ -58,7 +58,7 @@ from ferrule.values.content.convert import content_text
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.conversation.message import Message
 from ferrule.values.outcome import Prediction, Step, Trajectory
-from ferrule.values.signatures.compiled import InvalidOutputsError, compiled
+from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -564,14 +564,8 @@ class _Loop:
         self, outputs: dict[str, Any]
     ) -> Generator[Act, Any, tuple[dict[str, Any] | None, Problems]]:
         """The outputs after validation; or None and the validators' objections."""
-        try:
-            outputs = self.agent.react.validate(self.values, outputs)
-        except InvalidOutputsError as error:
-            return None, error.problems
-        [objection] = yield from self.agent.react.judged(self.values, [outputs])
-        if objection is not None:
-            return None, [("", objection)]
-        return outputs, []
+        [judged] = yield from self.agent.react.judged(self.values, [outputs])
+        return judged
 
     def _goes_on(self, step: Step, turn: Turn) -> bool:
         """Whether another turn may follow.

@@ -1,14 +1,17 @@
 """Values that a run records once: the act `Once`, and `ferrule.once` in a `forward`.
 
-There are three forms, which differ in where the value is found in a replay:
+There are four forms, which differ in where the value is found in a replay:
 
 - A numbered act of a flow: at its position.
 - A value that is recorded only if it is true (`only_if_true`): by its name at the position of the
   next act. It does not shift the numbers of the acts, as whether it is asked for at all may depend
   on something outside the run, such as whether a server has changed.
-- A value that user code computes (`ferrule.once`, `runs_code`): by its name and its number. A new
-  version of a `forward` may compute one value more, in any place, without moving the others.
-  Programs that the code calls have a frame below this place.
+- What functions of the user object to (`runs_code`): at the position of the next act, too. A
+  version of a program may have such functions and another one none.
+- A value that a `forward` computes (`ferrule.once`): by its name and its number. A new version may
+  compute one value more, in any place, without moving the others.
+
+Programs that the functions of the last two call have a frame below this place.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from ferrule.acts import Once
-    from ferrule.runs.state import Frame
+    from ferrule.runs.state import Frame, RunState
     from ferrule.tools.definition.deps import ContextParameter
 
 T = TypeVar("T")
@@ -87,7 +90,7 @@ async def _make(frame: Frame, act: Once) -> Any:
 
 async def _run_code(
     frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str
-) -> T:
+) -> T | None:
     """Call functions of the user in a frame of the run, and record the result."""
     blocks = frame.blocks
 
@@ -120,25 +123,49 @@ async def _run_code(
     overrides = here.overrides
     if frame.lm is not None:  # the model of this call, as for the program's tools
         overrides = {**overrides, "lm": frame.lm}
+    journal, slot = frame.run.journal, Slot(frame.numbered(f"{frame.acts}~check"))
+    entry = journal.take_optional(slot, "once", name)
+    if entry is not None:
+        recount(frame, slot)
+        return entry.value
+    if _was_unchecked(frame, slot, name):
+        if not journal.is_closed:  # so that a later replay finds it
+            await frame.write(Entry(slot, "once", name, []))
+        return None
     frame.failures = []
     try:
         with settings.entered(Scope(overrides, here.frame, here.call)):
-            return await record(make, name, blocks=blocks, is_needed=True)
+            entry = await _compute(frame, slot, make, name, blocks=blocks)
     finally:
         hand_up(frame)  # a `forward` around this program may catch them
+    return entry.value
 
 
-async def record(
-    make: Callable[[], Any], name: str, *, blocks: bool, is_needed: bool = False
-) -> Any:
+def _was_unchecked(frame: Frame, slot: Slot, name: str) -> bool:
+    """Whether the run went on without this check: its program was of a version that had none."""
+    journal = frame.run.journal
+    if frame.live or journal.has_below(slot.inside()):
+        return False  # what it checks is new, or it began
+    if journal.is_closed or journal.ahead(frame.path, frame.acts) is not None:
+        return True
+    if name in journal.once_names:
+        return False  # a crash came before its answer
+    return bool(journal.unread) or _waits_for_a_person(frame.run)
+
+
+def _waits_for_a_person(run: RunState) -> bool:
+    """Whether the run asked a person at its last pause, and has not gone on since."""
+    decided = {entry.value.question_id for entry in run.journal.entries if entry.kind == "decision"}
+    return any(question.id not in decided for question in run.asked)
+
+
+async def record(make: Callable[[], Any], name: str, *, blocks: bool) -> Any:
     """Compute a value once in a run and record it: see `once`.
 
     Args:
         make: Computes the value.
         name: Finds it in a replay, with its number among the values of this name.
         blocks: Wait by blocking this thread, not on this event loop.
-        is_needed: The program cannot go on without the value, so a journal that goes on without
-            it belongs to another program.
 
     """
     _check_name(name)
@@ -147,10 +174,7 @@ async def record(
         return await _value_of(make, blocks=blocks)
     frame.check()
     journal, slot = frame.run.journal, Slot(frame.numbered(f"once:{name}"))
-    if is_needed:
-        entry = journal.take(slot, "once", name)
-    else:
-        entry = journal.take_optional(slot, "once", name)
+    entry = journal.take_optional(slot, "once", name)
     if entry is None:
         entry = await _compute(frame, slot, make, name, blocks=blocks)
     else:

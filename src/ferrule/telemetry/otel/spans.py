@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ferrule.telemetry.otel import names
+from ferrule.values.slot import is_branch_or_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -233,4 +234,4 @@ def agent_name(segment: str) -> str:
 
 def _names_no_program(segment: str) -> bool:
     """Whether a segment of a path names a step, a branch or a recorded value, not a program."""
-    return segment.replace(".", "").isdigit() or segment.startswith(("gather#", "once:"))
+    return segment.replace(".", "").isdigit() or is_branch_or_value(segment)

@@ -46,7 +46,7 @@ def test_an_output_validator_changes_nothing(validator) -> None:
         program(text="x", lm=ScriptedLM([{"outputs": {"total": 7}}]))
 
 
-def test_a_verdict_of_an_async_validator_is_recorded_and_one_of_a_plain_function_is_not() -> None:
+def test_a_verdict_of_any_validator_is_recorded() -> None:
     asked: list[str] = []
 
     def plain(answer):
@@ -61,7 +61,7 @@ def test_a_verdict_of_an_async_validator_is_recorded_and_one_of_a_plain_function
     store = MemoryStore()
     program.start(text="x", store=store, run_id="r")
     assert Run.load(store, "r", program).prediction.total == 7
-    assert asked == ["plain", "async", "plain"]
+    assert asked == ["plain", "async"]
 
 
 def test_the_built_in_programs_have_output_validators_and_a_module_has_none() -> None:
@@ -96,8 +96,8 @@ def test_the_type_of_an_input_is_checked_in_a_signature_and_not_in_a_forward() -
         ferrule.Predict(Ask)(message="this", lm=ferrule.testing.ScriptedLM([]))
 
 
-def test_a_validator_that_changes_its_mind_stops_a_run_that_is_loaded() -> None:
-    """The page: use only the argument."""
+def test_a_validator_that_changes_its_mind_does_not_change_a_run_that_is_loaded() -> None:
+    """The page: the verdict is recorded."""
     sold_out: list[str] = []
     read = ferrule.Predict("message -> article")
 
@@ -109,8 +109,5 @@ def test_a_validator_that_changes_its_mind_stops_a_run_that_is_loaded() -> None:
     with ferrule.context(lm=ferrule.testing.ScriptedLM([{"outputs": {"article": "rope"}}])):
         text = read.start(message="?").to_json()
     sold_out.append("rope")
-    with (
-        ferrule.context(lm=ferrule.testing.ScriptedLM([])),
-        pytest.raises(ferrule.errors.ReplayMismatchError),
-    ):
-        _ = ferrule.Run.from_json(text, read).prediction
+    with ferrule.context(lm=ferrule.testing.ScriptedLM([])):
+        assert ferrule.Run.from_json(text, read).prediction.article == "rope"
