@@ -220,10 +220,25 @@ def test_reading_a_loaded_run_spends_nothing_of_the_readers_limits() -> None:
     assert agent(question="q").reason is None
 
 
-@pytest.mark.parametrize("kind", ["forward", "validator"])
-def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_step(
-    kind: str,
-) -> None:
+def test_reading_a_run_that_is_done_keeps_the_verdict_of_its_validators() -> None:
+    is_strict: list[bool] = []
+    program = Predict("-> b")
+
+    @program.output_validator
+    def judge(_: Any) -> None:
+        if is_strict:
+            raise ToolRetry("another one")
+
+    with context(lm=model(1)):
+        run = program.start()
+    is_strict.append(True)
+    lm = model(3)
+    with context(lm=lm):
+        assert Run.from_json(run.to_json(), program).prediction.b == run.prediction.b
+    assert lm.requests == []
+
+
+def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_step() -> None:
     """It is replayed to its end, and does nothing new."""
     changed: list[bool] = []
     ask = Predict("a -> b")
@@ -233,14 +248,7 @@ def test_reading_a_run_that_is_done_asks_no_model_if_the_program_takes_another_s
             found = ask(a="x")
             return ask(a=found.b) if changed else found
 
-    def strict(_: Any) -> None:
-        if changed:
-            raise ToolRetry("another one")
-
-    program: Any = Twice()
-    if kind == "validator":
-        program = Predict("-> b")
-        program.output_validator(strict)
+    program = Twice()
     with context(lm=model(1)):
         text = program.start().to_json()
     changed.append(True)
