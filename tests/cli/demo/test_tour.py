@@ -11,10 +11,11 @@ from pathlib import Path
 import mcp_servers
 import pytest
 
-from ferrule import ReAct, SQLiteStore, context
+from ferrule import ReAct, Response, SQLiteStore, context
 from ferrule.cli.demo import __main__ as demo
 from ferrule.cli.demo import tour
 from ferrule.embedded import engine as needle_engine
+from ferrule.errors import UnavailableError
 from ferrule.testing import ScriptedLM
 
 needs_needle = pytest.mark.skipif(
@@ -57,7 +58,7 @@ def test_the_questions_are_answered_by_the_model_and_a_crash_is_survived(tmp_pat
     for question in tour.QUESTIONS:
         assert question.text in out
     assert "The demo agrees in your place." in out
-    assert "no tool fits" in out
+    assert "No tool fits, and the model says so" in out
     assert "Payments made: 1." in out
     with closing(SQLiteStore(tmp_path / "build" / "demo.db")) as store:
         assert len(store.list(status="waiting")) == 1
@@ -89,6 +90,24 @@ def test_a_failed_run_fails_the_demo(capsys, monkeypatch) -> None:
     with scripted():
         assert tour.run_tour() == 1
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "sentence"),
+    [
+        (tour.QUESTIONS[-1], Response(refusal="no tool fits"), "No tool fits, and the model says"),
+        (tour.QUESTIONS[0], Response(refusal="no"), "A tool fits, but the model declined: no"),
+        (tour.QUESTIONS[0], UnavailableError("it ended"), "The run failed: it ended"),
+    ],
+)
+def test_a_run_without_an_answer_ends_with_a_sentence(
+    question, answer, sentence, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(tour, "QUESTIONS", (question,))
+    monkeypatch.setattr(tour, "_is_checkout", lambda: False)
+    with scripted(answer):
+        tour.run_tour()
+    assert sentence in capsys.readouterr().out
 
 
 def test_only_the_latest_refund_waits(tmp_path: Path, monkeypatch) -> None:

@@ -161,9 +161,18 @@ def _ask(console: Console, agent: ReAct, question: _Question) -> _Answer:
         screen.draw_outputs(run.prediction)
         console.print()
         return _Answer(question, str(run.prediction["answer"]), _called_tools(run))
-    console.print(Text(f"The run is {run.status}: {run.error}\n", "yellow"))
     has_failed = not isinstance(run.error, RefusalError)
+    console.print(Text(f"{_ending(question, run, has_failed=has_failed)}\n", "yellow"))
     return _Answer(question, str(run.error), (), has_failed)
+
+
+def _ending(question: _Question, run: Run, *, has_failed: bool) -> str:
+    """How a run without an answer ended, as a sentence."""
+    if has_failed:
+        return f"The run failed: {run.error}"
+    if question.tools:
+        return f"A tool fits, but {run.error}"
+    return "No tool fits, and the model says so: it makes up no answer."
 
 
 def _agree(console: Console, question: Question) -> Decision:

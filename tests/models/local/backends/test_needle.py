@@ -13,6 +13,7 @@ from pydantic import Field
 from ferrule import (
     LM,
     ChainOfThought,
+    History,
     Image,
     InputField,
     OutputField,
@@ -90,6 +91,33 @@ def test_an_agent_sends_the_question_and_then_the_results_and_answers_with_them(
     assert [call.confidence for call in step.calls] == [0.9, 0.9]
     assert prediction.usage.calls == 2
     assert prediction.usage.cost == 0.0
+
+
+def test_a_call_whose_result_is_there_is_not_made_again(engine):
+    """The engine likes to repeat its calls: the order would be refunded twice."""
+    paid = []
+
+    def pay(order: int, euros: float) -> str:
+        """Pay money back."""
+        paid.append((order, euros))
+        return "paid"
+
+    engine.calls(("pay", {"order": 17, "euros": 20.0}), ("pay", {"order": 17, "euros": 20.0}))
+    engine.calls(("pay", {"order": 17, "euros": 20.0}), ("pay", {"order": 18, "euros": 5.0}))
+    engine.calls(("pay", {"order": 17, "euros": 20.0}))
+    prediction = ReAct("question -> answer", [pay])(question="Refund 20 euros for 17, 5 for 18")
+    assert paid == [(17, 20.0), (18, 5.0)]
+    assert prediction.answer == "paid\npaid"
+
+
+def test_a_call_for_another_question_may_be_the_same(engine):
+    agent = ReAct("question, history: History -> answer", [weather])
+    question = "Weather in Paris?"
+    for history in ([], [{"question": question, "answer": "sunny"}]):
+        engine.calls(("weather", {"city": "Paris"}))
+        engine.responds()
+        prediction = agent(question=question, history=History(messages=history))
+        assert prediction.answer == "sunny in Paris"
 
 
 def test_typed_outputs_are_extracted_from_the_question_and_the_results(engine):
@@ -175,16 +203,45 @@ def test_a_number_in_another_spelling_is_taken(engine):
 def test_calls_as_an_output_are_the_calls_of_the_engine(engine):
     engine.calls(("weather", {"city": "Paris"}), confidence=0.4)
 
-    class Calls(Signature):
-        """Choose."""
-
-        question: str = InputField()
-        tools: list[Tool] = InputField()
-        calls: ToolCalls = OutputField()
-
-    prediction = Predict(Calls)(question="Weather in Paris?", tools=[Tool(weather)])
+    prediction = Predict(Choose)(question="Weather in Paris?", tools=[Tool(weather)])
     [call] = prediction.calls.tool_calls
     assert (call.name, call.args, call.confidence) == ("weather", {"city": "Paris"}, 0.4)
+
+
+class Choose(Signature):
+    """Choose."""
+
+    question: str = InputField()
+    tools: list[Tool] = InputField()
+    calls: ToolCalls = OutputField()
+
+
+class MayChoose(Choose):
+    """Choose, or not."""
+
+    calls: ToolCalls | None = OutputField()
+
+
+DOUBTFUL = [{"name": "weather", "arguments": {"city": "Paris"}}]
+
+
+def test_calls_that_are_demanded_as_an_output_are_made_even_if_the_engine_holds_them_back(engine):
+    engine.calls(suppressed_calls=DOUBTFUL, confidence=0.02)
+    prediction = Predict(Choose)(question="Is it warm?", tools=[Tool(weather)])
+    [call] = prediction.calls.tool_calls
+    assert (call.args, call.confidence) == ({"city": "Paris"}, 0.02)
+
+
+def test_calls_that_may_be_none_are_none_if_the_engine_holds_them_back(engine):
+    engine.calls(suppressed_calls=DOUBTFUL, confidence=0.02)
+    prediction = Predict(MayChoose)(question="Is it warm?", tools=[Tool(weather)])
+    assert prediction.calls is None
+
+
+def test_a_question_without_a_call_is_refused_where_calls_are_demanded(engine):
+    engine.responds()
+    with pytest.raises(RefusalError, match="no tool fits"):
+        Predict(Choose)(question="Tell me a joke", tools=[Tool(weather)])
 
 
 def test_prose_is_refused_by_the_name_of_its_output(engine):

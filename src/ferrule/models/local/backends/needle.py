@@ -48,6 +48,8 @@ _BUILT_IN = frozenset({"finish", "user_clarification"})
 _IGNORED = frozenset({"confidence", "parallel_tool_calls", "seed", "user", "metadata", "store"})
 """Settings that change nothing: the engine always takes the most likely token."""
 _MAX_TOKENS = 512
+_CALLS = "#/$defs/ToolCalls"
+"""The schema of an output of calls."""
 _RECORD = "record"
 """The name of the call whose arguments are the outputs."""
 _LONGEST_TEXT = 200
@@ -139,16 +141,19 @@ class NeedleLM(BaseLM):
         task = _read_task(request)
         if task.tools and request.tool_choice != "none" and not task.is_ending:
             response = self._navigate(work, task)
-            if response.tool_calls or task.finish is None:
+            if response.tool_calls:
                 return response
+            if task.finish is None:
+                return self._without_calls(work, task, response)
         return self._end(work, task)
 
     def _navigate(self, work: _Work, task: _Task) -> Response:
         answer = work.ask(task.tools, task.turns)
         calls = list_of(answer.get("function_calls"))
-        if not calls and _must_call(work.request):
-            # The engine holds back calls of which it is not sure.
+        if not calls and (_must_call(work.request) or task.demands_calls):
+            # The engine holds back calls of which it is not sure. The confidence says so.
             calls = list_of(answer.get("suppressed_calls"))
+        calls = [call for call in _each_once(calls) if call not in task.calls]
         if work.request.parallel is False:
             calls = calls[:1]
         confidence = None
@@ -158,13 +163,21 @@ class NeedleLM(BaseLM):
         tool_calls = [
             ToolCall.unchecked(
                 call["name"],
-                call.get("arguments") or {},
+                call["arguments"],
                 f"call_{count}_{index}",
                 confidence=confidence,
             )
             for index, call in enumerate(calls)
         ]
         return work.response("", tool_calls)
+
+    def _without_calls(self, work: _Work, task: _Task, response: Response) -> Response:
+        """The answer to a program whose output is calls, where the engine makes none."""
+        if task.demands_calls:
+            return work.refusal(task)
+        if work.request.form is not None:
+            return work.response(work.request.form.write({}), [])
+        return response
 
     def _end(self, work: _Work, task: _Task) -> Response:
         """The outputs, in the call of `finish` or as text."""
@@ -270,6 +283,15 @@ class _Work:
         return self.response("", [], refusal=refusal)
 
 
+def _each_once(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    once: list[dict[str, Any]] = []
+    for call in calls:
+        entry: dict[str, Any] = {"name": call["name"], "arguments": call.get("arguments") or {}}
+        if entry not in once:
+            once.append(entry)
+    return once
+
+
 # -- what a request asks for
 
 
@@ -287,10 +309,22 @@ class _Task(Struct):
     question: str = ""
     results: list[str] = field(default_factory=list[str])
     """The results that answer the last question, without those of calls that failed."""
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The calls that answer the last question, as the engine writes them.
+
+    It likes to repeat them when it reads their results: a second refund would be the consequence.
+    """
     has_errors: bool = False
     """Whether a call for the last question failed, or was not allowed to run."""
     is_ending: bool = False
     """Whether the last turn refused the outputs: they are read again, and no tool is called."""
+
+    @property
+    def demands_calls(self) -> bool:
+        """Whether calls are an output that must be there."""
+        properties = mapping(self.outputs.get("properties"))
+        required = list_of(self.outputs.get("required"))
+        return any(mapping(properties.get(name)).get("$ref") == _CALLS for name in required)
 
     @property
     def text(self) -> str:
@@ -335,11 +369,12 @@ def _read_turns(request: Request, task: _Task) -> None:
         if message.role == "assistant":
             calls = message.tool_calls
             built_in = {call.id for call in calls if call.name in _BUILT_IN}
+            task.calls += [{"name": call.name, "arguments": call.args} for call in calls]
             continue
         text, has_markup = _plain(message)
         if has_markup or not task.question or task.offers_tools:
             # Without markup, it may also be the reason why an answer could not be read.
-            task.question, task.results = text, []
+            task.question, task.results, task.calls = text, [], []
             task.is_ending = task.has_errors = False
         task.turns.append(text)
 
