@@ -446,6 +446,8 @@ class Run(Displayed, RunState, Typed[S]):
             self.outcome = again.outcome
         elif again.error is not None and journal.unread and journal.end is None:
             self.replay_error = again.error
+        elif _is_same_error(self.error, again.error):
+            self.error = again.error  # with its class and attributes, which a store does not keep
         if isinstance(self.error, LimitReachedError) and journal.end is not None:
             # Those of the program that reached the limit, which asked for another answer then.
             self.error.trajectory = Trajectory(journal.steps.get(journal.end.path, again.steps))
@@ -514,6 +516,13 @@ async def acall_program(
         return run.prediction
     with _child(frame, program, args, inputs, deps) as child:
         return await perform(child, program, args, inputs, blocks=False)
+
+
+def _is_same_error(stored: BaseException | None, replayed: BaseException | None) -> bool:
+    """Whether a replay raised the error that a run is stored with, as its type and text."""
+    if replayed is None or not isinstance(stored, RunError):
+        return False
+    return str(stored) == f"{type(replayed).__name__}: {replayed}"
 
 
 @contextmanager

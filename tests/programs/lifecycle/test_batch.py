@@ -646,7 +646,7 @@ def test_failed_items_are_asked_again_though_their_answers_are_recorded(driver: 
     first = run(ScriptedLM(by=unreadable))
     assert [type(each) for each in first] == [AdapterParseError] * 2
     stored = run(ScriptedLM([]))
-    assert [str(each)[:17] for each in stored] == ["AdapterParseError"] * 2
+    assert [type(each) for each in stored] == [AdapterParseError] * 2
     before = first.usage.total_tokens  # both items are replayed twice, and counted once
     limits = Limits(tokens=before + 24 + 1)
     second = run(ScriptedLM(by=answer), retry_failed=True, limits=limits)

@@ -294,6 +294,7 @@ class _Batch:
             return False
         has_failed = run.status == "failed" and not isinstance(run.error, LimitReachedError)
         if has_failed and not self._retries_failed:
+            _ = run.trajectory  # the replay brings back the error's class and attributes
             if run.error is not None:
                 run.error.add_note("It is stored with the batch: `retry_failed=True` asks again.")
             return False
