@@ -196,8 +196,9 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
         ]
     else:
         seen = re.findall(
-            r"\[\[ ## observation_\d+ ## \]\]\n(.*)",
+            r"\[\[ ## observation_\d+ ## \]\]\n(.*?)\s*(?=\n\[\[ ## |\Z)",
             "\n".join(message.text for message in request.messages[1:]),
+            re.DOTALL,
         )
         turn = len(seen)
     if turn >= len(turns):

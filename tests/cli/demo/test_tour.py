@@ -141,15 +141,15 @@ def test_an_mcp_server_from_the_package_index_answers_one_more_question(
 ) -> None:
     command = mcp_servers.command("calculator")[0]
     monkeypatch.setattr(tour, "install_mcp_server", lambda: (command, ""))
-    call = {"name": "calculate", "args": {"expression": "12345679 * 81"}}
-    finish = {"name": "finish", "args": {"answer": "999999999"}}
+    call = {"name": "calculate", "args": {"expression": "sqrt(144)"}}
+    finish = {"name": "finish", "args": {"answer": "12"}}
     monkeypatch.setattr(tour, "QUESTIONS", ())
     monkeypatch.setattr(tour, "_is_checkout", lambda: False)
     with scripted(call, finish):
         assert tour.run_tour() == 0
     out = capsys.readouterr().out
     assert "1 of 1 answers are right" in out
-    assert 'calculate(expression="12345679 * 81")' in out
+    assert 'calculate(expression="sqrt(144)")' in out
 
 
 @pytest.mark.parametrize("missing", ["choice", "sdk", "checkout"])

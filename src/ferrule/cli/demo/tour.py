@@ -52,9 +52,7 @@ class _Question:
 
 QUESTIONS = (
     _Question("What is (0.1 + 0.2) * 10**20?", ("calculate",), "30000000000000000000"),
-    _Question(
-        "How many days are there between 2026-01-01 and 2026-12-24?", ("days_between",), "357"
-    ),
+    _Question("Count the days between 2026-01-01 and 2026-12-24", ("days_between",), "357"),
     _Question(
         "Compute 2**64 and count the days from 2026-01-01 to 2026-12-24",
         ("calculate", "days_between"),
@@ -63,8 +61,8 @@ QUESTIONS = (
     _Question("What date is 100 days after 2026-01-15?", ("date_after",), "2026-04-25"),
     _Question("Tell me a joke", (), "no tool fits"),
 )
-_MCP_QUESTION = _Question("What is 12345679 * 81?", ("calculate",), "999999999")
-_UNSURE = 0.3
+_MCP_QUESTION = _Question("Compute sqrt(144)", ("calculate",), "12")
+_UNSURE = 0.4
 """Below this confidence, the demo asks before a call runs."""
 _POLICY = Policy([ask("*", when=call(confidence=lt(_UNSURE)))])
 _MCP_PACKAGES = ("mcp-server-calculator==0.2.1", "mcp<2")
