@@ -73,10 +73,12 @@ async def browse(address: str) -> None:
 async def auth(url: str) -> Any:
     """How we prove who we are: nothing is asked before the server wants it."""
     client_id, secret = CONTEXT.get("client_id", ""), CONTEXT.get("client_secret", "")
-    if SCENARIO.endswith("enterprise-managed-authorization"):
+    issuer = ""
+    if secret and "client-credentials" not in SCENARIO:  # a secret goes to its issuer only
         issuer = (await fetched(urljoin(url, "/.well-known/oauth-protected-resource/mcp")))[
             "authorization_servers"
         ][0]
+    if SCENARIO.endswith("enterprise-managed-authorization"):
         method = "client_secret_basic"
         return IdentityAssertionOAuthProvider(
             url,
@@ -103,7 +105,12 @@ async def auth(url: str) -> Any:
         )
     if "client-credentials" in SCENARIO:
         return ClientCredentialsOAuthProvider(url, Kept(), client_id, secret)
-    return OAuth(client_id=client_id, client_secret=secret, client_metadata_url=DOCUMENT)
+    return OAuth(
+        client_id=client_id,
+        client_secret=secret,
+        issuer=issuer,
+        client_metadata_url=DOCUMENT,
+    )
 
 
 async def id_jag(audience: str, resource: str) -> str:
