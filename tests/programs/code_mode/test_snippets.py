@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from agent_script import STEPS, fields
 
 from ferrule import (
+    MCPServer,
     MemoryStore,
     Policy,
     Predict,
@@ -27,7 +29,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import ConfigurationError, DuplicateToolError
-from ferrule.programs.code_mode.interpreter import CodeMode
+from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession
 from ferrule.testing import ScriptedLM
 
 pytestmark = pytest.mark.skipif(
@@ -342,6 +344,59 @@ def test_a_run_goes_on_in_the_middle_of_a_loop_in_other_processes(tmp_path) -> N
     assert process("resume", 2) == "waiting {'order': 2}\n"
     assert process("resume", 2) == "done ()\nTrue\n"
     assert (tmp_path / "done").read_text() == "0\n1\n2\n"
+
+
+def test_the_model_reads_the_same_in_each_process() -> None:
+    """The order of a set of Python depends on the process; a replay must find the same request."""
+    script = (
+        "from ferrule import ReAct\n"
+        "from ferrule.testing import ScriptedLM\n"
+        "from agent_script import native_step\n"
+        "code = \"{'a', 'b', 'c', 'dd', 'eee'}\"\n"
+        "lm = ScriptedLM([native_step('t', 'run_code', {'code': code}),\n"
+        "    native_step('f', 'finish', {'answer': 'ok'})])\n"
+        "prediction = ReAct('question -> answer', [], calls='code')(question='q', lm=lm)\n"
+        "print(prediction.trajectory.steps[0].results[0].content)\n"
+    )
+    shown = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": "tests", "PYTHONHASHSEED": str(seed)},
+            check=True,
+        ).stdout
+        for seed in range(1, 5)
+    }
+    assert shown == {"result_1 = {'a', 'b', 'c', 'dd', 'eee'}\n"}
+
+
+def test_cancelling_does_not_wait_for_code_at_work(shop, monkeypatch) -> None:
+    has_begun = threading.Event()
+    start = CodeSession.start
+
+    def noted(session: CodeSession, *args: Any, **options: Any) -> Any:
+        has_begun.set()
+        return start(session, *args, **options)
+
+    monkeypatch.setattr(CodeSession, "start", noted)
+
+    async def cancelled() -> None:
+        program = ReAct("question -> answer", shop.tools, calls=CodeMode(seconds=600))
+        task = asyncio.create_task(program.acall(question="q"))
+        await asyncio.to_thread(has_begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with context(lm=scripted("while True:\n    pass")):
+        asyncio.run(cancelled())
+
+
+def test_making_an_agent_starts_no_server() -> None:
+    server = MCPServer.stdio("no-such-command", name="away")
+    ReAct("question -> answer", [server], calls="code")
+    assert not server.is_connected
 
 
 def test_a_refused_call_stays_refused_when_the_run_resumes(shop) -> None:

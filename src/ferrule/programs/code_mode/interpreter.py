@@ -9,7 +9,10 @@ and the run records it.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -25,6 +28,8 @@ _MOST_WORKERS = 1_000
 """No limit in practice: a session waits for tools and people of its run with its worker."""
 _MOST_STOPS = 1_000_000
 """Of the interpreter for the host, in a session. `CodeMode.calls` is the limit that users see."""
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has only the second
+_SIZED = frozenset({"list", "tuple", "dict", "set", "frozenset", "str", "bytes"})
 _TIMES_IN_REPLAY = 10
 """What took less than the limit before a crash must not reach it on a slower machine."""
 
@@ -90,6 +95,17 @@ class Stop(Struct, frozen=True):
     reason: str
 
 
+class CodeValue(Struct, frozen=True):
+    """A value of a snippet, as text."""
+
+    text: str
+    """As `repr` has it."""
+    type: str
+    """The name of its type."""
+    size: int | None
+    """The number of its items or characters, if it has some."""
+
+
 class CodeSession:
     """The snippets of one run, which share their variables."""
 
@@ -117,10 +133,13 @@ class CodeSession:
             },
         )
         self._session.__enter__()
+        self._worker_pid: int = self._session.worker_pid  # None while the worker is at work
         self._most_output = bounds.output_chars
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[int, HostCall] = {}
         self._snapshot: Any = None
+        self._is_at_work = False
+        """Whether the worker runs code now, perhaps for another thread."""
         self._code = b""
         self.output = ""
         """What the snippet printed."""
@@ -158,18 +177,34 @@ class CodeSession:
         """The calls that the snippet wrote without awaiting them. They have not run."""
         return list(self._calls.values())
 
-    def value(self, name: str) -> Any:
-        """The value of a variable; raises `ValueError` if it has no form outside the code."""
+    def describe(self, name: str) -> CodeValue | None:
+        """A variable as text; None if it is None. Raises `ValueError` if that fails.
+
+        The interpreter makes the text: the order of a Python set would differ between processes,
+        and a resumed run must tell the model the same.
+        """
         try:
-            return self._session.feed_run(name, skip_type_check=True)
+            text, kind = self._session.feed_run(
+                f"(repr({name}), type({name}).__name__)", skip_type_check=True
+            )
+            if kind == "NoneType":
+                return None
+            size = None
+            if kind in _SIZED:
+                size = self._session.feed_run(f"len({name})", skip_type_check=True)
         except self._monty.MontyError as error:
             raise ValueError(str(error)) from None
+        return CodeValue(text, kind, size)
 
     def close(self) -> None:
-        """Give the worker back."""
+        """Give the worker back. One that is at work is killed, because it would be waited for."""
         session, self._session = self._session, None
-        if session is not None:
-            session.__exit__(None, None, None)
+        if session is None:
+            return
+        if self._is_at_work:
+            with suppress(OSError):
+                os.kill(self._worker_pid, _KILL)
+        session.__exit__(None, None, None)
 
     def _print(self, _stream: str, text: str) -> None:
         if len(self.output) > self._most_output:
@@ -180,6 +215,7 @@ class CodeSession:
 
     def _advance(self, resume: Any) -> Stop | None:
         monty = self._monty
+        self._is_at_work = True
         try:
             snapshot = resume()
             while not isinstance(snapshot, (monty.MontyComplete, monty.FutureSnapshot)):
@@ -199,6 +235,8 @@ class CodeSession:
             if isinstance(snapshot, monty.FutureSnapshot):
                 # In the order of the code: the interpreter names them in any order.
                 self.pending = tuple(self._calls[id_] for id_ in sorted(snapshot.pending_call_ids))
+        finally:
+            self._is_at_work = False
         return None
 
     def _pass_by(self, snapshot: Any) -> Any:

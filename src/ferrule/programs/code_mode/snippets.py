@@ -17,7 +17,7 @@ import json
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -29,6 +29,7 @@ from ferrule.programs.call_tool import type_of_result
 from ferrule.programs.code_mode.interpreter import (
     CodeMode,
     CodeSession,
+    CodeValue,
     HostCall,
     Stop,
     check_installed,
@@ -43,7 +44,7 @@ from ferrule.programs.code_mode.stubs import (
 from ferrule.programs.instructions import is_builtin
 from ferrule.programs.tool_use.use import check_call, use_tools
 from ferrule.tools.tool import Tool
-from ferrule.tools.toolbox import Toolbox
+from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.parts import Text
 
@@ -72,6 +73,8 @@ _SCHEMA: dict[str, Any] = {
     "required": ["code"],
     "additionalProperties": False,
 }
+_BEGINNING = 200
+"""The characters of a large value that the model reads."""
 _LINES_AROUND = 10
 """The lines of a long snippet that a question shows before and after the call."""
 
@@ -92,8 +95,8 @@ class _Snippet(Struct):
     """The results that change the tools of the run."""
     output: str = ""
     """What it printed."""
-    value: Any = None
-    """The value of its last expression."""
+    value: CodeValue | None = None
+    """The value of its last expression, unless it is None."""
 
 
 class Snippets:
@@ -132,10 +135,11 @@ class Snippets:
         self._tools = Toolbox([tool for tool in toolbox if not is_builtin(tool)])
         functions = functions_of(self._tools)
         if self._session is not None:
-            added = [functions[name] for name in functions.keys() - self._functions.keys()]
+            known = self._functions
+            added = [functions[name] for name in functions if name not in known]
             self._session.define(_declaration(added), is_checked=True)
         self._functions = functions
-        self._offered = Toolbox((run_code_tool(functions.values()), *builtin))
+        self._offered = Toolbox((_run_code_tool(functions.values()), *builtin))
         return self._offered
 
     def take_news(self) -> str:
@@ -222,7 +226,7 @@ class Snippets:
         if session.error or not is_named:
             return session.error
         try:
-            snippet.value = session.value(name)
+            snippet.value = session.describe(name)
         except ValueError as error:
             return f"`{name}` is no value that can be shown: {error}"
         return ""
@@ -316,7 +320,7 @@ class Snippets:
             )
         function = self._functions[host_call.function]
         try:
-            args = inspect_arguments(function, host_call)
+            args = _arguments_by_name(function, host_call)
         except TypeError as error:
             raise _RefusedError("TypeError", str(error)) from None
         call = ToolCall.unchecked(function.tool.name, args, f"{snippet.call.id}.{snippet.calls}")
@@ -346,21 +350,28 @@ class Snippets:
         return text or "The code ran, and printed nothing."
 
 
-def check_tools_of_code(tools: Iterable[Tool]) -> None:
+def check_tools_of_code(tools: Toolbox) -> None:
     """Check the tools of a program whose model calls them in code.
 
     Raises `ConfigurationError` without the interpreter, and `DuplicateToolError` for a tool that is
     named like the tool for code.
     """
     check_installed()
-    if any(tool.name == RUN_CODE for tool in tools):
-        raise DuplicateToolError(
-            f"A tool cannot be called `{RUN_CODE}` with `calls='code'`: it is the name of the tool "
-            "for code. Give yours another: Tool(function, name=...)."
-        )
+
+    def check(listed: Iterable[Tool]) -> None:
+        if any(tool.name == RUN_CODE for tool in listed):
+            raise DuplicateToolError(
+                f"A tool cannot be called `{RUN_CODE}` with `calls='code'`: it is the name of the "
+                "tool for code. Give yours another: Tool(function, name=...)."
+            )
+
+    if isinstance(tools, LiveToolbox):
+        tools.when_listed(check)  # making a program starts no server
+    else:
+        check(tools)
 
 
-def run_code_tool(functions: Iterable[CodeFunction]) -> Tool:
+def _run_code_tool(functions: Iterable[CodeFunction]) -> Tool:
     """The tool that the model calls, with all functions in its description."""
     return Tool(RUN_CODE, _WHEN_TO_RUN + stubs_of(functions), _not_called, _SCHEMA)
 
@@ -421,7 +432,7 @@ def _exception(kind: str, message: str) -> dict[str, Any]:
     return {"exc_type": kind, "message": message}
 
 
-def inspect_arguments(function: CodeFunction, host_call: HostCall) -> dict[str, Any]:
+def _arguments_by_name(function: CodeFunction, host_call: HostCall) -> dict[str, Any]:
     """The arguments of a call by name, as JSON; raises `TypeError` as Python would."""
     if len(host_call.args) > len(function.parameters):
         raise TypeError(
@@ -521,23 +532,11 @@ def _note(snippet: _Snippet, host_call: HostCall) -> str:
     return "\n".join([heading, *shown_lines, ""])
 
 
-def _described(name: str, value: Any, most_chars: int) -> str:
+def _described(name: str, value: CodeValue, most_chars: int) -> str:
     """A value for the model: in full, or what it is if it is large."""
-    text = repr(value)
-    if len(text) <= most_chars:
-        return f"{name} = {text}"
-    return f"{name} holds {_shape(value)}. It is too long to show ({len(text)} characters)."
-
-
-def _shape(value: Any) -> str:
-    if isinstance(value, (list, tuple, set)):
-        items = [*cast("Iterable[Any]", value)]
-        kind = type(cast("object", value)).__name__
-        return f"a {kind} of {len(items)} items, the first: {shown(items[0])}"
-    if isinstance(value, dict):
-        keys = list(cast("dict[Any, Any]", value))
-        names = ", ".join(map(repr, keys[:20]))
-        return f"a dict of {len(keys)} keys: {names}"
-    if isinstance(value, str):
-        return f"a text of {len(value)} characters, which begins {value[:100]!r}"
-    return f"a {type(value).__name__}"
+    if len(value.text) <= most_chars:
+        return f"{name} = {value.text}"
+    what = f"a {value.type}"
+    if value.size is not None:
+        what += f" of {value.size} {'characters' if value.type == 'str' else 'items'}"
+    return f"{name} holds {what}, too long to show. It begins {value.text[:_BEGINNING]}"
