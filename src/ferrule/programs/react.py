@@ -250,7 +250,7 @@ class ReAct(Module[S, D, P]):
 
     def flow(self, /, **inputs: Any) -> Flow:
         """See the class."""
-        return run_react(self, inputs)
+        return run_react(self, inputs, self._format_trajectory)
 
     def truncate_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The part of a trajectory to show when it is too long for the model.

@@ -79,10 +79,6 @@ class Agent(Protocol):
         """The part of a trajectory to show when all of it no longer fits."""
         ...
 
-    def _format_trajectory(self, trajectory: Mapping[str, Any]) -> Any:
-        """A trajectory as the extractor reads it."""
-        ...
-
 
 def check_signature(signature: Any) -> type[Signature]:
     """The agent's signature; raises `SignatureError` for field names that the loop reserves."""

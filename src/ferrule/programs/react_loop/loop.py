@@ -8,6 +8,7 @@ only with `on_limit="extract"`: a guess would otherwise pass as the model's own 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -74,8 +75,11 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.message import Messages
 
 
-def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
-    """Run an agent once."""
+FormatTrajectory = Callable[[Trajectory], Any]
+
+
+def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTrajectory) -> Flow:
+    """Run an agent once. `format_trajectory` writes its steps for the extractor."""
     signature = agent.react.program_signature
     options, values, tools = yield from split_inputs(
         signature, inputs, OPTIONS_OF_CALL, agent.react.toolbox
@@ -104,13 +108,13 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
             try:
                 outputs, reason = yield from loop.flow(max_iters)
                 if outputs is None:
-                    outputs = yield from _extract(agent, asker, loop, config)
+                    outputs = yield from _extract(agent, asker, loop, config, format_trajectory)
             except LimitReachedError as reached:
                 reached.trajectory = Trajectory(loop.steps)
                 if on_limit == "raise":
                     raise
                 reason = reached.reason
-                outputs = yield from _extract(agent, asker, loop, config)
+                outputs = yield from _extract(agent, asker, loop, config, format_trajectory)
                 break  # another request would reach the limit again
             if not (yield from loop.listen_after(outputs)):
                 break
@@ -128,7 +132,11 @@ def run_react(agent: Agent, inputs: dict[str, Any]) -> Flow:
 
 
 def _extract(
-    agent: Agent, asker: Asker, loop: _Loop, config: dict[str, Any]
+    agent: Agent,
+    asker: Asker,
+    loop: _Loop,
+    config: dict[str, Any],
+    format_trajectory: FormatTrajectory,
 ) -> Generator[Act, Any, dict[str, Any]]:
     """Let the extractor read the outputs from the trajectory, with the settings of the call."""
     options: dict[str, Any] = {}
@@ -138,9 +146,7 @@ def _extract(
         options["config"] = config
     rounds = 0
     while True:
-        shown = Trajectory(loop.shown)
-        # The name is DSPy's, and a subclass may override the method.
-        trajectory = agent._format_trajectory(shown)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        trajectory = format_trajectory(Trajectory(loop.shown))
         extracting = agent.extract.flow(**loop.inputs, trajectory=trajectory, **options)
         try:
             prediction = yield from extracting
