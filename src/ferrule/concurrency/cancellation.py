@@ -1,9 +1,9 @@
 """Tell an interrupt from an error of the code that raised it.
 
-A `CancelledError` has two meanings. It may be the cancellation of the task that sees it, which must
-go on to whoever cancelled. Or the code awaited something else that was cancelled: a task that it
-started, a future, a scope of its client library. Then nobody cancelled the caller, and the error is
-a failure like any other. The type does not tell them apart, but the task does: it counts requests
+A `CancelledError` has two meanings. Either somebody cancelled the task that sees it; then the error
+must propagate. Or the code awaited something else that was cancelled: a task that it started, a
+future, a scope of its client library. Then the task itself was not cancelled, and the error is a
+failure like any other. The type does not tell them apart, but the task does: it counts requests
 to cancel it (`Task.cancelling`).
 
 Sync code belongs to no task. There, only ferrule's own wait for an awaitable raises a cancellation,

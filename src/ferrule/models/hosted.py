@@ -89,7 +89,7 @@ class LM(LearningLM):
 
     Reasoning of earlier answers that only its author can read (encrypted, signed) goes back to the
     host, account and model that wrote it, and `reasoning_content` to servers that sent it. With
-    `send_reasoning=True`, all of it is sent, whoever wrote it; with False, none.
+    `send_reasoning=True`, every server gets all of it; with False, no server gets any.
 
     Each request reads the key from the provider's environment variable, unless `api_key` is given;
     the key is never shown, logged or pickled. All other keywords (`temperature`, `max_tokens`, ...)

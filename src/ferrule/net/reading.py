@@ -1,9 +1,9 @@
 """One exchange of sync code, and the bounds on reading an answer: a deadline, and its size.
 
-Every answer is read within them, whoever asked: a model call, a question aside, a log-in, an MCP
-server. A server may be hostile, and a few bytes may expand to gigabytes. So sizes are those after
-decompression, pieces are decompressed one at a time (here and in `httpx2`), and a body that was
-compressed twice is refused: what lies between the two layers has no bound.
+These bounds hold for every answer: of a model, a list of models, a log-in, an MCP server. A server
+may be hostile, and a few bytes may expand to gigabytes. So sizes are those after decompression,
+pieces are decompressed one at a time (here and in `httpx2`), and a body that was compressed twice
+is refused: what lies between the two layers has no bound.
 
 `httpx2` limits the wait for each read, not the number of reads: a server that sends a byte a second
 would hold a request forever. Async code puts `asyncio.timeout` around its reads. Sync code cannot

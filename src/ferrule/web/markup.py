@@ -322,7 +322,7 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
 
 def _call_state(call: CallBeat) -> str:
     if call.name == RUN_CODE and call.result is None:
-        return "code"  # its calls follow; what came of it is in the next request
+        return "code"  # the journal has its calls, which follow, but no result of its own
     if call.result is not None:
         return "failed" if call.result.is_error else "done"
     if call.is_refused:

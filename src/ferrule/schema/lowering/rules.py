@@ -1,8 +1,8 @@
 """The part of JSON Schema that each provider accepts, with its source.
 
 A keyword that the provider does not accept becomes a sentence in the description of its schema
-(`describe_keyword`): the model is told the rule, although nothing enforces it while it writes. The
-arguments are checked against the whole schema when they arrive.
+(`describe_keyword`): the model reads the rule, but the provider does not enforce it. The arguments
+are checked against the whole schema when they arrive.
 """
 
 from __future__ import annotations
