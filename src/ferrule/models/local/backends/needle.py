@@ -272,14 +272,14 @@ class _Work:
 
     def refusal(self, task: _Task) -> Response:
         """The answer where the engine called no tool, or did not find the outputs."""
-        refusal = "the text does not give the outputs"
+        refusal = "the text does not hold the answer"
         if self.missing:
             names = ", ".join(f"`{name}`" for name in self.missing)
             refusal = f"the text does not give {names}"
         elif task.has_errors:
-            refusal = "no call of a tool succeeded, and the question does not give the outputs"
+            refusal = "no call of a tool succeeded, and the question does not hold the answer"
         elif task.offers_tools:
-            refusal = "no tool fits the question, and it does not give the outputs"
+            refusal = "no tool fits the question, and the question does not hold the answer"
         return self.response("", [], refusal=refusal)
 
 
