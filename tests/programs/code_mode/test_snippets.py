@@ -29,6 +29,7 @@ from ferrule import (
     tool,
 )
 from ferrule.errors import ConfigurationError, DuplicateToolError
+from ferrule.events import Migrated
 from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession
 from ferrule.testing import ScriptedLM
 
@@ -568,3 +569,35 @@ def test_the_code_is_shown_in_the_terminal_and_on_the_page(shop, tmp_path, capsy
     page = capsys.readouterr().out
     assert "for number in range(2):\n    await refund(number, 1.0)" in page
     assert page.count('aria-label="Call') == 3
+
+
+@pytest.mark.parametrize(
+    "attempts",
+    [
+        "await fetch(str(number))",  # denied by the policy
+        'await refund(**json.loads(\'{"order": "x"}\'))',  # refused by the check
+        "await refund()",  # refused before it is a call
+    ],
+)
+def test_calls_that_never_ran_have_places_of_their_own(shop, attempts: str) -> None:
+    """A resumed run finds each of them where it was."""
+    code = (
+        "import json\n"
+        "for number in range(4):\n"
+        "    try:\n"
+        f"        {attempts}\n"
+        "    except Exception as error:\n"
+        "        print(number, error)\n"
+        "print(await refund(7, 100.0))\n"
+    )
+    policy = Policy([deny("fetch", reason="no pages"), ask("*", euros=gt(50))])
+    with context(lm=scripted(code.replace("refund()", "refund(*json.loads('[1, 2, 3]'))"))):
+        program = ReAct("question -> answer", shop.tools, calls="code", policy=policy)
+        run = program.start(question="q", store=MemoryStore())
+        before = [(entry.slot, entry.kind) for entry in run.journal.entries]
+        assert len(set(before)) == len(before)
+        run.answer(run.pending[0].approve())
+        run.resume()
+    assert run.status == "done"
+    assert shop.done == [(7, 100.0)]
+    assert not any(isinstance(event, Migrated) for event in run.events())

@@ -120,8 +120,6 @@ class Snippets:
         """The time and the seed of the run's code."""
         self._number = 0
         """Counts the snippets."""
-        self._steps = 0
-        """Counts the times that the interpreter ran."""
 
     def offer(self, toolbox: Toolbox) -> Toolbox:
         """Take the program's tools; returns what the model is offered.
@@ -251,7 +249,10 @@ class Snippets:
 
         `unchecked` starts a snippet that passed its check when it first ran, with other tools.
         """
-        self._steps += 1
+        # An empty batch takes a number among the acts. What is recorded without one (a stop,
+        # refused calls, rulings of a policy) is found by its name before the next act, and a loop
+        # in the code may record it again and again without a call that runs.
+        yield CallTools(())
         stops: list[Stop] = []
 
         def make() -> list[str]:
@@ -261,9 +262,7 @@ class Snippets:
             stops.append(stop)
             return [stop.kind, stop.reason]
 
-        recorded = yield Once(
-            make, f"code stopped {self._steps}", only_if_true=True, waits=True, rebuilds=True
-        )
+        recorded = yield Once(make, "code stopped", only_if_true=True, waits=True, rebuilds=True)
         if recorded:
             return Stop(*recorded)
         if stops and unchecked is not None:
