@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ferrule.errors import (
@@ -94,6 +94,8 @@ def test_a_long_message_is_cut():
     assert len(str(status_error(400, {}, b"x" * 100_000)[0])) < 1200
 
 
+@example(408, b"", {})
+@example(409, b"", {})
 @given(
     st.integers(300, 599),
     st.binary(max_size=60),
@@ -102,7 +104,7 @@ def test_a_long_message_is_cut():
 def test_any_answer_gives_an_error(status, body, headers):
     error, again = status_error(status, headers, body, secret="secret")
     assert isinstance(error, LMError)
-    assert again == (status == 429 or status >= 500)
+    assert again == (status in {408, 409, 429} or status >= 500)
 
 
 @pytest.mark.parametrize(
