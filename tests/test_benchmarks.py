@@ -65,6 +65,26 @@ def test_all_benchmarks_run() -> None:
     assert ("udspy is not installed" in printed) is (find_spec("udspy") is None)
 
 
+LEANEST_PEER = 55_272
+"""The characters of the prompts that langgraph sends in the run of 20 steps."""
+
+
+def test_the_prompts_of_a_run_are_about_as_short_as_those_of_the_leanest_peer() -> None:
+    """A server counts the characters of every request, in the benchmark's run of 20 steps."""
+    run = subprocess.run(
+        [sys.executable, "benchmarks/peer.py", "ours", "make"],
+        input=json.dumps({"figure": "tokens", "form": "native", "turns": 20}),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=BENCHMARKS.parent,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["requests"] == 21
+    assert found["characters"] <= 1.05 * LEANEST_PEER
+
+
 def test_groups_are_picked_by_name_and_a_corpus_of_outputs_is_read(tmp_path: Path) -> None:
     tool = {
         "type": "function",
