@@ -86,11 +86,15 @@ def native_instructions(signature: type[Signature]) -> str:
     return f"{signature.instructions}\nTo answer, call `finish`."
 
 
+LOOP_BEGINS = "You solve this step by step. You are given"
+"""The beginning of the text that `loop_instructions` adds to the agent's own."""
+
+
 def loop_instructions(signature: type[Signature], tools: Iterable[Tool]) -> str:
     """The prompt of the loop with calls in text, which lists the tools."""
     introduction = (
-        f"You solve this step by step. You are given {_names(signature.plan.inputs)} and in the "
-        f"end {_names(signature.plan.outputs)} must be known. In every step you call tools and are "
+        f"{LOOP_BEGINS} {_names(signature.plan.inputs)} and in the end "
+        f"{_names(signature.plan.outputs)} must be known. In every step you call tools and are "
         "shown what came of it."
     )
     lines = [signature.instructions, "", introduction]

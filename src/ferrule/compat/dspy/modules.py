@@ -19,10 +19,12 @@ import ferrule
 from ferrule import settings as core
 from ferrule.compat.dspy.checked_adapters import ChatAdapter
 from ferrule.compat.dspy.errors import under_dspys_names
-from ferrule.compat.dspy.models import LM, without_rollout
+from ferrule.compat.dspy.models import without_rollout
+from ferrule.compat.dspy.saved import dump_predictor, read_predictor, read_states
 from ferrule.compat.dspy.settings import observers, settings
 from ferrule.compat.dspy.values import Example, Prediction
 from ferrule.concurrency.offload import in_worker_thread
+from ferrule.encoding.stored import reading
 from ferrule.programs.react_loop import step as _core_step
 from ferrule.values.signatures.signature import as_signature
 
@@ -87,8 +89,9 @@ class Module(ferrule.Module):
         return {name: predictor.dump_state() for name, predictor in self.named_predictors()}
 
     def load_state(self, state, *, tools=(), allow_unsafe_lm_state=False):
-        for name, predictor in self.named_predictors():
-            predictor.load_state(state[name])
+        predictors = self.named_predictors()
+        for loaded in read_states(predictors, state, with_addresses=allow_unsafe_lm_state):
+            loaded.take()
 
     def save(self, path, save_program=False, modules_to_serialize=None):
         if save_program or Path(path).suffix != ".json":
@@ -103,7 +106,11 @@ class Module(ferrule.Module):
         Path(path).write_bytes(text.encode(errors="backslashreplace"))
 
     def load(self, path, *, tools=(), allow_pickle=False, allow_unsafe_lm_state=False):
-        self.load_state(json.loads(Path(path).read_text(encoding="utf-8")), tools=tools)
+        self.load_state(
+            json.loads(Path(path).read_text(encoding="utf-8")),
+            tools=tools,
+            allow_unsafe_lm_state=allow_unsafe_lm_state,
+        )
 
 
 class Predict(Module, ferrule.Predict):
@@ -177,36 +184,13 @@ class Predict(Module, ferrule.Predict):
         return self.config
 
     def dump_state(self, json_mode=True):
-        fields = [_field_state(name, field) for name, field in self.signature.plan.fields.items()]
-        lm = None
-        if self.lm:
-            lm = self.lm.dump_state()
-        return {
-            "traces": [],
-            "train": [],
-            "demos": [Example(demo).toDict() for demo in self.demos],
-            "signature": {"instructions": self.signature.instructions, "fields": fields},
-            "lm": lm,
-        }
+        return dump_predictor(self)
 
     def load_state(self, state, *, tools=(), allow_unsafe_lm_state=False):
-        names, saved = [*self.signature.fields], state["signature"]["fields"]
-        if len(names) != len(saved):
-            raise ferrule.errors.ConfigurationError(
-                f"The state belongs to another signature than `{self.signature}`: "
-                f"it has {len(saved)} fields."
-            )
-        fields = []
-        for name, field in zip(names, saved, strict=True):
-            # DSPy writes this placeholder for a field without a description.
-            description = field["description"].replace(f"${{{name}}}", "")
-            fields.append({"name": name, "desc": description})
-        instructions = state["signature"]["instructions"]
-        self.signature = self.signature.load_state({"instructions": instructions, "fields": fields})
-        self.demos = [Example(demo) for demo in state["demos"]]
-        self.lm = None
-        if state["lm"]:
-            self.lm = LM(**state["lm"])
+        with reading("The state of a predictor", ferrule.errors.ConfigurationError):
+            loaded = read_predictor(self, state, with_addresses=allow_unsafe_lm_state)
+        loaded.take()
+        return self
 
 
 def _misfits(signature: Any, inputs: dict[str, Any]) -> list[str]:
@@ -223,13 +207,6 @@ def _misfits(signature: Any, inputs: dict[str, Any]) -> list[str]:
 def _takes_tools(field: Any) -> bool:
     """Whether a field takes tools. DSPy accepts functions for them, too."""
     return bool(ferrule.Tool.extract_custom_type_from_annotation(field.annotation))
-
-
-def _field_state(name: str, field: Any) -> dict[str, Any]:
-    return {
-        "prefix": f"{name.replace('_', ' ').title()}:",
-        "description": field.description or f"${{{name}}}",
-    }
 
 
 class ChainOfThought(Module, ferrule.ChainOfThought):
