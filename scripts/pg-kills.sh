@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 make --quiet .venv/.dev
 export PYTHONPATH=tests
-.venv/bin/python -m killing --postgres --kills "${POINTS:-560}"
+.venv/bin/python -m killing --postgres --kills "${POINTS:-800}"
 .venv/bin/python -m killing.troubles
 .venv/bin/python -m killing.workers --kills "${KILLS:-1000}" --rounds "${ROUNDS:-20}"

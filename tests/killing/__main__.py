@@ -36,7 +36,7 @@ PROGRESS_S = 10
 def main() -> int:
     """Disturb runs; print the faults and one line of figures. Returns whether there was a fault."""
     parser = argparse.ArgumentParser(prog="killing", description=__doc__)
-    parser.add_argument("--kills", type=int, default=560, help="how many kills to aim at")
+    parser.add_argument("--kills", type=int, default=800, help="how many kills to aim at")
     parser.add_argument("--races", type=int, default=60, help="how many races of two processes")
     parser.add_argument("--interrupts", type=int, default=500, help="how many Ctrl-C")
     parser.add_argument(
@@ -206,7 +206,8 @@ def _own(told: argparse.Namespace, root: Path, server: str) -> Iterator[Callable
         None,
         told.workers,
     )
-    yield from interrupts.plan(root, -(-told.interrupts // told.workers), told.only, chance)
+    interrupted = -(-told.interrupts // told.workers)
+    yield from interrupts.plan(root, interrupted, told.only, chance, server)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from agent_script import text_step
+from wire_servers import serve
 
 from ferrule import (
     LM,
@@ -33,7 +35,7 @@ from ferrule import (
     ToolCall,
     module_callback,
 )
-from ferrule.testing import ScriptedLM, serve
+from ferrule.testing import ScriptedLM
 from killing import stores
 from killing.world import World
 
@@ -64,15 +66,15 @@ class Scenario:
     """What a person says to the question about a call, if not `approve`: `edit 9`, `deny`, `reply`, `grant 2`."""
     is_native: bool = True
     is_async: bool = False
-    has_http: bool = False
-    """Whether the model is on the other side of a socket."""
+    wire: str = ""
+    """The protocol of the model, if it is on the other side of a socket."""
     full_sync: bool = False
     roles: tuple[str, ...] = ()
     """What the first processes do, if it is not `worker` and `person` in turn."""
     asks_at_once: int = 1
     """How many calls of models may be under way at once, so that one strike leaves as many without an answer."""
-    is_code: bool = False
-    """Whether the model makes its calls in code: the first half of the turns in one snippet, then the others."""
+    snippets: int = 0
+    """In how many pieces of code the model makes its calls, if it makes them in code."""
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
 
@@ -143,6 +145,35 @@ OUTSIDE = (
 )
 """Results from outside, and messages to the run: of its own tools, and of the world that delivers."""
 
+WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini")
+_IN_CODE = (
+    "refund 1", "pay 2 + look 3", "order 4", "fetch 5 + refund 6", "ship 7", "deposit 8 + pay_later 9",
+    "hint 10", "order 11 + refund 12",
+)  # fmt: skip
+"""Every effect, and questions among them: calls that are gathered, and others that are not."""
+
+
+def _of_calls(count: int) -> tuple[str, ...]:
+    """The turns with the first calls of `_IN_CODE`."""
+    calls = [what for turn in _IN_CODE for what in turn.split(" + ")][:count]
+    turns = [" + ".join(what for what in turn.split(" + ") if what in calls) for turn in _IN_CODE]
+    return tuple(filter(None, turns))
+
+
+def _in_code(count: int) -> Scenario:
+    """One piece of code with so many calls: over one of the wires, or written in text."""
+    wire = (*WIRES, "")[count % 5]
+    return Scenario(
+        f"code of {count} calls, {wire or 'text'}",
+        _of_calls(count),
+        {"refund 6": "deny"},
+        is_native=bool(wire),
+        is_async=count % 2 == 0,
+        wire=wire,
+        snippets=1,
+    )
+
+
 SCENARIOS = (
     Scenario("every effect", EVERY),
     Scenario("every effect, async", EVERY, is_async=True),
@@ -154,8 +185,8 @@ SCENARIOS = (
     Scenario("in parallel, async", ("pay_later 1 + pay_later 2 + fetch_later 3", "order 5 + order 6 + pay 7 + ship 8"), is_async=True),
     Scenario("edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}),
     Scenario("grants", tuple(f"refund {n}" for n in range(1, 7)), {"refund 1": "grant 2", "refund 4": "grant 1"}),
-    Scenario("a model over HTTP", ONE_BY_ONE, has_http=True),
-    Scenario("a model over HTTP, async", ONE_BY_ONE, has_http=True, is_async=True),
+    Scenario("a model over HTTP", ONE_BY_ONE, wire="openai_chat"),
+    Scenario("a model over HTTP, async", ONE_BY_ONE, wire="openai_chat", is_async=True),
     Scenario("loaded tools", ("unlock 0", "desk.refund 1", "train 2", "wipe 3", "desk.refund 4"), {"desk.refund 4": "edit 44"}),
     Scenario("told of the unknown", ("hint 1", "order 2", "hint 3 + hint 4", "look 5", "hint 6")),
     Scenario("full sync", ONE_BY_ONE, full_sync=True),
@@ -163,12 +194,33 @@ SCENARIOS = (
     Scenario("the world answers", OUTSIDE),
     Scenario("the world answers, async", OUTSIDE, is_async=True),
     Scenario("spawned", EVERY, is_spawned=True),
-    Scenario("code", EVERY, is_code=True),
-    Scenario("code, async", EVERY, is_code=True, is_async=True),
-    Scenario("code with edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}, is_code=True),
-    Scenario("code in text", ONE_BY_ONE, is_code=True, is_native=False),
-    Scenario("code with an agent", ("look 0", "clerk 1", "pay 3 + refund 4"), is_code=True),
+    Scenario("code", EVERY, snippets=2),
+    Scenario("code, async", EVERY, snippets=2, is_async=True),
+    Scenario("code with edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}, snippets=2),
+    Scenario("code in text", ONE_BY_ONE, snippets=2, is_native=False),
+    Scenario("code with an agent", ("look 0", "clerk 1", "pay 3 + refund 4"), snippets=2),
+    *map(_in_code, range(1, 13)),
 )  # fmt: skip
+
+# One call at a time: a sync tool in a thread cannot be stopped, so its effect may come after a
+# person was asked about it.
+_ALONE = (
+    "look 0", "pay 1", "fetch 2", "order 3", "refund 4", "pay 5", "hint 6", "order 7", "deposit 8", "pay 9",
+    "order 10", "ship 11", "pay 12",
+)  # fmt: skip
+_AWAITED = (
+    "look 0", "pay_later 1", "fetch_later 2", "order 3", "pay_later 4 + fetch_later 5", "order 6",
+    "pay_later 7", "look 8", "order 9",
+)  # fmt: skip
+INTERRUPTED = (
+    Scenario("interrupted", _ALONE, full_sync=True),
+    Scenario("interrupted, async", _AWAITED, is_async=True),
+    Scenario("interrupted, text mode", _ALONE, is_native=False),
+    Scenario("interrupted code, text", _ALONE, is_native=False, snippets=2),
+    Scenario("interrupted code, async", _AWAITED, is_async=True, snippets=2),
+    *[Scenario(f"interrupted code, {wire}", _ALONE, wire=wire, snippets=2) for wire in WIRES],
+)
+"""Those whose processes get Ctrl-C."""
 
 
 # -- the model
@@ -182,10 +234,10 @@ def answer_to(world: World, scenario: Scenario, request: Request) -> Response | 
     # A native conversation opens with the value of the only input, a text with its marker.
     clerk = re.fullmatch(r"(\d+)", opening) or re.search(r"## n ## \]\]\s*(\d+)", opening)
     turns = tuple(turn.format(n=clerk[1]) for turn in CLERK) if clerk else scenario.turns
-    is_code = scenario.is_code and not clerk
+    is_code = bool(scenario.snippets) and not clerk
     if is_code:
-        middle = len(turns) // 2
-        turns = (_code(turns[:middle]), _code(turns[middle:]))
+        size = -(-len(turns) // scenario.snippets)
+        turns = tuple(_code(turns[first : first + size]) for first in range(0, len(turns), size))
     if scenario.is_native:
         turn = sum(message.role == "assistant" for message in request.messages)
         # What the run was told counts, too, but not what it was told at any time (`speaker`).
@@ -225,15 +277,25 @@ async def say(call):
 
 
 def _code(turns: Sequence[str]) -> str:
-    """A snippet with the calls of these turns, which prints what came of each."""
+    """A snippet with the calls of these turns, which prints what came of each.
+
+    Turns of one call, one after another, are a loop.
+    """
     lines: list[str] = []
-    for turn in turns:
-        calls = []
-        for what in turn.split(" + "):
-            name, n = what.split()
-            calls.append(f"say({name.replace('.', '_')}(n={n}))")
-        lines.append(f"print(*await asyncio.gather({', '.join(calls)}), sep='\\n')\n")
+    for is_alone, group in groupby(turns, key=lambda turn: " + " not in turn):
+        calls = [[what.split() for what in turn.split(" + ")] for turn in group]
+        if is_alone:
+            pairs = ", ".join(f"({_function(name)}, {n})" for [(name, n)] in calls)
+            lines.append(f"for tool, n in [{pairs}]:\n    print(await say(tool(n)))\n")
+            continue
+        for turn in calls:
+            said = ", ".join(f"say({_function(name)}(n={n}))" for name, n in turn)
+            lines.append(f"print(*await asyncio.gather({said}), sep='\\n')\n")
     return _SAY + "".join(lines)
+
+
+def _function(tool_name: str) -> str:
+    return tool_name.replace(".", "_")
 
 
 def _call(what: str) -> ToolCall:
@@ -251,12 +313,15 @@ def served(root: Path) -> Iterator[str]:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        scenario = next(each for each in SCENARIOS if each.has_http)
+        scenarios = {scenario.name: scenario for scenario in (*SCENARIOS, *INTERRUPTED)}
 
         def by(request: Request) -> Response | str:
             opening = request.messages[1].text
             task = re.fullmatch(r"(\S+)", opening) or re.search(r"task ## \]\]\s*(\S+)", opening)
-            return answer_to(World(root / task[1]), scenario, request) if task else "no task"
+            if task is None:
+                return "no task"
+            world = World(root / task[1])
+            return answer_to(world, scenarios[world.scenario], request)
 
         with serve(ScriptedLM(by=by)) as server:
             os.write(write, server.base_url.encode())
@@ -293,7 +358,9 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
     """The agent, whose tools act in a world, and the tools that it can load. `server` is the address of the HTTP model."""
     tools, shelf = _tools(world)
     own = [tools[name] for name in tools if name != "wipe"]
-    lm = LM(server, model="m", api_key="") if scenario.has_http else Scripted(world, scenario)
+    lm: BaseLM = Scripted(world, scenario)
+    if scenario.wire:
+        lm = LM(server, model="m", api_key="", wire=scenario.wire)
     if any("clerk" in turn for turn in scenario.turns):
         clerk = ReAct("n: int -> answer", tools=tuple(own), native=scenario.is_native)
         clerk.set_lm(lm)
@@ -302,7 +369,7 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
         "task -> answer",
         tools=Toolbox(own, shelf=shelf),
         native=scenario.is_native,
-        calls="code" if scenario.is_code else None,
+        calls="code" if scenario.snippets else None,
     )
     agent.set_lm(lm)
     return agent, (tools["wipe"], *shelf)

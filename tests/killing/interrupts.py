@@ -18,7 +18,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from killing import stores, system_calls
-from killing.agents import Scenario
+from killing.agents import INTERRUPTED
 from killing.judging import Expected, Fault, faults
 from killing.kills import Result, carry_on, tail, undisturbed, world_in
 from killing.processes import (
@@ -36,45 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from killing.agents import Scenario
     from killing.world import World
 
-# One call at a time: a sync tool in a thread cannot be stopped, so its effect may come after a
-# person was asked about it.
-INTERRUPTED = Scenario(
-    "interrupted",
-    (
-        "look 0",
-        "pay 1",
-        "fetch 2",
-        "order 3",
-        "refund 4",
-        "pay 5",
-        "hint 6",
-        "order 7",
-        "deposit 8",
-        "pay 9",
-        "order 10",
-        "ship 11",
-        "pay 12",
-    ),
-    full_sync=True,
-)
-AWAITED = Scenario(
-    "interrupted, async",
-    (
-        "look 0",
-        "pay_later 1",
-        "fetch_later 2",
-        "order 3",
-        "pay_later 4 + fetch_later 5",
-        "order 6",
-        "pay_later 7",
-        "look 8",
-        "order 9",
-    ),
-    is_async=True,
-)
-IN_TEXT = Scenario("interrupted, text mode", INTERRUPTED.turns, is_native=False)
 MOST_ROUNDS = 60
 MOST_FAULTS = 10
 """After so many, a store that others find locked has cost enough time."""
@@ -87,25 +51,27 @@ def plan(
     count: int,
     only: str,
     chance: random.Random,
+    server: str,
 ) -> Iterator[Callable[[], Result]]:
     """Runs that are interrupted, until there were so many interrupts in all."""
-    wanted = [each for each in (INTERRUPTED, AWAITED, IN_TEXT) if only in each.name]
+    wanted = [each for each in INTERRUPTED if only in each.name]
     if not wanted or not count:
         return
     known: dict[str, tuple[Expected, float]] = {}
-    for scenario in wanted:
-        began = time.monotonic()
-        expected, _, first = undisturbed(root, scenario, "")
-        known[scenario.name] = expected, time.monotonic() - began
-        yield lambda first=first: first
     results: list[Result] = []
     for scenario in cycle(wanted):
+        if scenario.name not in known:
+            began = time.monotonic()
+            expected, _, first = undisturbed(root, scenario, server)
+            known[scenario.name] = expected, time.monotonic() - began
+            yield lambda first=first: first
         yield partial(
             _run,
             root,
             scenario,
             known[scenario.name],
             chance.randrange(1 << 30),
+            server,
             results,
         )
         if (
@@ -120,19 +86,20 @@ def _run(
     scenario: Scenario,
     known: tuple[Expected, float],
     seed: int,
+    server: str,
     results: list[Result],
 ) -> Result:
     """One process, interrupted again and again, and its run, carried to its end."""
     expected, span_s = known
     with world_in(root, scenario) as world:
-        talk = _Talk(world, scenario, seed)
+        talk = _Talk(world, scenario, seed, server)
         results.append(result := talk.result)
         for _ in range(MOST_ROUNDS):
             if not talk.go_on(span_s):
                 break
         talk.end()
         if not result.faults:
-            kills, _, stuck = carry_on(talk.world, scenario, "")
+            kills, _, stuck = carry_on(talk.world, scenario, server)
             result.faults += (
                 [stuck]
                 if stuck
@@ -144,14 +111,15 @@ def _run(
 class _Talk:
     """With the process that is interrupted: in each round it says how it is struck, then how it took it."""
 
-    def __init__(self, world: World, scenario: Scenario, seed: int) -> None:
+    def __init__(self, world: World, scenario: Scenario, seed: int, server: str) -> None:
         self.world = world
         self.result = Result(f"{scenario.name}, seed {seed}")
         self._scenario = scenario
+        self._server = server
         self._chance = random.Random(seed)
         self._says, say = os.pipe()
         told, self._tell = os.pipe()
-        self._child = Child(world, partial(_live, scenario, seed, say, told))
+        self._child = Child(world, partial(_live, scenario, seed, server, say, told))
         os.close(say)
         os.close(told)
 
@@ -173,10 +141,11 @@ class _Talk:
             self.result.faults += _blocked(
                 self.world,
                 self._scenario,
+                self._server,
                 elsewhere=self._chance.random() < 0.2,
             )
         elif word == WAIT:
-            run_role(self.world, self._scenario, "person", "")
+            run_role(self.world, self._scenario, "person", self._server)
         elif word != END:
             self.result.faults.append(
                 Fault("stuck", f"the interrupted process could not go on: {tail(self.world)}"),
@@ -197,13 +166,13 @@ class _Talk:
         os.close(self._tell)
 
 
-def _blocked(world: World, scenario: Scenario, *, elsewhere: bool) -> Iterator[Fault]:
+def _blocked(world: World, scenario: Scenario, server: str, *, elsewhere: bool) -> Iterator[Fault]:
     """What an interrupted process keeps others from doing, while it lives and rests."""
     if held := stores.is_held(world):
         yield Fault("stuck", f"an interrupted process keeps the store: {held}")
         return
     if elsewhere:
-        ended = Child(world, partial(work_when_free, scenario)).ended()
+        ended = Child(world, partial(work_when_free, scenario, server=server)).ended()
         if ended.code not in {DONE, WAITS}:
             yield Fault("stuck", f"no other process could go on: {ended}, {tail(world)}")
 
@@ -212,7 +181,7 @@ def _blocked(world: World, scenario: Scenario, *, elsewhere: bool) -> Iterator[F
 # --------------------------------------------------------------------------
 
 
-def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> int:
+def _live(scenario: Scenario, seed: int, server: str, say: int, told: int, world: World) -> int:
     """Work on the run until it is done. One Ctrl-C comes in each round, from the parent or at a system call."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     chance = random.Random(seed)
@@ -223,7 +192,7 @@ def _live(scenario: Scenario, seed: int, say: int, told: int, world: World) -> i
             if by_itself:
                 system_calls.arm(chance.randrange(60), "interrupt")
             os.write(say, BY_ITSELF if by_itself else GOES_ON)
-            code = work(world, scenario, store=store)
+            code = work(world, scenario, server, store=store)
             _heard(told)
         except KeyboardInterrupt:
             _heard(told)

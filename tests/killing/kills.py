@@ -103,6 +103,7 @@ def undisturbed(
 def world_in(root: Path, scenario: Scenario, slow_s: float = 0.0) -> Generator[World]:
     """The world of a scenario, in a folder of its own, until the block ends."""
     with tempfile.TemporaryDirectory(dir=root) as folder:
+        (Path(folder) / "scenario").write_text(scenario.name)
         world = World(Path(folder), slow_s=slow_s, must_sync=scenario.full_sync)
         with stores.kept(world):
             yield world

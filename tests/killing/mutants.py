@@ -113,6 +113,7 @@ def mutate(copy: Path, mutant: Mutant) -> str | None:
         ignore=shutil.ignore_patterns("__pycache__"),
     )
     shutil.copy(ROOT / "tests" / "agent_script.py", copy / "tests")
+    shutil.copytree(ROOT / "tests" / "wire_servers", copy / "tests" / "wire_servers")
     texts = {
         path: path.read_text(encoding="utf-8")
         for path in (copy / "src" / "ferrule" / "runs").rglob("*.py")

@@ -64,6 +64,11 @@ class World:
     must_sync: bool = False
     """Whether everything must be on the disk before an effect. Only where one thing happens at a time."""
 
+    @property
+    def scenario(self) -> str:
+        """The name of its scenario, for the process that plays the model."""
+        return (self.place / "scenario").read_text()
+
     def note(self, what: str, key: str = "") -> None:
         """Add a line to the file of effects."""
         line = json.dumps([what, key, os.getpid()]) + "\n"
