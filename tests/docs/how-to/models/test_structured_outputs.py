@@ -12,8 +12,9 @@ from ferrule import LM
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "models" / "structured-outputs.md"
 
 
-def test_every_block_of_the_page_runs(execute) -> None:
+def test_every_block_of_the_page_runs_and_prints_what_the_page_says(execute, printed) -> None:
     execute("docs/how-to/models/structured-outputs.md")
+    printed("docs/how-to/models/structured-outputs.md")
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:
