@@ -94,12 +94,13 @@ def test_a_tool_made_of_it_asks_by_itself(make) -> None:
 OPTIONS = [
     *("name", "description", "args", "arg_types", "arg_desc", "desc", "schema", "mcp_server"),
     *("require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent"),
+    *("result", "within_s"),
 ]
 
 
 @pytest.mark.parametrize(
     ("made", "options"),
-    [(Tool, ["func_or_name", "func", "callable", "mcp", *OPTIONS]), (tool, OPTIONS)],
+    [(Tool, ["func_or_name", "func", "callable", "mcp", "returns", *OPTIONS]), (tool, OPTIONS)],
 )
 def test_help_describes_every_option(made, options):
     """`help(ferrule.Tool)` and `help(ferrule.tool)`."""
@@ -111,7 +112,7 @@ def test_help_describes_every_option(made, options):
 
 def test_a_decorated_function_takes_every_option_that_a_tool_takes():
     of_tool, of_decorator = ToolOptions.__annotations__, DecoratorOptions.__annotations__
-    others = {"name", "description", "func", "callable", "mcp"}
+    others = {"name", "description", "func", "callable", "mcp", "returns"}
     assert of_tool.keys() - of_decorator.keys() == others
     assert all(of_decorator[name] == of_tool[name] for name in of_decorator)
     assert {*OPTIONS} == of_decorator.keys() | {"name", "description"}

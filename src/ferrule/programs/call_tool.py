@@ -6,7 +6,14 @@ The call has the checks, policies, questions and records of a model's call.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Coroutine
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Coroutine,
+    Mapping,
+)
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, Never, NoReturn, get_args, get_origin
 
@@ -186,6 +193,9 @@ def _reader(tool: Tool) -> Callable[[Content], Any]:
 
 def type_of_result(tool: Tool) -> Any:
     """The return type of the tool's function, as a run records its value."""
+    is_declared = tool.func is None and tool.returns is not None
+    if is_declared and not isinstance(tool.returns, Mapping):
+        return tool.returns
     if tool.func is None or tool.mcp is not None:
         return inspect.Parameter.empty
     kind = return_type(tool.func)

@@ -98,6 +98,9 @@ def tool(
         timeout_s: The time limit of a call in seconds.
         concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
             turns it off for all its tools.
+        result: `"outside"` if the result comes later, by `deliver`: the function is not called, and
+            its body is `...`.
+        within_s: Seconds after which the model reads that no result from outside came.
 
     Raises:
         ToolDefinitionError: A model could not call the function, or an option is unknown.
@@ -112,6 +115,8 @@ def tool(
     def decorate(function: Callable[..., Any]) -> Tool:
         return Tool(function, tool_name, description, **options)
 
+    # Read by `define_tool`: as a tool, it would have the name `decorate`.
+    vars(decorate)["__makes_tool__"] = True
     return decorate
 
 

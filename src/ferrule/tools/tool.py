@@ -69,8 +69,8 @@ class Tool(ToolAttributes, Type):
         func_or_name: The function, or the tool's name.
         positional: After a function: name, description, `args`, `arg_types` and `arg_desc`. After a
             name: description, `callable`, `schema` and `mcp_server`.
-        func: The function. Without one, `schema` is needed, and the tool is only declared: it
-            cannot run.
+        func: The function. Without one, the tool is only declared: it needs `schema`, and cannot
+            run, or its `result` is from outside.
         callable: Another spelling of `func`. A first parameter named `self` or `caller` is then
             filled by `tool.call(caller, ...)`.
         name: The tool's name; the function's by default.
@@ -94,6 +94,12 @@ class Tool(ToolAttributes, Type):
         timeout_s: The time limit of a call in seconds.
         concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
             turns it off for all its tools.
+        result: `"outside"` if the result of a call comes later, by `deliver`: nothing runs here. A
+            function then only declares the arguments and the type of the result; its body is `...`.
+        within_s: Seconds after which the model reads that no result from outside came; None to wait
+            without end.
+        returns: The type of a result from outside, or its JSON schema, for a tool without a
+            function. None takes any JSON value.
 
     Raises:
         ToolDefinitionError: A model could not call the tool, or an option is unknown.
@@ -120,6 +126,12 @@ class Tool(ToolAttributes, Type):
     timeout_s: float | None
     """None for no limit."""
     concurrent: bool
+    result: str = "function"
+    """Where the result of a call comes from: `"function"`, or `"outside"`."""
+    within_s: float | None = None
+    """The deadline of a result from outside."""
+    returns: Any = None
+    """The type of a result from outside that was given without a function."""
     mcp_server: str | None
     """None for a local tool."""
     if TYPE_CHECKING:
@@ -302,7 +314,7 @@ class Tool(ToolAttributes, Type):
 
     def invoke(self, checked: CheckedArguments) -> Any:
         """Run the function on checked arguments, without another check or question."""
-        if self.func is None or self.takes_context:
+        if self.func is None or self.takes_context or self.result == "outside":
             return run_tool(self, checked)
         return self.func(*checked.positional, **checked.named)
 

@@ -146,3 +146,78 @@ def test_a_tool_is_not_made_of_a_tool(make: Any) -> None:
         Tool(act, require_confirmation=True).model_copy(update={"name": "pay"}).require_confirmation
         is True
     )
+
+
+# -- results from outside
+
+
+def stub(n: int) -> int:
+    """Count."""
+
+
+async def async_stub(n: int) -> int: ...
+
+
+def passing(n: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("function", [stub, async_stub, passing, lambda n: None])
+def test_the_function_of_a_result_from_outside_is_a_stub(function: Any) -> None:
+    made = Tool(function, name="counted", result="outside", within_s=5)
+    assert (made.result, made.within_s) == ("outside", 5.0)
+    assert made.model_copy(update={"name": "other"}).result == "outside"
+    assert made.dump_state()["result"] == "outside"
+
+
+async def waiting(n: int) -> None:
+    await asyncio.sleep(n)
+
+
+@pytest.mark.parametrize("function", [act, check, waiting, lambda n: str(n), len])
+def test_a_function_that_does_something_is_not_silently_left_uncalled(function: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="never called"):
+        Tool(function, name="counted", args={"n": {}}, result="outside")
+
+
+def test_a_tool_without_a_function_has_the_arguments_that_it_names() -> None:
+    made = Tool(
+        name="count",
+        args={"n": "How many.", "unit": {"type": "string", "enum": ["m", "km"]}},
+        arg_types={"n": int},
+        result="outside",
+        returns={"type": "object"},
+    )
+    assert made.schema["properties"]["n"] == {"type": "integer", "description": "How many."}
+    assert made.schema["properties"]["unit"] == {"type": "string", "enum": ["m", "km"]}
+    assert made.schema["required"] == ["n", "unit"]
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        pytest.param({"result": "elsewhere"}, "`result` of `stub`", id="unknown word"),
+        pytest.param({"result": "outside", "within_s": 0}, "`within_s` of `stub`", id="no time"),
+        pytest.param({"result": "outside", "returns": int}, "annotation", id="type given twice"),
+        pytest.param({"within_s": 5}, "`within_s` of `stub`", id="deadline of a function"),
+        pytest.param({"returns": int}, "`returns` of `stub`", id="type of a function"),
+        pytest.param({"result": "outside", "effect": "transactional"}, "runs nothing", id="effect"),
+    ],
+)
+def test_options_of_a_result_from_outside_that_contradict_are_refused(
+    said: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ToolDefinitionError, match=problem):
+        Tool(stub, **said)
+
+
+@pytest.mark.parametrize("returns", ["int", 5, {"type": "number", "minimum": "0"}])
+def test_the_declared_type_of_a_result_is_a_type_or_a_schema(returns: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match=r"result|returns"):
+        Tool(name="count", result="outside", returns=returns)
+
+
+def test_a_decorator_that_decorates_nothing_is_not_a_tool() -> None:
+    with pytest.raises(ToolDefinitionError, match="is a decorator"):
+        Tool(tool(name="count", args={"n": {}}, result="outside"))

@@ -388,6 +388,8 @@ class _GoneTool(Struct, frozen=True):
     unknown: str = "ask"
     is_program: bool = False
     func: None = None
+    result: str = "function"
+    returns: None = None
 
     @property
     def declaration(self) -> dict[str, Any]:

@@ -81,7 +81,7 @@ async def wait_entry(
         description=tool.declaration["function"].get("description") or "",
         note=later.note,
         key=key,
-        returns=result_schema(tool.func),
+        returns=result_schema(tool.func, tool.returns),
     )
     return Entry(slot.later, "once", digest, record_form(question))
 

@@ -70,7 +70,8 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     is_task = inputs is not None and inputs.task is not None
     if start is not None and not is_task:
         await journal.write(start, blocks=frame.blocks)
-    with _reported(frame, call, is_start=start is not None):
+    is_start = start is not None or tool.result == "outside"
+    with _reported(frame, call, is_start=is_start):
         result = await _perform_counted(frame, call, _place_of(frame, call, inputs=inputs))
         entry = await _entry_of(frame, call, result, blocks=frame.blocks)
         frame.check_alive()  # in the thread of an abandoned call: its result is discarded
@@ -139,7 +140,8 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
     """Claim a call, once per execution. Returns its start, to be journalled before it runs.
 
     The entry holds the effect, unless it is `once`, and the key, if the tool receives one. None for
-    a program that an earlier execution began: it continues where it stopped.
+    a program that an earlier execution began: it continues where it stopped. None, too, for a call
+    that runs nothing here, because its result comes from outside: after a crash it may begin again.
     """
     frame.check()
     slot, checked, journal = call.slot, call.checked, frame.run.journal
@@ -147,6 +149,8 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
     if tool.is_program and journal.has_begun(slot):
         return None
     journal.dispatch(slot)
+    if tool.result == "outside":
+        return None
     value: dict[str, Any] | None = None
     if tool.takes_context or tool.reconcile is not None:
         key = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)

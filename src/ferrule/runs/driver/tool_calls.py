@@ -100,7 +100,9 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
             batch.results[number] = entry.value
             refused_before += entry.value == _refusal_over_limit(call).value
             continue
-        has_begun = journal.has_begun(slot)
+        # A call that waits for its result from outside has begun, even if nothing ran here.
+        waits = slot.later in journal.unread
+        has_begun = waits or journal.has_begun(slot)
         refusal = None
         if not has_begun and number >= allowed:
             refusal = _refusal_over_limit(call)
@@ -112,9 +114,10 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
             batch.refusals.append(refusal)
             continue
         starts: tuple[Entry, ...] = ()
-        if has_begun:
+        if journal.has_begun(slot):
             starts = _interrupted_starts(frame, slot, checked)
-        if starts or checked.misfit:
+        # The world sends a result once: it reaches its call even if that no longer fits its tool.
+        if starts or (checked.misfit and not waits):
             same = checked
             if starts:
                 same = as_begun(checked, starts[-1])

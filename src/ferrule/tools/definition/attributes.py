@@ -35,6 +35,9 @@ OPTION_ATTRIBUTES = (
     "unknown",
     "timeout_s",
     "concurrent",
+    "result",
+    "within_s",
+    "returns",
 )
 """Options that are attributes of the tool, unchanged."""
 STORED_FIELDS = ("func", "name", "desc", *OPTION_ATTRIBUTES)
@@ -77,6 +80,7 @@ class ToolAttributes(Displayed):
         desc: str
         effect: str
         require_confirmation: Any
+        result: str
         wire_name: str
         schema: dict[str, Any]
         mcp: MCPDefinition | None
@@ -114,8 +118,10 @@ class ToolAttributes(Displayed):
         yield "description", self.desc
         yield "arguments", self.schema.get("properties", {})
         yield "effect", self.effect
+        if self.result == "outside":
+            yield "result", "from outside"
         yield "confirmation", describe_confirmation(self.require_confirmation)
-        for name in ("timeout_s", "mcp_server"):
+        for name in ("timeout_s", "within_s", "mcp_server"):
             value = getattr(self, name)
             if value is not None:
                 yield name, value

@@ -7,6 +7,7 @@ where the tool is made. A `ToolDefinitionError` names the tool.
 from __future__ import annotations
 
 import copy
+import dis
 import inspect
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -31,7 +32,8 @@ from ferrule.tools.definition.inspect_function import (
     is_required,
     name_of,
 )
-from ferrule.tools.definition.options import Effect, WhenUnknown
+from ferrule.tools.definition.options import Effect, WhenUnknown, WhereFrom
+from ferrule.tools.definition.result_type import check_returns
 from ferrule.tools.definition.schema_rules import check_object_schema, check_schema
 from ferrule.tools.mcp_definition import MCPDefinition
 
@@ -64,6 +66,12 @@ class ToolDefinition(Struct, frozen=True):
     unknown: str = "ask"
     timeout_s: float | None = None
     concurrent: bool = True
+    result: str = "function"
+    """Where the result of a call comes from: the function, or `"outside"`, by `deliver`."""
+    within_s: float | None = None
+    """The deadline of a result from outside."""
+    returns: Any = None
+    """The type of a result from outside, or its JSON schema, if no function declares it."""
     with_caller: bool = False
     """Whether the function came as `callable`, in the Proxy Base Agent's manner: a first parameter
     named `self` or `caller` is then filled by the caller, not by the model."""
@@ -83,7 +91,8 @@ def define_tool(
     if mcp is not None:
         given_schema = mcp.input_schema
     if function is None:
-        _refuse_missing_function(given_schema, options["name"])
+        if options["result"] != "outside":
+            _refuse_missing_function(given_schema, options["name"])
         with_caller = True
     else:
         _check_function(function, has_schema=given_schema is not None)
@@ -99,7 +108,14 @@ def define_tool(
         )
     args, schema = _read_args(name, options["args"], options["schema"], function)
     arg_types = _read_mapping(name, "arg_types", options["arg_types"])
-    if function is None:
+    if function is None and given_schema is None and schema is None:
+        # A tool whose result comes from outside: its arguments are those that it names.
+        parameters = tuple(
+            Parameter(parameter, arg_types.get(parameter, Any))
+            for parameter in {**args, **arg_types}
+        )
+        function_spec = FunctionSpec(name, "", parameters)
+    elif function is None:
         function_spec = FunctionSpec(name, "", (), extra=Any)
     else:
         function_spec = inspect_function(
@@ -124,8 +140,11 @@ def define_tool(
         says_effect=says_effect,
         reconcile=_read_reconcile(name, options["reconcile"]),
         unknown=_read_choice(name, "unknown", options["unknown"], get_args(WhenUnknown)),
-        timeout_s=_read_timeout(name, options["timeout_s"]),
+        timeout_s=_read_seconds(name, "timeout_s", options["timeout_s"]),
         concurrent=bool(options["concurrent"]),
+        result=_read_choice(name, "result", options["result"], get_args(WhereFrom)),
+        within_s=_read_seconds(name, "within_s", options["within_s"]),
+        returns=options["returns"],
         with_caller=with_caller,
     )
     _check_agreement(definition, function_spec)
@@ -144,8 +163,8 @@ def _refuse_missing_function(schema: Any, name: Any) -> None:
     if name:
         which = f" for {shown(name)}"
     raise ToolDefinitionError(
-        "`Tool` needs a function, or, for a tool that lives elsewhere, `schema=`; "
-        f"found neither{which}."
+        "`Tool` needs a function, or, for a tool that lives elsewhere, `schema=` or "
+        f'`result="outside"`; found neither{which}.'
     )
 
 
@@ -156,6 +175,11 @@ def _check_function(function: Any, *, has_schema: bool) -> None:
         raise ToolDefinitionError(
             f"`{function.name}` is a tool already. A copy with another name is "
             "`tool.model_copy(update={'name': ...})`."
+        )
+    if getattr(function, "__makes_tool__", False):
+        raise ToolDefinitionError(
+            "`tool(...)` without a function is a decorator: put it before a function. "
+            '`Tool(name=..., args=..., result="outside")` declares a tool without one.'
         )
     if not callable(function) and not isinstance(function, classmethod):
         raise ToolDefinitionError(
@@ -370,18 +394,18 @@ def _read_reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
     return reconcile
 
 
-def _read_timeout(name: str, timeout_s: Any) -> float | None:
-    if timeout_s is None:
+def _read_seconds(name: str, option: str, seconds: Any) -> float | None:
+    if seconds is None:
         return None
-    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
-    if not is_number or not timeout_s > 0:
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not seconds > 0:
         raise ToolDefinitionError(
-            f"`timeout_s` of `{name}` must be a number of seconds above 0, or None for no limit; "
-            f"found {shown(timeout_s)}."
+            f"`{option}` of `{name}` must be a number of seconds above 0, or None for no limit; "
+            f"found {shown(seconds)}."
         )
-    if timeout_s > TIMEOUT_MAX:  # no thread can wait for longer, nor needs to
+    if seconds > TIMEOUT_MAX:  # no thread can wait for longer, nor needs to
         return None
-    return float(timeout_s)
+    return float(seconds)
 
 
 # -- agreement of the options with the function
@@ -390,6 +414,7 @@ def _read_timeout(name: str, timeout_s: Any) -> float | None:
 def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) -> None:
     """Raise if the options and the function contradict each other: no call could fit both."""
     name, schema = definition.name, definition.schema
+    _check_outside(definition)
     if definition.effect == "transactional" and not _can_be_transactional(
         definition, function_spec
     ):
@@ -428,6 +453,53 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
     if schema is not None:
         covered = described | {aliases[alias] for alias in described & aliases.keys()}
         _check_required(name, schema, function_spec, covered)
+
+
+def _check_outside(definition: ToolDefinition) -> None:
+    """Raise if the options about a result from outside contradict the tool."""
+    name, function = definition.name, definition.func
+    if definition.result != "outside":
+        for option in ("within_s", "returns"):
+            if getattr(definition, option) is not None:
+                raise ToolDefinitionError(
+                    f"`{option}` of `{name}` is about a result from outside: it goes with "
+                    '`result="outside"`, and a function says it itself, with '
+                    "`return Later(within_s=...)` and its return type."
+                )
+        return
+    if definition.effect == "transactional" or definition.mcp is not None:
+        raise ToolDefinitionError(
+            f"`{name}` runs nothing here, because its result comes from outside: it cannot be "
+            "transactional, nor a tool of an MCP server."
+        )
+    if function is None:
+        check_returns(name, definition.returns)
+        return
+    if definition.returns is not None:
+        raise ToolDefinitionError(
+            f"`{name}` has a function, whose annotation is the type of the result: leave out "
+            "`returns`."
+        )
+    if not _is_stub(function):
+        raise ToolDefinitionError(
+            f'`{name}` has `result="outside"`, so its function is never called: write `...` as its '
+            "body. If the function begins something, leave out `result`, and return `Later(...)`."
+        )
+
+
+_OF_STUBS = frozenset(
+    {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
+    # An `async def` ends with what Python adds to every coroutine.
+    | {"RETURN_GENERATOR", "POP_TOP", "CALL_INTRINSIC_1", "RERAISE", "COPY_FREE_VARS"}
+)
+
+
+def _is_stub(function: Any) -> bool:
+    """Whether a function does nothing: its body is `...`, `pass` or a docstring."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return False
+    return all(instruction.opname in _OF_STUBS for instruction in dis.get_instructions(code))
 
 
 def _can_be_transactional(definition: ToolDefinition, function_spec: FunctionSpec) -> bool:

@@ -102,6 +102,9 @@ def tool_state(definition: ToolDefinition, parameters: Schema) -> dict[str, Any]
     if definition.unknown == "ask":
         # Left out at its default, so that states saved before the option existed stay equal.
         del state["unknown"]
+    if definition.result != "function":
+        state["result"] = definition.result
+        state["within_s"] = definition.within_s
     if definition.mcp is not None:
         state["mcp"] = definition.mcp.as_json()
     return state

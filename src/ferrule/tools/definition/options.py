@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Effect = Literal["read", "idempotent", "transactional", "once"]
 WhenUnknown = Literal["ask", "tell", "fail"]
+WhereFrom = Literal["function", "outside"]
 
 
 class ToolOptions(TypedDict, total=False):
@@ -43,6 +44,9 @@ class ToolOptions(TypedDict, total=False):
     unknown: WhenUnknown
     timeout_s: float | None
     concurrent: bool
+    result: WhereFrom
+    within_s: float | None
+    returns: Any
     desc: str | None
     """DSPy's name of `description`."""
     callable: Callable[..., Any] | None
@@ -64,6 +68,8 @@ class DecoratorOptions(TypedDict, total=False):
     unknown: WhenUnknown
     timeout_s: float | None
     concurrent: bool
+    result: WhereFrom
+    within_s: float | None
 
 
 ALIASES = {"desc": "description", "callable": "func"}
@@ -75,6 +81,7 @@ _DEFAULTS: dict[str, Any] = {
     "require_confirmation": False,
     "unknown": "ask",
     "concurrent": True,
+    "result": "function",
 }
 
 

@@ -42,6 +42,7 @@ from ferrule.settings import current, is_observed, scope
 from ferrule.tools.execution.tool_changes import ModuleCallback, aapply_change, apply_change
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure, to_result
 from ferrule.values.calls.context import Context
+from ferrule.values.calls.later import Later
 
 if TYPE_CHECKING:
     import contextvars
@@ -66,7 +67,10 @@ _ENDS_THE_RUN = (
 def run_call(checked: CheckedCall) -> ToolResult:
     """Run a call from sync code; an async tool runs on the background loop."""
     try:
-        value = run_tool(checked.tool, checked.arguments, whole=True, guard=_guard_of(checked))
+        guard = _guard_of(checked)
+        if checked.tool.result == "outside":
+            return _begin_outside(checked, guard)
+        value = run_tool(checked.tool, checked.arguments, whole=True, guard=guard)
         if isinstance(value, ModuleCallback):
             return apply_change(checked, value)
         return to_result(checked.call, value)
@@ -79,9 +83,10 @@ def run_call(checked: CheckedCall) -> ToolResult:
 async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run a call without blocking the loop."""
     try:
-        value = await arun_tool(
-            checked.tool, checked.arguments, whole=True, guard=_guard_of(checked)
-        )
+        guard = _guard_of(checked)
+        if checked.tool.result == "outside":
+            return _begin_outside(checked, guard)
+        value = await arun_tool(checked.tool, checked.arguments, whole=True, guard=guard)
         if isinstance(value, ModuleCallback):
             return await aapply_change(checked, value)
         return to_result(checked.call, value)
@@ -120,6 +125,13 @@ def _guard_of(checked: CheckedCall) -> _Guard | None:
     if checked.guard is None:
         return None
     return partial(checked.guard, checked)
+
+
+def _begin_outside(checked: CheckedCall, guard: _Guard | None) -> ToolResult:
+    """Begin a call whose result comes from outside: nothing runs here."""
+    if guard is not None:
+        guard()
+    return to_result(checked.call, Later(within_s=checked.tool.within_s))
 
 
 def _result_of_error(checked: CheckedCall, error: BaseException) -> ToolResult:
@@ -236,9 +248,7 @@ def _invoke(
     whole: bool,
     is_direct: bool,
 ) -> Any:
-    func, timeout_s = tool.func, tool.timeout_s
-    if func is None:
-        raise _no_function(tool.name)
+    func, timeout_s = _function_of(tool), tool.timeout_s
     call = _call_of(func, arguments, guard)
     began = time.monotonic()
     if timeout_s is None or is_coroutine_function(func):
@@ -324,9 +334,7 @@ async def arun_tool(
 async def _ainvoke(
     tool: ToolSpec, arguments: CheckedArguments, guard: _Guard | None, *, whole: bool
 ) -> Any:
-    func, timeout_s = tool.func, tool.timeout_s
-    if func is None:
-        raise _no_function(tool.name)
+    func, timeout_s = _function_of(tool), tool.timeout_s
     if tool.is_program:  # a program has a sync and an async form
         func = func.acall
     call = _call_of(func, arguments, guard)
@@ -433,8 +441,17 @@ def _is_async(name: str, value: Any) -> AsyncToolError:
     )
 
 
-def _no_function(name: str) -> ToolError:
-    return ToolError(
-        f"`{name}` has no function here: it was declared with a schema only. "
-        f"Bind one with Tool({name!r}, callable=..., schema=...)."
-    )
+def _function_of(tool: ToolSpec) -> Any:
+    """The function that a call runs; raises `ToolError` for a tool that runs nothing here."""
+    name = tool.name
+    if tool.result == "outside":
+        raise ToolError(
+            f"The result of `{name}` comes from outside, and only a run can wait for it: an agent "
+            f"with the tool, or `call_tool({name!r}, ...)` in a `forward`."
+        )
+    if tool.func is None:
+        raise ToolError(
+            f"`{name}` has no function here: it was declared with a schema only. "
+            f"Bind one with Tool({name!r}, callable=..., schema=...)."
+        )
+    return tool.func

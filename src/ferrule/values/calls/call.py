@@ -353,6 +353,9 @@ class ToolSpec(Protocol):
     timeout_s: float | None
     concurrent: bool
     func: Any
+    result: str
+    within_s: float | None
+    returns: Any
 
     @property
     def declaration(self) -> dict[str, Any]:
