@@ -14,6 +14,7 @@ from ferrule.values.calls.secrets import masked_thought
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ferrule.approval.policy import Rule
     from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
 
 
@@ -67,6 +68,13 @@ def loss_note(checked: CheckedCall) -> str:
         return ""
     repairs = ", ".join(sorted(lost))
     return f"A part of what the model wrote was dropped to read this call ({repairs}).\n"
+
+
+def reason_note(ruling: Rule | None) -> str:
+    """Text that says why a rule asks; empty if it gives no reason."""
+    if ruling is None or not ruling.reason:
+        return ""
+    return f"A rule asks about this call: {ruling.reason}\n"
 
 
 def origin_note(call: ToolCall) -> str:

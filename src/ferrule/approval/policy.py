@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
+from ferrule.approval.looking import ConditionFunction, read_condition
 from ferrule.approval.paths import Under, conditions_on_server, looks_like_path, read_under
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.encoding.safe_text import one_line, reveal
@@ -38,7 +39,7 @@ from ferrule.schema.nodes import is_sequence
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from ferrule.values.calls.call import ToolCall, ToolSpec
+    from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
 
 Verdict = Literal["allow", "ask", "deny"]
 # Any value. The function is named so that a type checker infers the parameter of a lambda.
@@ -231,8 +232,10 @@ class Rule(Struct, frozen=True):
     """Part of a denial's message to the model, and shown to observers."""
     expires_s: float | None = None
     """For `ask`: seconds after which an unanswered question counts as denied."""
-    when: CallCondition | None = None
-    """A condition on the call itself, or None."""
+    when: CallCondition | Callable[..., Any] | None = None
+    """A condition on the call itself, or None.
+
+    A function looks beyond the call (`looks`): it takes a `Context`, and arguments by name."""
 
     def __post_init__(self) -> None:
         tool: Any = self.tool
@@ -242,10 +245,13 @@ class Rule(Struct, frozen=True):
                 f"found {shown(tool)}."
             )
         when: Any = self.when
-        if when is not None and not isinstance(when, CallCondition):
+        if callable(when):
+            read_condition(when)  # raises for one that cannot be called
+        elif when is not None and not isinstance(when, CallCondition):
             raise ConfigurationError(
-                "`when` is a condition on the call, such as `call(rescued=True)`; found "
-                f"{shown(when)}. A condition on an argument named `when` goes into `where`."
+                "`when` is a condition on the call, such as `call(rescued=True)`, or a function of "
+                f"a `Context` and of arguments of the call; found {shown(when)}. A condition on an "
+                "argument named `when` goes into `where`."
             )
         where: dict[str, Any] = {}
         for name, condition in self.where.items():
@@ -261,7 +267,8 @@ class Rule(Struct, frozen=True):
     def covers(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
         """Whether the rule applies to this call. In doubt, only `allow` does not.
 
-        Without `tool_call`, a condition on the call itself is in doubt.
+        Without `tool_call`, a condition on the call itself is in doubt. A condition that looks
+        beyond the call always is: `may_cover` says whether it decides.
         """
         return fnmatchcase(tool, self.tool) and self._fits(tool, args, tool_call)
 
@@ -272,18 +279,35 @@ class Rule(Struct, frozen=True):
         return self.verdict == "ask" and self._fits(tool, args, tool_call)
 
     @property
+    def looks(self) -> bool:
+        """Whether `when` looks beyond the call. Its answer is recorded with the run."""
+        return callable(self.when)
+
+    def may_cover(self, tool: str, args: Mapping[str, Any]) -> bool:
+        """Whether the rule applies to this call if `when`, which looks beyond it, holds."""
+        return fnmatchcase(tool, self.tool) and self._fits_arguments(tool, args)
+
+    @property
+    def condition(self) -> ConditionFunction:
+        """The function in `when`, with what it takes. Only for a rule that looks."""
+        return read_condition(cast("Callable[..., Any]", self.when))
+
+    @property
     def judges_paths(self) -> bool:
         """Whether a condition follows a path, so that it may hold at one time and not later."""
         return any(isinstance(condition, Under) for condition in self.where.values())
 
     def _fits(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None) -> bool:
-        careful = self.verdict == "allow"
-        if self.when is not None:
+        holds: bool | None = None
+        if isinstance(self.when, CallCondition):
             holds = self.when.holds(tool_call)
-            if holds is None:
-                holds = not careful
-            if not holds:
-                return False
+        elif self.when is None:
+            holds = True
+        if holds is None:
+            holds = self.verdict != "allow"
+        return holds and self._fits_arguments(tool, args)
+
+    def _fits_arguments(self, tool: str, args: Mapping[str, Any]) -> bool:
         # A condition on an argument that is missing is not met.
         return all(
             name in args and self._fits_argument(tool, name, args[name]) for name in self.where
@@ -306,7 +330,7 @@ def allow(
     *,
     reason: str = "",
     where: Mapping[str, Any] | None = None,
-    when: CallCondition | None = None,
+    when: CallCondition | Callable[..., Any] | None = None,
     **args: Condition,
 ) -> Rule:
     """A rule for a `Policy`: calls that match run without a question.
@@ -315,7 +339,9 @@ def allow(
     `"search*"`. `args` are conditions by argument: a value to equal, a pattern for text, a
     comparison such as `gt(100)`, `under("src")` for a path, or a sync function of the value.
     `where` is for arguments that are named like a keyword here. `when` is a condition on the call
-    itself: `call(rescued=True)`.
+    itself, `call(rescued=True)`, or a function, sync or async, that looks further: it takes the
+    run's `Context` as `ctx`, and arguments of the call by their names. It is called once for each
+    call, and its answer is recorded with the run.
     """
     return Rule("allow", tool, {**args, **(where or {})}, reason, when=when)
 
@@ -327,7 +353,7 @@ def ask(
     reason: str = "",
     expires_s: float | None = None,
     where: Mapping[str, Any] | None = None,
-    when: CallCondition | None = None,
+    when: CallCondition | Callable[..., Any] | None = None,
     **args: Condition,
 ) -> Rule:
     """A rule: calls that match (see `allow`) need a person's decision.
@@ -344,7 +370,7 @@ def deny(
     *,
     reason: str = "",
     where: Mapping[str, Any] | None = None,
-    when: CallCondition | None = None,
+    when: CallCondition | Callable[..., Any] | None = None,
     **args: Condition,
 ) -> Rule:
     """A rule: calls that match (see `allow`) do not run; the model sees `reason`."""
@@ -419,6 +445,13 @@ class Policy(Struct, frozen=True):
         return any(rule.when is not None for rule in self.rules)
 
     @property
+    def looks(self) -> bool:
+        """Whether a rule has a condition that looks beyond the call."""
+        if self.around is not None and self.around.looks:
+            return True
+        return any(rule.looks for rule in self.rules)
+
+    @property
     def judges_paths(self) -> bool:
         """Whether a rule has a condition that follows a path."""
         if self.around is not None and self.around.judges_paths:
@@ -436,14 +469,31 @@ class Policy(Struct, frozen=True):
         return replace(self, rules=rules, around=around)
 
     def rule_for(
-        self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None
+        self,
+        tool: str,
+        args: Mapping[str, Any],
+        tool_call: ToolCall | None = None,
+        *,
+        looked: Sequence[Sequence[Rule]] | None = None,
     ) -> Rule | None:
-        """The rule that applies to a call; None leaves the call to the tool's own rule."""
-        verdicts = [rule for rule in self.rules if rule.covers(tool, args, tool_call)]
+        """The rule that applies to a call; None leaves the call to the tool's own rule.
+
+        `looked` are the rules that apply by conditions that look beyond the call: those of this
+        policy, then those of each policy around it. With None, these conditions are in doubt.
+        """
+        applying: Sequence[Rule] = ()
+        if looked:
+            applying, *looked = looked
+        verdicts = [
+            rule
+            for rule in self.rules
+            if (looked is None or not rule.looks) and rule.covers(tool, args, tool_call)
+        ]
+        verdicts += applying
         if not verdicts and self.otherwise is not None:
             verdicts = [Rule(self.otherwise)]
         if self.around is not None:
-            rule = policy_rule(self.around, tool, args, tool_call)
+            rule = policy_rule(self.around, tool, args, tool_call, looked)
             if rule is not None:
                 verdicts.append(rule)
         if verdicts:
@@ -458,25 +508,23 @@ class Policy(Struct, frozen=True):
         return replace(self, around=around)
 
 
-def rule_for(
-    policies: Sequence[Policy],
-    tool: ToolSpec,
-    args: Mapping[str, Any],
-    tool_call: ToolCall | None = None,
-) -> Rule | None:
+def rule_for(policies: Sequence[Policy], checked: CheckedCall) -> Rule | None:
     """The strictest rule of several policies for a call, or None if no policy has a rule for it.
 
-    Raises `ConfigurationError` for a rule about an argument that this tool does not have: an `ask`
+    Raises `ConfigurationError` for a rule about an argument that its tool does not have: an `ask`
     would never ask.
     """
-    for policy in policies:
+    tool, args, looked = checked.tool, checked.arguments.shown, checked.looked
+    matching: list[Rule] = []
+    for number, policy in enumerate(policies):
         for rule in policy.rules:
             if rule.tool == tool.name:
                 check_arguments(rule, tool, args)
-    if is_of_server(tool):
-        policies = [policy.for_server() for policy in policies]
-    rules = [policy_rule(policy, tool.name, args, tool_call) for policy in policies]
-    matching = [rule for rule in rules if rule is not None]
+        applying = None if looked is None else looked.of_policy(number)
+        in_force = policy.for_server() if is_of_server(tool) else policy
+        rule = policy_rule(in_force, tool.name, args, checked.call, applying)
+        if rule is not None:
+            matching.append(rule)
     if not matching:
         return None
     return strictest(matching)
@@ -541,21 +589,38 @@ def _similar(rule: Rule, names: Iterable[str]) -> str:
 
 
 def policy_rule(
-    policy: Policy, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None
+    policy: Policy,
+    tool: str,
+    args: Mapping[str, Any],
+    tool_call: ToolCall | None,
+    looked: Sequence[Sequence[Rule]] | None = None,
 ) -> Rule | None:
     """The rule of one policy for a call, or None."""
+    # The method of a user's subclass may take fewer arguments.
+    if policy.looks:
+        return policy.rule_for(tool, args, tool_call, looked=looked)
     if policy.judges_calls:
         return policy.rule_for(tool, args, tool_call)
-    return policy.rule_for(tool, args)  # the method of a user's subclass may take no call
+    return policy.rule_for(tool, args)
+
+
+def policies_in(policy: Policy | None) -> Iterator[Policy]:
+    """A policy, and each one around it."""
+    while policy is not None:
+        yield policy
+        policy = policy.around
 
 
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
     """Raise `ConfigurationError` for a rule about an argument that the tool does not have."""
-    if rule.where.keys() <= args.keys():
+    needed = [*rule.where]
+    if rule.looks:
+        needed += sorted(rule.condition.required)
+    if args.keys() >= {*needed}:
         return
     schema = tool.declaration["function"]["parameters"]
     known = {**schema.get("properties", {}), **args}
-    unknown = [name for name in rule.where if name not in known]
+    unknown = [name for name in needed if name not in known]
     if unknown and not schema.get("additionalProperties"):
         names = ", ".join(f"`{name}`" for name in known) or "none"
         hint = f"It has: {names}."

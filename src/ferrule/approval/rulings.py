@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.approval.paths import conditions_on_server
@@ -37,18 +38,42 @@ _STRICTNESS = {"allow": 0, "ask": 2, "deny": 3}
 _NO_RULING = 1
 
 
-def needs_person(tool: ToolSpec, args: dict[str, Any], tool_call: ToolCall | None = None) -> bool:
+class Looked(Struct, frozen=True):
+    """The rules with conditions that look whose conditions held for one call."""
+
+    rules: tuple[tuple[tuple[Rule, ...], ...], ...] = ()
+    """For each policy in force, for it and each one around it: the rules that apply."""
+    own: bool = False
+    """Whether the tool's own rule, its `require_confirmation`, applies."""
+
+    def of_policy(self, number: int) -> tuple[tuple[Rule, ...], ...] | None:
+        """The rules of one of the policies; None if it was not in force when they were found."""
+        if number < len(self.rules):
+            return self.rules[number]
+        return None
+
+
+def needs_person(
+    tool: ToolSpec,
+    args: dict[str, Any],
+    tool_call: ToolCall | None = None,
+    *,
+    looked: Looked | None = None,
+) -> bool:
     """Whether the tool itself requires a person's consent to a call with these arguments.
 
     `require_confirmation` says: always, never, depending on the arguments, or (`"destructive"`)
     unless the tool only reads. `args` are the checked arguments as JSON. Without `tool_call`, a
-    condition on the call itself is in doubt, and a person is asked.
+    condition on the call itself is in doubt, and a person is asked; so is one that looks beyond
+    the call, without `looked`.
     """
     requirement = tool.require_confirmation
     if requirement == "destructive":
         return tool.effect != "read"
     if isinstance(requirement, Rule):
         check_arguments(requirement, tool, args)
+        if requirement.looks and looked is not None:
+            return requirement.verdict == "ask" and looked.own
         if is_of_server(tool):
             requirement = replace(requirement, where=conditions_on_server(requirement.where))
         return requirement(args, tool_call, tool=tool.name)
@@ -69,7 +94,7 @@ def tool_ruling(checked: CheckedCall) -> Ruling:
         # Whether it needs consent cannot be known. If it has no result, the driver asks.
         return None
     tool, args = checked.tool, checked.arguments.shown
-    if needs_person(tool, args, checked.call) or lossy_repairs(checked):
+    if needs_person(tool, args, checked.call, looked=checked.looked) or lossy_repairs(checked):
         return Rule("ask")
     return None
 
@@ -88,7 +113,7 @@ def denial_reasons(calls: Sequence[CheckedCall], policies: Sequence[Policy]) -> 
     """For each call, the reason (perhaps empty) if the policies deny it now; None otherwise."""
     reasons: list[str | None] = []
     for checked in calls:
-        rule = rule_for(policies, checked.tool, checked.arguments.shown, checked.call)
+        rule = rule_for(policies, checked)
         if rule is not None and rule.verdict == "deny":
             reasons.append(rule.reason)
         else:
@@ -135,12 +160,11 @@ def _objection(
     checked: CheckedCall, policies: Sequence[Policy], *, by_person: bool, grant: Grant | None
 ) -> str | None:
     """The reason (perhaps empty) why a call that was allowed is denied or would ask now."""
-    tool, args = checked.tool, checked.arguments.shown
-    rule = rule_for(policies, tool, args, checked.call)
+    rule = rule_for(policies, checked)
     if rule is not None and rule.verdict == "deny":
         return rule.reason
     if grant is not None and grant.judges_paths:
-        if grant.fits(args, on_server=is_of_server(tool)):
+        if grant.fits(checked.arguments.shown, on_server=is_of_server(checked.tool)):
             return None
         return ""
     if by_person or grant is not None:

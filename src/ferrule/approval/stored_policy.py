@@ -109,8 +109,13 @@ def _rule_form(rule: Rule) -> dict[str, Any]:
         form["reason"] = rule.reason
     if rule.expires_s is not None:
         form["expires_s"] = rule.expires_s
-    if rule.when is not None:
+    if isinstance(rule.when, CallCondition):
         form["when"] = _when_form(rule.when)
+    elif rule.when is not None:
+        path = _path_of(rule.when)
+        if path is None:
+            raise _NotStorable(f"the condition {shown(rule.when)} in {rule.verdict}(...)")
+        form["when"] = {"function": path}
     return form
 
 
@@ -170,11 +175,13 @@ def _read_rule(form: Mapping[str, Any], policy_name: str) -> Rule:
         name: _read_condition(condition, policy_name) for name, condition in form["where"].items()
     }
     if "when" in form:
-        fields["when"] = _read_when(form["when"])
+        fields["when"] = _read_when(form["when"], policy_name)
     return check_fields(Rule(**fields))
 
 
-def _read_when(form: Mapping[str, Any]) -> CallCondition:
+def _read_when(form: Mapping[str, Any], policy_name: str) -> Any:
+    if "function" in form:
+        return _read_function(form["function"], policy_name)
     fields = dict(form)
     if "confidence" in fields:
         fields["confidence"] = check_fields(Compared(*fields["confidence"]))
@@ -189,6 +196,11 @@ def _read_condition(form: Any, policy_name: str) -> Any:
         [value] = values
         return value
     [path] = values
+    return _read_function(path, policy_name)
+
+
+def _read_function(path: Any, policy_name: str) -> FunctionType:
+    """The function of a stored condition; raises `ConfigurationError` if it is not there."""
     try:
         return _function_at(path)
     except (AttributeError, ImportError, ValueError) as error:

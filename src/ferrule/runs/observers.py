@@ -20,6 +20,7 @@ from ferrule import events, settings
 from ferrule.concurrency.cancellation import STOPPED
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.observers import Observers
+from ferrule.runs.journal.recall import ended_calls
 from ferrule.runs.limits import Budget
 from ferrule.tools.definition.deps import bind_arguments
 from ferrule.values.calls.call import CheckedCall, ToolCall
@@ -28,10 +29,10 @@ from ferrule.values.conversation.exchange import Usage, exchanges
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
     from ferrule.observers import Observer
-    from ferrule.values.calls.call import CheckedArguments, ToolSpec
+    from ferrule.values.calls.call import CheckedArguments, ToolResult, ToolSpec
     from ferrule.values.conversation.exchange import Request, Response
 
 R = TypeVar("R")
@@ -259,7 +260,14 @@ class CallPlace(Struct):
             db=db,
             tell=self.progress if self.tell is not None else None,
             stopped=lambda: self.cancelled,
+            calls=self.ended_calls,
         )
+
+    def ended_calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
+        """The calls of the run that have ended, each with its result."""
+        if self.frame is None:
+            return ()
+        return ended_calls(self.frame.run.journal.entries)
 
     @property
     def cancelled(self) -> bool:

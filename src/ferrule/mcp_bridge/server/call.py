@@ -212,7 +212,7 @@ class CallRunner:
     def _verdict(self, served: ServedTool, checked: CheckedCall) -> tuple[Verdict, str]:
         """What the policy and the tool say of a call, and the reason of a denial."""
         tool, shown = served.tool, checked.arguments.shown
-        rule, error = attempt(partial(rule_for, self._policies(), tool, shown, checked.call))
+        rule, error = attempt(partial(rule_for, self._policies(), checked))
         if error is None and rule is not None:
             return rule.verdict, rule.reason or "a rule forbids it"
         needs = False

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.acts import Act, AskPerson, CallTools, Conditions, Once, RecallCalls, RuleCalls, Tell
-from ferrule.approval.asking import loss_note, question_about
+from ferrule.approval.asking import loss_note, question_about, reason_note
 from ferrule.approval.decisions import allowed_call, call_as_decided
 from ferrule.approval.question import Decision, Question
 from ferrule.approval.rulings import denial_reasons, guarded, may_need_person, tool_ruling
@@ -31,6 +31,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.events import CallRefused
 from ferrule.programs.instructions import CLARIFY
+from ferrule.programs.tool_use.looking import look
 from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
 from ferrule.values.content.parts import Text
 
@@ -222,6 +223,7 @@ class _Turn:
         settled = None
         if self.recalled:
             settled = tuple([self.recalled[call.index] is not None for call in calls])
+        calls = yield from self._look(calls)
         checked = tuple([call.checked for call in calls])
         rulings: list[Rule | None] = yield RuleCalls(checked, self.policies, _wish, settled)
         ready: list[_ReadyCall] = []
@@ -242,12 +244,17 @@ class _Turn:
                 ready.append(call)
         return ready, pending
 
+    def _look(self, calls: list[_ReadyCall]) -> Generator[Act, Any, list[_ReadyCall]]:
+        """The calls with what conditions found that look beyond them."""
+        checked = yield from look([call.checked for call in calls], self.policies)
+        return [replace(call, checked=looked) for call, looked in zip(calls, checked, strict=True)]
+
     def _pending(self, call: _ReadyCall, ruling: Rule | None) -> _PendingCall:
         checked = call.checked
         expires_s = ruling.expires_s if ruling is not None else None
         if not expires_s:
             expires_s = getattr(checked.tool.require_confirmation, "expires_s", None)
-        note = self.notes.get(checked.call.id, "") + loss_note(checked)
+        note = self.notes.get(checked.call.id, "") + loss_note(checked) + reason_note(ruling)
         return _PendingCall(call.index, checked, self.thought, expires_s, note)
 
     def _runs_in_order(self) -> Generator[Act, Any, bool]:
@@ -272,6 +279,7 @@ class _Turn:
         """Run the calls, except those that the policies deny by now."""
         if not ready:
             return
+        ready = yield from self._look_at_edits(ready)
         checked = [self._guarded(call) for call in ready]
         if self.policies:
             for index, reason in enumerate(denial_reasons(checked, self.policies)):
@@ -288,6 +296,14 @@ class _Turn:
                 self.results[call.index] = _note_edit(call.checked, result)
             else:
                 self.results[call.index] = result
+
+    def _look_at_edits(self, ready: list[_ReadyCall]) -> Generator[Act, Any, list[_ReadyCall]]:
+        """The calls, with what conditions find that look beyond those that a person edited."""
+        edited = [call for call in ready if call.is_edited]
+        if not edited:
+            return ready
+        looked = {call.index: call for call in (yield from self._look(edited))}
+        return [looked.get(call.index, call) for call in ready]
 
     def _guarded(self, call: _ReadyCall) -> CheckedCall:
         if call.decision is None:

@@ -69,10 +69,7 @@ async def rule_calls(frame: Frame, act: RuleCalls) -> list[Ruling]:
     )
     if recorded is not None and (is_underway or any(map(_asks, recorded))):
         return recorded
-    rules = [
-        rule_for(act.policies, checked.tool, checked.arguments.shown, checked.call)
-        for checked in act.calls
-    ]
+    rules = [rule_for(act.policies, checked) for checked in act.calls]
     rulings: list[Ruling] = []
     for number, checked in enumerate(act.calls):
         ruling = rules[number]

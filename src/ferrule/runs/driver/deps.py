@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from ferrule.adapters.fields import calls_output
+from ferrule.runs.journal.recall import ended_calls
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox
 from ferrule.values.calls.context import Context
@@ -36,7 +37,10 @@ def with_context(
     Raises `ConfigurationError` if the function's `deps` are missing or of another type.
     """
     context: Context[Any] = Context(
-        run_id=frame.run.id, deps=frame.deps, stopped=lambda: frame.run.cancelled
+        run_id=frame.run.id,
+        deps=frame.deps,
+        stopped=lambda: frame.run.cancelled,
+        calls=lambda: ended_calls(frame.run.journal.entries),
     )
     parameter.check(what, context, frame.deps)
     return parameter.fill(args, inputs, context)

@@ -14,10 +14,11 @@ from ferrule.values.calls.call import ToolCall, failure
 from ferrule.values.slot import Slot, programs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ferrule.approval.question import Decision
     from ferrule.runs.journal.entry import Entry
+    from ferrule.values.calls.call import ToolResult
 
 
 def recalled_events(
@@ -62,6 +63,15 @@ def named_call(digest: str) -> tuple[str, dict[str, Any]]:
     if not mark:
         return name, {}
     return name, parse_json(f"{{{rest}")
+
+
+def ended_calls(entries: Iterable[Entry]) -> list[tuple[ToolCall, ToolResult]]:
+    """The calls that have a result, each with it, in the order of their ends."""
+    return [
+        (_call(entry, entry.value.call_id), entry.value)
+        for entry in entries
+        if entry.kind == "result"
+    ]
 
 
 def _event(entry: Entry, call_id: str | None) -> events.Event | None:

@@ -415,6 +415,11 @@ class CheckedCall(Struct):
 
     Such a call does not run. If it has no result, a person is asked.
     """
+    looked: Any = None
+    """What conditions found that look beyond the call: `Looked` of `approval/rulings.py`.
+
+    None if they have not looked.
+    """
     guard: Callable[[CheckedCall], None] | None = None
     """Called with the call right before its tool runs; raises `ConfirmationRejected` to stop it.
 

@@ -15,7 +15,9 @@ from typing_extensions import TypeVar
 from ferrule.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ferrule.values.calls.call import ToolCall, ToolResult
 
 Deps = TypeVar("Deps", default=Any)
 HOW_TO_GIVE_DEPS = (
@@ -59,6 +61,7 @@ class Context(Generic[Deps]):
     """
 
     __slots__ = (
+        "_calls",
         "_db",
         "_deps",
         "_is_over",
@@ -93,6 +96,7 @@ class Context(Generic[Deps]):
         db: Any = None,
         tell: Callable[[str, float | None, float | None], None] | None = None,
         stopped: Callable[[], bool] | None = None,
+        calls: Callable[[], Sequence[tuple[ToolCall, ToolResult]]] | None = None,
     ) -> None:
         self.run_id = run_id
         self.call_id = call_id
@@ -102,6 +106,7 @@ class Context(Generic[Deps]):
         self._db = db
         self._tell = tell
         self._stopped = stopped
+        self._calls = calls
         self._is_over = False
 
     @property
@@ -140,6 +145,17 @@ class Context(Generic[Deps]):
                 "program.start(store=SQLiteStore(...), ...)."
             )
         return self._db
+
+    @property
+    def calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
+        """The calls of the run that have ended, each with its result, in the order of their ends.
+
+        They include those of programs inside it. The arguments are as they ran, and secrets are
+        stars. Empty outside a run.
+        """
+        if self._calls is None:
+            return ()
+        return self._calls()
 
     @property
     def cancelled(self) -> bool:

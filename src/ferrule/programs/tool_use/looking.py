@@ -1,0 +1,135 @@
+"""Asks the conditions that look beyond a call, and records their answers.
+
+A rule with a function in `when=` may ask a database, a service or another program, which may answer
+otherwise the next time. So these functions are called once for each call, before the policies rule
+on it, and a replay takes their answers from the journal.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from ferrule.acts import Act, Once
+from ferrule.approval.policy import Policy, Rule, is_of_server, policies_in
+from ferrule.approval.rulings import Looked, read_ruling, ruling_form
+from ferrule.errors import naming_failure, refuse_awaitable
+from ferrule.tools.definition.deps import ContextParameter, context_parameter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    from ferrule.values.calls.call import CheckedCall
+
+_NAME = "conditions"
+
+
+def look(
+    calls: Sequence[CheckedCall], policies: Sequence[Policy]
+) -> Generator[Act, Any, list[CheckedCall]]:
+    """The calls with what the conditions found that look beyond them (`CheckedCall.looked`)."""
+    if not any(_may_look(checked, policies) for checked in calls):
+        return list(calls)
+    found: dict[int, Looked] = {}
+
+    async def look_at_all(call: Callable[..., Any]) -> list[Any]:
+        for number, checked in enumerate(calls):
+            found[number] = await _look_at(checked, policies, call)
+        return [_form(found[number]) for number in range(len(calls))]
+
+    forms = yield Once(look_at_all, _NAME, runs_code=True)
+    if forms is None:  # the run went on without: the conditions stay in doubt
+        return list(calls)
+    return [
+        replace(checked, looked=found[number] if number in found else _read(forms[number]))
+        for number, checked in enumerate(calls)
+    ]
+
+
+def _may_look(checked: CheckedCall, policies: Sequence[Policy]) -> bool:
+    if checked.misfit:
+        return False
+    return any(policy.looks for policy in policies) or _own_rule(checked) is not None
+
+
+def _own_rule(checked: CheckedCall) -> Rule | None:
+    """The tool's own rule, if it looks."""
+    requirement = checked.tool.require_confirmation
+    if isinstance(requirement, Rule) and requirement.looks:
+        return requirement
+    return None
+
+
+async def _look_at(
+    checked: CheckedCall, policies: Sequence[Policy], call: Callable[..., Any]
+) -> Looked:
+    by_policy: list[tuple[tuple[Rule, ...], ...]] = []
+    for policy in policies:
+        in_force = policy.for_server() if is_of_server(checked.tool) else policy
+        by_layer = [
+            tuple([rule for rule in layer.rules if await _applies(rule, checked, call)])
+            for layer in policies_in(in_force)
+        ]
+        by_policy.append(tuple(by_layer))
+    own = _own_rule(checked)
+    return Looked(tuple(by_policy), own is not None and await _holds(own, checked, call))
+
+
+async def _applies(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> bool:
+    """Whether a rule looks beyond the call, and applies to it."""
+    if not rule.looks or not rule.may_cover(checked.tool.name, checked.arguments.shown):
+        return False
+    return await _holds(rule, checked, call)
+
+
+async def _holds(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> bool:
+    """What the function in `when=` says; a call that lacks an argument of it does not meet it."""
+    condition = rule.condition
+    arguments = condition.arguments(checked.arguments.shown)
+    if arguments is None:
+        return False
+    what = f"The condition of {rule}"
+    parameter = None
+    if condition.context:
+        # By its annotation, which may say what `deps` it needs; or by its name alone.
+        parameter = context_parameter(condition.function) or ContextParameter(
+            condition.context, None, True, Any
+        )
+        parameter = replace(parameter, position=None)
+    with naming_failure(lambda: f"In a call of `{checked.tool.name}`, the condition of {rule}"):
+        answer = await call(
+            partial(condition.function, **arguments),
+            context=parameter,
+            is_async=condition.is_async,
+            what=what,
+        )
+    refuse_awaitable(answer, what)
+    if answer is None:  # it cannot say
+        return rule.verdict != "allow"
+    return bool(answer)
+
+
+def _form(looked: Looked) -> dict[str, Any]:
+    return {
+        "rules": [
+            [[ruling_form(rule) for rule in layer] for layer in layers] for layers in looked.rules
+        ],
+        "own": looked.own,
+    }
+
+
+def _read(form: Any) -> Looked:
+    rules = tuple(
+        tuple(tuple(_read_rule(rule) for rule in layer) for layer in layers)
+        for layers in form["rules"]
+    )
+    return Looked(rules, form["own"])
+
+
+def _read_rule(form: Any) -> Rule:
+    rule = read_ruling(form)
+    if rule is None:
+        raise ValueError("a rule is missing")
+    return rule
