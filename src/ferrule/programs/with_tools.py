@@ -35,6 +35,7 @@ from ferrule.programs.code_mode.snippets import Snippets
 from ferrule.programs.instructions import (
     answer_or_call_instructions,
     call_first_instructions,
+    describe_new_tools,
     is_builtin,
 )
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
@@ -385,14 +386,21 @@ class _Turns(_WithTools):
         self.max_turns = self.turns_left = max_turns
         self.turn = 0
         """The number of the next turn."""
-        self.host = Host(self, self.asker.conditions, concurrent=self.predict.toolbox.concurrent)
+        describe = describe_new_tools
+        if self.predict.code is not None:
+            self.code = Snippets(self.predict.code, self.asker.conditions)
+            describe = self.code.describe
+        self.host = Host(
+            self,
+            self.asker.conditions,
+            concurrent=self.predict.toolbox.concurrent,
+            describe=describe,
+        )
         self.live: LiveTools | LoadedTools | None = None
         toolbox = self.predict.toolbox
         if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
             self.live = after_turns(toolbox, self.host, self.asker.conditions)
         self.trajectory = Trajectory()
-        if self.predict.code is not None:
-            self.code = Snippets(self.predict.code, self.asker.conditions)
         if not native:
             self.go_on_in_text()
 

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from agent_script import STEPS, fields
+from pydantic import BaseModel
 
 from ferrule import (
     MCPServer,
@@ -19,18 +21,23 @@ from ferrule import (
     Policy,
     Predict,
     ReAct,
+    Response,
     Run,
     SQLiteStore,
+    Tool,
     Toolbox,
+    ToolCall,
     ask,
     context,
     deny,
     gt,
+    module_callback,
     tool,
 )
 from ferrule.errors import ConfigurationError, DuplicateToolError
 from ferrule.events import Migrated
 from ferrule.programs.code_mode.interpreter import CodeMode, CodeSession
+from ferrule.programs.code_mode.stubs import MODULES
 from ferrule.testing import ScriptedLM
 
 pytestmark = pytest.mark.skipif(
@@ -46,6 +53,12 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(params=["sync", "async"])
 def driver(request: pytest.FixtureRequest) -> str:
     return request.param
+
+
+class Sum(BaseModel):
+    """What a tool of a server returns."""
+
+    total: int
 
 
 class Shop:
@@ -601,3 +614,173 @@ def test_calls_that_never_ran_have_places_of_their_own(shop, attempts: str) -> N
     assert run.status == "done"
     assert shop.done == [(7, 100.0)]
     assert not any(isinstance(event, Migrated) for event in run.events())
+
+
+# -- tools that come and go
+
+
+def statuses(*services: str) -> Toolbox:
+    """A toolbox with one tool for each service, found by a search."""
+
+    def about(service: str) -> Tool:
+        def status(region: str = "eu") -> str:
+            return f"{service} is up in {region}"
+
+        return Tool(status, f"{service}.status", f"Say whether {service} is up.")
+
+    tools = [about(service) for service in ("mail", *services)]
+    return Toolbox(tools, search="bm25", keep=["mail.status"], keep_turns=2)
+
+
+def with_tools(toolbox: Toolbox) -> Any:
+    """Stands in for a `Shop`."""
+
+    class WithTools:
+        tools = toolbox
+
+    return WithTools()
+
+
+def test_a_search_in_code_finds_functions_for_the_next_code_with_their_types(mode) -> None:
+    first, second, third = outputs(
+        with_tools(statuses("payments", "search")),
+        "await search_tools('payments', limit=1)\nawait payments_status()",
+        "print(await search_tools('payments', limit=1))",
+        "await payments_status(region='us')",
+        mode=mode,
+    )
+    assert "Name `payments_status` used when not defined" in first
+    assert "those that earlier code loaded" in first
+    assert "async def payments_status(region: str = 'eu') -> str:" in second
+    assert third == "result_3 = 'payments is up in us'"
+
+
+def test_two_pieces_of_code_in_one_turn_may_load_and_call() -> None:
+    codes = ["await search_tools('payments', limit=1)", "await payments_status()"]
+    calls = [ToolCall(name="run_code", args={"code": code}) for code in codes]
+    lm = ScriptedLM([Response(None, tuple(calls)), {"name": "finish", "args": {"answer": "ok"}}])
+    with context(lm=lm):
+        program = ReAct("question -> answer", statuses("payments"), calls="code")
+        prediction = program(question="q")
+    loaded, called = prediction.trajectory.steps[0].results
+    assert "async def payments_status" in loaded.content
+    assert called.content == "result_2 = 'payments is up in eu'"
+
+
+def test_a_loaded_tool_that_code_calls_is_not_put_back() -> None:
+    calling = ["await payments_status()"] * 4
+    *_, last = outputs(
+        with_tools(statuses("payments")), "await search_tools('payments', limit=1)", *calling
+    )
+    assert last == "result_5 = 'payments is up in eu'"
+    *_, idle = outputs(
+        with_tools(statuses("payments")),
+        "await search_tools('payments', limit=1)",
+        *["1"] * 3,
+        "await payments_status()",
+    )
+    assert "payments is up" not in idle
+
+
+def test_a_tool_whose_arguments_change_is_checked_as_it_is_now() -> None:
+    @tool
+    def change() -> Any:
+        """Change the other tool."""
+
+        @module_callback
+        def now(context: Any) -> str:
+            def act(text: str) -> str:
+                return text
+
+            tools = [found for name, found in context.module.tools.items() if name != "act"]
+            context.module.init_module(tools=[*tools, Tool(act, "act", "Act.")])
+            return "changed"
+
+        return now
+
+    @tool
+    def act(number: int) -> int:
+        """Act."""
+        return number
+
+    before, changed, after, wrong = outputs(
+        with_tools(Toolbox([change, act])),
+        "await act(1)",
+        "await change()",
+        "await act('x')",
+        "await act(1)",
+    )
+    assert before == "result_1 = 1"
+    assert "async def act(text: str) -> str:" in changed
+    assert after == "result_3 = 'x'"
+    assert "Expected `str`" in wrong
+
+
+def test_tools_of_an_mcp_server_are_typed_functions() -> None:
+    mcp_server = pytest.importorskip("mcp.server")
+    remote = mcp_server.MCPServer("adder")
+
+    @remote.tool()
+    def add(a: int, b: int = 2) -> Sum:
+        """Add."""
+        return Sum(total=a + b)
+
+    with closing(MCPServer.in_memory(remote, trust=True, confirm=False)) as server:
+        right, wrong, field = outputs(
+            with_tools([server]),
+            "(await add(1))['total']",
+            "await add('x')",
+            "(await add(1))['sum']",
+        )
+    assert right == "result_1 = 3"
+    assert "invalid-argument-type" in wrong
+    assert "invalid-key" in field or "Unknown key" in field
+
+
+# -- Python that the interpreter does not run
+
+
+@pytest.mark.parametrize(
+    ("code", "instead"),
+    [
+        ("class A(Exception):\n    pass", "a dict, a function or a dataclass"),
+        ("def f():\n    yield 1\nlist(f())", "Fill a list and return it"),
+        ("a = [1]\ndel a[0]", "Use `pop`"),
+        ("type X = int", "Write the type itself"),
+        ("async for x in orders():\n    pass", "write `for` without `async`"),
+        ("import asyncio\nasyncio.create_task(orders())", "`gather`, `run` and `sleep`"),
+        ("import pandas", "the modules are asyncio, base64"),
+        ("import statistics", "the modules are asyncio, base64"),
+        ("open('x')", "built-in ones except those for files"),
+        ("import os\nos.environ", "no files, network or environment"),
+    ],
+)
+def test_python_that_does_not_run_is_named_with_what_to_write_instead(
+    shop, code: str, instead: str
+) -> None:
+    [output] = outputs(shop, code)
+    assert output.splitlines()[-1].startswith("Instead: ")
+    assert instead in output
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "list(map(str, [1])) == ['1'] and list(filter(None, [0, 1])) == [1]",
+        "format(1.5, '.2f') == '1.50'",
+        "def f():\n    global y\n    y = True\nf()\ny",  # the checker warns
+    ],
+)
+def test_python_that_runs_is_not_refused_by_the_checker(shop, code: str) -> None:
+    assert outputs(shop, code) == ["result_1 = True"]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_modules_that_an_error_names_are_there(shop, module: str) -> None:
+    assert outputs(shop, f"import {module}\n1") == ["result_1 = 1"]
+
+
+def test_a_long_error_is_bounded(shop) -> None:
+    [output] = outputs(shop, "raise ValueError('x' * 100_000)", calls=CodeMode(output_chars=500))
+    assert "ValueError" in output
+    assert len(output) < 1_000

@@ -10,6 +10,7 @@ and the run records it.
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,6 +21,7 @@ from msgspec import Struct
 
 from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.errors import ConfigurationError, shown
+from ferrule.programs.code_mode.stubs import MODULES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +32,34 @@ _MOST_STOPS = 1_000_000
 """Of the interpreter for the host, in a session. `CodeMode.calls` is the limit that users see."""
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has only the second
 _SIZED = frozenset({"list", "tuple", "dict", "set", "frozenset", "str", "bytes"})
+_WARNING = re.compile(r"\S+:\d+:\d+: warning\[")
+"""How the checker begins a line about code that runs and may not do what is meant."""
+_INSTEAD = {
+    "class inheritance": (
+        "classes have no bases here. Use a dict, a function or a dataclass; raise `ValueError` or "
+        "`RuntimeError` in place of an exception of your own."
+    ),
+    "yield expressions": "there are no generators with `yield`. Fill a list and return it.",
+    "'del' statement": "there is no `del`. Use `pop` of the list or dict, or assign None.",
+    "exception groups": "there is no `except*`. Write `except`.",
+    "type aliases": "there is no `type` statement. Write the type itself, or none.",
+    "outside of an asynchronous function": (
+        "write `for` without `async`, and `await` each call, or several with `asyncio.gather`."
+    ),
+    "Module `asyncio` has no member": "`asyncio` has only `gather`, `run` and `sleep`.",
+    "Cannot resolve imported module": (
+        f"the modules are {', '.join(MODULES)}. For the rest, call the functions."
+    ),
+    "used when not defined": (
+        "there are the functions of this tool, those that earlier code loaded, and Python's "
+        "built-in ones except those for files and input."
+    ),
+    "does not yet support": "write it with loops, functions, lists and dicts.",
+    "not supported in this environment": (
+        "code has no files, network or environment. Call the functions."
+    ),
+}
+"""Words of an error about Python that the interpreter does not run, and what to write instead."""
 _TIMES_IN_REPLAY = 10
 """What took less than the limit before a crash must not reach it on a slower machine."""
 
@@ -95,6 +125,14 @@ class Stop(Struct, frozen=True):
     reason: str
 
 
+def with_advice(error: str) -> str:
+    """An error of the interpreter, with what to write instead if it does not run such Python."""
+    for words, advice in _INSTEAD.items():
+        if words in error:
+            return f"{error}\nInstead: {advice}"
+    return error
+
+
 class CodeValue(Struct, frozen=True):
     """A value of a snippet, as text."""
 
@@ -153,16 +191,17 @@ class CodeSession:
         self._session.feed_run(code, skip_type_check=not is_checked)
 
     def start(self, code: str, functions: Iterable[str], *, is_checked: bool) -> Stop | None:
-        """Run a snippet until it waits for calls or ends."""
+        """Run a snippet until it waits for calls or ends.
+
+        If it is checked, errors refuse it. Warnings do not: it may run all the same.
+        """
         self._functions = frozenset(functions)
         self._code = code.encode()
         self._calls = {}
         self.output, self.pending, self.error = "", (), ""
-        return self._advance(
-            lambda: self._session.feed_start(
-                code, print_callback=self._print, skip_type_check=not is_checked
-            )
-        )
+        if is_checked:
+            return self._advance(lambda: self._feed_checked(code))
+        return self._advance(lambda: self._feed(code, is_checked=False))
 
     def answer(self, answers: Mapping[int, Any]) -> Stop | None:
         """Continue with the answers to the pending calls, by their ids."""
@@ -205,6 +244,19 @@ class CodeSession:
             with suppress(OSError):
                 os.kill(self._worker_pid, _KILL)
         session.__exit__(None, None, None)
+
+    def _feed_checked(self, code: str) -> Any:
+        try:
+            return self._feed(code, is_checked=True)
+        except self._monty.MontyTypingError as error:
+            if not all(map(_WARNING.match, error.display().strip().splitlines())):
+                raise
+        return self._feed(code, is_checked=False)
+
+    def _feed(self, code: str, *, is_checked: bool) -> Any:
+        return self._session.feed_start(
+            code, print_callback=self._print, skip_type_check=not is_checked
+        )
 
     def _print(self, _stream: str, text: str) -> None:
         if len(self.output) > self._most_output:

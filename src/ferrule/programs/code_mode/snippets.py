@@ -33,10 +33,13 @@ from ferrule.programs.code_mode.interpreter import (
     HostCall,
     Stop,
     check_installed,
+    with_advice,
 )
 from ferrule.programs.code_mode.stubs import (
+    BUILTIN_STUBS,
     ERROR_STUBS,
     ERRORS,
+    HEADER,
     CodeFunction,
     functions_of,
     stubs_of,
@@ -47,6 +50,7 @@ from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.parts import Text
+from ferrule.values.conversation.message import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -58,7 +62,6 @@ if TYPE_CHECKING:
     from ferrule.values.content.parts import Content
 
 RUN_CODE = "run_code"
-_HEADER = "from typing import Any, Literal, NotRequired, TypedDict\n"
 _WHEN_TO_RUN = """\
 Run Python that calls the functions below, and read what it prints and its last expression. Await \
 each call; `await asyncio.gather(...)` (after `import asyncio`) makes several at the same time. \
@@ -73,6 +76,7 @@ _SCHEMA: dict[str, Any] = {
     "required": ["code"],
     "additionalProperties": False,
 }
+_NEWS = f"The functions of `{RUN_CODE}` have changed, as the result says."
 _BEGINNING = 200
 """The characters of a large value that the model reads."""
 _LINES_AROUND = 10
@@ -107,7 +111,7 @@ class Snippets:
     ) -> None:
         self.bounds = bounds
         self.news = ""
-        """The changes of the tools by the latest snippet, in words."""
+        """Says that snippets have changed the tools. Their results have the changes."""
         self._conditions = conditions
         self._policy = policy
         self._toolbox: Toolbox | None = None
@@ -115,6 +119,8 @@ class Snippets:
         """Those of the toolbox that code can call."""
         self._offered = Toolbox()
         self._functions: Mapping[str, CodeFunction] = {}
+        self._names: dict[str, str] = {}
+        """The names in code of all tools that the run has had, by their own."""
         self._session: CodeSession | None = None
         self._beginning: Mapping[str, Any] = {}
         """The time and the seed of the run's code."""
@@ -131,14 +137,25 @@ class Snippets:
         self._toolbox = toolbox
         builtin = [tool for tool in toolbox if is_builtin(tool)]
         self._tools = Toolbox([tool for tool in toolbox if not is_builtin(tool)])
-        functions = functions_of(self._tools)
+        functions = functions_of(self._tools, self._names)
         if self._session is not None:
-            known = self._functions
-            added = [functions[name] for name in functions if name not in known]
-            self._session.define(_declaration(added), is_checked=True)
+            stubs = {name: function.stub for name, function in self._functions.items()}
+            changed = [new for name, new in functions.items() if stubs.get(name) != new.stub]
+            self._session.define(_declaration(changed), is_checked=True)
         self._functions = functions
         self._offered = Toolbox((_run_code_tool(functions.values()), *builtin))
         return self._offered
+
+    def describe(self, added: Iterable[Tool], removed: Iterable[str]) -> str:
+        """Describe a change of the tools to the model, which knows them as functions."""
+        stubs = stubs_of(functions_of(added, self._names).values())
+        parts: list[str] = []
+        if stubs:
+            parts.append(f"From the next code on, there are these functions too:\n\n{stubs}")
+        gone = ", ".join(f"`{self._names.get(name, name)}`" for name in removed)
+        if gone:
+            parts.append(f"No longer there: {gone}")
+        return "\n\n".join(parts)
 
     def take_news(self) -> str:
         """The changes of the tools since the last time, in words."""
@@ -176,14 +193,23 @@ class Snippets:
         snippet = _Snippet(checked.call, code, thought)
         yield Tell(events.CallStarted(checked.call, checked.tool))
         error = yield from self._run(snippet, host)
-        content = self._report(snippet, error)
         if snippet.changes:
-            _, self.news = host.apply(snippet.changes)
+            self._change_tools(snippet, host)
+        content = self._report(snippet, error)
         result = ToolResult(
             RUN_CODE, content, call.id, is_error=bool(error), repairs=checked.call.repairs
         )
         yield Tell(events.CallFinished(checked.call, result))
         return result
+
+    def _change_tools(self, snippet: _Snippet, host: Host) -> None:
+        """Change the tools as the calls of a snippet say. Its result tells of the new ones."""
+        results, description = host.apply(snippet.changes)
+        snippet.notes += [_text_of(result.content) for result in results if result.is_error]
+        if description:
+            snippet.notes.append(description)
+            self.news = _NEWS
+            self.offer(host.owner.toolbox)  # a second snippet of this turn may call them
 
     # -- one snippet
 
@@ -234,7 +260,7 @@ class Snippets:
         if self._session is None:
             self._session = CodeSession(
                 self.bounds,
-                f"{_HEADER}{ERROR_STUBS}\n{stubs_of(self._functions.values())}",
+                f"{HEADER}{BUILTIN_STUBS}{ERROR_STUBS}\n{stubs_of(self._functions.values())}",
                 seed=self._beginning["seed"],
                 time_s=self._beginning["time_s"],
                 is_replay=self._conditions.is_resumed,
@@ -286,6 +312,7 @@ class Snippets:
                 answers[host_call.id] = refused.answer
                 continue
             calls[call.id or ""] = host_call, call
+            host.called.add(call.name)
             notes[call.id] = _note(snippet, host_call)
         if not calls:
             return answers
@@ -344,9 +371,13 @@ class Snippets:
         if snippet.value is not None:
             name = f"result_{self._number}"
             parts.append(_described(name, snippet.value, self.bounds.value_chars))
-        parts += [*snippet.notes, error]
+        parts += [*snippet.notes, self._bounded(with_advice(error))]
         text = "\n".join(part for part in parts if part)
         return text or "The code ran, and printed nothing."
+
+    def _bounded(self, error: str) -> str:
+        """An error as long as a result may be: its words may be a tool's, or code's own."""
+        return str(shorten(error, self.bounds.output_chars))
 
 
 def check_tools_of_code(tools: Toolbox) -> None:
@@ -386,7 +417,7 @@ def _begin() -> dict[str, Any]:
 def _declaration(functions: Iterable[CodeFunction]) -> str:
     """Code that declares functions to the checker, and does nothing when it runs."""
     stubs = stubs_of(functions)
-    block = f"{_HEADER}{stubs}".replace("\n", "\n    ")
+    block = f"{HEADER}{stubs}".replace("\n", "\n    ")
     return f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {block}\n"
 
 

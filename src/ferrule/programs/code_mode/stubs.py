@@ -7,13 +7,17 @@ cannot say (patterns, bounds, `oneOf`) is left out: the tool's own check says it
 
 from __future__ import annotations
 
+import builtins
 import inspect
 import keyword
+import math
 import re
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, cast
 
 from msgspec import Struct
+from pydantic import PydanticUserError
 
 from ferrule.encoding.encode import is_plain
 from ferrule.programs.call_tool import type_of_result
@@ -28,8 +32,17 @@ _TYPES = {
     "boolean": "bool",
     "null": "None",
 }
-_NOT_IN_NAMES = re.compile(r"\W")
 _LONGEST_DOCSTRING = 2_000
+MODULES = (
+    "asyncio", "base64", "bisect", "collections", "copy", "csv", "dataclasses", "datetime",
+    "decimal", "functools", "hashlib", "itertools", "json", "math", "random", "re", "time",
+    "typing", "unicodedata",
+)  # fmt: skip
+"""What code can import: the modules of the interpreter that a program needs without files."""
+HEADER = """\
+from typing import Any, Literal, NotRequired, TypedDict
+"""
+"""The names that stubs use."""
 ERRORS = """\
 ToolDeniedError = PermissionError
 ToolArgumentsError = ValueError
@@ -42,6 +55,26 @@ class ToolArgumentsError(Exception): ...
 class ToolError(Exception): ...
 """
 """The same for the checker, which does not know all exceptions of Python."""
+BUILTIN_STUBS = """\
+def filter(function: Any, items: Any, /) -> Any: ...
+def map(function: Any, items: Any, /, *more: Any) -> Any: ...
+def format(value: Any, spec: str = "", /) -> str: ...
+class PermissionError(Exception): ...
+class ImportError(Exception): ...
+class FileNotFoundError(Exception): ...
+class UnicodeDecodeError(ValueError): ...
+"""
+"""What the interpreter has and its checker does not know.
+
+Not `getattr` and `hasattr`, which find no methods there.
+"""
+_IMPORTED = ("Any", "Literal", "NotRequired", "TypedDict")
+_ERROR_NAMES = ("ToolDeniedError", "ToolArgumentsError", "ToolError")
+_RESERVED = frozenset(
+    {*dir(builtins), *keyword.kwlist, *MODULES, *_IMPORTED, *_ERROR_NAMES, "os", "sys", "pathlib"}
+)
+"""Names that code needs for something else: a tool called `list` is the function `list_`."""
+_NAMED_RESULT = re.compile(r"result_\d+")
 
 
 class CodeFunction(Struct, frozen=True):
@@ -55,13 +88,18 @@ class CodeFunction(Struct, frozen=True):
     stub: str
 
 
-def functions_of(tools: Iterable[Tool]) -> dict[str, CodeFunction]:
-    """The tools as functions, by their names in code."""
-    functions: dict[str, CodeFunction] = {}
-    for tool in tools:
-        name = _free_name(tool.name, functions)
-        functions[name] = _function_of(tool, name)
-    return functions
+def functions_of(tools: Iterable[Tool], names: dict[str, str]) -> dict[str, CodeFunction]:
+    """The tools as functions, by their names in code.
+
+    `names` has the names that tools got earlier in the run, which they keep, and takes those of new
+    ones.
+    """
+    listed = list(tools)
+    for tool in listed:
+        if tool.name not in names:
+            names[tool.name] = _free_name(tool.name, set(names.values()))
+    taken = set(names.values())  # records get other names than functions and one another
+    return {names[tool.name]: _function_of(tool, names[tool.name], taken) for tool in listed}
 
 
 def stubs_of(functions: Iterable[CodeFunction]) -> str:
@@ -69,7 +107,7 @@ def stubs_of(functions: Iterable[CodeFunction]) -> str:
     return "\n\n".join(function.stub for function in functions)
 
 
-def _free_name(tool_name: str, taken: Mapping[str, Any]) -> str:
+def _free_name(tool_name: str, taken: Collection[str]) -> str:
     name = _identifier(tool_name)
     number = 2
     free = name
@@ -80,15 +118,19 @@ def _free_name(tool_name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _identifier(text: str) -> str:
-    """The text as an identifier: `get-weather` becomes `get_weather`."""
-    name = _NOT_IN_NAMES.sub("_", text)
-    if not name or name[0].isdigit() or keyword.iskeyword(name):
+    """The text as an identifier: `get-weather` becomes `get_weather`, and `list` `list_`."""
+    # Python reads identifiers in this form, so code would not find a name in another one.
+    normalized = unicodedata.normalize("NFKC", text)
+    name = "".join(sign if f"_{sign}".isidentifier() else "_" for sign in normalized)
+    if not name.isidentifier():  # empty, or a digit comes first
         name = f"_{name}"
+    if name in _RESERVED or _NAMED_RESULT.fullmatch(name):
+        name = f"{name}_"
     return name
 
 
-def _function_of(tool: Tool, name: str) -> CodeFunction:
-    types = _Types(_class_prefix(name))
+def _function_of(tool: Tool, name: str, taken: set[str]) -> CodeFunction:
+    types = _Types(_class_prefix(name), taken)
     schema = tool.declaration["function"]["parameters"]
     types.definitions = schema
     properties: Mapping[str, Any] = schema.get("properties") or {}
@@ -106,7 +148,7 @@ def _function_of(tool: Tool, name: str) -> CodeFunction:
             parameter += f" = {_default(properties[argument])}"
         parameters.append(parameter)
     if has_others:
-        parameters.append("**others: Any")
+        parameters.append(f"**{_free_name('others', named)}: Any")
     returns = _return_annotation(tool, types)
     header = f"async def {name}({', '.join(parameters)}) -> {returns}:"
     body = [f"    {line}".rstrip() for line in _docstring(tool, properties)]
@@ -116,7 +158,8 @@ def _function_of(tool: Tool, name: str) -> CodeFunction:
 
 
 def _is_identifier(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)
+    is_as_read = unicodedata.normalize("NFKC", text) == text
+    return text.isidentifier() and is_as_read and not keyword.iskeyword(text)
 
 
 def _class_prefix(name: str) -> str:
@@ -127,7 +170,8 @@ def _default(schema: Any) -> str:
     """The default of a parameter as Python; `...` where it is not a plain value."""
     if isinstance(schema, Mapping) and "default" in schema:
         default = cast("Mapping[str, Any]", schema)["default"]
-        if default is None or isinstance(default, (bool, int, float, str)):
+        is_finite = not isinstance(default, float) or math.isfinite(default)
+        if default is None or (isinstance(default, (bool, int, float, str)) and is_finite):
             return repr(default)
     return "..."
 
@@ -146,6 +190,8 @@ def _docstring(tool: Tool, properties: Mapping[str, Any]) -> list[str]:
         text = "\n".join([text, "", "Args:", *arguments]).strip()
     if not text:
         return []
+    # Half of a surrogate pair has no form in UTF-8, which the interpreter reads.
+    text = text.encode("utf-8", "replace").decode().replace("\x00", "?")
     escaped = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     if escaped.endswith('"'):
         escaped += " "
@@ -167,7 +213,7 @@ def _return_annotation(tool: Tool, types: _Types) -> str:
         return getattr(kind, "__name__", "Any")
     try:
         schema = json_schema_of(adapter_of(SignatureField(kind, {})))
-    except INEXPRESSIBLE:
+    except (*INEXPRESSIBLE, PydanticUserError):
         return "Any"
     return types.annotation_in(schema, "result")
 
@@ -175,8 +221,10 @@ def _return_annotation(tool: Tool, types: _Types) -> str:
 class _Types:
     """Writes schemas as annotations, and collects the `TypedDict`s that they need."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, taken: set[str]) -> None:
         self.prefix = prefix
+        self.taken = taken
+        """The names of functions and classes so far. It takes the new ones."""
         self.classes: list[str] = []
         self.definitions: Mapping[str, Any] = {}
         """The schema whose `$defs` the references name."""
@@ -251,6 +299,7 @@ class _Types:
         name = self._class_name(place)
         # Taken before the fields are written, which may have classes of the same name.
         position = len(self.classes)
+        self.taken.add(name)
         self.classes.append(f"class {name}(TypedDict): ...")
         required: set[str] = set(schema.get("required") or ())
         lines = [f"class {name}(TypedDict):"]
@@ -264,9 +313,8 @@ class _Types:
 
     def _class_name(self, place: str) -> str:
         name = f"{self.prefix}{_class_prefix(_identifier(place))}"
-        taken = {line.split("(")[0].removeprefix("class ") for line in self.classes}
         free, number = name, 2
-        while free in taken:
+        while free in self.taken:
             free = f"{name}{number}"
             number += 1
         return free

@@ -37,7 +37,7 @@ from ferrule.programs.asking.asker import (
 )
 from ferrule.programs.asking.refusals import refuses_tools
 from ferrule.programs.code_mode.snippets import Snippets
-from ferrule.programs.instructions import CLARIFY, is_builtin
+from ferrule.programs.instructions import CLARIFY, describe_new_tools, is_builtin
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
     check_names,
@@ -207,8 +207,14 @@ class _Loop:
         if agent.code is not None:
             self.code = Snippets(agent.code, asker.conditions, agent.policy)
         self._choose_mode(native=native)
+        describe = describe_new_tools
+        if self.code is not None:
+            describe = self.code.describe
         self.host = Host(
-            self, asker.conditions, concurrent=agent.parallel and agent.react.toolbox.concurrent
+            self,
+            asker.conditions,
+            concurrent=agent.parallel and agent.react.toolbox.concurrent,
+            describe=describe,
         )
         self.live: LiveTools | LoadedTools | None = None
         toolbox = agent.react.toolbox

@@ -197,9 +197,19 @@ class ModuleView:
 class Host:
     """The tools of one run, and the changes that calls make to them."""
 
-    def __init__(self, owner: Owner, conditions: Conditions, *, concurrent: bool) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        conditions: Conditions,
+        *,
+        concurrent: bool,
+        describe: Callable[[Sequence[Tool], Sequence[str]], str] = describe_new_tools,
+    ) -> None:
         self.concurrent = concurrent
         """Whether calls of one step may run at the same time."""
+        self.called: set[str] = set()
+        """The tools that code of the current turn called. The turn's own calls are in its step."""
+        self._describe = describe
         if conditions.policy is not None and not conditions.is_resumed:
             warn_of_rules(conditions.policy, names_in_process().union(RESERVED))
         # Weak, because the owner holds the host: a run's memory is freed at its end.
@@ -264,7 +274,7 @@ class Host:
         self.owner.toolbox = toolbox
         added = [tool for tool in toolbox if before.get(tool.name) is not tool]
         removed = [tool.name for tool in before if toolbox.get(tool.name) is None]
-        return shown_results, describe_new_tools(added, removed)
+        return shown_results, self._describe(added, removed)
 
     def _apply_one(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
         """The tools after one change. Raises `DuplicateToolError` for two tools with one name."""

@@ -102,7 +102,7 @@ class LoadedTools:
         toolbox, shelf = self._host.owner.toolbox, self._host.owner.shelf
         if shelf is None:
             return []
-        called: set[str] = set()
+        called, self._host.called = self._host.called, set()
         for call in step.calls:
             # The model may have written the name in another way: the toolbox finds it.
             tool = toolbox.get(call.name)
