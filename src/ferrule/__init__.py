@@ -33,8 +33,9 @@ _HOMES = {
     "ferrule.values.content.type": ("Reasoning", "Type"),
     "ferrule.approval.paths": ("under",),
     "ferrule.approval.policy": (
-        "Grant", "Policy", "allow", "ask", "call", "deny", "ge", "gt", "le", "lt",
+        "Grant", "Policy", "allow", "ask", "call", "deny", "ge", "gt", "le", "lt", "review",
     ),
+    "ferrule.programs.tool_use.reviewing": ("Review",),
     "ferrule.approval.question": ("Decision", "Question"),
     "ferrule.values.signatures.signature": ("InputField", "OutputField", "Signature"),
     "ferrule.tools.execution.tool_changes": (

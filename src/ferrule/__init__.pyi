@@ -23,6 +23,7 @@ from ferrule.approval.policy import ge as ge
 from ferrule.approval.policy import gt as gt
 from ferrule.approval.policy import le as le
 from ferrule.approval.policy import lt as lt
+from ferrule.approval.policy import review as review
 from ferrule.approval.question import Decision as Decision
 from ferrule.approval.question import Question as Question
 from ferrule.errors import AdapterParseError as AdapterParseError
@@ -59,6 +60,7 @@ from ferrule.programs.predict import Predict as Predict
 from ferrule.programs.react import ReAct as ReAct
 from ferrule.programs.tool_use.dynamic import ModuleContext as ModuleContext
 from ferrule.programs.tool_use.dynamic import ModuleView as ModuleView
+from ferrule.programs.tool_use.reviewing import Review as Review
 from ferrule.runs.decisions import get_confirmation_status as get_confirmation_status
 from ferrule.runs.decisions import respond_to_confirmation as respond_to_confirmation
 from ferrule.runs.forward import aask_person as aask_person

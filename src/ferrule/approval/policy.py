@@ -236,6 +236,10 @@ class Rule(Struct, frozen=True):
     """A condition on the call itself, or None.
 
     A function looks beyond the call (`looks`): it takes a `Context`, and arguments by name."""
+    by: Any = None
+    """The reviewer, whose verdict is the rule's (see `review`); None for a fixed verdict."""
+    timeout_s: float | None = None
+    """The most seconds for the reviewer."""
 
     def __post_init__(self) -> None:
         tool: Any = self.tool
@@ -281,16 +285,20 @@ class Rule(Struct, frozen=True):
     @property
     def looks(self) -> bool:
         """Whether `when` looks beyond the call. Its answer is recorded with the run."""
-        return callable(self.when)
+        return callable(self.when) or self.by is not None
 
-    def may_cover(self, tool: str, args: Mapping[str, Any]) -> bool:
-        """Whether the rule applies to this call if `when`, which looks beyond it, holds."""
-        return fnmatchcase(tool, self.tool) and self._fits_arguments(tool, args)
+    def may_cover(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall) -> bool:
+        """Whether the rule applies to this call if what looks beyond it says so."""
+        if not fnmatchcase(tool, self.tool) or not self._fits_arguments(tool, args):
+            return False
+        return callable(self.when) or self._fits_call(tool_call)
 
     @property
-    def condition(self) -> ConditionFunction:
-        """The function in `when`, with what it takes. Only for a rule that looks."""
-        return read_condition(cast("Callable[..., Any]", self.when))
+    def condition(self) -> ConditionFunction | None:
+        """The function in `when`, with what it takes; None if there is none."""
+        if callable(self.when):
+            return read_condition(self.when)
+        return None
 
     @property
     def judges_paths(self) -> bool:
@@ -298,14 +306,17 @@ class Rule(Struct, frozen=True):
         return any(isinstance(condition, Under) for condition in self.where.values())
 
     def _fits(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None) -> bool:
+        return self._fits_call(tool_call) and self._fits_arguments(tool, args)
+
+    def _fits_call(self, tool_call: ToolCall | None) -> bool:
         holds: bool | None = None
         if isinstance(self.when, CallCondition):
             holds = self.when.holds(tool_call)
         elif self.when is None:
             holds = True
         if holds is None:
-            holds = self.verdict != "allow"
-        return holds and self._fits_arguments(tool, args)
+            return self.verdict != "allow"
+        return holds
 
     def _fits_arguments(self, tool: str, args: Mapping[str, Any]) -> bool:
         # A condition on an argument that is missing is not met.
@@ -321,7 +332,12 @@ class Rule(Struct, frozen=True):
         conditions = [f", {name}={condition!r}" for name, condition in self.where.items()]
         if self.when is not None:
             conditions.append(f", when={self.when!r}")
-        return f"{self.verdict}({self.tool!r}{''.join(conditions)})"
+        if self.by is None:
+            name = self.verdict
+        else:
+            name = "review"
+            conditions.append(f", by={shown(self.by)}")
+        return f"{name}({self.tool!r}{''.join(conditions)})"
 
 
 def allow(
@@ -375,6 +391,42 @@ def deny(
 ) -> Rule:
     """A rule: calls that match (see `allow`) do not run; the model sees `reason`."""
     return Rule("deny", tool, {**args, **(where or {})}, reason, when=when)
+
+
+def review(
+    tool: str = "*",
+    /,
+    *,
+    by: Any,
+    timeout_s: float | None = 60.0,
+    expires_s: float | None = None,
+    where: Mapping[str, Any] | None = None,
+    when: CallCondition | Callable[..., Any] | None = None,
+    **args: Condition,
+) -> Rule:
+    """A rule: a reviewer says whether calls that match (see `allow`) run, are asked about, or not.
+
+    `by` is a function of `call` (a `ToolCall`) and of `ctx`, sync or async, that returns a verdict,
+    `"allow"`, `"ask"` or `"deny"`, or a pair of it and a reason. Or it is a program with an output
+    `verdict`, and `reason` if it gives one; of the inputs `request`, `calls`, `tool` and `call`
+    (texts) it gets those that it declares, as `Predict(Review)` does.
+
+    Its verdict is that of the rule: another rule that denies the call is stricter. If it fails,
+    answers anything else, or takes longer than `timeout_s`, a person is asked. It is asked once for
+    a call, and what it spends counts in the run.
+    """
+    check_expiry(expires_s)
+    if not callable(by) and not hasattr(by, "acall"):
+        raise ConfigurationError(
+            f"`by` of `review` is a function or a program that answers 'allow', 'ask' or 'deny'; "
+            f"found {shown(by)}."
+        )
+    if timeout_s is not None and not (_is_finite(timeout_s) and timeout_s > 0):
+        raise ConfigurationError(
+            f"`timeout_s` is a number of seconds above 0, or None; found {timeout_s!r}."
+        )
+    conditions = {**args, **(where or {})}
+    return Rule("ask", tool, conditions, "", expires_s, when, by, timeout_s)
 
 
 def check_expiry(expires_s: Any) -> None:
@@ -614,8 +666,9 @@ def policies_in(policy: Policy | None) -> Iterator[Policy]:
 def check_arguments(rule: Rule, tool: ToolSpec, args: Mapping[str, Any]) -> None:
     """Raise `ConfigurationError` for a rule about an argument that the tool does not have."""
     needed = [*rule.where]
-    if rule.looks:
-        needed += sorted(rule.condition.required)
+    condition = rule.condition
+    if condition is not None:
+        needed += sorted(condition.required)
     if args.keys() >= {*needed}:
         return
     schema = tool.declaration["function"]["parameters"]

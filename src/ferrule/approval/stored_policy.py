@@ -116,6 +116,12 @@ def _rule_form(rule: Rule) -> dict[str, Any]:
         if path is None:
             raise _NotStorable(f"the condition {shown(rule.when)} in {rule.verdict}(...)")
         form["when"] = {"function": path}
+    if rule.by is not None:
+        path = _path_of(rule.by)
+        if path is None:
+            raise _NotStorable(f"the reviewer {shown(rule.by)}")
+        form["by"] = path
+        form["timeout_s"] = rule.timeout_s
     return form
 
 
@@ -176,6 +182,8 @@ def _read_rule(form: Mapping[str, Any], policy_name: str) -> Rule:
     }
     if "when" in form:
         fields["when"] = _read_when(form["when"], policy_name)
+    if "by" in form:
+        fields["by"] = _read_function(form["by"], policy_name)
     return check_fields(Rule(**fields))
 
 

@@ -183,6 +183,25 @@ class InnerSpending(Struct):
     """Its usage; until it has ended or waits, what it is then."""
 
 
+class SoFar(Struct):
+    """What a `Context` reads of its run."""
+
+    run: Any
+    """The `RunState`."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs of the run; positional ones get the names of their parameters."""
+        if not self.run.args:
+            return self.run.inputs
+        return _named_inputs(self.run.program, self.run.args, self.run.inputs)
+
+    @property
+    def calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
+        """The calls of the run that have ended, each with its result."""
+        return ended_calls(self.run.journal.entries)
+
+
 class CallPlace(Struct):
     """The tool call that is executing; the scope carries it into the tool."""
 
@@ -260,14 +279,8 @@ class CallPlace(Struct):
             db=db,
             tell=self.progress if self.tell is not None else None,
             stopped=lambda: self.cancelled,
-            calls=self.ended_calls,
+            so_far=SoFar(self.frame.run) if self.frame is not None else None,
         )
-
-    def ended_calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
-        """The calls of the run that have ended, each with its result."""
-        if self.frame is None:
-            return ()
-        return ended_calls(self.frame.run.journal.entries)
 
     @property
     def cancelled(self) -> bool:

@@ -16,6 +16,7 @@ from ferrule.acts import Act, Once
 from ferrule.approval.policy import Policy, Rule, is_of_server, policies_in
 from ferrule.approval.rulings import Looked, read_ruling, ruling_form
 from ferrule.errors import naming_failure, refuse_awaitable
+from ferrule.programs.tool_use.reviewing import reviewed
 from ferrule.tools.definition.deps import ContextParameter, context_parameter
 
 if TYPE_CHECKING:
@@ -68,25 +69,39 @@ async def _look_at(
     by_policy: list[tuple[tuple[Rule, ...], ...]] = []
     for policy in policies:
         in_force = policy.for_server() if is_of_server(checked.tool) else policy
-        by_layer = [
-            tuple([rule for rule in layer.rules if await _applies(rule, checked, call)])
-            for layer in policies_in(in_force)
-        ]
+        by_layer = [await _applying(layer.rules, checked, call) for layer in policies_in(in_force)]
         by_policy.append(tuple(by_layer))
-    own = _own_rule(checked)
-    return Looked(tuple(by_policy), own is not None and await _holds(own, checked, call))
+    own: tuple[Rule, ...] = ()
+    own_rule = _own_rule(checked)
+    if own_rule is not None:
+        own = await _applying([replace(own_rule, tool="*")], checked, call)
+    return Looked(tuple(by_policy), any(rule.verdict != "allow" for rule in own))
 
 
-async def _applies(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> bool:
-    """Whether a rule looks beyond the call, and applies to it."""
-    if not rule.looks or not rule.may_cover(checked.tool.name, checked.arguments.shown):
-        return False
-    return await _holds(rule, checked, call)
+async def _applying(
+    rules: Sequence[Rule], checked: CheckedCall, call: Callable[..., Any]
+) -> tuple[Rule, ...]:
+    """Of the rules that look beyond a call, those that apply to it."""
+    applying: list[Rule] = []
+    for rule in rules:
+        if not rule.looks:
+            continue
+        if not rule.may_cover(checked.tool.name, checked.arguments.shown, checked.call):
+            continue
+        if not await _holds(rule, checked, call):
+            continue
+        if rule.by is None:
+            applying.append(rule)
+        else:
+            applying.append(await reviewed(rule, checked, call))
+    return tuple(applying)
 
 
 async def _holds(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> bool:
     """What the function in `when=` says; a call that lacks an argument of it does not meet it."""
     condition = rule.condition
+    if condition is None:
+        return True
     arguments = condition.arguments(checked.arguments.shown)
     if arguments is None:
         return False

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from ferrule.adapters.fields import calls_output
-from ferrule.runs.journal.recall import ended_calls
+from ferrule.runs.observers import SoFar
 from ferrule.tools.definition.deps import check_deps, check_type, context_parameter
 from ferrule.tools.toolbox import LiveToolbox
 from ferrule.values.calls.context import Context
@@ -40,7 +40,7 @@ def with_context(
         run_id=frame.run.id,
         deps=frame.deps,
         stopped=lambda: frame.run.cancelled,
-        calls=lambda: ended_calls(frame.run.journal.entries),
+        so_far=SoFar(frame.run),
     )
     parameter.check(what, context, frame.deps)
     return parameter.fill(args, inputs, context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
 from typing_extensions import TypeVar
 
@@ -51,21 +51,35 @@ class Unknown:
     """
 
 
+class RunSoFar(Protocol):
+    """What a context reads of its run."""
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """See `Context.inputs`."""
+        ...
+
+    @property
+    def calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
+        """See `Context.calls`."""
+        ...
+
+
 class Context(Generic[Deps]):
     """The current call of a tool.
 
     A run makes one for each call; make one yourself, `Context(deps=...)`, to test a tool.
 
-    In a `forward` and in an output validator it has `deps`, `run_id` and `cancelled`; the rest
-    belongs to calls.
+    In a `forward`, an output validator and a condition of a rule it has `deps`, `run_id`, `inputs`,
+    `calls` and `cancelled`; the rest belongs to calls.
     """
 
     __slots__ = (
-        "_calls",
         "_db",
         "_deps",
         "_is_over",
         "_may_lack_deps",
+        "_so_far",
         "_stopped",
         "_tell",
         "call_id",
@@ -96,7 +110,7 @@ class Context(Generic[Deps]):
         db: Any = None,
         tell: Callable[[str, float | None, float | None], None] | None = None,
         stopped: Callable[[], bool] | None = None,
-        calls: Callable[[], Sequence[tuple[ToolCall, ToolResult]]] | None = None,
+        so_far: RunSoFar | None = None,
     ) -> None:
         self.run_id = run_id
         self.call_id = call_id
@@ -106,7 +120,7 @@ class Context(Generic[Deps]):
         self._db = db
         self._tell = tell
         self._stopped = stopped
-        self._calls = calls
+        self._so_far = so_far
         self._is_over = False
 
     @property
@@ -147,15 +161,22 @@ class Context(Generic[Deps]):
         return self._db
 
     @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The inputs of the run, by name. Empty outside a run."""
+        if self._so_far is None:
+            return {}
+        return self._so_far.inputs
+
+    @property
     def calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
         """The calls of the run that have ended, each with its result, in the order of their ends.
 
         They include those of programs inside it. The arguments are as they ran, and secrets are
         stars. Empty outside a run.
         """
-        if self._calls is None:
+        if self._so_far is None:
             return ()
-        return self._calls()
+        return self._so_far.calls
 
     @property
     def cancelled(self) -> bool:
