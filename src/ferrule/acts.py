@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct
 
 from ferrule.approval.policy import Policy, Rule
-from ferrule.approval.question import Question
+from ferrule.approval.question import Decision, Question
 from ferrule.errors import ConfigurationError, FerruleError, RunCancelledError, shown
 from ferrule.events import Event
-from ferrule.values.calls.call import CheckedCall, ToolCall
+from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult
 from ferrule.values.conversation.exchange import Declarations, FieldReader, Request
 from ferrule.values.conversation.message import Message, Messages
 
@@ -33,6 +33,7 @@ __all__ = [
     "CallModel",
     "CallTools",
     "Conditions",
+    "Consent",
     "Listen",
     "Once",
     "RecallCalls",
@@ -121,20 +122,41 @@ class RecallCalls(Struct, frozen=True):
 
     This distinguishes calls of one tool.
     """
-    edited: bool = False
-    """Whether the calls are as a person allowed them.
 
-    Then True means that a call ran, and False that the person was asked again.
+
+class Consent(Struct):
+    """The consent that a call needs before it runs: the decision on a question."""
+
+    question: Question
+    allow: Callable[[Decision, bool | None], Allowing]
+    """What a decision makes of the call: the call to run; its result, if it does not run; or the
+    question to ask in its place, if an edit does not fit.
+
+    A generator, because functions of the user may have a say: it yields `Once` acts that run code.
+    The second argument says whether the call ran after this decision in an earlier execution: False
+    if the person was asked again, None if neither is known.
     """
+    denial: str | None = None
+    """The reason if a policy denies the call by now: it is not asked about."""
+    decision: Decision | None = None
+    """The decision that was used. The driver sets it, and `allowed`."""
+    allowed: CheckedCall | None = None
+    """The call as it was allowed; None if it did not run."""
 
 
 class CallTools(Struct):
     """Run checked calls, at the same time if the tools allow it.
 
     Answered with a list of `ToolResult`s in call order.
+
+    A call that needs consent is asked about once the others have run, and runs as soon as it is
+    allowed, whatever else waits. The run waits until all calls have their results: the questions of
+    these calls are then pending together with those of programs that are called here.
     """
 
     calls: tuple[CheckedCall, ...]
+    consents: tuple[Consent | None, ...] = ()
+    """For each call, the consent that it needs, or None; empty if no call needs one."""
 
 
 class AskPerson(Struct, frozen=True):
@@ -234,6 +256,8 @@ class Within(Struct, frozen=True):
     otherwise it ends the run."""
 
 
+Allowing = Generator[Once, Any, CheckedCall | ToolResult | Question]
+"""What a decision makes of a call (`Consent.allow`)."""
 Act = CallModel | RecallCalls | RuleCalls | CallTools | AskPerson | Once | Listen | Tell | Within
 Flow = Generator[Act, Any, "Prediction"]
 """A running program: yields acts, receives their answers, returns its prediction."""

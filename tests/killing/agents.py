@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import signal
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -35,9 +35,10 @@ from ferrule import (
     ToolCall,
     module_callback,
 )
+from ferrule.errors import DecisionError
 from ferrule.testing import ScriptedLM
 from killing import stores
-from killing.world import World
+from killing.world import RUN, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 EFFECTS = {
     "look": "read", "unlock": "read", "train": "read",
-    "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "wipe": "once", "hint": "once or told",
+    "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "sign": "once", "wipe": "once", "hint": "once or told",
     "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
     "order": "transactional", "ship": "reconciled",
     "build": "once", "remind": "idempotent", "promise": "idempotent",
@@ -71,6 +72,8 @@ class Scenario:
     full_sync: bool = False
     roles: tuple[str, ...] = ()
     """What the first processes do, if it is not `worker` and `person` in turn."""
+    decides_singly: bool = False
+    """Whether a person decides one question at a time, the last one first, and the run goes on after each."""
     asks_at_once: int = 1
     """How many calls of models may be under way at once, so that one strike leaves as many without an answer."""
     snippets: int = 0
@@ -83,7 +86,7 @@ class Scenario:
         """The calls that a person must be asked about: all that ask, but for those that a grant covers."""
         asked, granted = set[str](), 0
         for what in self._whats():
-            if what.split()[0] in {"refund", "desk.refund"}:
+            if what.split()[0] in {"refund", "desk.refund", "sign"}:
                 granted -= 1
                 if granted < 0:
                     asked.add(what)
@@ -135,6 +138,10 @@ EVERY = (
 ONE_BY_ONE = ("look 0", "pay 1", "fetch 2", "order 3", "refund 4", "pay 5", "hint 6", "order 7")
 CAREFUL = ("refund 1 + refund 2", "pay 3", "refund 4", "refund 5", "order 6", "refund 7")
 
+TOGETHER = ("refund 1 + refund 2 + pay 3 + refund 4", "clerk 5 + refund 6 + clerk 7 + refund 8")
+"""Several questions of one step: its own, and those of agents below."""
+SAID = {"refund 2": "edit 92", "refund 4": "deny", "refund 8": "reply"}
+
 OUTSIDE = (
     "build 1",
     "remind 2",
@@ -184,6 +191,10 @@ SCENARIOS = (
     Scenario("in parallel", ("pay 1 + pay 2 + pay 3 + fetch 4", "order 5 + order 6 + pay_later 7 + ship 8", "refund 9 + refund 10 + hint 11")),
     Scenario("in parallel, async", ("pay_later 1 + pay_later 2 + fetch_later 3", "order 5 + order 6 + pay 7 + ship 8"), is_async=True),
     Scenario("edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}),
+    Scenario("asked together", TOGETHER, SAID, decides_singly=True, asks_at_once=2),
+    Scenario("asked together, async", TOGETHER, SAID, is_async=True, decides_singly=True, asks_at_once=2),
+    Scenario("decided meanwhile", ("sign 1 + sign 2 + pay 3", "sign 4 + clerk 5 + sign 6"), decides_singly=True, asks_at_once=2),
+    Scenario("decided meanwhile, async", ("sign 1 + sign 2 + sign 3", "look 4"), is_async=True, decides_singly=True),
     Scenario("grants", tuple(f"refund {n}" for n in range(1, 7)), {"refund 1": "grant 2", "refund 4": "grant 1"}),
     Scenario("a model over HTTP", ONE_BY_ONE, wire="openai_chat"),
     Scenario("a model over HTTP, async", ONE_BY_ONE, wire="openai_chat", is_async=True),
@@ -356,7 +367,7 @@ class Scripted(BaseLM):
 
 def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tuple[Any, ...]]:
     """The agent, whose tools act in a world, and the tools that it can load. `server` is the address of the HTTP model."""
-    tools, shelf = _tools(world)
+    tools, shelf = _tools(world, scenario)
     own = [tools[name] for name in tools if name != "wipe"]
     lm: BaseLM = Scripted(world, scenario)
     if scenario.wire:
@@ -375,7 +386,7 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
     return agent, (tools["wipe"], *shelf)
 
 
-def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
+def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool]]:
     def does(name: str) -> Any:
         def act(n: int, ctx: Context) -> str:
             return world.act(f"{name} {n}", ctx.key)
@@ -427,6 +438,13 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
 
         return change
 
+    def sign(n: int, ctx: Context) -> str:
+        done = world.act(f"sign {n}", ctx.key)
+        # While this call runs, a person decides the next question of its step.
+        store = world.store()
+        judge_one(world, scenario, store, store.summary(RUN))
+        return done
+
     wipe = Tool(does("wipe"), "wipe")
     made = [
         Tool(does("look"), "look", effect="read"), Tool(does("pay"), "pay"), Tool(later("pay_later"), "pay_later"),
@@ -434,6 +452,7 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
         Tool(deposit, "deposit", effect="idempotent"), Tool(order, "order", effect="transactional"),
         Tool(does("ship"), "ship", reconcile=shipped), Tool(does("hint"), "hint", unknown="tell"),
         Tool(does("refund"), "refund", require_confirmation=True), Tool(build, "build"),
+        Tool(sign, "sign", require_confirmation=True),
         Tool(speaks("remind", "next"), "remind", effect="idempotent"),
         Tool(speaks("promise", "after"), "promise", effect="idempotent"),
         Tool(unlock, "unlock", effect="read"), Tool(train, "train", effect="read"), wipe,
@@ -445,6 +464,16 @@ def _tools(world: World) -> tuple[dict[str, Tool], list[Tool]]:
 
 # -- the person
 # --------------------------------------------------------------------------------------------------
+
+
+def judge_one(world: World, scenario: Scenario, store: Any, line: Any) -> None:
+    """Decide on the last question of a run that has no decision yet; note it if it is accepted."""
+    for question in reversed(line.questions):
+        if question.kind == "confirm" and question.id not in line.decided:
+            with suppress(DecisionError):  # the run has moved on
+                store.decide(line.id, decide(world, scenario, question).signed("bob", "kill-test"))
+                world.note(f"decided {question.id}")
+            return
 
 
 def decide(world: World, scenario: Scenario, question: Question) -> Decision:

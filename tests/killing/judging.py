@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -198,10 +199,13 @@ def _store(world: World) -> Iterator[Fault]:
 
 
 def _journal(world: World) -> Iterator[tuple[str, str]]:
-    """Place and kind of the entries, without those that a recovery adds."""
+    """Place and kind of the entries, without those that a recovery adds.
+
+    A question whether a call may run is not one of them (`3.0?a0`).
+    """
     with stores.opened(world) as store:
         entries = [json.loads(text) for text in store.load(RUN).entries]
     for entry in entries:
         slot, kind = entry["slot"], entry["kind"]
-        if kind != "begun" and "?" not in slot:
+        if kind != "begun" and not re.search(r"\?(?!a[0-9]+$)", slot):
             yield slot, kind

@@ -103,7 +103,7 @@ def judge_questions(world: World, scenario: Scenario, _server: str = "", **optio
     """Decide on what waits, in a process that has no program; what was accepted is noted."""
     store = world.store(full_sync=scenario.full_sync, **options)
     for line in store.list(status="waiting"):
-        for question in line.questions:
+        for question in reversed(line.questions):
             if question.id not in line.decided:
                 if world.has(f"decided {question.id}"):
                     world.note(f"forgotten {question.id}")
@@ -115,6 +115,8 @@ def judge_questions(world: World, scenario: Scenario, _server: str = "", **optio
                     continue
                 store.decide(line.id, decide(world, scenario, question).signed("ann", "kill-test"))
                 world.note(f"decided {question.id}")
+                if scenario.decides_singly:
+                    break
     return DONE
 
 

@@ -7,6 +7,7 @@ that the thousandth question costs as much as the first.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,7 +23,7 @@ class Tally:
     Thread-safe, because branches of a run may receive decisions at the same time.
     """
 
-    __slots__ = ("_counted", "_first", "_grants", "_kinds", "_lock", "_of")
+    __slots__ = ("_counted", "_first", "_grants", "_kinds", "_lock", "_of", "_uses")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -34,6 +35,12 @@ class Tally:
         self._first: dict[str, Decision] = {}
         self._kinds: set[tuple[str, str]] = set()
         self._grants: dict[str, Grant] = {}
+        self._uses: Counter[str] = Counter()
+        """How often each grant was used.
+
+        A use may be counted before its grant: the journal has the decisions of a step in the order
+        of its calls.
+        """
 
     def _count(self, decisions: list[Decision]) -> None:
         if decisions is not self._of:  # the first count, or the run was read from its JSON
@@ -48,16 +55,7 @@ class Tally:
             elif decision.kind == "revoke":
                 self._grants.pop(decision.question_id.removeprefix("revoke:"), None)
             elif decision.via.startswith("grant:"):
-                self._use(decision.via.removeprefix("grant:"))
-
-    def _use(self, key: str) -> None:
-        grant = self._grants.get(key)
-        if grant is None or grant.calls is None:
-            return
-        if grant.calls > 1:
-            self._grants[key] = replace(grant, calls=grant.calls - 1)
-        else:
-            del self._grants[key]
+                self._uses[decision.via.removeprefix("grant:")] += 1
 
     def first(self, decisions: list[Decision], question_id: str) -> Decision | None:
         """The first decision on a question, or None."""
@@ -69,7 +67,13 @@ class Tally:
         """The grants that are not used up, by the id of their question, including expired ones."""
         with self._lock:
             self._count(decisions)
-            return dict(self._grants)
+            left: dict[str, Grant] = {}
+            for key, grant in self._grants.items():
+                if grant.calls is None:
+                    left[key] = grant
+                elif grant.calls > self._uses[key]:
+                    left[key] = replace(grant, calls=grant.calls - self._uses[key])
+            return left
 
     def note(self, decisions: list[Decision], decision: Decision) -> None:
         """Append a decision, unless the list has one of the same kind on the same question.

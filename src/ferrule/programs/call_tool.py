@@ -17,7 +17,7 @@ from collections.abc import (
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, LiteralString, Never, NoReturn, get_args, get_origin
 
-from ferrule.acts import Act, AskPerson, CallTools, RuleCalls, Within
+from ferrule.acts import Act, CallTools, RuleCalls, Within
 from ferrule.encoding.encode import is_plain, json_text, with_whole_characters
 from ferrule.errors import (
     ConfirmationRejected,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Generator as Acts
 
+    from ferrule.acts import Consent
+    from ferrule.values.calls.call import CheckedCall
     from ferrule.values.content.parts import Content
     from ferrule.values.signatures.output_checks import OutputCheck
 
@@ -139,16 +141,12 @@ class _OneCall(Module):
             answer = yield act
             # A model reads in its result that the call did not run; the program's code is raised.
             match act:
-                case CallTools(calls=(checked,)):
+                case CallTools(calls=(checked,), consents=consents):
+                    for consent in filter(None, consents):
+                        checked = _allowed(checked, consent, shown_call)
                     if checked.refused is not None:
                         raise ConfirmationRejected(checked.refused, tool_call=shown_call)
                     [result] = answer
-                case AskPerson() if answer[0].kind in {"deny", "reply"}:
-                    raise ConfirmationRejected(
-                        answer[0].text or "The call was denied.",
-                        confirmation_id=answer[0].question_id,
-                        tool_call=shown_call,
-                    )
                 case RuleCalls() if answer[0] is not None and answer[0].verdict == "deny":
                     raise ConfirmationRejected(
                         answer[0].reason or "A policy forbids this call.", tool_call=shown_call
@@ -163,6 +161,18 @@ class _OneCall(Module):
         if isinstance(content, str):
             content = with_whole_characters(content)
         return self._read(content)
+
+
+def _allowed(checked: CheckedCall, consent: Consent, shown_call: ToolCall) -> CheckedCall:
+    """The call as it was allowed; raises `ConfirmationRejected` if it was not."""
+    decision = consent.decision
+    if consent.allowed is not None or decision is None:
+        return consent.allowed or checked
+    raise ConfirmationRejected(
+        decision.text or "The call was denied.",
+        confirmation_id=decision.question_id,
+        tool_call=shown_call,
+    )
 
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:

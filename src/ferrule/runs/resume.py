@@ -299,16 +299,12 @@ def recall_calls(frame: Frame, act: RecallCalls) -> list[bool | None]:
 
     See `RecallCalls`.
     """
-    if frame.live and not act.edited:
-        # With `edited`, no answer is left after the decision, but the call that it allowed may have
-        # begun.
+    if frame.live:
         return [None] * len(act.calls)
     entries, is_over = frame.run.journal.turn(frame.path, frame.acts)
     turn = _Turn(act)
     turn.match(dict(entries))  # a finished call has two entries: its start, and then its result
     numbers = range(len(act.calls))
-    if act.edited:
-        return [turn.ran.get(number) for number in numbers]
     if is_over:
         return [number in turn.matched for number in numbers]
     asked = _asked_calls(frame)
@@ -355,8 +351,6 @@ class _Turn:
         self._checked = act.checked or (None,) * len(act.calls)
         self.matched: set[int] = set()
         """The numbers of the calls that have entries."""
-        self.ran: dict[int, bool] = {}
-        """For each matched call, whether it ran at once; otherwise, a person was asked first."""
         self._ended: set[int] = set()
         self._edited: set[int] = set()
 
@@ -416,7 +410,6 @@ class _Turn:
 
     def _note(self, number: int, entries: tuple[Entry, ...]) -> None:
         self.matched.add(number)
-        self.ran.setdefault(number, entries[0].kind != "decision")
         for entry in entries:
             if _ends_call(entry):
                 self._ended.add(number)

@@ -231,9 +231,10 @@ class Story:
             call_digest = rest
         name, args = self._parse(call_digest)
         # The call has a slot if it had begun; a decision before its start has to be matched.
-        beat, call = self._calls.get(Slot(entry.slot).call) or self._match(
-            entry, path, (name, args), at
-        )
+        slot = Slot(entry.slot)
+        beat, call = self._calls.get(slot.call) or self._match(entry, path, (name, args), at)
+        if slot.is_of_consent:  # what begins here later is the call that was decided on
+            self._calls[slot.call] = beat, call
         call.decisions.append(entry.value)
         if call.args is None:  # not begun: show the arguments that it will run with
             call.args = {**args, **entry.value.args}

@@ -15,6 +15,8 @@ text                      place
 `3~check#0`               what the first check before act 3, by functions of the user, objected to
 `3.0?`                    when the question `3.0` was asked
 `3.0??`                   the values with which it was shown
+`3.0?a0`                  the question whether the call `3.0` may run; `?a1`: asked once more
+`3.0?a0~check#0`          what conditions found that looked at the call as it was edited
 `3.0?1`                   a person's decision on the call `3.0`, which a crash interrupted once
 `3.0?i1`, `3.0?i1.0`      the first questions of an MCP server during the call; one decision
 `3.0?t0`                  the task that an MCP server made of the call
@@ -33,9 +35,12 @@ import re
 
 _LEADING_NUMBER = re.compile(r"[0-9]+")
 _CALL = re.compile(r"[0-9]+\.[0-9]+")
-_NOT_A_PROGRAM = re.compile(r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+|[0-9]+~check#[0-9]+")
+_NOT_A_PROGRAM = re.compile(
+    r"[0-9]+\.[0-9]+|gather#[0-9.]+|once:[^/#]+#[0-9]+|[0-9][0-9.?a]*~check#[0-9]+"
+)
 """The segments of a path that name a call, a branch or a value, not a program."""
 _PAUSE = re.compile(r"\?(?:[it][0-9]+|later)")
+_CONSENT = re.compile(r"(\?a[0-9]+)(?:\?{0,2}|~check#[0-9]+)$")
 
 
 class Slot(str):
@@ -88,6 +93,22 @@ class Slot(str):
     def shown_values(self) -> Slot:
         """The slot of the values with which this question was shown."""
         return Slot(f"{self}??")
+
+    def consent(self, number: int) -> Slot:
+        """The slot of a question whether this call may run, counted from 0.
+
+        There are several if an edit does not fit.
+        """
+        return Slot(f"{self}?a{number}")
+
+    def check(self, number: int) -> Slot:
+        """The slot of a check of the call as this decision allows it, by functions of the user."""
+        return Slot(f"{self}~check#{number}")
+
+    @property
+    def is_of_consent(self) -> bool:
+        """Whether this is about the question whether a call may run."""
+        return _CONSENT.search(self) is not None
 
     def decision(self, starts: int) -> Slot:
         """The slot of a decision on this call after `starts` interrupted starts."""
@@ -153,6 +174,14 @@ class Slot(str):
         return Slot(self.partition("?")[0])
 
     @property
+    def _subject(self) -> str:
+        """The place that this is a fact about: the call, or the question whether it may run."""
+        consent = _CONSENT.search(self)
+        if consent is not None:
+            return self[: consent.end(1)]
+        return self.call
+
+    @property
     def paused_call(self) -> Slot | None:
         """The call that stopped here: to ask a person, as a server's task, or for its result."""
         call, mark, number = self.rpartition("?")
@@ -170,8 +199,12 @@ class Slot(str):
         return tuple(int(number) if number.isdigit() else -1 for number in numbers)
 
     def is_below(self, slots: set[str]) -> bool:
-        """Whether this is inside one of these calls or values, or about one of these calls."""
-        if "?" in self and self.partition("?")[0] in slots:
+        """Whether this is inside one of these calls or values, or about one of these calls.
+
+        The question whether a call may run is not about it here: it comes before the call, and how
+        it was decided is read even where the result of the call is recorded.
+        """
+        if "?" in self and self._subject in slots:
             return True
         end = self.find("/")
         while end >= 0:

@@ -109,6 +109,27 @@ def test_a_denial_holds_for_what_a_person_made_of_the_call() -> None:
     assert "A policy forbids the call as it was edited" in run.trajectory["observation_0"]
 
 
+@both
+def test_each_edited_call_is_looked_at_once_while_others_wait(how: str) -> None:
+    store = MemoryStore()
+    agent = agent_under(ask("pay"), deny("pay", when=is_over))
+    calls = [{"name": "pay", "args": {"amount": amount}} for amount in (10, 20, 30)]
+    lm = ScriptedLM([{"tool_calls": calls}, {"name": "finish", "args": {"answer": "x"}}])
+    run = start(agent, lm, how, deps=50, store=store, run_id="r")
+    run.answer(run.pending[2].approve(amount=80))
+    run.resume()
+    assert (PAID, ASKED) == ([], [10, 20, 30, 80])
+    loaded = Run.load(store, "r", agent, deps=50)
+    loaded.answer(loaded.pending[0].approve(amount=40))
+    loaded.resume()
+    assert (PAID, ASKED) == ([40], [10, 20, 30, 80, 40])
+    again = Run.load(store, "r", agent, deps=1)  # what was found before stays
+    again.answer(again.pending[0].approve())
+    assert again.resume().status == "done"
+    assert (PAID, ASKED) == ([40, 20], [10, 20, 30, 80, 40])
+    assert len(Run.load(store, "r", agent).trajectory.steps) == 2
+
+
 def test_it_sees_the_calls_of_the_run_that_have_ended() -> None:
     seen: list[Any] = []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ferrule.acts import Act, Once
+from ferrule.acts import Once
 from ferrule.approval.policy import Policy, Rule, is_of_server, policies_in
 from ferrule.approval.rulings import Looked, read_ruling, ruling_form
 from ferrule.errors import naming_failure, refuse_awaitable
@@ -29,7 +29,7 @@ _NAME = "conditions"
 
 def look(
     calls: Sequence[CheckedCall], policies: Sequence[Policy]
-) -> Generator[Act, Any, list[CheckedCall]]:
+) -> Generator[Once, Any, list[CheckedCall]]:
     """The calls with what the conditions found that look beyond them (`CheckedCall.looked`)."""
     if not any(_may_look(checked, policies) for checked in calls):
         return list(calls)
@@ -41,7 +41,7 @@ def look(
         return [_form(found[number]) for number in range(len(calls))]
 
     forms = yield Once(look_at_all, _NAME, runs_code=True)
-    if forms is None:  # the run went on without: the conditions stay in doubt
+    if not forms:  # the run went on without: the conditions stay in doubt
         return list(calls)
     return [
         replace(checked, looked=found[number] if number in found else _read(forms[number]))

@@ -1,14 +1,13 @@
 """Uses tools: turns calls as a model wrote them into results, through checks, policies and people.
 
-The calls of a turn pass four stations:
+The calls of a turn pass three stations:
 
 1. **Check.** The name, the arguments and the model's JSON. What the model can repair becomes its
    result at once.
 2. **Rule.** Policies, and the tool's own wish, decide what runs, what a person must decide, and
    what is denied.
-3. **Run** the calls that need no decision.
-4. **Ask** about the others, and run what was allowed. An edit that does not fit the tool's
-   arguments asks again.
+3. **Run** them: those that need no decision at once, and each other one as soon as a person allowed
+   it, whatever else waits. An edit that does not fit the tool's arguments asks again.
 
 Every call gets exactly one result, in the order of the calls. A resumed run acts on the calls as it
 did before, even if the program or its policies have changed since: `RecallCalls` tells what it did.
@@ -22,9 +21,19 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ferrule.acts import Act, AskPerson, CallTools, Conditions, Once, RecallCalls, RuleCalls, Tell
+from ferrule.acts import (
+    Act,
+    Allowing,
+    CallTools,
+    Conditions,
+    Consent,
+    Once,
+    RecallCalls,
+    RuleCalls,
+    Tell,
+)
 from ferrule.approval.asking import loss_note, question_about, reason_note
-from ferrule.approval.decisions import allowed_call, call_as_decided
+from ferrule.approval.decisions import allowed_call
 from ferrule.approval.question import Decision, Question
 from ferrule.approval.rulings import denial_reasons, guarded, may_need_person, tool_ruling
 from ferrule.encoding.encode import json_text
@@ -57,13 +66,6 @@ class _ReadyCall(Struct, frozen=True):
     index: int
     """Its number among the calls of the turn."""
     checked: CheckedCall
-    decision: Decision | None = None
-    """The decision that allowed it, if one was needed."""
-
-    @property
-    def is_edited(self) -> bool:
-        """Whether a person changed the arguments."""
-        return self.decision is not None and self.decision.kind == "edit"
 
 
 class _PendingCall(Struct, frozen=True):
@@ -100,8 +102,8 @@ def use_tools(
 ) -> UsingTools:
     """Run the calls; returns one result for each.
 
-    Calls that need no decision run first, then those that a person decided on. If `host.concurrent`
-    is False, calls run one at a time: each waits for the ones before it, and for their decisions.
+    Each call runs as soon as it may, at the same time as the others. If `host.concurrent` is False,
+    calls run one at a time: each waits for the ones before it, and for their decisions.
 
     Args:
         toolbox: The tools that are offered now.
@@ -151,16 +153,13 @@ class _Turn:
     def flow(self) -> UsingTools:
         checked = yield from self._check()
         ready, pending = yield from self._rule(checked)
+        calls: list[_ReadyCall | _PendingCall] = [*ready, *pending]
+        calls.sort(key=lambda call: call.index)
         if (yield from self._runs_in_order()):
-            order: list[_ReadyCall | _PendingCall] = [*ready, *pending]
-            for call in sorted(order, key=lambda call: call.index):
-                if isinstance(call, _ReadyCall):
-                    yield from self._run([call])
-                else:
-                    yield from self._decide([call])
+            for call in calls:
+                yield from self._run([call])
         else:
-            yield from self._run(ready)
-            yield from self._decide(pending)
+            yield from self._run(calls)
         return cast("list[ToolResult]", self.results)  # every call has its result by now
 
     # -- check
@@ -275,85 +274,72 @@ class _Turn:
 
     # -- run
 
-    def _run(self, ready: list[_ReadyCall]) -> Generator[Act, Any, None]:
-        """Run the calls, except those that the policies deny by now."""
-        if not ready:
+    def _run(self, calls: Sequence[_ReadyCall | _PendingCall]) -> Generator[Act, Any, None]:
+        """Run the calls, except those that the policies deny, or a person, by now."""
+        if not calls:
             return
-        ready = yield from self._look_at_edits(ready)
-        checked = [self._guarded(call) for call in ready]
-        if self.policies:
-            for index, reason in enumerate(denial_reasons(checked, self.policies)):
-                if reason is not None:
-                    if ready[index].is_edited:
-                        why = _EDIT_RULED_OUT
-                    else:
-                        why = _RULED_OUT
-                    refused = _denial_text(why, reason)
-                    checked[index] = replace(checked[index], refused=refused)
-        results: list[ToolResult] = yield CallTools(tuple(checked))
-        for call, result in zip(ready, results, strict=True):
-            if call.is_edited:
-                self.results[call.index] = _note_edit(call.checked, result)
+        consents: list[Consent | None] = []
+        checked: list[CheckedCall] = []
+        for call in calls:
+            if isinstance(call, _PendingCall):
+                checked.append(call.checked)
+                consents.append(self._consent(call))
+            else:
+                guarded_call = guarded(call.checked, self.policies)
+                checked.append(self._with_denial(guarded_call, _RULED_OUT))
+                consents.append(None)
+        act = CallTools(tuple(checked))
+        if any(consents):
+            act.consents = tuple(consents)
+        results: list[ToolResult] = yield act
+        for call, consent, result in zip(calls, consents, results, strict=True):
+            if consent is not None:
+                self.results[call.index] = _note_edit(consent, result)
             else:
                 self.results[call.index] = result
 
-    def _look_at_edits(self, ready: list[_ReadyCall]) -> Generator[Act, Any, list[_ReadyCall]]:
-        """The calls, with what conditions find that look beyond those that a person edited."""
-        edited = [call for call in ready if call.is_edited]
-        if not edited:
-            return ready
-        looked = {call.index: call for call in (yield from self._look(edited))}
-        return [looked.get(call.index, call) for call in ready]
-
-    def _guarded(self, call: _ReadyCall) -> CheckedCall:
-        if call.decision is None:
-            return guarded(call.checked, self.policies)
-        grant = None
-        if call.decision.via.startswith("grant:"):
-            grant = call.decision.grant
-        return guarded(call.checked, self.policies, by_person=True, grant=grant)
+    def _with_denial(self, checked: CheckedCall, why: str) -> CheckedCall:
+        """The call, refused if a policy denies it by now."""
+        if not self.policies:
+            return checked
+        [reason] = denial_reasons([checked], self.policies)
+        if reason is None:
+            return checked
+        return replace(checked, refused=_denial_text(why, reason))
 
     # -- ask
 
-    def _decide(self, pending: list[_PendingCall]) -> Generator[Act, Any, None]:
-        """Ask, then do what was decided.
+    def _consent(self, pending: _PendingCall) -> Consent:
+        """The consent that a call needs. An edit that does not fit its tool asks again."""
+        checked, question = pending.checked, pending.question()
+        denial = None
+        if self.policies and checked.tool is not CLARIFY:  # a question of the model has no policy
+            [denial] = denial_reasons([checked], self.policies)
 
-        If an edit does not fit the tool's arguments, nothing runs, and the question is asked again.
-        """
-        while pending:
-            questions = tuple([call.question() for call in pending])
-            decisions: list[Decision] = yield AskPerson(questions, self._denials(pending))
-            has_run: dict[int, bool | None] = {}
-            if self.conditions.is_resumed:
-                has_run = yield from _recall_allowed(pending, decisions)
-            approved: list[_ReadyCall] = []
-            again: list[_PendingCall] = []
-            for call, question, decision in zip(pending, questions, decisions, strict=True):
-                result = _result_of_decision(call.checked, decision)
-                if result is not None:
-                    self.results[call.index] = result
-                    continue
-                try:
-                    call_ran = has_run.get(call.index)
-                    approved.append(_approved(call, question, decision, call_ran))
-                except ToolArgumentsError as error:
-                    note = f"The edited arguments do not fit. {error}\n"
-                    again.append(replace(call, note=note))
-            yield from self._run(approved)
-            pending = again
+        def allow(decision: Decision, has_run: bool | None) -> Allowing:
+            result = _result_of_decision(checked, decision)
+            if result is not None:
+                return result
+            try:
+                allowed = _allowed(checked, question, decision, has_run)
+            except ToolArgumentsError as error:
+                note = f"The edited arguments do not fit. {error}\n"
+                return replace(pending, note=note).question()
+            if decision.kind == "edit":  # conditions that look beyond the call look at what runs
+                [allowed] = yield from look([allowed], self.policies)
+            return self._guarded(allowed, decision)
 
-    def _denials(self, pending: list[_PendingCall]) -> tuple[str | None, ...]:
-        """For each call that waits for a person, the reason why a policy denies it by now.
+        return Consent(question, allow, denial)
 
-        None for a question of the model, which no policy answers.
-        """
-        if not self.policies:
-            return ()
-        reasons = denial_reasons([call.checked for call in pending], self.policies)
-        return tuple(
-            None if call.checked.tool is CLARIFY else reason
-            for call, reason in zip(pending, reasons, strict=True)
-        )
+    def _guarded(self, allowed: CheckedCall, decision: Decision) -> CheckedCall:
+        grant = None
+        if decision.via.startswith("grant:"):
+            grant = decision.grant
+        why = _RULED_OUT
+        if decision.kind == "edit":
+            why = _EDIT_RULED_OUT
+        allowed = guarded(allowed, self.policies, by_person=True, grant=grant)
+        return self._with_denial(allowed, why)
 
 
 def check_call(toolbox: Toolbox, call: ToolCall, host: Any = None) -> CheckedCall | ToolResult:
@@ -446,40 +432,17 @@ def _result_of_decision(checked: CheckedCall, decision: Decision) -> ToolResult 
     return None
 
 
-def _approved(
-    call: _PendingCall, question: Question, decision: Decision, has_run: bool | None
-) -> _ReadyCall:
+def _allowed(
+    checked: CheckedCall, question: Question, decision: Decision, has_run: bool | None
+) -> CheckedCall:
     """The call as a person allowed it. Raises `ToolArgumentsError` if an edit does not fit."""
-    checked = call.checked
     if decision.kind == "edit" or decision.args:
         # An approval with arguments allows those that were shown, not those of this check.
-        allowed = allowed_call(checked, decision, has_run=has_run)
-        return _ReadyCall(call.index, allowed, decision)
+        return allowed_call(checked, decision, has_run=has_run)
     if decision.shown not in {"", question.digest}:
         # The run has acted on the decision, which was for another definition of the tool.
-        checked = replace(checked, misfit=_OTHER_DEFINITION)
-    return _ReadyCall(call.index, checked, decision)
-
-
-def _recall_allowed(
-    pending: list[_PendingCall], decisions: Sequence[Decision]
-) -> Generator[Act, Any, dict[int, bool | None]]:
-    """For each call that a person allowed, by index, whether it ran in an earlier execution.
-
-    If it ran, its edited arguments need not fit the tool any more.
-    """
-    allowed = [
-        (call, decision)
-        for call, decision in zip(pending, decisions, strict=True)
-        if decision.kind in {"approve", "edit"} and call.checked.tool is not CLARIFY
-    ]
-    if not any(decision.args or decision.removed for _, decision in allowed):
-        return {}
-    calls = tuple([call_as_decided(call.checked, decision) for call, decision in allowed])
-    checked = tuple([call.checked for call, _ in allowed])
-    has_run = yield RecallCalls(calls, checked, edited=True)
-    indices = [call.index for call, _ in allowed]
-    return dict(zip(indices, has_run, strict=True))
+        return replace(checked, misfit=_OTHER_DEFINITION)
+    return checked
 
 
 def _denial(checked: CheckedCall, why: str, reason: str) -> ToolResult:
@@ -493,9 +456,12 @@ def _denial_text(why: str, reason: str) -> str:
     return text
 
 
-def _note_edit(checked: CheckedCall, result: ToolResult) -> ToolResult:
+def _note_edit(consent: Consent, result: ToolResult) -> ToolResult:
     """The result with a note on the edit: the model's own call stays unchanged in the messages."""
-    note = f"A person changed the arguments to {json_text(checked.arguments.shown)}.\n"
+    allowed, decision = consent.allowed, consent.decision
+    if allowed is None or decision is None or decision.kind != "edit":
+        return result
+    note = f"A person changed the arguments to {json_text(allowed.arguments.shown)}.\n"
     if isinstance(result.content, str):
         return replace(result, content=note + result.content, by_person=True)
     return replace(result, content=(Text(text=note), *result.content), by_person=True)

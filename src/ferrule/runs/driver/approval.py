@@ -6,10 +6,10 @@
 resumed run takes the same path: a question stays a question, even if the policy or the tool has
 changed.
 
-**Questions** (`AskPerson`). A decision is used if there is one; otherwise the run is suspended. A
-decision applies to the question as it was shown: the question's id is made from its slot in the run
-and its digest (the tool's definition, the arguments), so a decision on another question is not
-found here. Each decision is used once.
+**Questions** (`AskPerson`, and `CallTools` with a `Consent`). A decision is used if there is one;
+otherwise the question is asked, and the run is suspended. A decision applies to the question as it
+was shown: the question's id is made from its slot in the run and its digest (the tool's definition,
+the arguments), so a decision on another question is not found here. Each decision is used once.
 
 A resumed run checks its calls again, and a default made by a factory (an id, a time) then differs.
 The question stays as it was shown, and the decision carries the arguments that were shown.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -27,21 +27,23 @@ from msgspec.structs import replace
 from ferrule import events
 from ferrule.acts import Suspended
 from ferrule.approval.policy import rule_for
-from ferrule.approval.question import Decision
+from ferrule.approval.question import Decision, Question
 from ferrule.approval.rulings import read_ruling, ruling_form, stricter_ruling
 from ferrule.concurrency import offload
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.runs.decisions import decide_by_grant, register
+from ferrule.runs.driver.once import run_code
 from ferrule.runs.journal.entry import Entry, secrets_of
+from ferrule.values.calls.call import CheckedCall
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
-    from ferrule.acts import AskPerson, RuleCalls
-    from ferrule.approval.question import Question
+    from ferrule.acts import AskPerson, Consent, RuleCalls
     from ferrule.approval.rulings import Ruling
     from ferrule.runs.state import Frame, RunState
+    from ferrule.values.calls.call import ToolResult
 
 _GRANTING = ForkLock()
 """Held while a grant is looked up and used: two branches must not use its last call twice."""
@@ -149,21 +151,94 @@ async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:
     # All questions are asked before the run waits, so that a person sees them together.
     for number, question in enumerate(act.questions):
         denial = act.denials[number] if act.denials else None
-        answer = await _answer(frame, act_slot.item(number), question, denial)
+        answer = await _find_decision(frame, act_slot.item(number), question, denial)
         if isinstance(answer, Decision):
             decisions.append(answer)
         else:
-            waiting.append(answer)
+            waiting.append(await ask_now(frame, answer))
     if waiting:
-        register(frame.run, waiting)
         raise Suspended(waiting)
     return decisions
 
 
-async def _answer(
+class OpenQuestion(Struct, frozen=True):
+    """A question without a decision, which is to be asked."""
+
+    slot: Slot
+    digest: str
+    question: Question
+    """With its id; without a time at which it expires if it was not asked before."""
+
+
+async def ask_now(frame: Frame, to_ask: OpenQuestion) -> Question:
+    """Ask a question; returns it as the run waits for it."""
+    question, slot = to_ask.question, to_ask.slot
+    if question.expires_s is not None and question.expires_at is None:
+        ends = await now(frame) + question.expires_s
+        await frame.write(Entry(slot.asked_at, "once", to_ask.digest, ends))
+        question = replace(question, expires_at=ends)
+    register(frame.run, [question])
+    tell = frame.tell_at(slot.call)
+    if tell is not None:
+        tell(events.QuestionAsked(question))
+    return question
+
+
+async def find_consent(
+    frame: Frame, slot: Slot, consent: Consent
+) -> CheckedCall | ToolResult | OpenQuestion:
+    """The call at a slot as it was allowed; its result, if it does not run; or what to ask."""
+    question, number = consent.question, 0
+    while True:
+        denial = consent.denial
+        answer = await _find_decision(frame, slot.consent(number), question, denial)
+        if isinstance(answer, OpenQuestion):
+            return answer
+        consent.decision = answer
+        outcome = await _allow(frame, slot, number, consent)
+        if isinstance(outcome, CheckedCall):
+            consent.allowed = outcome
+        if not isinstance(outcome, Question):
+            return outcome
+        question, number = outcome, number + 1
+
+
+async def _allow(
+    frame: Frame, slot: Slot, number: int, consent: Consent
+) -> CheckedCall | ToolResult | Question:
+    """What a decision makes of the call at a slot. Its checks are recorded beside the decision."""
+    has_run = _has_run(frame, slot, number)
+    allowing = consent.allow(cast("Decision", consent.decision), has_run)
+    is_over = has_run is not None or frame.run.journal.is_closed
+    answer: Any = None
+    checks = 0
+    while True:
+        try:
+            act = allowing.send(answer)
+        except StopIteration as end:
+            return end.value
+        place = slot.consent(number).check(checks)
+        answer = await run_code(frame, place, act, lambda: is_over)
+        checks += 1
+
+
+def _has_run(frame: Frame, slot: Slot, number: int) -> bool | None:
+    """Whether an earlier execution ran a call after the decision with this number.
+
+    False if it asked again; None if it did neither.
+    """
+    journal = frame.run.journal
+    if journal.has(slot.consent(number + 1)):
+        return False
+    if journal.has(slot) or journal.has(slot.later) or journal.has_begun(slot):
+        return True
+    return None
+
+
+async def _find_decision(
     frame: Frame, slot: Slot, bare: Question, denial: str | None
-) -> Decision | Question:
-    """The decision on a question, or the question with its id if it waits."""
+) -> Decision | OpenQuestion:
+    """The decision on a question, or the question with its id if there is none."""
     run = frame.run
     shown = await _shown_before(frame, slot, bare)
     bare = shown.on(bare)
@@ -171,24 +246,18 @@ async def _answer(
     asked_at = run.journal.take_optional(slot.asked_at, "once", digest)
     entry = run.journal.take(slot, "decision", digest)
     if entry is not None:
-        if not is_void(run, entry, bare):
+        if not _is_void(frame, slot, entry, bare):
             run.tally.note(run.decisions, entry.value)
             return shown.with_args(_with_grant(run, entry.value))
         run.journal.drop_from(frame.path, frame.acts, because=f"decision at {slot}")
     question = replace(bare, id=run.question_id(f"{slot} {bare.digest}"), path=frame.path)
-    if bare.expires_s is not None or asked_at is not None:
-        if asked_at is None:
-            ends = await now(frame) + (bare.expires_s or 0)
-            asked_at = Entry(slot.asked_at, "once", digest, ends)
-            await frame.write(asked_at)
+    if asked_at is not None:
         with reading(f"The time at {slot} of the journal"):
             question = check_fields(replace(question, expires_at=asked_at.value))
     decision = await _decide(frame, question, slot, digest, denial)
-    tell = frame.tell_at(slot)
     if decision is None:
-        if tell is not None:
-            tell(events.QuestionAsked(question))
-        return question
+        return OpenQuestion(slot, digest, question)
+    tell = frame.tell_at(slot.call)
     if tell is not None:
         tell(events.Decided(question, decision.masked(question.secrets)))
     return shown.with_args(_with_grant(run, decision))
@@ -316,6 +385,21 @@ def _with_grant(run: RunState, decision: Decision) -> Decision:
     if given is None:
         return decision
     return replace(decision, grant=given.grant)
+
+
+def _is_void(frame: Frame, slot: Slot, entry: Entry, bare: Question) -> bool:
+    """As `is_void`. A decision on a consent is acted on by its own call, whatever else ran.
+
+    A denial or a reply is acted on at once: it is the result.
+    """
+    if not slot.is_of_consent:
+        return is_void(frame.run, entry, bare)
+    if entry.value.shown in {"", bare.digest} or entry.value.kind in {"deny", "reply"}:
+        return False
+    if frame.run.journal.ahead(frame.path, frame.acts) is not None:  # the step is over
+        return False
+    call, _, number = slot.rpartition("?a")
+    return _has_run(frame, Slot(call), int(number)) is None
 
 
 def is_void(run: RunState, entry: Entry, bare: Question) -> bool:

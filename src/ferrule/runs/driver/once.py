@@ -33,7 +33,7 @@ from ferrule.settings import Scope
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
 
     from ferrule.acts import Once
     from ferrule.runs.state import Frame, RunState
@@ -45,7 +45,8 @@ T = TypeVar("T")
 async def answer_once(frame: Frame, act: Once) -> Any:
     """Answer the act: the recorded value, or a new one, which is recorded."""
     if act.runs_code:
-        return await _run_code(frame, act.make, act.name)
+        slot = Slot(frame.numbered(f"{frame.acts}~check"))
+        return await run_code(frame, slot, act, partial(_was_unchecked, frame, slot, act.name))
     if act.only_if_true:
         return await _answer_if_true(frame, act)
     slot = frame.slot()
@@ -88,11 +89,13 @@ async def _make(frame: Frame, act: Once) -> Any:
     return act.make()
 
 
-async def _run_code(
-    frame: Frame, code: Callable[[Callable[..., Awaitable[Any]]], Coroutine[Any, Any, T]], name: str
-) -> T | None:
-    """Call functions of the user in a frame of the run, and record the result."""
-    blocks = frame.blocks
+async def run_code(frame: Frame, slot: Slot, act: Once, was_unchecked: Callable[[], bool]) -> Any:
+    """Call functions of the user in a frame of the run, and record the result at a slot.
+
+    If nothing is recorded there, `was_unchecked` says whether the run went on without: then the
+    answer is None.
+    """
+    blocks, name = frame.blocks, act.name
 
     async def call(
         function: Callable[..., Any],
@@ -116,19 +119,19 @@ async def _run_code(
 
     def make() -> Any:
         if blocks:
-            return offload.run_blocking(code(call))
-        return code(call)
+            return offload.run_blocking(act.make(call))
+        return act.make(call)
 
     here = settings.scope()
     overrides = here.overrides
     if frame.lm is not None:  # the model of this call, as for the program's tools
         overrides = {**overrides, "lm": frame.lm}
-    journal, slot = frame.run.journal, Slot(frame.numbered(f"{frame.acts}~check"))
+    journal = frame.run.journal
     entry = journal.take_optional(slot, "once", name)
     if entry is not None:
         recount(frame, slot)
         return entry.value
-    if _was_unchecked(frame, slot, name):
+    if was_unchecked():
         if not journal.is_closed:  # so that a later replay finds it
             await frame.write(Entry(slot, "once", name, []))
         return None

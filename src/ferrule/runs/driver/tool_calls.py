@@ -1,8 +1,12 @@
 """Answer `CallTools`: a batch of checked calls, with the results in call order.
 
-Each call of the batch is in one of four states: its result is recorded; an earlier execution left
-it without a result (`runs/resume.py`); it is refused, by a limit or by its tool's provider; or it
-is live, and runs (`tool_call.py`).
+Each call of the batch is in one of five states: it waits for a person's consent, or was denied it
+(`approval.py`); its result is recorded; an earlier execution left it without a result
+(`runs/resume.py`); it is refused, by a limit or by its tool's provider; or it is live, and runs
+(`tool_call.py`).
+
+A call that a person allowed runs with those that need no consent, also if others wait. Its place is
+its number in the batch, so the order in which people decide does not matter.
 
 One live call runs in place. Several run at once: async tools as tasks, sync tools in the bounded
 pool, tools with `concurrent=False` one by one. Inside a worker of the pool everything runs in
@@ -20,6 +24,7 @@ from msgspec import Struct, field
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
 from ferrule.errors import LimitReachedError
+from ferrule.runs.driver.approval import OpenQuestion, ask_now, find_consent
 from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.driver.tool_call import (
     PlacedCall,
@@ -35,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from ferrule.acts import CallTools
+    from ferrule.runs.journal.journal import Journal
     from ferrule.runs.state import Frame
     from ferrule.values.slot import Slot
 
@@ -52,6 +58,8 @@ class _Batch(Struct):
 
     results: list[ToolResult | None]
     """The results by position; None for a call that has none yet."""
+    open: dict[int, OpenQuestion] = field(default_factory=dict[int, OpenQuestion])
+    """The calls whose question has no decision, by position."""
     live: list[_Live] = field(default_factory=list[_Live])
     interrupted: list[tuple[int, InterruptedCall]] = field(
         default_factory=list[tuple[int, InterruptedCall]]
@@ -66,15 +74,18 @@ class _Batch(Struct):
 
 async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     """Run a batch; the results are in the order of the calls."""
-    batch = _sort(frame, act)
+    act_slot = frame.slot()
+    batch = _Batch([None] * len(act.calls))
+    allowed = await _find_allowed(frame, act_slot, act, batch)
+    _sort(frame, act_slot, allowed, batch)
     for refusal in batch.refusals:
         await frame.write(refusal)
     if batch.interrupted:
         await _settle_interrupted(frame, batch)
-    if len(batch.live) == 1 and not batch.waiting:
+    if len(batch.live) == 1 and not batch.waiting and not batch.open:
         [(number, call)] = batch.live
         batch.results[number] = await run_tool_call(frame, call)
-    elif batch.live or batch.waiting:
+    elif batch.live or batch.waiting or batch.open:
         await _run_together(frame, batch)
     return batch.results  # pyright: ignore[reportReturnType]  every result is set by now
 
@@ -82,14 +93,39 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
 # -- sorting
 
 
-def _sort(frame: Frame, act: CallTools) -> _Batch:
-    journal, act_slot, count = frame.run.journal, frame.slot(), len(act.calls)
+async def _find_allowed(
+    frame: Frame, act_slot: Slot, act: CallTools, batch: _Batch
+) -> list[tuple[int, CheckedCall]]:
+    """The calls that may run, with their positions; the others have a result, or are open."""
+    if not act.consents:
+        return list(enumerate(act.calls))
+    allowed: list[tuple[int, CheckedCall]] = []
+    for number, (checked, consent) in enumerate(zip(act.calls, act.consents, strict=True)):
+        if consent is None:
+            allowed.append((number, checked))
+            continue
+        outcome = await find_consent(frame, act_slot.item(number), consent)
+        if isinstance(outcome, CheckedCall):
+            allowed.append((number, outcome))
+        elif isinstance(outcome, ToolResult):
+            batch.results[number] = outcome
+        else:
+            batch.open[number] = outcome
+    return allowed
+
+
+def _sort(
+    frame: Frame, act_slot: Slot, calls: list[tuple[int, CheckedCall]], batch: _Batch
+) -> None:
+    """Sort the calls that may run, by what is left to do with each."""
+    journal, count = frame.run.journal, len(calls)
     allowed = count
     if frame.budget is not None:
         allowed = frame.budget.take_calls(count)
-    batch = _Batch([None] * count)
     refused_before = 0
-    for number, checked in enumerate(act.calls):
+    left: list[_Live] = []
+    free = allowed  # how many calls may begin now: those that began before count first
+    for number, checked in calls:
         call = PlacedCall(act_slot.item(number), checked.digest, checked)
         slot = call.slot
         entry = journal.take(slot, "result", call.digest, checked.call.id)
@@ -98,16 +134,21 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
             recount(frame, slot)
         if entry is not None:
             batch.results[number] = entry.value
-            refused_before += entry.value == _refusal_over_limit(call).value
+            is_refused = entry.value == _refusal_over_limit(call).value
+            refused_before += is_refused
+            free -= not is_refused
             continue
-        # A call that waits for its result from outside has begun, even if nothing ran here.
-        waits = slot.later in journal.unread
-        has_begun = waits or journal.has_begun(slot)
+        left.append((number, call))
+        free -= _has_begun(journal, slot)
+    for number, call in left:
+        checked, slot = call.checked, call.slot
+        has_begun = _has_begun(journal, slot)
         refusal = None
-        if not has_begun and number >= allowed:
+        if not has_begun and free <= 0:
             refusal = _refusal_over_limit(call)
         elif not has_begun and checked.refused is not None:
             refusal = _refusal(call, checked.refused)
+        free -= not has_begun
         # A call that has begun is not refused: it may have run.
         if refusal is not None:
             batch.results[number] = refusal.value
@@ -117,7 +158,7 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
         if journal.has_begun(slot):
             starts = _interrupted_starts(frame, slot, checked)
         # The world sends a result once: it reaches its call even if that no longer fits its tool.
-        if starts or (checked.misfit and not waits):
+        if starts or (checked.misfit and not _waits(journal, slot)):
             same = checked
             if starts:
                 same = as_begun(checked, starts[-1])
@@ -129,7 +170,18 @@ def _sort(frame: Frame, act: CallTools) -> _Batch:
         # back what was counted for them.
         frame.budget.spend(tool_calls=count - allowed - refused_before)
     frame.live = bool(batch.live or batch.interrupted)
-    return batch
+    if count < len(batch.results) and not journal.unread:
+        frame.live = True  # a decision may be new
+
+
+def _has_begun(journal: Journal, slot: Slot) -> bool:
+    # A call that waits for its result from outside has begun, even if nothing ran here.
+    return _waits(journal, slot) or journal.has_begun(slot)
+
+
+def _waits(journal: Journal, slot: Slot) -> bool:
+    """Whether a call waits for its result from outside."""
+    return slot.later in journal.unread
 
 
 def _interrupted_starts(frame: Frame, slot: Slot, checked: CheckedCall) -> tuple[Entry, ...]:
@@ -200,6 +252,9 @@ async def _run_together(frame: Frame, batch: _Batch) -> None:
         _run_in_threads(batch.live, lambda live: offload.run_blocking(run(live)))
     else:
         await _run_in_tasks(batch.live, run)
+    # Only now: the time in which a person must decide begins when the run has nothing else to do.
+    for number, to_ask in batch.open.items():
+        batch.waiting[number] = Suspended([await ask_now(frame, to_ask)])
     if batch.waiting:
         raise Suspended(
             [
