@@ -32,6 +32,7 @@ from ferrule import (
     call_tool,
     context,
     deny,
+    events,
     gather,
     tool,
 )
@@ -575,8 +576,15 @@ def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(
     is_kept: bool,
     tmp_path: Path,
 ) -> None:
-    """A decision of the version in between stands in the journal after its own, which counts no more."""
+    """A decision of the version in between stands in the journal after its own, which counts no more.
+
+    Each is written down, and the process dies before its call begins.
+    """
     ran: list[str] = []
+
+    def die(event: Any) -> None:
+        if isinstance(event, events.Decided):
+            raise KeyboardInterrupt
 
     def version(text: str) -> ReAct:
         pay = Tool(
@@ -608,7 +616,10 @@ def test_a_version_that_comes_back_asks_a_question_that_can_be_decided(
         run = load(text, run).resume()
         [asked] = [each for each in run.pending if each.call.args == {"to": "A"}]
         run.answer(asked.approve())
-        assert [each.call.args["to"] for each in run.resume().pending] == ["B"]
+        with pytest.raises(KeyboardInterrupt), context(callbacks=[die]):
+            run.resume()
+    run = load("one", run).resume()
+    assert [each.call.args["to"] for each in run.pending] == ["B"]
     run.answer(run.pending[0].approve())
     assert run.resume().status == "done"
     assert ran == ["one A", "one B"]
