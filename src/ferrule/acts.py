@@ -12,7 +12,7 @@ turn of calls; the built-in loop yields them, and a program of a user hardly eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
@@ -157,6 +157,18 @@ class CallTools(Struct):
     calls: tuple[CheckedCall, ...]
     consents: tuple[Consent | None, ...] = ()
     """For each call, the consent that it needs, or None; empty if no call needs one."""
+
+    def allowed(self, results: Sequence[ToolResult]) -> Iterator[tuple[CheckedCall, ToolResult]]:
+        """The calls as they were allowed, each with its result; not those that were denied.
+
+        `results` is what the act was answered with.
+        """
+        consents = self.consents or (None,) * len(self.calls)
+        for checked, consent, result in zip(self.calls, consents, results, strict=True):
+            if consent is None or consent.decision is None:
+                yield checked, result
+            elif consent.allowed is not None:
+                yield consent.allowed, result
 
 
 class AskPerson(Struct, frozen=True):

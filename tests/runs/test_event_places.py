@@ -154,7 +154,7 @@ def test_a_program_inside_that_waits_and_goes_on_says_so(driver: str) -> None:
     ]
     assert [e.path for e in told if isinstance(e, (events.Decided, events.CallStarted))] == [
         "1.0/sub/1.0",
-        "1.0/sub/2.0",
+        "1.0/sub/1.0",
     ]
 
 

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from collections.abc import Generator as Acts
 
-    from ferrule.acts import Consent
-    from ferrule.values.calls.call import CheckedCall
+    from ferrule.approval.question import Decision
     from ferrule.values.content.parts import Content
     from ferrule.values.signatures.output_checks import OutputCheck
 
@@ -141,12 +140,12 @@ class _OneCall(Module):
             answer = yield act
             # A model reads in its result that the call did not run; the program's code is raised.
             match act:
-                case CallTools(calls=(checked,), consents=consents):
+                case CallTools(consents=consents):
                     for consent in filter(None, consents):
-                        checked = _allowed(checked, consent, shown_call)
+                        _raise_if_denied(consent.decision, shown_call)
+                    [(checked, result)] = act.allowed(answer)
                     if checked.refused is not None:
                         raise ConfirmationRejected(checked.refused, tool_call=shown_call)
-                    [result] = answer
                 case RuleCalls() if answer[0] is not None and answer[0].verdict == "deny":
                     raise ConfirmationRejected(
                         answer[0].reason or "A policy forbids this call.", tool_call=shown_call
@@ -163,16 +162,13 @@ class _OneCall(Module):
         return self._read(content)
 
 
-def _allowed(checked: CheckedCall, consent: Consent, shown_call: ToolCall) -> CheckedCall:
-    """The call as it was allowed; raises `ConfirmationRejected` if it was not."""
-    decision = consent.decision
-    if consent.allowed is not None or decision is None:
-        return consent.allowed or checked
-    raise ConfirmationRejected(
-        decision.text or "The call was denied.",
-        confirmation_id=decision.question_id,
-        tool_call=shown_call,
-    )
+def _raise_if_denied(decision: Decision | None, shown_call: ToolCall) -> None:
+    if decision is not None and decision.kind in {"deny", "reply"}:
+        raise ConfirmationRejected(
+            decision.text or "The call was denied.",
+            confirmation_id=decision.question_id,
+            tool_call=shown_call,
+        )
 
 
 def _reader(tool: Tool) -> Callable[[Content], Any]:

@@ -55,7 +55,7 @@ from ferrule.values.conversation.message import shorten
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from ferrule.acts import Act, Conditions, Consent
+    from ferrule.acts import Act, Conditions
     from ferrule.approval.policy import Policy
     from ferrule.programs.tool_use.dynamic import Host
     from ferrule.programs.tool_use.use import UsingTools
@@ -501,15 +501,16 @@ def _outcomes(acts: UsingTools) -> Generator[Act, Any, dict[str, _Outcome]]:
             break
         answer = yield act
         match act:
-            case CallTools(calls=calls, consents=consents):
-                for checked, result in zip(calls, answer, strict=True):
+            case CallTools(consents=consents):
+                for checked, result in act.allowed(answer):
                     returned[checked.call.id] = result
                     if checked.refused is not None:
                         denials[checked.call.id] = checked.refused
                 for consent in filter(None, consents):
-                    denial = _denial_of(consent)
-                    if denial is not None:
-                        denials[consent.question.call.id] = denial
+                    decision = consent.decision
+                    if decision is not None and decision.kind == "deny":
+                        reason = decision.text or "a person denied the call"
+                        denials[consent.question.call.id] = reason
             case RuleCalls(calls=calls):
                 for checked, ruling in zip(calls, answer, strict=True):
                     if ruling is not None and ruling.verdict == "deny":
@@ -524,15 +525,6 @@ def _outcomes(acts: UsingTools) -> Generator[Act, Any, dict[str, _Outcome]]:
             outcome.note = _text_of(result.content).splitlines()[0]
         outcomes[id_ or ""] = outcome
     return outcomes
-
-
-def _denial_of(consent: Consent) -> str | None:
-    """Why a call does not run that needed consent; None if it ran, or a person answered it."""
-    if consent.allowed is not None:
-        return consent.allowed.refused
-    if consent.decision is not None and consent.decision.kind == "deny":
-        return consent.decision.text or "a person denied the call"
-    return None
 
 
 def _value_of(tool: Tool, content: Content) -> Any:

@@ -259,7 +259,7 @@ def note_results(
             return end.value
         answer = yield act
         if type(act) is CallTools:
-            for checked, result in zip(act.calls, answer, strict=True):
+            for checked, result in act.allowed(answer):
                 if checked.tool.name in names and not result.is_error:
                     returned.setdefault(checked.call.id, result)
 
