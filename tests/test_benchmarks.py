@@ -279,6 +279,15 @@ def test_the_benchmark_of_workers_compares_tickets_with_a_loop_made_by_hand(
     assert re.search(r" x \(>= 0\.55\)\nload: ", printed("workers.py", "--only", "tickets"))
 
 
+def test_code_saves_a_chain_of_ten_most_requests_and_tokens() -> None:
+    pytest.importorskip("pydantic_monty", reason="needs ferrule[code]")
+    _, _, requests, tokens, _, _ = printed("code_mode.py").replace(",", "").split("|")
+    native, code = map(int, requests.split("/"))
+    assert native >= 4 * code
+    native, code = map(int, tokens.split("/"))
+    assert native >= 5 * code
+
+
 def printed(script: str, *told: str) -> str:
     run = subprocess.run(
         [sys.executable, f"benchmarks/{script}", "--tiny", *told], capture_output=True, text=True, check=False, cwd=BENCHMARKS.parent,
