@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ferrule import ReAct
+from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Response
 
@@ -30,3 +32,21 @@ def fields(**values: Any) -> str:
 
 
 STEPS = {"text": text_step, "native": native_step}
+WAYS = ("native", "text", "code")
+"""The ways in which an agent calls its tools."""
+
+
+def agent_calling(
+    way: str, tools: Any, *calls: tuple[str, dict[str, Any]], **options: Any
+) -> ReAct:
+    """An agent whose model makes these calls, by name and arguments, and then finishes."""
+    step = STEPS["text" if way == "text" else "native"]
+    if way == "code":
+        lines = [f"await {name}(**{args!r})" for name, args in calls]
+        steps = [step("t", "run_code", {"code": line}) for line in lines]
+        options["calls"] = "code"
+    else:
+        steps = [step("t", name, args) for name, args in calls]
+    options.setdefault("native", way != "text")
+    steps.append(step("f", "finish", {"answer": "ok"}))
+    return ReAct("task -> answer", tools, lm=ScriptedLM(steps), **options)

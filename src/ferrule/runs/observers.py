@@ -181,6 +181,8 @@ class InnerSpending(Struct):
     budget: Budget
     usage: Callable[[], Usage]
     """Its usage; until it has ended or waits, what it is then."""
+    untrusted: bool = False
+    """Whether it has read untrusted results."""
 
 
 class SoFar(Struct):

@@ -30,6 +30,7 @@ from ferrule.observers import Observers
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
+from ferrule.runs.journal.recall import reads_untrusted
 from ferrule.runs.journal.spending import spending, spent
 from ferrule.runs.limits import Budget, Limits
 from ferrule.runs.observers import CallPlace, Execution, OpenCall, cancelled_around
@@ -536,7 +537,9 @@ class RunState:
         outer = root.life.outer
         if outer is not None and outer.frame is not None:
             # Summed when it is needed, without the journal.
-            outer.inner_runs[self.id].usage = spending(self.journal.entries)
+            inner = outer.inner_runs[self.id]
+            inner.usage = spending(self.journal.entries)
+            inner.untrusted = reads_untrusted(self.journal.entries)
 
     def done(self, prediction: Any) -> bool:
         """Record what the program returned.

@@ -101,6 +101,9 @@ def tool(
         result: `"outside"` if the result comes later, by `deliver`: the function is not called, and
             its body is `...`.
         within_s: Seconds after which the model reads that no result from outside came.
+        untrusted: Whether others may have written what it returns, such as a mail or a page. Rules
+            with `call(after="untrusted")` and `call(tainted=True)` look at it. True by default for
+            tools of MCP servers.
 
     Raises:
         ToolDefinitionError: A model could not call the function, or an option is unknown.

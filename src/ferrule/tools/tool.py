@@ -100,6 +100,9 @@ class Tool(ToolAttributes, Type):
             without end.
         returns: The type of a result from outside, or its JSON schema, for a tool without a
             function. None takes any JSON value.
+        untrusted: Whether others may have written what it returns, such as a mail or a page. Rules
+            with `call(after="untrusted")` and `call(tainted=True)` look at it. True by default for
+            tools of MCP servers.
 
     Raises:
         ToolDefinitionError: A model could not call the tool, or an option is unknown.
@@ -132,6 +135,8 @@ class Tool(ToolAttributes, Type):
     """The deadline of a result from outside."""
     returns: Any = None
     """The type of a result from outside that was given without a function."""
+    untrusted: bool = False
+    """Whether others may have written what it returns."""
     mcp_server: str | None
     """None for a local tool."""
     if TYPE_CHECKING:

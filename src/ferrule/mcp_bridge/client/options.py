@@ -53,7 +53,7 @@ _SAVED = (
 )
 """The options that a saved server keeps (`MCPServer.dump_state`). Hooks are missing, because a
 function cannot be saved."""
-_SAVED_RULES = ("trust", "confirm", "lenient")
+_SAVED_RULES = ("trust", "untrusted", "confirm", "lenient")
 """The fields of `ConversionRules` that a saved server keeps."""
 _SAVED_SHOW_RULES = ("result_mode",)
 """The fields of `ShowRules` that a saved server keeps."""
@@ -376,6 +376,7 @@ _CHECKS = {
     "allow_http": _BOOL,
     "ask_in_runs": _BOOL,
     "trust": _BOOL,
+    "untrusted": _BOOL,
     "lenient": _BOOL,
     "concurrent": _BOOL,
     "user_blocks": _BOOL,

@@ -392,6 +392,7 @@ class _GoneTool(Struct, frozen=True):
     func: None = None
     result: str = "function"
     returns: None = None
+    untrusted: bool = False
 
     @property
     def declaration(self) -> dict[str, Any]:

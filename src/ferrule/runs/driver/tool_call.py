@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.acts import Suspended
@@ -27,6 +28,7 @@ from ferrule.runs.driver.inner_programs import close_frame, spent_by_function
 from ferrule.runs.driver.outside import ask_outside, delivered, wait_entry
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.recall import reads_untrusted
 from ferrule.runs.observers import CallPlace, OpenCall, without_traces
 from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
@@ -86,8 +88,9 @@ async def _take_delivery(frame: Frame, call: PlacedCall, waits: Entry) -> ToolRe
         result = await delivered(frame, call.slot, call.checked, waits)
         if isinstance(result, Question):
             raise Suspended([result])
-        await frame.write(Entry(call.slot, "result", call.digest, result))
-    return _end_call(frame, call, result)
+        entry = result_entry(frame, call, result)
+        await frame.write(entry)
+    return _end_call(frame, call, entry.value)
 
 
 async def _entry_of(frame: Frame, call: PlacedCall, result: ToolResult, *, blocks: bool) -> Entry:
@@ -99,6 +102,20 @@ async def _entry_of(frame: Frame, call: PlacedCall, result: ToolResult, *, block
         if isinstance(waits, Entry):
             return waits
         result = waits
+    return result_entry(frame, call, result)
+
+
+def result_entry(frame: Frame, call: PlacedCall, result: ToolResult) -> Entry:
+    """The record of a call's result, which says whether others may have written it.
+
+    The record keeps that: another version of the program may say otherwise of the tool.
+    """
+    tool = call.checked.tool
+    untrusted = tool.untrusted and not result.by_person
+    if tool.is_program and not untrusted:
+        untrusted = reads_untrusted(frame.run.journal.entries, call.slot.inside())
+    if untrusted and not result.untrusted:
+        result = replace(result, untrusted=True)
     return Entry(call.slot, "result", call.digest, result)
 
 
@@ -193,6 +210,8 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
         place.over = True
         if database is not None:
             database.end()
+    if any(run.untrusted for run in place.inner_runs.values()):
+        result = replace(result, untrusted=True)
     return result
 
 
@@ -297,7 +316,7 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
         try:
             entry = sink.transact(work)
         except _Undone as undone:
-            entry = Entry(call.slot, "result", call.digest, undone.result)
+            entry = result_entry(frame, call, undone.result)
             journal.add(entry)
         else:
             journal.entries.append(entry)  # the transaction has stored it

@@ -30,6 +30,7 @@ from ferrule.runs.driver.tool_call import (
     PlacedCall,
     invoke_reconcile,
     report_result,
+    result_entry,
     run_tool_call,
 )
 from ferrule.runs.journal.entry import Entry
@@ -228,8 +229,9 @@ async def _settle_interrupted(frame: Frame, batch: _Batch) -> None:
             # Acts of a program inside, and questions of an MCP server, are not replayed.
             for below in ("/", "?"):
                 frame.run.journal.close_frame(f"{call.slot}{below}", unfinished=True)
-            await frame.write(Entry(call.slot, "result", call.digest, outcome))
-            batch.results[number] = report_result(frame, call, outcome)
+            entry = result_entry(frame, call, outcome)
+            await frame.write(entry)
+            batch.results[number] = report_result(frame, call, entry.value)
         else:
             batch.waiting[number] = Suspended([outcome])
     batch.live.sort(key=itemgetter(0))

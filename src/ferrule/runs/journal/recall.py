@@ -74,6 +74,14 @@ def ended_calls(entries: Iterable[Entry]) -> list[tuple[ToolCall, ToolResult]]:
     ]
 
 
+def reads_untrusted(entries: Iterable[Entry], below: str = "") -> bool:
+    """Whether a call has an untrusted result, among those whose slots begin with `below`."""
+    return any(
+        entry.kind == "result" and entry.value.untrusted and entry.slot.startswith(below)
+        for entry in entries
+    )
+
+
 def _event(entry: Entry, call_id: str | None) -> events.Event | None:
     match entry.kind:
         case "model":

@@ -38,6 +38,7 @@ OPTION_ATTRIBUTES = (
     "result",
     "within_s",
     "returns",
+    "untrusted",
 )
 """Options that are attributes of the tool, unchanged."""
 STORED_FIELDS = ("func", "name", "desc", *OPTION_ATTRIBUTES)
@@ -81,6 +82,7 @@ class ToolAttributes(Displayed):
         effect: str
         require_confirmation: Any
         result: str
+        untrusted: bool
         wire_name: str
         schema: dict[str, Any]
         mcp: MCPDefinition | None
@@ -120,6 +122,8 @@ class ToolAttributes(Displayed):
         yield "effect", self.effect
         if self.result == "outside":
             yield "result", "from outside"
+        if self.untrusted:
+            yield "results", "untrusted: others may have written them"
         yield "confirmation", describe_confirmation(self.require_confirmation)
         for name in ("timeout_s", "within_s", "mcp_server"):
             value = getattr(self, name)

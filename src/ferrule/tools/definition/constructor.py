@@ -72,6 +72,8 @@ class ToolDefinition(Struct, frozen=True):
     """The deadline of a result from outside."""
     returns: Any = None
     """The type of a result from outside, or its JSON schema, if no function declares it."""
+    untrusted: bool = False
+    """Whether others than the user and the developers may have written what it returns."""
     with_caller: bool = False
     """Whether the function came as `callable`, in the Proxy Base Agent's manner: a first parameter
     named `self` or `caller` is then filled by the caller, not by the model."""
@@ -145,6 +147,7 @@ def define_tool(
         result=_read_choice(name, "result", options["result"], get_args(WhereFrom)),
         within_s=_read_seconds(name, "within_s", options["within_s"]),
         returns=options["returns"],
+        untrusted=_read_untrusted(name, options),
         with_caller=with_caller,
     )
     _check_agreement(definition, function_spec)
@@ -392,6 +395,18 @@ def _read_reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
             f"found {shown(reconcile)}."
         )
     return reconcile
+
+
+def _read_untrusted(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether results are untrusted: what a server returns is, unless its user trusts it."""
+    untrusted = options["untrusted"]
+    if untrusted is None:
+        return options["mcp"] is not None or options["mcp_server"] is not None
+    if not isinstance(untrusted, bool):
+        raise ToolDefinitionError(
+            f"`untrusted` of `{name}` must be True or False, found {shown(untrusted)}."
+        )
+    return untrusted
 
 
 def _read_seconds(name: str, option: str, seconds: Any) -> float | None:

@@ -105,6 +105,9 @@ def tool_state(definition: ToolDefinition, parameters: Schema) -> dict[str, Any]
     if definition.result != "function":
         state["result"] = definition.result
         state["within_s"] = definition.within_s
+    is_of_server = definition.mcp is not None or definition.mcp_server is not None
+    if definition.untrusted != is_of_server:
+        state["untrusted"] = definition.untrusted
     if definition.mcp is not None:
         state["mcp"] = definition.mcp.as_json()
     return state

@@ -47,6 +47,7 @@ class ToolOptions(TypedDict, total=False):
     result: WhereFrom
     within_s: float | None
     returns: Any
+    untrusted: bool | None
     desc: str | None
     """DSPy's name of `description`."""
     callable: Callable[..., Any] | None
@@ -70,6 +71,7 @@ class DecoratorOptions(TypedDict, total=False):
     concurrent: bool
     result: WhereFrom
     within_s: float | None
+    untrusted: bool | None
 
 
 ALIASES = {"desc": "description", "callable": "func"}

@@ -70,6 +70,8 @@ class ConversionRules(Struct, frozen=True, kw_only=True):
     """Whether the server's hints decide the effect.
 
     A tool that only reads, or whose calls may be repeated, then runs again after a crash."""
+    untrusted: bool = True
+    """Whether others than the user may have written what its tools return."""
     confirm: Confirm = None
     lenient: bool = True
     """Whether to repair arguments that nearly fit ("3" for 3). The call's `repairs` lists them."""
@@ -237,6 +239,7 @@ def mcp_tool_options(
         "effect": effect_of(definition, trust=rules.trust),
         "timeout_s": rules.timeout_s,
         "concurrent": rules.concurrent,
+        "untrusted": rules.untrusted,
         "mcp": definition,
     }
 

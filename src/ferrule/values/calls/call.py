@@ -273,6 +273,11 @@ class ToolResult(PartlyCompared, Struct, frozen=True):
     """Names of the repairs that the call needed: of its text, then of its arguments."""
     by_person: bool = False
     """A person wrote the content, or changed the arguments of the call."""
+    untrusted: bool = False
+    """Others than the user may have written the content. Journalled.
+
+    The tool says so (`untrusted=`); or it is a program, which read such a result itself.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all fields but `value` and `error`, which may hold anything."""
@@ -297,6 +302,7 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
             value=value.value,
             error=value.error,
             repairs=(*call.repairs, *value.repairs),
+            untrusted=value.untrusted,
         )
     if isinstance(value, AsyncGeneratorType):
         msg = (
@@ -356,6 +362,7 @@ class ToolSpec(Protocol):
     result: str
     within_s: float | None
     returns: Any
+    untrusted: bool
 
     @property
     def declaration(self) -> dict[str, Any]:
