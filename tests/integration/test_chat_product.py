@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from front_pages import AGUIClient, UIClient
+from raw_server import Connection, begin, end, raw_server
 
 from ferrule import AGUI, LM, Predict, ReAct, VercelAI
 from ferrule.events import FieldDelta, Preamble, ThoughtDelta
@@ -189,6 +191,32 @@ def test_a_terminal(script: str, make: Any, capsys: pytest.CaptureFixture[str]) 
         if shown != "call"
     ]
     assert capsys.readouterr().out == "\n".join(lines)
+
+
+def test_each_token_is_shown_before_the_server_sends_the_next(make: Any) -> None:
+    """A page is as fast as a bare client: nothing of a text waits for what follows it."""
+    words = [f"{word} " for word in ANSWER.split()]
+    is_shown = {word: threading.Event() for word in words}
+
+    def chunk(delta: dict[str, str], finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+        data = b"data: %b\n\n" % json.dumps({"choices": [choice]}).encode()
+        return b"%x\r\n%b\r\n" % (len(data), data)
+
+    def send(connection: Connection) -> None:
+        for word in words:
+            connection.send(chunk({"content": word}))
+            assert is_shown[word].wait(60)
+        connection.send(chunk({}, "stop"))
+        end(connection)
+
+    with raw_server(begin(b": a comment\n\n", send)) as server:
+        lm = LM("openai/gpt-4o", base_url=server.base_url, api_key="x")
+        with make(lm).stream(question="Who did it?") as stream:
+            for event in stream:
+                if isinstance(event, FieldDelta):
+                    is_shown[event.text].set()
+    assert stream.prediction.answer.split() == ANSWER.split()
 
 
 def test_a_notebook(script: str, make: Any) -> None:
