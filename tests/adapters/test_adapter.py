@@ -573,10 +573,12 @@ def test_defaults_stand_in_for_outputs_that_a_pure_call_leaves_out(adapter: Adap
 def test_no_calls_are_none_where_the_output_may_be_none_and_empty_where_not(
     adapter: Adapter,
 ) -> None:
-    """An empty list in the text is no calls, like none beside it."""
+    """An empty list that the answer has is empty for both."""
+    empty = written(adapter, calls=[], answer="x")
+    for signature in (OPTIONAL, WITH_CALLS):
+        assert adapter.read(signature, empty) == {"calls": ToolCalls(tool_calls=[]), "answer": "x"}
     for response in (
         written(adapter, answer="x"),
-        written(adapter, calls=[], answer="x"),
         written(adapter, calls=None, answer="x"),
     ):
         assert adapter.read(OPTIONAL, response) == {"calls": None, "answer": "x"}
@@ -738,7 +740,10 @@ def test_words_for_no_calls_are_none(adapter: Adapter, word: str) -> None:
 def test_markers_are_never_the_answer_itself() -> None:
     """Neither where no call is made, nor where another adapter reads them."""
     empty = Response("[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]")
-    assert ChatAdapter().read(OPTIONAL_BOTH, empty, lenient=True) == {"calls": None, "answer": None}
+    assert ChatAdapter().read(OPTIONAL_BOTH, empty, lenient=True) == {
+        "calls": ToolCalls(tool_calls=[]),
+        "answer": None,
+    }
     for adapter, text in ((ChatAdapter(), "[[ ## completed ## ]]"), (JSONAdapter(), empty.text)):
         with pytest.raises(AdapterParseError):
             adapter.read(OPTIONAL, Response(text), lenient=True)

@@ -97,9 +97,7 @@ def parse_outputs(
     is known. Raises `AdapterParseError` with every problem and with the outputs that could be read.
     """
     spec = output_spec(signature)
-    calls, fault = None, None
-    if spec.calls_type is not None:
-        calls, fault = _read_calls_output(spec.calls_type, raw.get(spec.calls or ""), response)
+    calls, fault = _read_calls_output(spec, raw, response, flaw)
     values: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
     missing: list[str] = []
@@ -117,7 +115,7 @@ def parse_outputs(
                 values[name] = value
         elif is_calls and fault is not None:
             problems.append((name, str(fault)))
-        elif is_calls and calls:
+        elif is_calls and calls is not None:
             values[name] = calls
         elif name in spec.optional and (raw or calls or (is_calls and response.text)):
             if name in spec.defaults:
@@ -126,8 +124,6 @@ def parse_outputs(
                 values[name] = signature.output_default(name)
         elif calls:
             values[name] = None
-        elif is_calls and spec.calls_type is not None and _makes_no_calls(raw, response, flaw):
-            values[name] = spec.calls_type(tool_calls=[])
         elif fault is None:
             missing.append(name)
     if flaw and missing and not values:
@@ -172,14 +168,36 @@ def _code(fault: ToolCallError | None, *, is_only_missing: bool) -> str:
 
 
 def _read_calls_output(
-    kind: type[ToolCalls], raw: Any, response: Response
+    spec: OutputSpec, raw: Mapping[str, Any], response: Response, flaw: str
 ) -> tuple[ToolCalls | None, ToolCallError | None]:
-    """The calls of an answer, or the error if none of them is valid."""
+    """The calls of an answer, or the error if none of them is valid.
+
+    Both are None if the answer does not say whether it makes calls.
+    """
+    if spec.calls is None or spec.calls_type is None:
+        return None, None
+    value = raw.get(spec.calls)
     try:
-        calls = read_calls(response.tool_calls or raw, kind)
+        calls = read_calls(response.tool_calls or value, spec.calls_type)
     except ToolCallError as error:
         return None, error
-    return calls or None, None
+    if calls:
+        return calls, None
+    # An optional output is empty only if the answer has an empty list.
+    is_said = _is_list(value) or spec.calls not in spec.optional
+    if is_said and _makes_no_calls(raw, response, flaw):
+        return calls, None
+    return None, None
+
+
+def _is_list(raw: Any) -> bool:
+    """Whether the value of the output for calls is a list, and not null or left out."""
+    value = raw
+    if isinstance(raw, str):
+        value = _decoded(raw)
+    if isinstance(value, Mapping):
+        value = cast("Mapping[str, Any]", value).get("tool_calls")
+    return isinstance(value, (list, tuple))
 
 
 def _makes_no_calls(raw: Mapping[str, Any], response: Response, flaw: str) -> bool:

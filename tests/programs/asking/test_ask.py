@@ -192,26 +192,38 @@ def stored(program: Any, lm: Any) -> Any:
 @pytest.mark.parametrize("way", [whole, in_task, streamed, stored], ids=lambda way: way.__name__)
 @pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 @pytest.mark.parametrize(
-    ("outputs", "answer", "expected"),
+    ("outputs", "answer", "expected", "has_list"),
     [
-        ("note", fields(note="hi"), {"note": "hi"}),
-        ("note", fields(note="hi", calls="[]"), {"note": "hi"}),
-        ("n: int", fields(n="3"), {"n": 3}),
-        ("n: int", fields(n="3", calls="[]"), {"n": 3}),
-        ("n: int", '{"n": 3}', {"n": 3}),
-        ("n: int", '{"n": 3, "calls": []}', {"n": 3}),
-        ("note, n: int", fields(note="hi", n="3"), {"note": "hi", "n": 3}),
-        ("", fields(calls="[]"), {}),
-        ("", '{"calls": []}', {}),
+        ("note", fields(note="hi"), {"note": "hi"}, False),
+        ("note", fields(note="hi", calls="[]"), {"note": "hi"}, True),
+        ("n: int", fields(n="3"), {"n": 3}, False),
+        ("n: int", fields(n="3", calls="[]"), {"n": 3}, True),
+        ("n: int", '{"n": 3}', {"n": 3}, False),
+        ("n: int", '{"n": 3, "calls": []}', {"n": 3}, True),
+        ("note, n: int", fields(note="hi", n="3"), {"note": "hi", "n": 3}, False),
+        ("", fields(calls="[]"), {}, True),
+        ("", '{"calls": []}', {}, False),  # without the adapter's markers: any text
     ],
 )
 @pytest.mark.parametrize(
     ("kind", "no_calls"), [("ToolCalls", ToolCalls(tool_calls=[])), ("ToolCalls | None", None)]
 )
 def test_an_answer_without_calls_is_accepted(
-    way: Any, native: bool, outputs: str, answer: str, expected: Any, kind: str, no_calls: Any
+    way: Any,
+    native: bool,
+    outputs: str,
+    answer: str,
+    expected: Any,
+    has_list: bool,
+    kind: str,
+    no_calls: Any,
 ) -> None:
-    """The output for calls is empty, or None where its type allows that; nothing is asked again."""
+    """The output for calls is empty, or None where its type allows that; nothing is asked again.
+
+    A list that the answer has is a list for both.
+    """
+    if has_list:
+        no_calls = ToolCalls(tool_calls=[])
     names = ", ".join(part for part in (outputs, f"calls: {kind}") if part)
     program = Predict(f"question -> {names}", tools=[add], native=native)
     with ScriptedLM([answer]) as lm:
