@@ -493,9 +493,9 @@ def tools_of_a_connection_are_also_sync() -> None:
 @differs(
     DSPY,
     "Sync access goes through acall or the allow_tool_async_sync_conversion switch",
-    here="with the switch, a tool of an SDK `ClientSession` raises `MCPConnectionError`. Use "
-    "`acall`, or connect with `ferrule.mcp(...)`",
-    because="a session works only on the loop that opened it, and would hang on another: "
+    here="the same; but in the thread of the event loop that opened an SDK `ClientSession`, the "
+    "switch raises `MCPConnectionError`. Use `acall` there, or connect with `ferrule.mcp(...)`",
+    because="a session works only on that loop, so the call would wait for itself: "
     "[Tools of an MCP server](../how-to/mcp/mcp-tools.md)",
 )
 def sessions_work_on_their_loop() -> None:
@@ -503,16 +503,17 @@ def sessions_work_on_their_loop() -> None:
         __module__ = "mcp.client.session"
 
         async def call_tool(self, name: str, arguments: Any = None) -> Any:
-            return {"content": [{"type": "text", "text": name}]}
+            return {"content": [{"type": "text", "text": threading.current_thread().name}]}
 
     async def main() -> None:
         made = Tool.from_mcp_tool(Session(), ENTRY)
-        assert await made.acall() == "page"
-        with (
-            context(allow_tool_async_sync_conversion=True),
-            pytest.raises(MCPConnectionError, match="event loop"),
-        ):
-            made()
+        here = threading.current_thread().name
+        with context(allow_tool_async_sync_conversion=True):
+            assert await asyncio.to_thread(made) == here
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("ferrule.tools.mcp.tool._REACTS_WITHIN_S", 0.05)
+                with pytest.raises(MCPConnectionError, match="event loop"):
+                    made()
 
     asyncio.run(main())
 

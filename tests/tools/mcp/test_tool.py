@@ -137,6 +137,68 @@ def test_a_session_of_the_sdk_works_on_its_own_loop_alone(monkeypatch):
     assert caught.value.may_have_run is False
 
 
+class Home:
+    """A thread with an event loop that opened a session of the SDK, whose calls never end."""
+
+    def __init__(self) -> None:
+        self.called, self.cancelled = threading.Event(), threading.Event()
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.tool = asyncio.run_coroutine_threadsafe(self.open(), self.loop).result()
+
+    async def open(self) -> Tool:
+        return Tool.from_mcp_tool(self, ENTRY)
+
+    async def call_tool(self, name, arguments=None):
+        self.called.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+
+    async def cancel_calls(self) -> None:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def home(monkeypatch):
+    monkeypatch.setattr(Home, "__module__", "mcp.client.session")
+    opened = Home()
+    yield opened
+    opened.end()
+
+
+def test_a_call_from_another_loop_that_is_cancelled_is_cancelled_on_its_own(home):
+    async def main():
+        task = asyncio.create_task(home.tool.acall(a=1))
+        await asyncio.to_thread(home.called.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert home.cancelled.wait(60)
+
+
+def test_a_call_from_another_loop_whose_own_loop_ends_may_have_run(home):
+    async def main():
+        task = asyncio.create_task(home.tool.acall(a=1))
+        await asyncio.to_thread(home.called.wait)
+        asyncio.run_coroutine_threadsafe(home.cancel_calls(), home.loop)
+        with pytest.raises(MCPConnectionError) as caught:
+            await task
+        assert caught.value.may_have_run is True
+
+    asyncio.run(main())
+
+
 # -- of a name, as in seed 004 --------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -15,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from ferrule.approval.policy import Rule
+from ferrule.concurrency.cancellation import is_task_cancelled
 from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
 from ferrule.record import PartlyCompared
 from ferrule.settings import setting
@@ -45,6 +47,8 @@ OnInput = Callable[["RemoteCall", dict[str, Any], Mapping[str, Any]], Awaitable[
 
 It may raise, so that a run waits for a person.
 """
+_REACTS_WITHIN_S = 2.0
+"""The event loop of a session counts as blocked if it does not react for this long."""
 _NO_TASKS = "It can only be called as a task, which sessions of the SDK cannot do."
 
 
@@ -110,7 +114,7 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
     note: str = ""
     """Text at the start of a confirmation question."""
     home: Any = None
-    """The event loop to which a bare SDK session is bound."""
+    """The event loop on which a bare SDK session works. Other loops have their calls run there."""
 
     @property
     def runs_anywhere(self) -> bool:
@@ -144,8 +148,8 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
                 phase="call",
                 may_have_run=False,
             )
-        if self.home is not None:
-            self._refuse_other_loops()
+        if self.home is not None and asyncio.get_running_loop() is not self.home:
+            return await self._call_at_home(arguments)
         raw = await self.caller.call_tool(tool, arguments)
         if asks_for_input(raw):
             if self.on_input is None:
@@ -171,18 +175,45 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
             content = _fence(content, self.server or tool)
         return result.as_tool_result(self.name, content, server=self.server, tool=tool)
 
-    def _refuse_other_loops(self) -> None:
-        """Raise on any loop but the one that opened the session: on others, a session hangs."""
-        if asyncio.get_running_loop() is self.home:
-            return
-        raise MCPConnectionError(
-            f"`{self.name}` belongs to a session of the MCP SDK, which only works on the event "
-            "loop that opened it: await it there, with `acall`, or connect with "
-            "`ferrule.mcp(...)`, whose tools work everywhere.",
+    async def _call_at_home(self, arguments: dict[str, Any]) -> ToolResult:
+        """Call the tool on the loop that opened the session: on any other, the session hangs.
+
+        Raises `MCPConnectionError` if that loop does not react. Often it waits for this very call,
+        because sync code runs in its thread: such a call would never end.
+        """
+        reaction: Future[None] = Future()
+
+        def react() -> None:
+            if reaction.set_running_or_notify_cancel():
+                reaction.set_result(None)
+
+        try:
+            self.home.call_soon_threadsafe(react)
+            await asyncio.wait_for(asyncio.wrap_future(reaction), _REACTS_WITHIN_S)
+        except (RuntimeError, TimeoutError) as error:
+            raise self._is_away(may_have_run=False) from error
+        call = self._call(arguments)
+        try:
+            sent = asyncio.run_coroutine_threadsafe(call, self.home)
+        except RuntimeError as error:  # the loop has just ended
+            call.close()
+            raise self._is_away(may_have_run=False) from error
+        try:
+            return await asyncio.wrap_future(sent)
+        except asyncio.CancelledError as error:
+            if is_task_cancelled():
+                raise
+            raise self._is_away(may_have_run=True) from error
+
+    def _is_away(self, *, may_have_run: bool) -> MCPConnectionError:
+        return MCPConnectionError(
+            f"`{self.name}` belongs to a session of the MCP SDK, and the event loop that opened it "
+            "has ended, or is blocked, as by a sync call in its own thread: await the tool there, "
+            "with `acall`, or connect with `ferrule.mcp(...)`, whose tools work everywhere.",
             server=self.server,
             tool=self.definition.name,
             phase="call",
-            may_have_run=False,
+            may_have_run=may_have_run,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
