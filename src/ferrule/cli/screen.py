@@ -77,6 +77,11 @@ def in_options(error: BaseException) -> str:
     return text
 
 
+def write_text(text: str) -> None:
+    """Print text on standard output, with what a terminal would act on made visible."""
+    sys.stdout.write(f"{printable(text)}\n")
+
+
 def print_json(document: Any, *, indent: int | None = 2) -> ExitCode:
     """Print a JSON document on standard output.
 

@@ -13,6 +13,7 @@ from ferrule.cli.arguments import USAGE_ERRORS
 from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
 from ferrule.cli.commands.logins import mcp_app
+from ferrule.cli.commands.rules import rules_app
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
 from ferrule.cli.commands.ui import show_page
 from ferrule.cli.commands.worker import run_worker
@@ -76,6 +77,7 @@ app = typer.Typer(
 for _name, _command in _COMMANDS.items():
     app.command(_name)(_command)
 app.add_typer(mcp_app, name="mcp")
+app.add_typer(rules_app, name="rules")
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -28,10 +28,18 @@ from ferrule.cli.arguments import find_program, make_deps, model_setting, text_o
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.prompt import read_edits, user_name
-from ferrule.cli.screen import call_text, in_options, print_json, say, usage_document, usage_text
+from ferrule.cli.screen import (
+    call_text,
+    in_options,
+    print_json,
+    say,
+    usage_document,
+    usage_text,
+    write_text,
+)
 from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, open_store
 from ferrule.encoding.encode import json_text, jsonable
-from ferrule.encoding.safe_text import one_line, printable, reveal
+from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import LAST_TIME, parse_json, reading
 from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.programs.code_mode.snippets import RUN_CODE
@@ -101,9 +109,9 @@ def list_runs(
         return print_json(list(map(_line_document, runs)), indent=None)
     for run in runs:
         time = _time(run.updated_at)
-        _print(f"{_shown_id(run.id)}  {run.status:<9}  {time}  {run.program}{_note(run)}")
+        write_text(f"{_shown_id(run.id)}  {run.status:<9}  {time}  {run.program}{_note(run)}")
         for question in run.questions:
-            _print(f"    {_question_line(run, question)}")
+            write_text(f"    {_question_line(run, question)}")
     return ExitCode.DONE
 
 
@@ -124,7 +132,7 @@ def show_run(
             # Imported here, because it needs the extra `ferrule[ui]`.
             from ferrule.web.ui import run_as_html
 
-            _print(run_as_html(opened, summary.id))
+            write_text(run_as_html(opened, summary.id))
             return ExitCode.DONE
         stored = opened.load(summary.id)
     with reading(f"The run {summary.id!r} in the store"):
@@ -133,7 +141,7 @@ def show_run(
         text = "\n".join(_run_lines(summary, stored))
     if as_json:
         return print_json(document, indent=None)
-    _print(text)
+    write_text(text)
     return ExitCode.DONE
 
 
@@ -222,7 +230,7 @@ def deliver_to_call(
         summary = _find_run(opened, run)
         opened.deliver(summary.id, key, result, by=user_name())
     delivered = f"{_shown_id(summary.id)} {_cut(reveal(key))}: delivered."
-    _print(f"{delivered} It takes effect when the run is resumed.")
+    write_text(f"{delivered} It takes effect when the run is resumed.")
     return ExitCode.DONE
 
 
@@ -248,7 +256,7 @@ def say_to_run(
     with open_store(store) as opened:
         summary = _find_run(opened, run)
         opened.say(summary.id, message, when=when, by=user_name(), via="cli")
-    _print(f"{_shown_id(summary.id)}: said. {effect}")
+    write_text(f"{_shown_id(summary.id)}: said. {effect}")
     return ExitCode.DONE
 
 
@@ -257,7 +265,7 @@ def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
     with open_store(store) as opened:
         summary = _find_run(opened, run)
         opened.cancel(summary.id)
-    _print(f"{_shown_id(summary.id)}: cancelled")
+    write_text(f"{_shown_id(summary.id)}: cancelled")
     return ExitCode.DONE
 
 
@@ -299,11 +307,11 @@ def resume_run(
         # A run that could not begin, such as one without a model, keeps its status in the store.
         has_changed = loaded.status != "failed" or opened.summary(run_id).status == "failed"
     if has_changed:
-        _print(f"{_shown_id(loaded.id)}: {loaded.status}")
+        write_text(f"{_shown_id(loaded.id)}: {loaded.status}")
     for question in loaded.pending:
-        _print(f"    {question.id}  {_question_text(question)}")
+        write_text(f"    {question.id}  {_question_text(question)}")
     if loaded.status == "done":
-        _print(json_text(loaded.prediction))
+        write_text(json_text(loaded.prediction))
         return ExitCode.DONE
     if loaded.error is not None:
         say(f"{type(loaded.error).__name__}: {in_options(loaded.error)}")
@@ -420,8 +428,8 @@ def _decide(
             return ExitCode.FAILED
         store.decide(summary.id, decision)
     decided = f"{_shown_id(summary.id)} {chosen.id}: {DECIDED[decision.kind]}."
-    _print(f"{decided} It takes effect when the run is resumed.")
-    _print(f"    {_decided_call(chosen, decision)}")
+    write_text(f"{decided} It takes effect when the run is resumed.")
+    write_text(f"    {_decided_call(chosen, decision)}")
     return ExitCode.DONE
 
 
@@ -663,7 +671,3 @@ def _shown_id(run_id: str) -> str:
 
 def _cut(text: str) -> str:
     return one_line(text, 160)
-
-
-def _print(text: str) -> None:
-    sys.stdout.write(f"{printable(text)}\n")
