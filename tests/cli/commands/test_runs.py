@@ -795,14 +795,16 @@ def test_a_decision_is_shown_with_the_call_that_it_decided(
     shown = said(capsys, "show", "r")
     at = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
     assert re.search(
-        rf'1\.0 +decision approve by ann via cli at {at}: pay {{"euros":1,"to":"ann"}}',
+        rf'1\.0\?a0 +decision approve by ann via cli at {at}: pay {{"euros":1,"to":"ann"}}',
         shown,
     )
     assert re.search(
-        rf'1\.1 +decision deny too dear by ann via cli at {at}: pay {{"euros":2,"to":"bob"}}',
+        rf'1\.1\?a0 +decision deny too dear by ann via cli at {at}: pay {{"euros":2,"to":"bob"}}',
         shown,
     )
-    assert re.search(rf'1\.1\? +question confirm until {at}: pay {{"euros":2,"to":"bob"}}', shown)
+    assert re.search(
+        rf'1\.1\?a0\? +question confirm until {at}: pay {{"euros":2,"to":"bob"}}', shown
+    )
 
 
 def test_a_decision_is_named_as_the_pages_name_it(here: Path, capsys: Any) -> None:

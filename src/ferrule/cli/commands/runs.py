@@ -72,8 +72,8 @@ _Yes = Annotated[
 
 
 _LEGEND = (
-    "(4.0 is the first call of act 4, or its first decision; "
-    "~policy: verdicts on the next calls; ?: asked in a call, or after a crash)"
+    "(4.0 is the first call of act 4; 4.0?a0: whether it may run; ~policy: verdicts on the next "
+    "calls; other marks with ?: asked in a call, or after a crash)"
 )
 _LONG_S = 60.0
 """After so long, a run that has work counts as stuck."""
