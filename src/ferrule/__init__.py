@@ -37,6 +37,7 @@ _HOMES = {
     ),
     "ferrule.programs.tool_use.reviewing": ("Review",),
     "ferrule.approval.question": ("Decision", "Question"),
+    "ferrule.approval.result_links": ("ResultLinks",),
     "ferrule.values.signatures.signature": ("InputField", "OutputField", "Signature"),
     "ferrule.tools.execution.tool_changes": (
         "Load", "ModuleCallback", "Unload", "module_callback",
@@ -80,7 +81,7 @@ _HOMES = {
     "ferrule.programs.lifecycle.advance": ("aadvance", "advance"),
     "ferrule.programs.lifecycle.batch": ("BatchResults",),
     "ferrule.programs.lifecycle.resume": ("ResumeState", "arun_until_done", "run_until_done"),
-    "ferrule.web.ui": ("ui_app",),
+    "ferrule.web.ui": ("result_route", "ui_app"),
 }  # fmt: skip
 """Which module each public name lives in."""
 _SUBMODULES = ("acts", "errors", "events", "local", "mcp_bridge", "schemas", "settings", "testing")

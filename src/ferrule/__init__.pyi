@@ -26,6 +26,7 @@ from ferrule.approval.policy import lt as lt
 from ferrule.approval.policy import review as review
 from ferrule.approval.question import Decision as Decision
 from ferrule.approval.question import Question as Question
+from ferrule.approval.result_links import ResultLinks as ResultLinks
 from ferrule.errors import AdapterParseError as AdapterParseError
 from ferrule.errors import ConfirmationRejected as ConfirmationRejected
 from ferrule.errors import ConfirmationRequired as ConfirmationRequired
@@ -128,6 +129,7 @@ from ferrule.values.outcome import Trajectory as Trajectory
 from ferrule.values.signatures.signature import InputField as InputField
 from ferrule.values.signatures.signature import OutputField as OutputField
 from ferrule.values.signatures.signature import Signature as Signature
+from ferrule.web.ui import result_route as result_route
 from ferrule.web.ui import ui_app as ui_app
 
 __version__: str

@@ -714,8 +714,19 @@ class ReplayMismatchError(RunError):
 class DecisionError(RunError, ValueError):
     """A decision does not match a pending question.
 
-    Unknown id, decided already, or contradictory.
+    Unknown id, decided already, or contradictory. `reason` says which, for code that answers the
+    sender:
+
+    - `"unknown"`: no such question waits.
+    - `"decided"`: the question has another decision.
+    - `"expired"`: the decision came too late.
+    - `"early"`: the call does not wait yet. The same result is accepted in a moment.
+    - `"unfit"`: anything else; another decision may be accepted.
     """
+
+    def __init__(self, message: str, *, reason: str = "unfit") -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 class StoreError(RunError):

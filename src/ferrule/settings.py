@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         prices: Any
         policy: Any
         mcp_confirm: bool | Literal["unhinted"] | None
+        result_links: Any
         extra: Mapping[str, Any]
 
 
@@ -81,6 +82,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     True, False, "unhinted" or None.
     """
+    result_links: Any = None
+    """Where results from outside are sent (`approval.result_links.ResultLinks`), or None."""
     extra: Mapping[str, Any] = {}
     """Settings of your own code, by name. Like all settings, they reach tasks and workers."""
     lm_overrides: tuple[tuple[Any, Any], ...] = ()
@@ -295,6 +298,7 @@ _INSTANCES = {
     "limits": ("limits, not their", "..."),
     "prices": ("prices, not their", ""),
     "policy": ("a policy, not its", "..."),
+    "result_links": ("the links, not their", "..."),
     "lm": ("a model, not its", "..."),
     "adapter": ("an adapter, not its", ""),
 }
@@ -322,6 +326,7 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
     check_limits(changes.get("limits"))
     _check_prices(changes.get("prices"))
     check_policy(changes.get("policy"))
+    _check_result_links(changes.get("result_links"))
     _check_lm(changes.get("lm"))
     _check_adapter(changes.get("adapter"))
     return changes
@@ -376,6 +381,15 @@ def _check_mcp_confirm(confirm: Any) -> None:
 def _check_prices(prices: Any) -> None:
     if prices is not None and not hasattr(prices, "cost_of"):
         raise ConfigurationError(f"`prices` takes `Prices(...)`, found {shown(prices)}.")
+
+
+def _check_result_links(links: Any) -> None:
+    if links is not None and not hasattr(links, "token"):
+        # What was passed is not shown: it may be the secret.
+        raise ConfigurationError(
+            "`result_links` takes `ResultLinks('https://...', secret=...)`, found "
+            f"{type(links).__name__!r}."
+        )
 
 
 def _check_lm(lm: Any) -> None:

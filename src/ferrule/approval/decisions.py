@@ -66,7 +66,8 @@ def check_second(first: Decision, second: Decision, waiting: Iterable[Question] 
         now = f" Waiting are: {asked_now(others)}."
     raise DecisionError(
         f"Question {first.question_id!r} is decided already{author}: "
-        f"{DECIDED[first.kind]}{when}.{now}"
+        f"{DECIDED[first.kind]}{when}.{now}",
+        reason="decided",
     )
 
 
@@ -84,7 +85,7 @@ def named_question(
             return question
     if not state:
         state = f"waiting are: {asked_now(questions)}"
-    raise DecisionError(f"No question {question_id!r} waits in {where}; {state}.")
+    raise DecisionError(f"No question {question_id!r} waits in {where}; {state}.", reason="unknown")
 
 
 def asked_now(waiting: Iterable[Question]) -> str:
@@ -105,7 +106,8 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     digest = question.digest
     if question.expires_at is not None and now > question.expires_at:
         raise DecisionError(
-            f"Question {question.id!r} expired without a decision, so the call counts as denied."
+            f"Question {question.id!r} expired without a decision, so the call counts as denied.",
+            reason="expired",
         )
     if decision.shown not in {"", digest}:
         raise DecisionError(

@@ -27,13 +27,14 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.stored import parse_object, reading
 from ferrule.errors import DecisionError
 from ferrule.observers import note_caller
-from ferrule.runs.journal.encode import read_question
+from ferrule.runs.journal.encode import read_entry, read_question
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.approval.policy import Grant
+    from ferrule.approval.result_links import ResultToken
     from ferrule.runs.journal.entry import Entry
     from ferrule.runs.protocols import Store
     from ferrule.runs.state import RunState
@@ -163,9 +164,39 @@ def deliveries(entries: Iterable[Entry], run_id: str, key: str, value: Any) -> l
         keys = ", ".join(repr(question.key) for question in awaited) or "none"
         raise DecisionError(
             f"No call of the run {run_id!r} waits for a result with the key {key!r}; the keys of "
-            f"its calls are: {keys}. If the call has only just begun, deliver it again in a moment."
+            f"its calls are: {keys}. If the call has only just begun, deliver it again in a "
+            "moment.",
+            reason="unknown",
         )
     return decisions
+
+
+def deliver_by_token(store: Store, token: ResultToken, value: Any) -> None:
+    """Record the result that came to the address of one call, `Context.result_url`.
+
+    Raises `DecisionError` as `deliver` does.
+    """
+    stored = store.load(token.run_id)
+    entries = [read_entry(text) for text in stored.entries]
+    slot = Slot(token.slot)
+    for entry in entries:
+        if entry.slot == slot.later:
+            question = read_question(entry.value)
+            if token.is_for(question.call):
+                store.decide(token.run_id, question.deliver(value).signed(via="result_url"))
+                return
+    has_ended = any(entry.slot == slot and entry.kind == "result" for entry in entries)
+    if has_ended or stored.status in {"done", "failed", "cancelled"}:
+        raise DecisionError(
+            f"The call at {token.slot} of the run {token.run_id!r} waits for no result: it has "
+            "ended without one.",
+            reason="unknown",
+        )
+    raise DecisionError(
+        f"The call at {token.slot} of the run {token.run_id!r} does not wait yet: its tool has not "
+        "returned. Deliver the result again in a moment.",
+        reason="early",
+    )
 
 
 def results_awaited(entries: Iterable[Entry], key: str | None = None) -> list[Question]:

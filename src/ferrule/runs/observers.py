@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from msgspec import Struct, field
@@ -19,18 +20,21 @@ from msgspec import Struct, field
 from ferrule import events, settings
 from ferrule.concurrency.cancellation import STOPPED
 from ferrule.encoding.encode import escape_surrogates, json_text
+from ferrule.errors import ConfigurationError
 from ferrule.observers import Observers
 from ferrule.runs.journal.recall import ended_calls
 from ferrule.runs.limits import Budget
 from ferrule.tools.definition.deps import bind_arguments
 from ferrule.values.calls.call import CheckedCall, ToolCall
 from ferrule.values.calls.context import Context, key_of
+from ferrule.values.calls.secrets import STARS
 from ferrule.values.conversation.exchange import Usage, exchanges
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
+    from ferrule.approval.result_links import ResultLinks
     from ferrule.observers import Observer
     from ferrule.values.calls.call import CheckedArguments, ToolResult, ToolSpec
     from ferrule.values.conversation.exchange import Request, Response
@@ -228,6 +232,9 @@ class CallPlace(Struct):
     """How many tools that take a `Context` the tool's function has called directly."""
     inner_runs: dict[str, InnerSpending] = field(default_factory=dict[str, "InnerSpending"])
     """What other runs have spent that the tool's function started, by their ids."""
+    token: str = ""
+    """The token in the `result_url` that the tool has read. Whoever has it can deliver the result,
+    so it must not leave the tool by what is recorded or shown."""
 
     @property
     def outer(self) -> Any:
@@ -270,9 +277,11 @@ class CallPlace(Struct):
         For this call, or for a call that its function makes directly to another tool.
         """
         slot, db = self.slot, self.db
-        if self.checked is None or self.checked.arguments is not arguments:
+        is_own = self.checked is not None and self.checked.arguments is arguments
+        if not is_own:
             slot, db = f"{slot}>{self.direct_calls}", None
             self.direct_calls += 1
+        links = settings.setting("result_links")
         return Context(
             run_id=self.run_id,
             call_id=self.call_id,
@@ -282,7 +291,31 @@ class CallPlace(Struct):
             tell=self.progress if self.tell is not None else None,
             stopped=lambda: self.cancelled,
             so_far=SoFar(self.frame.run) if self.frame is not None else None,
+            result_url=partial(self._result_url, links, is_own=is_own),
         )
+
+    def _result_url(self, links: ResultLinks | None, *, is_own: bool) -> str:
+        """The address to which the result of this call is posted."""
+        if links is None:
+            raise ConfigurationError(
+                "`ctx.result_url` needs to know where results are sent: "
+                "configure(result_links=ResultLinks('https://...', secret=...))."
+            )
+        checked = self.checked
+        if not is_own or checked is None or self.frame is None:
+            raise ConfigurationError(
+                "`ctx.result_url` is the address of the result of the call that the run makes; "
+                "a tool that another tool calls has none."
+            )
+        if self.frame.run.persistence is None:
+            raise ConfigurationError(
+                "`ctx.result_url` needs a run in a store, where a server finds it: "
+                "program.start(store=SQLiteStore(...), ...)."
+            )
+        if not self.token:
+            args = checked.arguments.shown
+            self.token = links.token(self.run_id, self.slot, checked.call.name, args)
+        return links.url(self.token)
 
     @property
     def cancelled(self) -> bool:
@@ -291,6 +324,8 @@ class CallPlace(Struct):
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
         """Report the call's progress to the run's observers."""
+        if self.token:
+            message = message.replace(self.token, STARS)
         if self.tell is not None:
             self.tell(events.CallProgress(self.call_id, message, done, total))
 

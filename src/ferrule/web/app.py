@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from starlette.convertors import IntegerConvertor, register_url_convertor
-from starlette.routing import Mount, Route, Router
+from starlette.routing import Match, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 
 from ferrule.errors import ConfigurationError
 from ferrule.net.sockets import listening_socket, url_host
+from ferrule.settings import setting
 from ferrule.web import guard
 from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
 from ferrule.web.pages import Pages
 from ferrule.web.render import FOLDER, refusal_page
+from ferrule.web.results import route_for_results
 
 if TYPE_CHECKING:
     import socket
@@ -78,13 +80,28 @@ class UIApp(PageGuard):
         self.pages = Pages(
             store, self.watch, title=str(title), work=self.work, is_read_only=read_only
         )
+        deciding = Deciding(self.pages)
+        self._results: Route | None = None
+        if setting("result_links") is not None and not read_only:
+            self._results = route_for_results(store, deciding.go_on_after_result)
         super().__init__(
-            _routes(self.pages),
+            _routes(self.pages, deciding),
             self.sessions,
             allowed_hosts=allowed_hosts,
             is_read_only=read_only,
             refuse=refusal_page,
         )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        # Not from a browser: the token alone says who may post a result.
+        if self._results is not None and scope["type"] == "http":
+            match, child_scope = self._results.matches(scope)
+            if match is not Match.NONE:
+                scope.update(child_scope)  # not a copy: the server logs the path in it
+                await self._results.handle(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
     @property
     def links(self) -> dict[str, str]:
@@ -169,9 +186,7 @@ def serve_page(
         asyncio.run(Server(config).serve(sockets=[listener]))
 
 
-def _routes(pages: Pages) -> Any:
-    deciding = Deciding(pages)
-
+def _routes(pages: Pages, deciding: Deciding) -> Any:
     def post(path: str, answer: Any) -> Route:
         return Route(path, answer, methods=["POST"])
 

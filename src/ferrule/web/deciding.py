@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from functools import partial
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Store
     from ferrule.web.work import Work
 
+_log = logging.getLogger("ferrule.web")
 _MOST_CALLS = 1_000_000
 _MOST_LATEST = 1_000
 _TURN = re.compile(r"(chat-[0-9a-f]{8})(?:\.([0-9]{1,6}))?")
@@ -100,6 +102,13 @@ class Deciding:
             raise Refused(
                 409, f"The decision was recorded, but the run does not continue: {error}"
             ) from error
+
+    def go_on_after_result(self, run_id: str) -> None:
+        """Resume a run of the chat, or of this process, after a result from outside."""
+        try:
+            self._go_on(run_id, in_chat=_TURN.fullmatch(run_id) is not None)
+        except Refused as refused:  # the sender cannot mend it
+            _log.warning("The run %s has its result. %s", run_id, refused.text)
 
     def say(self, request: Request) -> Response:
         """`/runs/ID/say`: a message to the agent of the run."""

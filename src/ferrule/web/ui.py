@@ -1,4 +1,4 @@
-"""`ui_app`, a web page for the runs in a store, and `run_as_html`, one run as a file."""
+"""`ui_app`, a page for the runs in a store; `run_as_html`, one run as a file; `result_route`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from starlette.routing import Route
 
     from ferrule.runs.protocols import Program, Store
     from ferrule.web.app import UIApp
@@ -29,7 +31,8 @@ def ui_app(
 ) -> UIApp:
     """A web page for the runs in a store, as an ASGI application.
 
-    `app.links` holds the link by which each person signs in.
+    `app.links` holds the link by which each person signs in. If the setting `result_links` is
+    there, `POST /results/TOKEN` takes results from outside, unless the page only reads.
 
     Args:
         store: The store with the runs.
@@ -63,6 +66,31 @@ def ui_app(
     )
 
 
+def result_route(
+    store: Store, *, on_delivered: Callable[[str], Any] | None = None, path: str = "/results"
+) -> Route:
+    """A route that takes results from outside, `POST /results/TOKEN`, for a Starlette application.
+
+    It is the other end of `Context.result_url`, whose address has the path `/results`; a proxy may
+    change it to `path`. A result is recorded as `store.deliver` does. The answer tells the sender
+    what happened; see docs/how-to/tools/result-urls.md.
+
+    Args:
+        store: The store with the runs.
+        on_delivered: A function, sync or async, that continues the run with this id, such as by a
+            task of a queue. It is called again if a result comes twice.
+        path: The path before the token.
+
+    Raises:
+        ConfigurationError: Starlette is not installed, or the setting `result_links` is missing.
+
+    """
+    _check_installed("starlette")
+    from ferrule.web.results import route_for_results
+
+    return route_for_results(store, on_delivered, path)
+
+
 def run_as_html(store: Store, run_id: str) -> str:
     """A run as one HTML file without JavaScript, to keep or to attach to a report."""
     _check_installed()
@@ -79,8 +107,8 @@ def run_as_html(store: Store, run_id: str) -> str:
     return page.replace("<!-- sheet -->", f"<style>{sheet}</style>", 1)
 
 
-def _check_installed() -> None:
-    missing = [name for name in _PACKAGES if not _is_installed(name)]
+def _check_installed(*packages: str) -> None:
+    missing = [name for name in packages or _PACKAGES if not _is_installed(name)]
     if missing:
         raise ConfigurationError(
             f"The page needs an extra (found no {missing[0]}): pip install 'ferrule[ui]'"

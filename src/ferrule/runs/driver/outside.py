@@ -11,7 +11,10 @@ A result is a decision like a person's: it has the same doors and the same check
 
 from __future__ import annotations
 
+from traceback import format_exception
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.approval.asking import tool_fingerprint
@@ -27,11 +30,14 @@ from ferrule.runs.journal.entry import Entry
 from ferrule.tools.definition.result_type import result_schema
 from ferrule.values.calls.call import ToolResult, failure, to_result
 from ferrule.values.calls.context import key_of
+from ferrule.values.calls.later import Later
+from ferrule.values.calls.secrets import STARS
+from ferrule.values.content.parts import Text
 
 if TYPE_CHECKING:
     from ferrule.runs.state import Frame
     from ferrule.values.calls.call import CheckedCall
-    from ferrule.values.calls.later import Later
+    from ferrule.values.content.parts import Content, Part
     from ferrule.values.slot import Slot
 
 _NO_RESULT = "No result of this call comes."
@@ -84,6 +90,34 @@ async def wait_entry(
         returns=result_schema(tool.func, tool.returns),
     )
     return Entry(slot.later, "once", digest, record_form(question))
+
+
+def hide_token(result: ToolResult, token: str) -> ToolResult:
+    """What a tool returned or raised, without the token of its `result_url`.
+
+    The result is recorded, and shown to the model and to observers, who could then deliver it.
+    """
+    if not token:
+        return result
+    content, value, error = result.content, result.value, result.error
+    if isinstance(value, Later):
+        key, note = value.key.replace(token, STARS), value.note.replace(token, STARS)
+        return replace(result, value=Later(key=key, note=note, within_s=value.within_s))
+    if isinstance(content, str):
+        shown: Content = content.replace(token, STARS)
+    else:
+        shown = tuple(_part_without(part, token) for part in content)
+    if shown != content:
+        value = None  # it holds the token, too, and may be anything
+    if error is not None and token in "".join(format_exception(error)):
+        error = ToolError(str(error).replace(token, STARS))
+    return replace(result, content=shown, value=value, error=error)
+
+
+def _part_without(part: Part, token: str) -> Part:
+    if isinstance(part, Text):
+        return Text(text=part.text.replace(token, STARS))
+    return part
 
 
 def ask_outside(frame: Frame, slot: Slot, entry: Entry) -> Question:

@@ -25,7 +25,7 @@ from ferrule.encoding.encode import is_masked
 from ferrule.errors import ConfirmationRequired, LimitReachedError, RunError, ToolError
 from ferrule.runs.driver.elicitation import open_inputs
 from ferrule.runs.driver.inner_programs import close_frame, spent_by_function
-from ferrule.runs.driver.outside import ask_outside, delivered, wait_entry
+from ferrule.runs.driver.outside import ask_outside, delivered, hide_token, wait_entry
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.recall import reads_untrusted
@@ -189,7 +189,7 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
             checked = frame.budget.with_timeout(checked)
         # A transaction has its own thread.
         blocks = frame.blocks or database is not None
-        result = await _invoke(place, inside, checked, blocks=blocks)
+        result = hide_token(await _invoke(place, inside, checked, blocks=blocks), place.token)
         if inside is not None:
             # No model can repair it: the run ends here, and goes on inside this program when it is
             # resumed with a larger limit. An agent that answers at a limit goes on without it.

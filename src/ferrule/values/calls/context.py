@@ -79,6 +79,7 @@ class Context(Generic[Deps]):
         "_deps",
         "_is_over",
         "_may_lack_deps",
+        "_result_url",
         "_so_far",
         "_stopped",
         "_tell",
@@ -111,6 +112,7 @@ class Context(Generic[Deps]):
         tell: Callable[[str, float | None, float | None], None] | None = None,
         stopped: Callable[[], bool] | None = None,
         so_far: RunSoFar | None = None,
+        result_url: str | Callable[[], str] = "",
     ) -> None:
         self.run_id = run_id
         self.call_id = call_id
@@ -121,6 +123,7 @@ class Context(Generic[Deps]):
         self._tell = tell
         self._stopped = stopped
         self._so_far = so_far
+        self._result_url = result_url
         self._is_over = False
 
     @property
@@ -177,6 +180,23 @@ class Context(Generic[Deps]):
         if self._so_far is None:
             return ()
         return self._so_far.calls
+
+    @property
+    def result_url(self) -> str:
+        """The address to which the world posts the result of this call, as JSON.
+
+        For a tool that returns `Later`. It holds a signed token for this call alone: whoever has it
+        can deliver the result, so give it to nobody else. Raises `ConfigurationError` unless the
+        setting `result_links` is there, and the run has a store.
+        """
+        if callable(self._result_url):
+            return self._result_url()
+        if not self._result_url:
+            raise ConfigurationError(
+                "`ctx.result_url` is for a tool that a run calls. In a test of the tool, pass one: "
+                "Context(result_url='https://...')."
+            )
+        return self._result_url
 
     @property
     def cancelled(self) -> bool:
