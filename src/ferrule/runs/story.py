@@ -220,6 +220,8 @@ class Story:
         )
         if result.call_id is not None and call.call_id != result.call_id:
             _swap(beat, call, result.call_id)
+        if call.call_id is None:
+            call.call_id = result.call_id
         call.slot, call.args, call.result, call.ended_at = entry.slot, args, result, at
         self._calls[entry.slot] = beat, call
         return beat

@@ -8,6 +8,7 @@ All text is escaped, and invisible characters are shown by their numbers.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -20,6 +21,7 @@ from ferrule.approval.call_view import LONG, means, whole_number
 from ferrule.approval.question import DECIDED
 from ferrule.encoding.safe_text import reveal
 from ferrule.programs.code_mode.snippets import RUN_CODE
+from ferrule.values.calls.in_code import numbered_lines, place_in_code
 from ferrule.values.content.convert import content_text
 from ferrule.values.content.parts import Image
 from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
@@ -45,6 +47,8 @@ _PICTURES = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
+_LINE_OF_CODE = re.compile(r"([> ]) +(\d+) (.*)")
+"""A line in a question about a call that code made (`code_mode/snippets.py`)."""
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -246,7 +250,7 @@ def _beat(beat: Beat, base: str, most: int) -> str:
             for what, (then, now) in beat.changed.items()
         ]
         said.append(f'<div class="result"><b>The program changed here</b>{"".join(pairs)}</div>')
-    said += [_call(each, beat, number, base, most) for number, each in enumerate(beat.calls)]
+    said += _calls(beat, base, most)
     bad = " bad" if beat.error or beat.limit else ""
     return (
         f'<article class="beat{bad}" data-item data-key="b{beat.first}" tabindex="-1"'
@@ -273,7 +277,66 @@ def _meta(beat: Beat) -> str:
     return "\n".join(facts)
 
 
-def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
+def _calls(beat: Beat, base: str, most: int) -> list[str]:
+    """The calls of a beat. Those that code made stand beside their lines of it."""
+    made: dict[str | None, dict[int, list[str]]] = {
+        call.call_id: {} for call in beat.calls if call.name == RUN_CODE and call.written
+    }
+    outer: list[int] = []
+    for number, call in enumerate(beat.calls):
+        place = place_in_code(call.call_id)
+        if place is None or place.code_call not in made:
+            outer.append(number)
+            continue
+        html = _call(call, beat, number, base, most)
+        made[place.code_call].setdefault(place.line, []).append(html)
+    return [
+        _call(beat.calls[number], beat, number, base, most, made.get(beat.calls[number].call_id))
+        for number in outer
+    ]
+
+
+def _code_html(code: str, calls: Mapping[int, list[str]]) -> str:
+    """Code with its lines numbered, and after each line the calls that it made."""
+    lines: list[str] = []
+    for number, line in numbered_lines(code):
+        made = "".join(calls.get(number, ()))
+        if made:
+            made = f'<div class="made">{made}</div>'
+        lines.append(f'<li value="{number}"><code>{_safe(line)}</code>{made}</li>')
+    return f'<ol class="snippet">{"".join(lines)}</ol>'
+
+
+def note_html(note: str) -> Markup:
+    """What a person must know besides a call. Code in it is shown as code, its line marked."""
+    words: list[str] = []
+    code: list[str] = []
+    for line in note.split("\n"):
+        found = _LINE_OF_CODE.fullmatch(line)
+        if found is None:
+            words.append(line)
+            continue
+        shown = f"<code>{_safe(found[3])}</code>"
+        if found[1] == ">":
+            shown = f'<mark><span class="unseen">This line: </span>{shown}</mark>'
+        code.append(f'<li value="{found[2]}">{shown}</li>')
+    text = "\n".join(words).strip("\n")
+    html = ""
+    if text:
+        html = f'<div class="warn" role="note">{_safe(text)}</div>'
+    if code:
+        html += f'<ol class="snippet">{"".join(code)}</ol>'
+    return _marked(html)
+
+
+def _call(
+    call: CallBeat,
+    beat: Beat,
+    number: int,
+    base: str,
+    most: int,
+    in_code: Mapping[int, list[str]] | None = None,
+) -> str:
     href = f"{base}/text/{beat.first}/{number}"
     if call.name == "finish" and call.result is None and not call.begun:
         args = _arguments(call.written, {}, f"{href}.written", most)
@@ -294,9 +357,17 @@ def _call(call: CallBeat, beat: Beat, number: int, base: str, most: int) -> str:
         origin = ' <span class="chip">read from text</span>'
     if call.confidence is not None:
         origin += f' <span class="chip">confidence {call.confidence:.2f}</span>'
-    args = _arguments(
-        call.args if call.args is not None else call.written, call.changes, f"{href}.args", most
-    )
+    place = place_in_code(call.call_id)
+    if place is not None:
+        origin += f' <span class="chip">line {place.line}</span>'
+    shown_args = call.args if call.args is not None else call.written
+    args = ""
+    code = (shown_args or {}).get("code")
+    if call.name == RUN_CODE and isinstance(code, str) and len(code) <= most:
+        args = _code_html(code, in_code or {})
+        shown_args = {name: value for name, value in (shown_args or {}).items() if name != "code"}
+    if shown_args or not args:
+        args += _arguments(shown_args, call.changes, f"{href}.args", most)
     parts = [
         f"<details><summary>Arguments</summary>{args}</details>" if state == "asked" else args,
         *map(_decided, call.decisions),

@@ -81,6 +81,7 @@ def _templates() -> Any:
         beat_html=markup.beat_html,
         arguments_html=markup.arguments_html,
         decided_html=markup.decided_html,
+        note_html=markup.note_html,
         review_html=markup.review_html,
         long_html=markup.long_html,
         version_of=reading.version_of,

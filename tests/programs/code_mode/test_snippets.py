@@ -563,25 +563,74 @@ def test_predict_refuses_code_that_would_not_run(shop, signature: str, options: 
 # -- for people
 
 
-def test_the_code_is_shown_in_the_terminal_and_on_the_page(shop, tmp_path, capsys) -> None:
+LATE = "\nfor number in range(3):\n    await refund(number, 1.0 * number)\n"
+
+
+@pytest.fixture
+def waiting(shop, tmp_path) -> Any:
+    """A run whose code waits for the answer to its third call, and the place of its store."""
+    place = tmp_path / "runs.db"
+    policy = Policy([ask("refund", euros=gt(1.5))])
+    with context(lm=scripted(LATE)), closing(SQLiteStore(place)) as store:
+        program = ReAct("question -> answer", shop.tools, calls="code", policy=policy)
+        [question] = program.start(question="q", store=store, run_id="r").pending
+    return place, question
+
+
+def test_the_terminal_shows_the_code_and_the_line_of_each_call(waiting, capsys) -> None:
+    from ferrule.cli.main import main
+
+    place, _ = waiting
+    main(["show", "r", "--store", str(place)])
+    shown = capsys.readouterr().out
+    code = (
+        "      |   2 for number in range(3):\n      |   3     await refund(number, 1.0 * number)\n"
+    )
+    assert code in shown
+    assert "refund returned to line 3: refunded 0" in shown
+
+
+def test_a_question_shows_the_line_and_how_many_calls_have_run(waiting) -> None:
+    _, question = waiting
+    assert question.note.splitlines() == [
+        "Line 3 of the model's code. 2 of its calls have already run.",
+        "    2 for number in range(3):",
+        ">   3     await refund(number, 1.0 * number)",
+    ]
+
+
+def test_a_question_says_that_calls_are_made_together(shop) -> None:
+    code = "import asyncio\nawait asyncio.gather(*[refund(n, 5.0) for n in range(3)])"
+    with context(lm=scripted(code)):
+        policy = Policy([ask("refund")])
+        program = ReAct("question -> answer", shop.tools, calls="code", policy=policy)
+        first, *_ = program.start(question="q", store=MemoryStore()).pending
+    assert first.note.startswith(
+        "Line 2 of the model's code. None of its calls has run yet. "
+        "This one is made together with 2 more."
+    )
+
+
+def test_the_page_shows_each_call_beside_its_line_and_marks_the_line_of_a_question(
+    waiting, capsys
+) -> None:
     pytest.importorskip("starlette")
     from ferrule.cli.main import main
 
-    place = tmp_path / "runs.db"
-    store = SQLiteStore(place)
-    with context(lm=scripted("for number in range(2):\n    await refund(number, 1.0)")):
-        program = ReAct("question -> answer", shop.tools, calls="code")
-        program.start(question="q", store=store, run_id="r")
-    store.close()
-    main(["show", "r", "--store", str(place)])
-    shown = capsys.readouterr().out
-    assert (
-        "      |   1 for number in range(2):\n      |   2     await refund(number, 1.0)\n" in shown
-    )
+    place, _ = waiting
     main(["show", "r", "--store", str(place), "--html"])
     page = capsys.readouterr().out
-    assert "for number in range(2):\n    await refund(number, 1.0)" in page
-    assert page.count('aria-label="Call') == 3
+    line = '<li value="3"><code>    await refund(number, 1.0 * number)</code><div class="made">'
+    code, marked = page.split(line)
+    assert '<li value="2"><code>for number in range(3):</code></li>' in code
+    calls, question = marked.split('<section class="question"')
+    assert calls.count('aria-label="Call') == 2
+    assert "refunded 0" in calls
+    assert "refunded 1" in calls
+    assert (
+        '<li value="3"><mark><span class="unseen">This line: </span>'
+        "<code>    await refund(number, 1.0 * number)</code></mark></li>"
+    ) in question
 
 
 @pytest.mark.parametrize(

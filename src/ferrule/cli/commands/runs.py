@@ -47,6 +47,7 @@ from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
 from ferrule.runs.store.listing import decisions_of
 from ferrule.values.calls.call import FROM_TEXT
+from ferrule.values.calls.in_code import numbered_lines, place_in_code
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
@@ -515,7 +516,7 @@ def _lines_of_code(response: Mapping[str, Any]) -> Iterator[str]:
         code = call["args"].get("code")
         if call["name"] != RUN_CODE or not isinstance(code, str):
             continue
-        for number, line in enumerate(code.strip("\n").split("\n"), 1):
+        for number, line in numbered_lines(code):
             yield f"      | {number:3} {reveal(line)[:160]}"
 
 
@@ -609,6 +610,9 @@ def _entry_text(kind: str, value: Any, digest: str) -> str:
                 verb = "failed"
             else:
                 verb = "returned"
+            place = place_in_code(value.get("call_id"))
+            if place is not None:
+                verb += f" to line {place.line}"
             return f"{value['name']} {verb}: {content}"
         case "decision":
             return _decision_text(value, digest)

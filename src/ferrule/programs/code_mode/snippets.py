@@ -49,6 +49,7 @@ from ferrule.programs.tool_use.use import check_call, use_tools
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import LiveToolbox, Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
+from ferrule.values.calls.in_code import PlaceInCode, numbered_lines
 from ferrule.values.content.parts import Text
 from ferrule.values.conversation.message import shorten
 
@@ -91,6 +92,8 @@ class _Snippet(Struct):
     thought: str
     calls: int = 0
     """The number of calls of tools so far."""
+    ran: int = 0
+    """How many of them have run."""
     denied: dict[str, str] = field(default_factory=dict[str, str])
     """By name and arguments, why a person or a policy denied a call."""
     notes: list[str] = field(default_factory=list[str])
@@ -313,7 +316,7 @@ class Snippets:
                 continue
             calls[call.id or ""] = host_call, call
             host.called.add(call.name)
-            notes[call.id] = _note(snippet, host_call)
+            notes[call.id] = _note(snippet, host_call, together=len(host_calls))
         if not calls:
             return answers
         acts = use_tools(
@@ -329,6 +332,7 @@ class Snippets:
         outcomes = yield from _outcomes(acts)
         for id_, (host_call, call) in calls.items():
             outcome = outcomes[id_]
+            snippet.ran += outcome.has_run
             if outcome.denial is not None:
                 snippet.denied[_key(call)] = outcome.denial
             if outcome.result.change is not None:
@@ -349,7 +353,8 @@ class Snippets:
             args = _arguments_by_name(function, host_call)
         except TypeError as error:
             raise _RefusedError("TypeError", str(error)) from None
-        call = ToolCall.unchecked(function.tool.name, args, f"{snippet.call.id}.{snippet.calls}")
+        place = PlaceInCode(snippet.call.id or "", snippet.calls, host_call.line)
+        call = ToolCall.unchecked(function.tool.name, args, str(place))
         denial = snippet.denied.get(_key(call))
         if denial is not None:
             raise _RefusedError("PermissionError", f"{denial} (denied before, and not asked again)")
@@ -452,6 +457,7 @@ class _Outcome(Struct):
     """What came of a call: as the tool returned it, without the notes for a model."""
 
     result: ToolResult
+    has_run: bool
     denial: str | None = None
     """Why a person or a policy denied it."""
     note: str = ""
@@ -520,7 +526,8 @@ def _outcomes(acts: UsingTools) -> Generator[Act, Any, dict[str, _Outcome]]:
     outcomes: dict[str, _Outcome] = {}
     for result in results:
         id_ = result.call_id
-        outcome = _Outcome(returned.get(id_, result), denials.get(id_))
+        has_run = id_ in returned and id_ not in denials
+        outcome = _Outcome(returned.get(id_, result), has_run, denials.get(id_))
         if result is not outcome.result:  # with a note for the model, in its first line
             outcome.note = _text_of(result.content).splitlines()[0]
         outcomes[id_ or ""] = outcome
@@ -550,17 +557,25 @@ def _text_of(content: Content) -> str:
     )
 
 
-def _note(snippet: _Snippet, host_call: HostCall) -> str:
-    """The snippet as a person sees it beside the question about one of its calls."""
-    lines = snippet.code.splitlines()
-    first = max(0, host_call.line - 1 - _LINES_AROUND)
-    last = host_call.line + _LINES_AROUND
+def _note(snippet: _Snippet, host_call: HostCall, *, together: int) -> str:
+    """The code as a person sees it beside the question about one of its calls."""
+    heading = f"Line {host_call.line} of the model's code. {_calls_run(snippet.ran)}"
+    if together > 1:
+        heading += f" This one is made together with {together - 1} more."
     shown_lines = [
         f"{'>' if number == host_call.line else ' '} {number:3} {line}"
-        for number, line in enumerate(lines[first:last], first + 1)
+        for number, line in numbered_lines(snippet.code)
+        if abs(number - host_call.line) <= _LINES_AROUND
     ]
-    heading = f"Line {host_call.line} of the model's code, its call number {snippet.calls}:"
     return "\n".join([heading, *shown_lines, ""])
+
+
+def _calls_run(count: int) -> str:
+    if count == 0:
+        return "None of its calls has run yet."
+    if count == 1:
+        return "One of its calls has already run."
+    return f"{count} of its calls have already run."
 
 
 def _described(name: str, value: CodeValue, most_chars: int) -> str:
