@@ -38,6 +38,14 @@ process.on("unhandledRejection", (error) => {
   if (error.message !== "network error") throw error;
 });
 
+const ANSWER = "The butler did it, with a knife.";
+/** What a page shows at the end, by the words that the person says: each token once, in order. */
+const TALK = {
+  speak: [["text", ANSWER]],
+  look: [["text", "I look there first."], ["call", "find"], ["text", ANSWER]],
+  think: [["reasoning", "Who has a knife?"], ["text", ANSWER]],
+};
+
 // -- AG-UI -----------------------------------------------------------------------------------------------------------
 
 async function agUI() {
@@ -102,6 +110,19 @@ async function agUI() {
       assert.equal(agent.pendingInterrupts[0].message, "Which city?");
       await decide(agent, { answer: "Rome" });
       assert.equal(said(agent)[0], "You said Rome");
+    },
+    async "an answer in text, with a call behind it, and after reasoning"() {
+      for (const [words, shown] of Object.entries(TALK)) {
+        const agent = start(words, { url: `${address}/talk/ag-ui` });
+        let tokens = "";
+        const take = ({ event }) => void (tokens += event.delta);
+        await agent.runAgent({}, { onTextMessageContentEvent: take, onReasoningMessageContentEvent: take });
+        const page = agent.messages.filter(({ role }) => role !== "user" && role !== "tool").map((m) =>
+          m.toolCalls ? ["call", m.toolCalls[0].function.name] : [m.role === "reasoning" ? "reasoning" : "text", m.content],
+        );
+        assert.deepEqual(page, shown);
+        assert.equal(tokens, shown.filter(([kind]) => kind !== "call").map(([, text]) => text).join(""));
+      }
     },
     async "a run that fails"() {
       const agent = start("break");
@@ -193,10 +214,12 @@ async function aiSDK(name) {
     async "an agent inside asks"() {
       const chat = new Chat();
       await chat.sendMessage({ text: "scout" });
-      for (let k = 0; k < 2; k++) {
-        assert.equal(chat.asked().length, 1);
+      let asked = 0;
+      while (chat.asked().length) {
+        asked += chat.asked().length;
         await chat.decide(true);
       }
+      assert.equal(asked, 2);
       assert.deepEqual(chat.parts("tool").map(({ state }) => state), Array(3).fill("output-available"));
     },
     async "an answer that could not be used"() {
@@ -211,6 +234,17 @@ async function aiSDK(name) {
       await chat.addToolOutput({ tool: "user_clarification", toolCallId: data.toolCallId, output: "Rome" });
       await chat.sendMessage();
       assert.equal(chat.said()[0], "You said Rome");
+    },
+    async "an answer in text, with a call behind it, and after reasoning"() {
+      for (const [words, shown] of Object.entries(TALK)) {
+        const chat = new Chat({ api: `${address}/talk/api/chat` });
+        await chat.sendMessage({ text: words });
+        const page = chat.lastMessage.parts.flatMap(({ type, text }) => {
+          if (type === "text" || type === "reasoning") return [[type, text]];
+          return type.startsWith("tool-") ? [["call", type.slice("tool-".length)]] : [];
+        });
+        assert.deepEqual(page, shown);
+      }
     },
     async "a run that fails"() {
       const chat = new Chat();

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import ferrule
 
@@ -29,6 +31,20 @@ agent = ferrule.ReAct(
     native=True,
     enable_user_clarification=True,
 )
+talker = ferrule.ReAct("question, history: History -> answer", [find], native=True)
+"""Its only output is a text, so the model may answer without `finish`."""
+ANSWER = "The butler did it, with a knife."
+TALK: dict[str, list[Any]] = {
+    "speak": [ANSWER],
+    "look": [
+        {
+            "text": "I look there first.",
+            "tool_calls": [{"name": "find", "args": {"city": "Rome"}}],
+        },
+        ANSWER,
+    ],
+    "think": [{"reasoning": "Who has a knife?", "text": ANSWER}],
+}
 LONG = " ".join(f"word{number}" for number in range(300))
 
 
@@ -46,13 +62,15 @@ def play(request: ferrule.Request) -> Any:
     last = max(k for k, message in enumerate(messages) if message.role == "user")
     results = [message.text for message in messages[last:] if message.role == "tool"]
     names = {tool["function"]["name"] for tool in request.tools}
+    said = messages[last].text
+    if "find" in names and "book" not in names:
+        return TALK[said][len(results)]
     if "find" not in names:  # the agent inside
         return (
             {"name": "book", "args": {"hotel": "Roma"}}
             if not results
             else {"name": "finish", "args": {"report": results[-1]}}
         )
-    said = messages[last].text
     if "scout" in said:
         calls = [
             {"name": "scout", "args": {"place": "Rome"}},
@@ -81,4 +99,9 @@ def play(request: ferrule.Request) -> Any:
 
 if __name__ == "__main__":
     ferrule.configure(lm=ferrule.testing.ScriptedLM(by=play))
-    uvicorn.run(Chat(agent, ferrule.MemoryStore()).app, port=int(sys.argv[1]), log_level="warning")
+    store = ferrule.MemoryStore()
+    served = [
+        Mount("/talk", Chat(talker, store).app),
+        Mount("/", Chat(agent, store).app),
+    ]
+    uvicorn.run(Starlette(routes=served), port=int(sys.argv[1]), log_level="warning")

@@ -76,7 +76,7 @@ class Chat:
         self.app = Starlette(routes=routes, exception_handlers=refuse)
 
     async def post(self, request: Request) -> Response:
-        front = (ferrule.AGUI if request.url.path == "/ag-ui" else ferrule.VercelAI)(
+        front = (ferrule.AGUI if request.url.path.endswith("/ag-ui") else ferrule.VercelAI)(
             await request.json(),
         )
         return self.stream(front, self.events_for(front))
