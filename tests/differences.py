@@ -37,7 +37,13 @@ from ferrule import (
     tool,
 )
 from ferrule.compat import dspy, udspy
-from ferrule.errors import LimitReachedError, MCPConnectionError, ToolLoadError, UnknownToolError
+from ferrule.errors import (
+    ContextOverflowError,
+    LimitReachedError,
+    MCPConnectionError,
+    ToolLoadError,
+    UnknownToolError,
+)
 from ferrule.testing import ScriptedLM
 
 
@@ -336,6 +342,32 @@ def private_names_do_not_exist() -> None:
     for name in ("_parse_function", "_validate_and_parse_args", "_resolve_json_schema_reference"):
         assert not hasattr(looks, name)
     assert not hasattr(dspy.utils.mcp, "_TYPE_MAPPING")
+
+
+@differs(
+    DSPY,
+    "catches a ContextWindowExceededError",
+    here="the error is `ferrule.errors.ContextOverflowError`. The DSPy facade has DSPy's name",
+    because="one error has one name",
+)
+def the_error_of_a_full_context_has_one_name() -> None:
+    shown: list[int] = []
+
+    def answer(request: Any) -> Any:
+        shown.append(len(request.messages))
+        if len(shown) <= 5:
+            return call("look", place="a")
+        raise ContextOverflowError("too long")
+
+    for looking, error in (
+        (agent(), ContextOverflowError),
+        (dspy.ReAct("question -> answer", [look], native=True), dspy.ContextWindowExceededError),
+    ):
+        shown.clear()
+        with pytest.raises(error):
+            looking(question="?", lm=ScriptedLM(by=answer))
+        assert shown[5:] == [12, 10, 8, 6]  # truncated three times, as the document says
+    assert not hasattr(ferrule.errors, "ContextWindowExceededError")
 
 
 @differs(

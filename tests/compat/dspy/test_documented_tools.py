@@ -60,6 +60,13 @@ def test_weather_agent() -> None:
     assert type(result.trajectory) is dict
 
 
+def test_the_trajectory_of_an_agent_that_calls_no_tool_is_an_empty_dict() -> None:
+    """ "Returns a dspy.Prediction carrying both the trajectory and the extracted fields"."""
+    agent = dspy.ReAct("question -> answer", tools=[get_weather], native=True)
+    result = agent(question="?", lm=ScriptedLM(["Sunny."]))
+    assert dict(result) == {"trajectory": {}, "answer": "Sunny."}
+
+
 class ToolSignature(dspy.Signature):
     """Choose tools for the question."""
 

@@ -241,7 +241,7 @@ class ReAct(Module, ferrule.ReAct):
             )
         program.react, inputs = self.react.loosened(inputs)
         prediction = yield from ferrule.ReAct.flow(program, **inputs)
-        return Prediction.from_core(prediction)
+        return Prediction.from_core(prediction, is_of_agent=True)
 
 
 class ReActV2(ReAct):

@@ -80,13 +80,16 @@ class Example(ferrule.Prediction[Any]):
 
 class Prediction(Example):
     @classmethod
-    def from_core(cls, prediction: ferrule.Prediction[Any]) -> Prediction:
+    def from_core(
+        cls, prediction: ferrule.Prediction[Any], *, is_of_agent: bool = False
+    ) -> Prediction:
         """Convert a prediction of the core.
 
-        Its steps become a dict, whose observations are the values that tools returned.
+        Its steps become a dict, whose observations are the values that tools returned. An agent's
+        is empty without steps.
         """
         outputs = dict(prediction)
-        if prediction.trajectory.steps:
+        if is_of_agent or prediction.trajectory.steps:
             steps = {name: _observed(value) for name, value in prediction.trajectory.items()}
             outputs = {"trajectory": steps, **outputs}
         return recast(prediction, cls, outputs)
