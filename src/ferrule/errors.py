@@ -122,6 +122,7 @@ __all__ = [
     "nearest",
     "refuse_async",
     "refuse_awaitable",
+    "refuse_other_arguments",
     "refuse_unknown",
     "shown",
 ]
@@ -222,6 +223,26 @@ def refuse_async(
         raise ConfigurationError(
             f"{what} is a plain function, found {shown(function)}, which is async: {instead}."
         )
+
+
+def refuse_other_arguments(function: Any, what: str, argument: str) -> None:
+    """Raise `ConfigurationError` for a function that cannot be called with one argument.
+
+    Later, where it is called, the error would be one of a run.
+    """
+    import inspect  # late: most programs have no such function
+
+    try:
+        parameters = inspect.signature(function)
+    except (ValueError, TypeError):  # a function in C may have no signature
+        return
+    try:
+        parameters.bind(argument)
+    except TypeError:
+        raise ConfigurationError(
+            f"{what} takes one argument, {argument}; found {shown(function)}, "
+            f"which takes `{parameters}`."
+        ) from None
 
 
 def refuse_awaitable(value: Any, what: str) -> Any:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 from msgspec import Struct, structs
 
 from ferrule.concurrency.forking import ForkLock
-from ferrule.errors import ConfigurationError, refuse_async, shown
+from ferrule.errors import ConfigurationError, refuse_async, refuse_other_arguments, shown
 from ferrule.values.tracebacks import callers_frames
 
 if TYPE_CHECKING:
@@ -354,6 +354,8 @@ def _check_observer(observer: Any) -> None:
             f"`on_tool_end`; found {shown(observer)}."
         )
     refuse_async(observer, "An observer in `callbacks`")
+    if callable(observer):
+        refuse_other_arguments(observer, "An observer in `callbacks`", "the event")
     observer_class = cast("type[Any]", type(observer))
     for kind in observer_class.__mro__:
         for name, hook in vars(kind).items():

@@ -32,6 +32,7 @@ from ferrule.errors import (
     nearest,
     refuse_async,
     refuse_awaitable,
+    refuse_other_arguments,
     shown,
 )
 from ferrule.schema.nodes import is_sequence
@@ -263,6 +264,7 @@ class Rule(Struct, frozen=True):
                 where[name] = condition
             elif callable(condition):
                 refuse_async(condition, f"The condition on `{name}`")
+                refuse_other_arguments(condition, f"The condition on `{name}`", "the value")
                 where[name] = condition
             else:
                 where[name] = _plain_condition(condition)

@@ -179,6 +179,26 @@ def object_text(value: object) -> str:
     return text
 
 
+def opaque_text(value: object) -> str | None:
+    """The text of an object inside a value that says only what it is, such as `<Order object>`.
+
+    None if every part of the value has a form in JSON, or a text of its own.
+    """
+    texts: list[str] = []
+
+    def note(part: object) -> object:
+        form = _fallback(part)
+        if isinstance(form, str) and form.startswith("<"):
+            texts.append(form)
+        return form
+
+    if isinstance(value, (str, bytes, bytearray, GeneratorType)):
+        return None
+    with suppress(ValueError):  # a cycle; a value that is too deep
+        to_json(value, inf_nan_mode="strings", fallback=note)
+    return next(iter(texts), None)
+
+
 def printed(value: object) -> str | None:
     """`str` of an object without memory addresses, so that equal runs give equal text.
 

@@ -86,7 +86,23 @@ _REMEDIES: dict[str, str] = {
         "A program asks for several answers: `Predict(..., n=3)`, or `config={'n': 3}` of a call."
     ),
     "functions": "Give tools to the program.",
-    "toolsets mcp_servers": "Functions and MCP servers stand in the list of tools.",
+    "toolsets mcp_servers builtin_tools": "Functions and MCP servers stand in the list of tools.",
+    "prepare_tools prepare_output_tools": (
+        "A tool changes the tools of the next step: it returns `Load(...)`, `Unload(...)`, or a "
+        "`@module_callback`."
+    ),
+    "interrupt_before interrupt_after interrupt_on": (
+        "A run waits for a person before a call: `Tool(..., require_confirmation=True)`, or a "
+        "`Policy` with `ask(...)`."
+    ),
+    "history_processors pre_model_hook": (
+        "`ReAct(..., compact=...)` shortens a conversation; a model around a model changes "
+        "requests."
+    ),
+    "post_model_hook event_stream_handler": (
+        "Observers see what happens (`configure(callbacks=[...])`); `@program.output_validator` "
+        "checks outputs."
+    ),
     "handoffs managed_agents": "Another agent is a tool: `agent.as_tool('name')`.",
     "description": (
         "What a program is for is its signature's docstring; of one that is a tool, "

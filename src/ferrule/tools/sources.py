@@ -34,7 +34,6 @@ def tool_options(thing: Any) -> dict[str, Any]:
                 "schema": function.get("parameters") or function.get("input_schema") or {},
             }
     if callable(thing):
-        _refuse_without_object(thing)
         return {"func": thing}
     hint = ""
     if hasattr(thing, "name"):
@@ -48,7 +47,7 @@ def tool_options(thing: Any) -> dict[str, Any]:
     )
 
 
-def _refuse_without_object(thing: Any) -> None:
+def refuse_without_object(thing: Any) -> None:
     """Raise for a method or a program of which there is only the class."""
     if isinstance(thing, type) and callable(getattr(thing, "as_tool", None)):
         raise ToolDefinitionError(

@@ -168,12 +168,16 @@ class Tool(ToolAttributes, Type):
         These are a callable, a LangChain tool, an entry of an MCP server's list, and a declaration
         (canonical or flat).
         """
+        function: Any = thing.func if isinstance(thing, Tool) else thing
+        is_function = isinstance(function, FunctionType)
+        if is_function and function.__code__.co_varnames[:1] != ("self",):
+            return thing if isinstance(thing, Tool) else cls(thing)
+        # late: most tools are functions
+        from ferrule.tools.sources import refuse_without_object, tool_options
+
+        refuse_without_object(function)
         if isinstance(thing, Tool):
             return thing
-        if isinstance(thing, FunctionType) and thing.__code__.co_varnames[:1] != ("self",):
-            return cls(thing)
-        from ferrule.tools.sources import tool_options  # late: most tools are functions
-
         return cls(**tool_options(thing))
 
     @classmethod

@@ -45,6 +45,27 @@ def test_where_nothing_is_lost_the_status_is_0(here, capsys) -> None:
     )
 
 
+def test_a_tool_without_a_description_is_reported_for_every_model(here, capsys) -> None:
+    (here / "bare_here.py").write_text(
+        "from ferrule import tool\n@tool\ndef bare(city: str) -> str:\n    return city\n"
+    )
+    assert main(["lint", "bare_here", "--target", "gemini"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "every model",
+        "  bare  the whole  description: the model has only the name to go by: write a docstring",
+        "gemini",
+        "  nothing is lost",
+    ]
+    assert main(["lint", "bare_here", "--target", "gemini", "--json"]) == 1
+    [found] = json.loads(capsys.readouterr().out)
+    assert (found["target"], found["tool"], found["keyword"]) == (
+        "every model",
+        "bare",
+        "description",
+    )
+    sys.modules.pop("bare_here", None)
+
+
 def test_each_loss_is_a_line_with_tool_and_path_and_the_status_is_1(here, capsys) -> None:
     """Per tool and path."""
     assert main(["lint", "linted_here", "--target", "gemini", "--target", "openai-strict"]) == 1

@@ -11,7 +11,7 @@ from functools import partial
 from hmac import compare_digest
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from msgspec.structs import asdict
@@ -59,11 +59,13 @@ DEPS = Annotated[
         "arguments, or a value.",
     ),
 ]
+_NO_DESCRIPTION = "the model has only the name to go by: write a docstring"
 _FOLDERS = re.compile(r".*[./\\]")
 _TOKEN_VARIABLE = "FERRULE_SERVE_TOKEN"  # noqa: S105  a name
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750, section 2.1."""
-Loss = tuple[Target, str, SchemaLoss]
+_EVERY_MODEL = "every model"
+Loss = tuple[Target | Literal["every model"], str, SchemaLoss]
 """A target, the name of a tool, and what the tool's schema loses there."""
 
 
@@ -102,7 +104,7 @@ def lint_tools(
     ] = None,
     as_json: JSON = False,
 ) -> int:
-    """Show what providers do not enforce in schemas.
+    """Show what providers do not enforce in schemas, and which tools have no description.
 
     Exit code: 0 if nothing is lost, 1 if something is.
     """
@@ -131,10 +133,15 @@ def choose_targets(names: Sequence[str]) -> tuple[Target, ...]:
 
 
 def find_losses(places: Sequence[str], targets: Sequence[Target]) -> list[Loss]:
-    """What the tools of these places lose, target by target."""
+    """What the tools of these places lose: with every model, then target by target."""
     toolbox = Toolbox(load_tools(places))
     own_names = {tool.wire_name: tool.name for tool in toolbox}
-    return [
+    undescribed: list[Loss] = [
+        (_EVERY_MODEL, tool.name, SchemaLoss("", "description", _NO_DESCRIPTION))
+        for tool in toolbox
+        if not str(tool.desc or "").strip()
+    ]
+    return undescribed + [
         (target, own_names[name], loss)
         for target in targets
         for name, losses in lower_tools(toolbox.declarations, target).losses.items()
@@ -143,7 +150,10 @@ def find_losses(places: Sequence[str], targets: Sequence[Target]) -> list[Loss]:
 
 
 def _print_losses(console: Console, losses: Sequence[Loss], targets: Sequence[Target]) -> None:
-    for target in targets:
+    sections: list[str] = [*targets]
+    if any(target == _EVERY_MODEL for target, _, _ in losses):
+        sections.insert(0, _EVERY_MODEL)
+    for target in sections:
         console.print(Text(target, "bold cyan"))
         lines = [_loss_line(tool, loss) for other, tool, loss in losses if other == target]
         for line in lines or ["  nothing is lost"]:

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct, field
 
 from ferrule.encoding.encode import jsonable
-from ferrule.errors import ConfigurationError, nearest, refuse_async, refuse_awaitable, shown
+from ferrule.errors import (
+    ConfigurationError,
+    nearest,
+    refuse_async,
+    refuse_awaitable,
+    refuse_other_arguments,
+    shown,
+)
 from ferrule.mcp_bridge.connection.handshake import PROTOCOL_MODES, ProtocolMode
 from ferrule.mcp_bridge.transport.stdio import GROUPS
 from ferrule.tools.mcp.showing import ShowRules
@@ -310,7 +317,10 @@ def _is_opener(value: Any) -> bool:
 
 def _are_names(value: Any) -> bool:
     # A filter runs in sync code too, and the coroutine of an async one would always count as true.
-    refuse_async(value, "`allow` or `deny` of an MCP server")
+    what = "`allow` or `deny` of an MCP server"
+    refuse_async(value, what)
+    if callable(value):
+        refuse_other_arguments(value, what, "the definition of a tool")
     if isinstance(value, list | tuple | set | frozenset):
         return all(isinstance(name, str) for name in cast("Iterable[Any]", value))
     return isinstance(value, str) or callable(value)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from pydantic_core import PydanticUndefined
 
 from ferrule.approval.policy import Rule
-from ferrule.errors import ToolDefinitionError, refuse_async, shown
+from ferrule.errors import ToolDefinitionError, refuse_async, refuse_other_arguments, shown
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
 from ferrule.schema.python_types import InputArguments
 from ferrule.tools.definition.inspect_function import (
@@ -384,7 +384,9 @@ def _read_confirmation(name: str, requirement: Any) -> Any:
             f"`require_confirmation` of `{name}` says when a person is asked: {requirement} "
             "belongs in a policy, `policy=Policy([...])`."
         )
-    refuse_async(requirement, f"`require_confirmation` of `{name}`")
+    what = f"`require_confirmation` of `{name}`"
+    refuse_async(requirement, what)
+    refuse_other_arguments(requirement, what, "the arguments of the call as a dict")
     return requirement
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from types import AsyncGeneratorType
@@ -12,7 +13,7 @@ from msgspec.structs import astuple, replace
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import core_schema
 
-from ferrule.encoding.encode import is_masked, json_text
+from ferrule.encoding.encode import is_masked, json_text, opaque_text
 from ferrule.encoding.written import with_digits
 from ferrule.errors import (
     ConfirmationRejected,
@@ -314,7 +315,21 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
         content = value
     else:
         content = render(value)
+        if isinstance(content, str) and "<" in content:
+            _warn_without_json(call.name, value)
     return ToolResult(call.name, content, call.id, value=value, repairs=call.repairs)
+
+
+def _warn_without_json(name: str, value: Any) -> None:
+    """Warn of an object in a result of which a model sees no more than `<Name object>`."""
+    opaque = opaque_text(value)
+    if opaque is not None:
+        warnings.warn(
+            f"The tool `{name}` returned an object that has no form in JSON: the model sees only "
+            f"{opaque!r}. Return a text, a dict, a dataclass or a pydantic model.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def failure(call: ToolCall, error: BaseException, *, is_raised: bool = False) -> ToolResult:
