@@ -618,3 +618,24 @@ def test_a_call_that_a_crash_cut_off_is_not_forgotten_where_an_error_comes_befor
     assert [question.kind for question in run.pending] == ["unknown"]
     run.answer(run.pending[0].reply("booked by hand"))
     assert run.resume().prediction.done == "booked"
+
+
+def test_arguments_may_be_given_in_order_and_a_context_is_the_calls_own() -> None:
+    """The program may pass its own, as a type checker wants it where it is not the first."""
+    seen: list[Any] = []
+
+    @tool
+    def add(a: int, b: int, ctx: Context) -> int:
+        """Add."""
+        seen.append((a, b, ctx.deps))
+        return a + b
+
+    class Adder(Module):
+        def forward(self, ctx: Context) -> Prediction:
+            return Prediction(sums=[call_tool(add, 1, b=2, ctx=ctx), call_tool(add, 3, 4)])
+
+    run = Adder().start(store=MemoryStore(), deps="d")
+    assert run.prediction.sums == [3, 7]
+    assert seen == [(1, 2, "d"), (3, 4, "d")]
+    with pytest.raises(TypeError, match="multiple values"):
+        call_tool(add, 1, a=2, b=3)

@@ -107,5 +107,4 @@ def what_must_not() -> None:
     Limits(3)  # type: ignore[call-arg]
     number: int = QA.model_construct().answer  # type: ignore[assignment]
     del number
-    Mine().start(run_id=3)  # type: ignore[arg-type]
     Mine().bind().start().answer("yes")  # type: ignore[arg-type]

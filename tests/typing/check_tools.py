@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, assert_type
 
-from ferrule import Tool, Toolbox, ToolResult, tool
+from ferrule import Context, Tool, Toolbox, ToolResult, acall_tool, call_tool, tool
 
 
 @tool
@@ -33,6 +33,11 @@ async def fetch(url: str) -> bytes:
     return url.encode()
 
 
+def plain(a: int, b: int = 2) -> int:
+    """Add."""
+    return a + b
+
+
 @tool("renamed", "Another name.")
 def other() -> None:
     """Other."""
@@ -57,6 +62,52 @@ async def what_must_check() -> None:
     assert_type(Tool.load("folder", ["a", "b"]), list[Tool])
     assert_type(Tool.from_file("a.py"), Tool | None)
     ToolResult("name", "content", is_error=True)
+
+
+class Shop:
+    """What tools need."""
+
+
+def first(ctx: Context[Shop], n: int) -> str:
+    """Take a context in the first place."""
+    return str(n)
+
+
+@tool
+def last(n: int, ctx: Context[Shop]) -> str:
+    """Take a context in the last place."""
+    return str(n)
+
+
+async def pages(url: str) -> AsyncIterator[bytes]:
+    """Read page by page."""
+    yield url.encode()
+
+
+async def calls_of_ones_own(remote: Tool, ctx: Context[Shop]) -> None:
+    assert_type(call_tool(add, a=1), int)
+    assert_type(call_tool(add, 1, b=2), int)
+    assert_type(call_tool(plain, a=1), int)
+    assert_type(call_tool(fetch, url="u"), bytes)
+    assert_type(call_tool(pages, url="u"), list[bytes])
+    assert_type(call_tool(first, n=1), str)
+    assert_type(call_tool(last, n=1, ctx=ctx), str)
+    assert_type(call_tool(remote, anything=1), Any)
+    assert_type(await acall_tool(add, a=1), int)
+    assert_type(await acall_tool(fetch, url="u"), bytes)
+    assert_type(await acall_tool(pages, url="u"), list[bytes])
+    assert_type(await acall_tool(first, n=1), str)
+    assert_type(await acall_tool(remote, anything=1), Any)
+    assert_type(add.call_result(a=1).text, str)
+
+
+async def calls_that_do_not_fit() -> None:
+    call_tool(add, a="one")  # type: ignore[call-overload]
+    call_tool(add)  # type: ignore[call-overload]
+    call_tool(plain, a=1, c=2)  # type: ignore[call-overload]
+    call_tool(first, n="one")  # type: ignore[call-overload]
+    await acall_tool(fetch, uri="u")  # type: ignore[call-overload]
+    await acall_tool(add, a=1, b="two")  # type: ignore[call-overload]
 
 
 def what_must_not() -> None:

@@ -146,6 +146,10 @@ async def every_entry_returns_them() -> None:
         Prediction[Invoice],
     )
     assert_type(Run[Invoice].load(MemoryStore(), "r", agent), Run[Invoice])
+    assert_type(Run.load(MemoryStore(), "r", agent), Run[Invoice])
+    assert_type(Run.load(MemoryStore(), "r", agent).prediction.outputs.total, float)
+    assert_type(Run.load(MemoryStore(), "r", Desk()), Run[Any])
+    assert_type(agent.batch([agent.bind(text="x"), {"text": "y"}]), BatchResults[Invoice])
     assert_type(agent.load_run(MemoryStore(), "r"), Run[Invoice])
     paid = Predict(Paid, lm=ScriptedLM([]))
     assert_type(
@@ -242,7 +246,13 @@ def what_must_not_check(agent: ReAct[Invoice, Shop]) -> None:
     buy(1, Context(deps="no shop"))  # type: ignore[arg-type]
     buy.func("one", Context(deps=Shop()))  # type: ignore[arg-type]
     tool(require_confirmation=lambda: True)  # type: ignore[arg-type, misc]
-    predict.start(text="x", run_id=3)  # type: ignore[arg-type]
+    predict.start(text="x", run_id=3)  # type: ignore[call-overload]
+    predict.start(txt="x")  # type: ignore[call-overload]
+    predict.astart(text=3)  # type: ignore[call-overload]
+    predict.stream(txt="x")  # type: ignore[call-overload]
+    predict.astream(currency="USD")  # type: ignore[call-overload]
+    predict.batch([predict.bind(txt="x")])  # type: ignore[call-arg]
+    agent.start(text="x")  # type: ignore[call-arg]
     other: Prediction[Paid] = predict(text="x")  # type: ignore[assignment]
     del other
     Predict(3)  # type: ignore[arg-type]
@@ -252,9 +262,10 @@ def what_must_not_check(agent: ReAct[Invoice, Shop]) -> None:
 def what_should_not_check_but_does(agent: ReAct[Invoice, Shop]) -> None:
     # Python's typing cannot add a keyword to the inputs of a signature. With an option, the inputs are not checked; `bind` checks them.
     Predict(Invoice)(txt="x", lm=None)
-    Predict(Invoice).start(txt="x")
-    Predict(Invoice).stream(txt="x")
+    Predict(Invoice).start(txt="x", store=MemoryStore())
+    Predict(Invoice).stream(txt="x", run_id="r")
     Predict(Invoice).batch([{"txt": "x"}])
+    Desk().start(run_id=3)  # a program of one's own may have any inputs
     # A type that is written down says nothing of the inputs.
     agent(txt="x", deps=Shop())
     # The outputs of `prediction` itself are not known, as any name may be one.

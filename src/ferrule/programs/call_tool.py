@@ -15,7 +15,21 @@ from collections.abc import (
     Mapping,
 )
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, LiteralString, Never, NoReturn, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    LiteralString,
+    Never,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from ferrule.acts import Act, CallTools, RuleCalls, Within
 from ferrule.encoding.encode import is_plain, json_text, with_whole_characters
@@ -50,8 +64,12 @@ if TYPE_CHECKING:
     from collections.abc import Generator as Acts
 
     from ferrule.approval.question import Decision
+    from ferrule.values.calls.context import Context
     from ferrule.values.content.parts import Content
     from ferrule.values.signatures.output_checks import OutputCheck
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _AS_SHOWN = (inspect.Parameter.empty, Any, object, str, LiteralString, Never, NoReturn, ToolResult)
 """Return types for which `call_tool` returns the result as a model sees it."""
@@ -60,7 +78,53 @@ _AWAITED = (Awaitable, Coroutine)
 _NOT_TEXT = frozenset({"object", "array"})
 
 
-def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
+if TYPE_CHECKING:
+
+    class _AnyTool(Protocol):
+        """A tool whose function is not known.
+
+        Type checkers take the attribute as one that may be set. So a decorated function, whose
+        attribute has the types of the function, does not fit.
+        """
+
+        func: Callable[..., Any] | None
+
+
+# A tool of unknown types; then the kinds of functions, from special to general: an async generator,
+# which is read to its end, an async function, and any other. A `Context` in the first place is not
+# an argument of the call. In another place it cannot be left out for type checkers: pass that of
+# the program.
+@overload
+def call_tool(tool: _AnyTool, /, *args: Any, **arguments: Any) -> Any: ...
+@overload
+def call_tool(
+    tool: Callable[Concatenate[Context[Any], P], AsyncIterator[R]],
+    /,
+    *args: P.args,
+    **arguments: P.kwargs,
+) -> list[R]: ...
+@overload
+def call_tool(
+    tool: Callable[P, AsyncIterator[R]], /, *args: P.args, **arguments: P.kwargs
+) -> list[R]: ...
+@overload
+def call_tool(
+    tool: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]],
+    /,
+    *args: P.args,
+    **arguments: P.kwargs,
+) -> R: ...
+@overload
+def call_tool(
+    tool: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **arguments: P.kwargs
+) -> R: ...
+@overload
+def call_tool(
+    tool: Callable[Concatenate[Context[Any], P], R], /, *args: P.args, **arguments: P.kwargs
+) -> R: ...
+@overload
+def call_tool(tool: Callable[P, R], /, *args: P.args, **arguments: P.kwargs) -> R: ...
+def call_tool(tool: Any, /, *args: Any, **arguments: Any) -> Any:
     """Call a tool from a `forward`, and record the result; a resumed run gets the recorded result.
 
     Policies, grants and `require_confirmation` apply as for a model's call, and the run waits for
@@ -69,8 +133,9 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
 
     Args:
         tool: The tool, or a function to make into one.
-        arguments: The tool's arguments, by name. The tool gets these objects; the journal and a
-            question show them as JSON.
+        args: The tool's arguments.
+        arguments: Its arguments by name. The tool gets these objects; the journal and a question
+            show them as JSON. A `Context` among them may be left out: each call has its own.
 
     Returns:
         The result, as the function's declared return type. It is parsed from the text that a model
@@ -87,24 +152,57 @@ def call_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
             secret, or is a union whose values look the same in the text (`int | str`).
 
     """
-    program, named = _program(tool, arguments)
+    program, named = _program(tool, args, arguments)
     return call_program(program, (), named)
 
 
+@overload
+async def acall_tool(tool: _AnyTool, /, *args: Any, **arguments: Any) -> Any: ...
+@overload
+async def acall_tool(
+    tool: Callable[Concatenate[Context[Any], P], AsyncIterator[R]],
+    /,
+    *args: P.args,
+    **arguments: P.kwargs,
+) -> list[R]: ...
+@overload
+async def acall_tool(
+    tool: Callable[P, AsyncIterator[R]], /, *args: P.args, **arguments: P.kwargs
+) -> list[R]: ...
+@overload
+async def acall_tool(
+    tool: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]],
+    /,
+    *args: P.args,
+    **arguments: P.kwargs,
+) -> R: ...
+@overload
+async def acall_tool(
+    tool: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **arguments: P.kwargs
+) -> R: ...
+@overload
+async def acall_tool(
+    tool: Callable[Concatenate[Context[Any], P], R], /, *args: P.args, **arguments: P.kwargs
+) -> R: ...
+@overload
+async def acall_tool(tool: Callable[P, R], /, *args: P.args, **arguments: P.kwargs) -> R: ...
 @with_settings_of_call
-async def acall_tool(tool: Tool | Callable[..., Any], /, **arguments: Any) -> Any:
+async def acall_tool(tool: Any, /, *args: Any, **arguments: Any) -> Any:
     """`call_tool` on an event loop."""
-    program, named = _program(tool, arguments)
+    program, named = _program(tool, args, arguments)
     return await acall_program(program, (), named)
 
 
-def _program(thing: Any, arguments: dict[str, Any]) -> tuple[_OneCall, dict[str, Any]]:
+def _program(
+    thing: Any, args: tuple[Any, ...], arguments: dict[str, Any]
+) -> tuple[_OneCall, dict[str, Any]]:
     """The call as a program, and its arguments as they may be shown.
 
     These identify the call, so they lack defaults, which may change.
     """
     tool = Tool.of(thing)
     read = _reader(tool)
+    arguments, _ = tool.by_name(args, arguments)  # the run makes a `Context` of the call's own
     checked = tool.prepare(arguments)
     if isinstance(checked, Coerced):
         arguments = checked.given  # by parameter name

@@ -72,6 +72,65 @@ if TYPE_CHECKING:
             self: Call[R_co, object, P], /, *, resume_state: Any, **inputs: Any
         ) -> R_co: ...
 
+    class Start(Protocol[R_co, D, P]):  # pyright: ignore[reportInvalidTypeVarUse]
+        """`start`, `astart` and `stream`: without options, the inputs are type-checked."""
+
+        @overload
+        def __call__(
+            self: Start[R_co, object, P], /, *args: P.args, **inputs: P.kwargs
+        ) -> R_co: ...
+        @overload
+        def __call__(
+            self,
+            /,
+            *args: Any,
+            deps: D,
+            store: Store | None = None,
+            run_id: str | None = None,
+            **inputs: Any,
+        ) -> R_co: ...
+        @overload
+        def __call__(
+            self: Start[R_co, object, P],
+            /,
+            *args: Any,
+            store: Store | None,
+            run_id: str | None = None,
+            **inputs: Any,
+        ) -> R_co: ...
+        @overload
+        def __call__(
+            self: Start[R_co, object, P], /, *args: Any, run_id: str | None, **inputs: Any
+        ) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, lm: Any, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(
+            self: Start[R_co, object, P], /, *, config: Mapping[str, Any], **inputs: Any
+        ) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, demos: Any, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, max_turns: int, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, max_iters: int, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, limits: Any, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, on_limit: str, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(
+            self: Start[R_co, object, P], /, *, resume_state: Any, **inputs: Any
+        ) -> R_co: ...
+
+    class typed_start(Typed[R]):  # noqa: N801  a decorator
+        """A method of `Module` that type checkers see as a `Start`."""
+
+        def __init__(self, method: Callable[..., R]) -> None: ...
+        def __get__(
+            self, program: ProgramTypes[Any, D, P], owner: Any = None
+        ) -> Start[R, D, P]: ...
+
     class typed_call(Typed[R]):  # noqa: N801  a decorator
         """A method of `Module` that type checkers see as a `Call`."""
 
@@ -82,6 +141,8 @@ else:
     def typed_call(method: Any) -> Any:
         """Return the method unchanged: the types above are only for type checkers."""
         return method
+
+    typed_start = typed_call
 
 
 def run_program(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from ferrule.errors import ConfigurationError, refuse_async
 from ferrule.models.model import as_model
 from ferrule.programs import calling
-from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call
+from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call, typed_start
 from ferrule.programs.lifecycle.batching import Batches
 from ferrule.programs.lifecycle.resume import (
     ResumeState,
@@ -193,6 +193,7 @@ class Module(Batches[S, D, P]):
         """
         return Bound(self, args, inputs)
 
+    @typed_start
     def start(
         self,
         /,
@@ -212,6 +213,7 @@ class Module(Batches[S, D, P]):
         with callers_frames:
             return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
 
+    @typed_start
     @with_settings_of_call
     async def astart(
         self,
@@ -283,6 +285,7 @@ class Module(Batches[S, D, P]):
         """A stored run of this program: `Run.load(...)`, with the types of its signature."""
         return Run[S].load(store, run_id, self, deps=deps)
 
+    @typed_start
     def stream(
         self,
         /,

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision
     from ferrule.runs.observers import Execution
+    from ferrule.values.outcome import Prediction
 
 
 R = TypeVar("R")
+S = TypeVar("S")
 RunStatus = Literal["queued", "running", "waiting", "done", "failed", "cancelled"]
 
 
@@ -370,6 +372,14 @@ class Program(Protocol):
 
     async def aforward(self, *args: Any, **inputs: Any) -> Any:
         """`forward` on an event loop."""
+        ...
+
+
+class TypedProgram(Program, Protocol[S]):
+    """A program that says, for type checkers, of what signature its predictions are."""
+
+    def resume(self, response: Any, state: Any) -> Prediction[S]:
+        """Continue a run that was raised."""
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import json_text
@@ -68,9 +68,11 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision
     from ferrule.events import Event
     from ferrule.runs.limits import Limits
-    from ferrule.runs.protocols import Program, Store, Stored, Summary
+    from ferrule.runs.protocols import Program, Store, Stored, Summary, TypedProgram
     from ferrule.values.conversation.exchange import Usage
     from ferrule.values.outcome import Prediction
+
+T = TypeVar("T")
 
 
 class Run(Displayed, RunState, Typed[S]):
@@ -278,12 +280,12 @@ class Run(Displayed, RunState, Typed[S]):
         cls,
         store: Store,
         run_id: str,
-        program: Program,
+        program: TypedProgram[T],
         *,
         tools: Iterable[Any] = (),
         migrate: bool = False,
         deps: Any = None,
-    ) -> Self:
+    ) -> Run[T]:
         """Load a run from a store, in any process; `resume()` continues it.
 
         Nothing is executed here. If the program then takes other steps than the journal has, the
@@ -304,7 +306,10 @@ class Run(Displayed, RunState, Typed[S]):
 
         """
         check_store(store)
-        return cls._of(store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps)
+        run: Any = cls._of(
+            store.load(run_id), store, program, tools=tools, migrate=migrate, deps=deps
+        )
+        return run
 
     @classmethod
     def _of(

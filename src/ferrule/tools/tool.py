@@ -385,16 +385,23 @@ class Tool(ToolAttributes, Type):
             accept_no_deps(self, context)
         return fill_context(self._function_spec, arguments, context, caller)
 
-    def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
-        """Check the arguments of a direct call.
-
-        Raises `ConfirmationRequired` or `ConfirmationRejected` if a person must agree.
-        """
+    def by_name(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], Context[Any] | None]:
+        """The arguments of a call in Python by name, and the `Context` among them."""
         context = None
         if self.takes_context:
             args, kwargs, context = split_context(args, kwargs)
         if args:
             kwargs = bind_positional(self.name, self._function_spec.order, args, kwargs)
+        return kwargs, context
+
+    def _ready(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CheckedArguments:
+        """Check the arguments of a direct call.
+
+        Raises `ConfirmationRequired` or `ConfirmationRejected` if a person must agree.
+        """
+        kwargs, context = self.by_name(args, kwargs)
         checked = self.prepare(kwargs)
         # If only the hints of an MCP server ask for consent, a caller in Python code is not asked.
         asks = self.mcp is None or getattr(self.func, "asks_directly", True)

@@ -78,6 +78,16 @@ def test_an_item_that_is_no_mapping_of_names_is_named_with_its_index_before_any_
     assert lm.requests == []
 
 
+def test_an_item_may_be_the_program_with_its_inputs(driver: str) -> None:
+    """`bind` checks them, also for a type checker."""
+    program, other = Predict("topic -> text"), Predict("topic -> text")
+    with context(lm=ScriptedLM(by=lambda request: fields(text=request.messages[-1].text[-1:]))):
+        found = carry(driver, program, [program.bind(topic="a"), {"topic": "b"}])
+        assert len(found) == 2
+        with pytest.raises(InputError, match="Item 1 of the batch is not bound to this program"):
+            carry(driver, program, [{"topic": "a"}, other.bind(topic="b")])
+
+
 def test_an_item_that_is_no_mapping_has_its_place_among_the_errors(driver: str) -> None:
     """`return_exceptions` holds for every item."""
     with context(lm=ScriptedLM(by=lambda _: fields(text="ok"))):

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError, field_validator
 from ferrule.errors import ToolCallError
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
+from ferrule.values.content.parts import Image, Text
 
 WRITTEN = [
     {"name": "add", "args": {"a": 1}},
@@ -443,3 +444,9 @@ def test_an_unchecked_call_is_the_call_that_pydantic_makes(call):
     assert again.model_dump() == call.model_dump()
     assert again.model_fields_set >= call.model_fields_set
     assert copy.deepcopy(pickle.loads(pickle.dumps(again))) == call
+
+
+def test_the_text_of_a_result_names_what_is_no_text():
+    assert ToolResult("f", "found").text == "found"
+    content = (Text(text="see"), Image(url="https://x/y"))
+    assert ToolResult("f", content).text == "see\n[Image(https://x/y, image/png)]"

@@ -17,7 +17,7 @@ from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
 from ferrule.errors import ConfigurationError, InputError, LimitReachedError, shown
 from ferrule.programs.asking.asker import check_positive
-from ferrule.programs.calling import new_run
+from ferrule.programs.calling import Bound, new_run
 from ferrule.runs.batch_budget import BatchBudget
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
@@ -85,7 +85,7 @@ class BatchResults(Typed[S, E], list["Prediction[S] | E"]):
 
 def run_batch(
     program: Any,
-    inputs: Iterable[Mapping[str, Any]],
+    inputs: Iterable[Mapping[str, Any] | Bound[Any, Any]],
     *,
     max_concurrency: int | None,
     **options: Any,
@@ -140,7 +140,7 @@ def run_batch(
 
 async def arun_batch(
     program: Any,
-    inputs: Iterable[Mapping[str, Any]],
+    inputs: Iterable[Mapping[str, Any] | Bound[Any, Any]],
     *,
     max_concurrency: int | None,
     **options: Any,
@@ -198,7 +198,7 @@ class _Batch:
     def __init__(
         self,
         program: Any,
-        inputs: Iterable[Mapping[str, Any]],
+        inputs: Iterable[Mapping[str, Any] | Bound[Any, Any]],
         *,
         progress: bool,
         return_exceptions: bool,
@@ -223,7 +223,7 @@ class _Batch:
         self.program = program
         self.given = _listed(inputs)
         self.keeps_errors = return_exceptions or return_failed_examples
-        self.items = _items(self.given, keeps_errors=self.keeps_errors)
+        self.items = _items(self.given, program, keeps_errors=self.keeps_errors)
         self.deps = deps
         self.timeout = timeout
         self.batch_id = batch_id or uuid4().hex
@@ -422,7 +422,7 @@ class _Batch:
             self._budget.end(self.runs)
 
 
-def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
+def _listed(inputs: Iterable[Any]) -> list[Any]:
     value = cast("object", inputs)  # users pass anything
     if isinstance(value, Mapping):
         problem = f"found {shown(cast('object', value))}. Write `[{{...}}]` for a batch of one."
@@ -433,20 +433,27 @@ def _listed(inputs: Iterable[Mapping[str, Any]]) -> list[Any]:
     raise InputError(f"`batch` takes a list of mappings of inputs by name, {problem}")
 
 
-def _items(inputs: Sequence[Any], *, keeps_errors: bool) -> list[_Item]:
+def _items(inputs: Sequence[Any], program: Any, *, keeps_errors: bool) -> list[_Item]:
     """The inputs of each run.
 
     For an item that is not a mapping, an `InputError` is raised before any run begins, or takes its
     place.
     """
-    items = [_item(index, value) for index, value in enumerate(inputs)]
+    items = [_item(index, value, program) for index, value in enumerate(inputs)]
     fault = next((item for item in items if isinstance(item, InputError)), None)
     if fault is not None and not keeps_errors:
         raise fault
     return items
 
 
-def _item(index: int, value: Any) -> _Item:
+def _item(index: int, value: Any, program: Any) -> _Item:
+    if isinstance(value, Bound):
+        bound = cast("Bound[Any, Any]", value)
+        if bound.program is program and not bound.args:
+            return dict(bound.inputs)
+        return InputError(
+            f"Item {index} of the batch is not bound to this program by names, found {bound!r}."
+        )
     # Duck typing: DSPy's examples are not instances of `Mapping`.
     is_mapping = (
         not isinstance(value, type)

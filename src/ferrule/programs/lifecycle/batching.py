@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, overload
 
 from ferrule.errors import refuse_unknown
-from ferrule.programs.calling import ProgramTypes
+from ferrule.programs.calling import Bound, ProgramTypes
 from ferrule.programs.lifecycle.batch import arun_batch, run_batch
 from ferrule.settings import with_settings_of_call
 from ferrule.values.tracebacks import callers_frames
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Store
 
     Deps = TypeVar("Deps")
-    Items = Iterable[Mapping[str, Any]]
+    Items = Iterable[Mapping[str, Any] | Bound[S, D]]
     Failed = tuple[BatchResults[S, None], list[Mapping[str, Any]], list[BaseException]]
     """The return type with `return_failed_examples=True`: results, failed inputs, their errors."""
 
@@ -64,7 +64,7 @@ class Batches(ProgramTypes[S, D, P]):
     @overload
     def batch(
         self,
-        inputs: Items,
+        inputs: Items[S, D],
         max_concurrency: int | None = None,
         *,
         return_exceptions: Literal[False] = False,
@@ -74,7 +74,7 @@ class Batches(ProgramTypes[S, D, P]):
     @overload
     def batch(
         self,
-        inputs: Items,
+        inputs: Items[S, D],
         max_concurrency: int | None = None,
         *,
         return_exceptions: bool,
@@ -84,7 +84,7 @@ class Batches(ProgramTypes[S, D, P]):
     @overload
     def batch(
         self,
-        inputs: Items,
+        inputs: Items[S, D],
         max_concurrency: int | None = None,
         *,
         return_exceptions: bool = False,
@@ -93,7 +93,7 @@ class Batches(ProgramTypes[S, D, P]):
     ) -> Failed[S]: ...
     def batch(
         self,
-        inputs: Iterable[Mapping[str, Any]],
+        inputs: Iterable[Mapping[str, Any] | Bound[S, D]],
         max_concurrency: int | None = None,
         *,
         progress: bool = True,
@@ -109,6 +109,8 @@ class Batches(ProgramTypes[S, D, P]):
         **unknown: Any,
     ) -> Any:
         """Run the program once for each mapping of inputs, several at once in threads.
+
+        An item may also be `program.bind(...)`, whose inputs type checkers check.
 
         Returns the predictions in the order of the inputs.
 
@@ -153,7 +155,7 @@ class Batches(ProgramTypes[S, D, P]):
     @overload
     async def abatch(
         self,
-        inputs: Items,
+        inputs: Items[S, D],
         max_concurrency: int | None = None,
         *,
         return_exceptions: Literal[False] = False,
@@ -163,7 +165,7 @@ class Batches(ProgramTypes[S, D, P]):
     @overload
     async def abatch(
         self,
-        inputs: Items,
+        inputs: Items[S, D],
         max_concurrency: int | None = None,
         *,
         return_exceptions: bool,
@@ -173,7 +175,7 @@ class Batches(ProgramTypes[S, D, P]):
     @overload
     async def abatch(
         self,
-        inputs: Items,
+        inputs: Items[S, D],
         max_concurrency: int | None = None,
         *,
         return_exceptions: bool = False,
@@ -183,7 +185,7 @@ class Batches(ProgramTypes[S, D, P]):
     @with_settings_of_call
     async def abatch(
         self,
-        inputs: Iterable[Mapping[str, Any]],
+        inputs: Iterable[Mapping[str, Any] | Bound[S, D]],
         max_concurrency: int | None = None,
         *,
         progress: bool = True,

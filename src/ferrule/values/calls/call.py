@@ -28,7 +28,7 @@ from ferrule.record import PartlyCompared
 from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.calls.shapes import call_fields, fields_at, schema_of
-from ferrule.values.content.convert import render
+from ferrule.values.content.convert import content_text, render
 from ferrule.values.content.parts import Content
 from ferrule.values.content.type import serialized_by
 
@@ -279,6 +279,13 @@ class ToolResult(PartlyCompared, Struct, frozen=True):
 
     The tool says so (`untrusted=`); or it is a program, which read such a result itself.
     """
+
+    @property
+    def text(self) -> str:
+        """The content as plain text: of images and other media, their names."""
+        if isinstance(self.content, str):
+            return self.content
+        return content_text(self.content)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all fields but `value` and `error`, which may hold anything."""
