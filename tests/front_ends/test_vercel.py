@@ -201,9 +201,8 @@ def test_an_agent_inside_shows_its_calls_and_not_its_words() -> None:
     client, store = UIClient(), MemoryStore()
     with context(lm=ScriptedLM(steps)):
         ask(client, store, guide)
-        for _ in range(2):
-            client.decide(approved=True)
-            go_on(client, store, guide)
+        client.decide(approved=True)  # the agent's own question, and that of the agent inside
+        go_on(client, store, guide)
     assert sorted(call["output"] for call in client.calls("output-available")) == [
         "booked Ritz for 1",
         "booked Roma for 1",
