@@ -463,6 +463,7 @@ class Point(BaseModel):
         "\ud800",
     ],
 )
+@pytest.mark.filterwarnings("ignore:The tool .* has no form in JSON")
 def test_any_result_of_a_tool_can_be_shown(mode: str, value: Any) -> None:
     give = Tool(lambda: value, "give", "Give.")
     lm = script(mode, ("g", "give", {}), ("end", "finish", {"answer": 1}))

@@ -118,6 +118,7 @@ def texts(*found: str) -> list[dict]:
         ),
     ],
 )
+@pytest.mark.filterwarnings("ignore:The tool .* has no form in JSON")
 def test_what_a_tool_returns_becomes_blocks_in_order(
     value: object,
     content: list,
@@ -280,6 +281,7 @@ def test_whole_text_can_be_written_and_what_could_be_already_is_as_it_was(value:
         pytest.param(ToolRetry(LONE), id="an error"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:The tool .* has no form in JSON")
 def test_a_result_that_json_cannot_hold_is_sent_all_the_same(era: str, value: object) -> None:
     """It would end a server over standard output."""
 

@@ -125,6 +125,7 @@ class TestReturned:
     def test_any_value_renders(self, value, text):
         assert rendered(value) == text
 
+    @pytest.mark.filterwarnings("ignore:The tool .* has no form in JSON")
     def test_objects_without_a_form_have_no_address(self):
         for value in (Opaque(), [Opaque()], {"k": Opaque()}, len, Opaque, lambda: 0):
             text = rendered(value)
@@ -172,6 +173,7 @@ class TestReturned:
             True,
         )
 
+    @pytest.mark.filterwarnings("ignore:The tool .* has no form in JSON")
     def test_the_value_itself_is_kept_beside(self):
         value = Opaque()
         found = ran(lambda: value)
@@ -188,6 +190,7 @@ class TestReturned:
         for value in ("\ud800", ["\ud800"], {"\ud800": 1}, circle, deep):
             assert isinstance(rendered(value), str)
 
+    @pytest.mark.filterwarnings("ignore:The tool .* has no form in JSON")
     def test_an_object_that_cannot_even_be_printed_renders(self):
         class Broken:
             def __str__(self):
