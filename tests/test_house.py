@@ -94,6 +94,7 @@ WALLS = {
     "runs/store/sqlite/writer_thread.py": "what a write raised on its thread is raised again by the callers that wait for it",
     "programs/lifecycle/batch.py": "what an item raised on its own thread is raised again where the batch waits for it",
     "programs/tool_use/reviewing.py": "whatever a reviewer raises, a person can still decide",
+    "programs/lifecycle/evaluate.py": "an item whose metric raises has failed, and the others are scored",
     "observers.py": "an observer is somebody else's code: what it raises must not end the run",
 }
 

@@ -79,6 +79,7 @@ _HOMES = {
     "ferrule.programs.predict": ("ChainOfThought", "Predict"),
     "ferrule.programs.react": ("ReAct",),
     "ferrule.programs.lifecycle.advance": ("aadvance", "advance"),
+    "ferrule.programs.lifecycle.evaluate": ("Evaluate", "Evaluation"),
     "ferrule.programs.lifecycle.batch": ("BatchResults",),
     "ferrule.programs.lifecycle.resume": ("ResumeState", "arun_until_done", "run_until_done"),
     "ferrule.web.ui": ("result_route", "ui_app"),

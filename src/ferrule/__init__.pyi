@@ -52,6 +52,8 @@ from ferrule.programs.code_mode.interpreter import CodeMode as CodeMode
 from ferrule.programs.lifecycle.advance import aadvance as aadvance
 from ferrule.programs.lifecycle.advance import advance as advance
 from ferrule.programs.lifecycle.batch import BatchResults as BatchResults
+from ferrule.programs.lifecycle.evaluate import Evaluate as Evaluate
+from ferrule.programs.lifecycle.evaluate import Evaluation as Evaluation
 from ferrule.programs.lifecycle.resume import ResumeState as ResumeState
 from ferrule.programs.lifecycle.resume import arun_until_done as arun_until_done
 from ferrule.programs.lifecycle.resume import run_until_done as run_until_done

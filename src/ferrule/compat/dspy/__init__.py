@@ -19,6 +19,7 @@ from ferrule.compat.dspy.errors import (
     ContextWindowExceededError,
     format_error_for_lm,
 )
+from ferrule.compat.dspy.evaluation import Evaluate, EvaluationResult, answer_exact_match
 from ferrule.compat.dspy.models import LM, BaseLM, DummyLM
 from ferrule.compat.dspy.modules import (
     ChainOfThought,
@@ -80,7 +81,7 @@ MISSING = {
         "TrainingJob"
     ),
     "use `program.batch(...)`, and compare": (
-        "Evaluate EvaluationResult MultiChainComparison SemanticF1 DataLoader GSM8K HotPotQA MATH"
+        "MultiChainComparison SemanticF1 DataLoader GSM8K HotPotQA MATH"
     ),
     "use `n=`, `@program.output_validator` or a loop in a `forward`": (
         "Assert BestOfN Refine Suggest majority"

@@ -261,17 +261,24 @@ class Parallel:
         calls = [
             {"module": module, "example": example, **self.options} for module, example in pairs
         ]
+        errors_so_far: list[BaseException] = []
+
+        def stop_at_most(_, result):
+            if isinstance(result, BaseException):
+                errors_so_far.append(result)
+                if len(errors_so_far) >= (self.max_errors or settings.max_errors):
+                    raise errors_so_far[0]
+
         results, failed, errors = _CallOfModule().batch(
             calls,
             num_threads or self.num_threads,
             return_failed_examples=True,
             progress=not self.options.get("disable_progress_bar"),
             timeout=self.options.get("timeout"),
+            on_result=stop_at_most,
         )
         for call, error in zip(failed, errors, strict=True):
             _logger.error("Error for example %s: %r", call["example"], error)
-        if len(errors) >= (self.max_errors or settings.max_errors):
-            raise errors[-1]  # as DSPy does: the last one, without the results
         if self.options.get("return_failed_examples"):
             return results, [call["example"] for call in failed], errors
         return results

@@ -110,7 +110,7 @@ def run_batch(
 
     # A pool of its own: batches run whole programs, whose tools need the shared pool.
     pool = ThreadPoolExecutor(
-        _workers(max_concurrency),
+        check_workers(max_concurrency),
         thread_name_prefix="ferrule-batch",
         initializer=offload.inherit_loop_wait(),
     )
@@ -149,7 +149,7 @@ async def arun_batch(
     import asyncio
 
     batch = _Batch(program, inputs, **options)
-    places = asyncio.Semaphore(_workers(max_concurrency))
+    places = asyncio.Semaphore(check_workers(max_concurrency))
 
     async def run(index: int) -> Any:
         async with places:
@@ -501,7 +501,8 @@ def _failed(result: Any) -> bool:
     )
 
 
-def _workers(max_concurrency: int | None) -> int:
+def check_workers(max_concurrency: int | None) -> int:
+    """How many items run at once; raises `ConfigurationError` for anything but a number above 0."""
     if max_concurrency is None:
         return settings.current().max_workers or _DEFAULT_CONCURRENCY
     return check_positive("max_concurrency", max_concurrency)
