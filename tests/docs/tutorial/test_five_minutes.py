@@ -27,17 +27,22 @@ BLOCK = re.compile(
 @pytest.mark.skipif(not has_needle(), reason="needs the extra: pip install 'ferrule[embedded]'")
 @pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a POSIX shell")
 def test_a_reader_gets_what_the_page_says(tmp_path: Path) -> None:
+    execute(PAGE, tmp_path)
+
+
+def execute(page: Path, folder: Path) -> None:
+    """Save each file, run each command, and compare each output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "COLUMNS": "200"}
     output = ""
-    for block in BLOCK.finditer(PAGE.read_text(encoding="utf-8")):
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         match block["kind"], block["note"]:
             case "python", str(name):
-                (tmp_path / name).write_text(block["text"], encoding="utf-8")
+                (folder / name).write_text(block["text"], encoding="utf-8")
             case "sh", None:
                 run = subprocess.run(
                     ["/bin/sh", "-c", block["text"]],
-                    cwd=tmp_path,
+                    cwd=folder,
                     env=env,
                     capture_output=True,
                     text=True,
