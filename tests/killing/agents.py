@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from agent_script import text_step
 from wire_servers import serve
 
@@ -23,6 +24,7 @@ from ferrule import (
     LM,
     BaseLM,
     Context,
+    FallbackLM,
     Grant,
     Later,
     Load,
@@ -35,7 +37,7 @@ from ferrule import (
     ToolCall,
     module_callback,
 )
-from ferrule.errors import DecisionError
+from ferrule.errors import DecisionError, UnavailableError
 from ferrule.testing import ScriptedLM
 from killing import stores
 from killing.world import RUN, World
@@ -52,6 +54,7 @@ EFFECTS = {
     "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
     "order": "transactional", "ship": "reconciled",
     "build": "once", "remind": "idempotent", "promise": "idempotent",
+    "slip": "idempotent", "slip_later": "idempotent",
 }  # fmt: skip
 CLERK = ("pay {n}1", "refund {n}2", "order {n}3 + fetch {n}4")
 """What the agent that is a tool does with `n`."""
@@ -72,6 +75,10 @@ class Scenario:
     full_sync: bool = False
     roles: tuple[str, ...] = ()
     """What the first processes do, if it is not `worker` and `person` in turn."""
+    falls_back: bool = False
+    """Whether the first model fails in the middle of the run, and a second one goes on."""
+    is_read: bool = False
+    """Whether each process reads the run that it loaded, its trajectory and messages, before it goes on."""
     decides_singly: bool = False
     """Whether a person decides one question at a time, the last one first, and the run goes on after each."""
     asks_at_once: int = 1
@@ -142,6 +149,17 @@ TOGETHER = ("refund 1 + refund 2 + pay 3 + refund 4", "clerk 5 + refund 6 + cler
 """Several questions of one step: its own, and those of agents below."""
 SAID = {"refund 2": "edit 92", "refund 4": "deny", "refund 8": "reply"}
 
+SLIPPING = (
+    "look 0",
+    "slip 1",
+    "pay 2",
+    "slip_later 3 + fetch 4",
+    "refund 5 + slip 6",
+    "order 7",
+    "slip_later 8",
+)
+"""Tools out of which a `CancelledError` comes, though nobody cancelled."""
+
 OUTSIDE = (
     "build 1",
     "remind 2",
@@ -191,6 +209,12 @@ SCENARIOS = (
     Scenario("in parallel", ("pay 1 + pay 2 + pay 3 + fetch 4", "order 5 + order 6 + pay_later 7 + ship 8", "refund 9 + refund 10 + hint 11")),
     Scenario("in parallel, async", ("pay_later 1 + pay_later 2 + fetch_later 3", "order 5 + order 6 + pay 7 + ship 8"), is_async=True),
     Scenario("edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}),
+    Scenario("cancelled tools", SLIPPING),
+    Scenario("cancelled tools, async", SLIPPING, is_async=True),
+    Scenario("fallback in mid-run", ("look 0", *EVERY[1:7]), falls_back=True),
+    Scenario("fallback in mid-run, async", ("look 0", "clerk 1", "pay 3", "order 8"), is_async=True, falls_back=True, asks_at_once=2),
+    Scenario("read when loaded", EVERY, is_read=True),
+    Scenario("read when loaded, async", (*CAREFUL, "slip 8"), {"refund 4": "edit 94"}, is_async=True, is_read=True, falls_back=True),
     Scenario("asked together", TOGETHER, SAID, decides_singly=True, asks_at_once=2),
     Scenario("asked together, async", TOGETHER, SAID, is_async=True, decides_singly=True, asks_at_once=2),
     Scenario("decided meanwhile", ("sign 1 + sign 2 + pay 3", "sign 4 + clerk 5 + sign 6"), decides_singly=True, asks_at_once=2),
@@ -227,6 +251,17 @@ INTERRUPTED = (
     Scenario("interrupted", _ALONE, full_sync=True),
     Scenario("interrupted, async", _AWAITED, is_async=True),
     Scenario("interrupted, text mode", _ALONE, is_native=False),
+    Scenario(
+        "interrupted, cancelled tools",
+        ("look 0", "slip 1", "pay 2", "slip_later 3", "order 4", "slip 5", "pay 6"),
+        is_read=True,
+    ),
+    Scenario(
+        "interrupted, cancelled tools, async",
+        ("look 0", "slip_later 1", "pay_later 2", "slip_later 3", "order 4"),
+        is_async=True,
+        falls_back=True,
+    ),
     Scenario("interrupted code, text", _ALONE, is_native=False, snippets=2),
     Scenario("interrupted code, async", _AWAITED, is_async=True, snippets=2),
     *[Scenario(f"interrupted code, {wire}", _ALONE, wire=wire, snippets=2) for wire in WIRES],
@@ -361,6 +396,15 @@ class Scripted(BaseLM):
         return found if isinstance(found, Response) else Response(found)
 
 
+class Failing(Scripted):
+    """A model that thinks aloud, and fails from the third turn on."""
+
+    def complete(self, request: Request) -> Response:
+        if sum(message.role == "assistant" for message in request.messages) >= 2:
+            raise UnavailableError("The first model is down.")
+        return msgspec.structs.replace(super().complete(request), reasoning="thought of the first")
+
+
 # -- the agent
 # ---------------------------------------------------------------------------------------------------
 
@@ -372,6 +416,8 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
     lm: BaseLM = Scripted(world, scenario)
     if scenario.wire:
         lm = LM(server, model="m", api_key="", wire=scenario.wire)
+    if scenario.falls_back:
+        lm = FallbackLM([Failing(world, scenario), lm])
     if any("clerk" in turn for turn in scenario.turns):
         clerk = ReAct("n: int -> answer", tools=tuple(own), native=scenario.is_native)
         clerk.set_lm(lm)
@@ -452,7 +498,7 @@ def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool
         Tool(deposit, "deposit", effect="idempotent"), Tool(order, "order", effect="transactional"),
         Tool(does("ship"), "ship", reconcile=shipped), Tool(does("hint"), "hint", unknown="tell"),
         Tool(does("refund"), "refund", require_confirmation=True), Tool(build, "build"),
-        Tool(sign, "sign", require_confirmation=True),
+        Tool(sign, "sign", require_confirmation=True), *_slipping(world),
         Tool(speaks("remind", "next"), "remind", effect="idempotent"),
         Tool(speaks("promise", "after"), "promise", effect="idempotent"),
         Tool(unlock, "unlock", effect="read"), Tool(train, "train", effect="read"), wipe,
@@ -460,6 +506,21 @@ def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool
     return {each.name: each for each in made}, [
         Tool(does("desk.refund"), "desk.refund", require_confirmation=True),
     ]
+
+
+def _slipping(world: World) -> list[Tool]:
+    """Tools out of which a `CancelledError` comes."""
+
+    def slip(n: int, ctx: Context) -> str:
+        world.act(f"slip {n}", ctx.key)
+        raise asyncio.CancelledError(f"slip {n} slipped")
+
+    async def slip_later(n: int, ctx: Context) -> str:
+        world.act(f"slip_later {n}", ctx.key)
+        await asyncio.sleep(0)
+        raise asyncio.CancelledError(f"slip {n} slipped")
+
+    return [Tool(slip, effect="idempotent"), Tool(slip_later, effect="idempotent")]
 
 
 # -- the person

@@ -62,6 +62,8 @@ def work(
     agent, tools = agent_in(world, scenario, server)
     if any(each.id == RUN for each in store.list()):
         run = Run.load(store, RUN, agent, tools=tools)
+        if scenario.is_read:
+            read(world, run)
         if run.status == "done":
             pass
         elif scenario.is_async:
@@ -73,6 +75,18 @@ def work(
     else:
         run = agent.start(store=store, run_id=RUN, task=world.place.name)
     return settle(world, run)
+
+
+def read(world: World, run: Run) -> None:
+    """Read a loaded run as a service would: it has a step for each answer of its model, but for the last ones.
+
+    A `StepFinished` is not recorded: a step is over when the model was asked again.
+    """
+    answers = sum(each.kind == "model" and "/" not in each.slot for each in run.journal.entries)
+    steps = run.trajectory.steps
+    if not 0 <= answers - len(steps) <= 1 or (answers and not run.messages):
+        world.note("misread")
+        raise RunError(f"{len(steps)} steps, {len(run.messages)} messages, {answers} answers")
 
 
 def work_when_free(scenario: Scenario, world: World, **options: Any) -> int:
