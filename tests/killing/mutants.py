@@ -47,7 +47,7 @@ MUTANTS = (
     Mutant("begun calls re-run", (('effect = self.recorded.get("effect")', "return True"),), "duplicates", "every effect", KILLS),
     Mutant(
         "begun calls of nested agents re-run",
-        (("        if starts or checked.misfit:", "        if checked.misfit or (starts and not frame.path):"),),
+        (("        if starts or (checked.misfit", "        if (starts and not frame.path) or (checked.misfit"),),
         "duplicates", "nested", KILLS,
     ),
     Mutant(
