@@ -45,10 +45,10 @@ def steps(text: str) -> int:
     return count
 
 
-def assert_linear(sign: str, most: float = 2.5) -> None:
+def assert_linear(sign: str) -> None:
     find(sign, TOOLS)  # what is compiled and cached on first use
     once, twice = (steps(sign * (size // len(sign) + 1)) for size in (2_000, 4_000))
-    assert twice <= most * once + 500, (sign, once, twice)
+    assert twice <= 2.5 * once + 500, (sign, once, twice)
 
 
 @pytest.mark.parametrize("sign", signs())
@@ -63,9 +63,46 @@ PAIRS = list(itertools.product(signs(), repeat=2))
     "part", [0, *[pytest.param(part, marks=pytest.mark.long) for part in range(1, 5)]]
 )
 def test_pairs_of_signs_cost_no_more(part: int) -> None:
-    """Every 205th pair, and in the long tests every 41st: all of them would take minutes.
-
-    At these sizes some pairs still cost more than twice as much: the budget bounds larger texts.
-    """
+    """Every 205th pair, and in the long tests every 41st: all of them would take minutes."""
     for first, second in PAIRS[part::205]:
-        assert_linear(first + second, 3.5)
+        assert_linear(first + second)
+
+
+ESCAPED = ['call:find_book{\\"find_book(title=[', '\\"find_book(title=[', "<tool_code>\n", "find_book(", '{"a\\"', "[1, '", "{ /* ", "{# ", "{'x': 1 y}\n"]  # fmt: skip
+"""Texts that were searched to their end from each sign."""
+
+
+@pytest.mark.parametrize("sign", ESCAPED)
+@pytest.mark.parametrize("lead", ["", "The page says: "])
+def test_no_sign_searches_the_rest_of_the_text_again(sign: str, lead: str) -> None:
+    """No clock and no count: searches are not steps. This would take minutes for each sign."""
+    find(lead + sign * (200_000 // len(sign)), TOOLS)
+
+
+PAGES = {
+    "HTML": '<div class="item"><a href="/it">It\'s <b>one</b> of {many}</a> (find_book)</div>\n',
+    "JavaScript": "const it = { a: [1, 'x\\'s'], b: f(`{${x}}`) }; // don't { stop\n",
+    "log": "10:00 [INFO] worker(id=7) did {'a': 7} in find_book(path=\"/a/7\")\n",
+    "JSON": '{"items": [{"name": "find_book", "tags": ["<b>", "it\'s"]}, {"name": oops}]}\n',
+    "C": 'int f(int a, char *b) { if (a > 1) { printf("%d\\n", a); } return g(a, b[1]); }\n',
+}
+CALL = '<tool_call>{"name": "find_book", "arguments": {"title": "Momo"}}</tool_call>'
+
+
+@pytest.mark.parametrize("line", PAGES.values(), ids=PAGES)
+def test_a_call_after_a_long_page_is_read(line: str) -> None:
+    calls, _ = find(line * (300_000 // len(line)) + f"\nI look it up.\n\n{CALL}", TOOLS)
+    assert [(call["name"], call["args"]) for call in calls] == [("find_book", {"title": "Momo"})]
+
+
+HARD = "<name>" * 100_000
+
+
+def test_the_model_is_told_of_what_was_not_read() -> None:
+    [call], rest = find(f"{HARD}\n\n{CALL}", TOOLS)
+    assert (call["name"], call["args"], rest) == ("find_book", {}, f"{HARD}\n\n{CALL}")
+    assert "too long to be read" in call["fault"].reason
+
+
+def test_what_was_not_read_and_names_no_tool_holds_no_call() -> None:
+    assert find(HARD, TOOLS) == ([], HARD)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from ferrule.encoding.ahead import Ahead
 from ferrule.encoding.written import read_with_digits
 from ferrule.errors import shown
 
@@ -17,7 +18,6 @@ _FENCE_TICKS = 3
 _JSON_LABEL = re.compile(r"json\b")
 _DEEPEST = 200
 _NOT_BLANK = re.compile(r"\S")
-_COMMENT = re.compile(r"//[^\n]*|#[^\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])")
 _LOOSE_NUMBER = re.compile(r"[+-]?(?:\d+(?:_\d+)*)?(?:\.\d*)?(?:[eE][+-]?\d+)?(?![\w.])")
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
@@ -102,16 +102,38 @@ def read_escape(text: str, offset: int) -> tuple[str, int] | None:
 
 
 class LooseReader:
-    """One pass over a text.
+    """Reads the values of a text, also one after the other.
 
-    Every method takes an offset and returns the offset after the parsed part.
+    Every method takes an offset and returns the offset after the parsed part. What is never closed
+    is remembered, so that no later value searches for its end again.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.repairs: list[str] = []
         self.open: list[int] = []
-        """The offsets of the objects that are not closed yet: after an error, those around it."""
+        """The offsets of what is not closed yet: after an error, the objects and lists around it.
+
+        Read again, each of them would end in the same error.
+        """
+        self.failed_at = 0
+        """The offset of the last error."""
+        self._ahead = Ahead(text)
+        self._unclosed: dict[str, int] = {}
+        """By quotation mark: from where on no string closes.
+
+        A later mark of this kind is escaped in the string that was read, or would close it.
+        """
+
+    def next_value(self, offset: int) -> tuple[Any, int]:
+        """The value at an offset, and the offset after it, with the repairs of this value only."""
+        self.repairs = []
+        self.open = []
+        return self.value(offset, 0)
+
+    def never_closes(self, quote: str, offset: int) -> bool:
+        """Whether no string with this mark closes that begins at an offset, or later."""
+        return self._unclosed.get(quote, len(self.text)) <= offset
 
     def whole(self) -> tuple[Any, str]:
         """The value at the start of the text, and the rest of the text."""
@@ -123,6 +145,7 @@ class LooseReader:
             self.repairs.append(repair)
 
     def _fail(self, expected: str, offset: int) -> ValueError:
+        self.failed_at = offset
         rest = "the end of the text"
         if offset < len(self.text):
             rest = shown(self.text[offset : offset + 30], 60)
@@ -149,19 +172,18 @@ class LooseReader:
 
     def _comment_end(self, offset: int) -> int | None:
         """The offset after the comment at an offset; None if there is no complete one."""
-        comment = _COMMENT.match(self.text, offset)
-        if comment is not None:
-            return comment.end()
+        if self.text.startswith(("//", "#"), offset):
+            end = self._ahead.find("\n", offset)
+            return end if end >= 0 else len(self.text)
         if not self.text.startswith("/*", offset):
             return None
-        close = self.text.find("*/", offset + 2)
-        if close < 0:
-            return None
-        return close + 2
+        close = self._ahead.find("*/", offset + 2)
+        return close + 2 if close >= 0 else None
 
     def value(self, offset: int, depth: int) -> tuple[Any, int]:
         """The value at an offset, and the offset after it. Raises `ValueError` for none."""
         if depth > _DEEPEST:
+            self.failed_at = offset
             raise ValueError("nested too deeply")
         opener = self._character(offset)
         if opener == "{":
@@ -170,7 +192,10 @@ class LooseReader:
             self.open.pop()
             return value
         if opener == "[":
-            return self._array(offset + 1, "]", depth + 1)
+            self.open.append(offset)
+            values = self._array(offset + 1, "]", depth + 1)
+            self.open.pop()
+            return values
         if opener == "(":
             items, end = self._array(offset + 1, ")", depth + 1)
             if "," not in self.text[offset:end]:
@@ -254,7 +279,10 @@ class LooseReader:
         quote = self.text[offset]
         if quote == "'":
             self._note("single_quotes")
+        if self.never_closes(quote, offset):
+            raise self._fail(f"a closing {quote}", len(self.text))
         pieces: list[str] = []
+        start = offset
         offset += 1
         while True:
             plain = _PLAIN[quote].match(self.text, offset)
@@ -263,6 +291,7 @@ class LooseReader:
                 offset = plain.end()
             mark = self._character(offset)
             if not mark:
+                self._unclosed[quote] = start
                 raise self._fail(f"a closing {quote}", offset)
             if mark == quote:
                 return "".join(pieces), offset + 1

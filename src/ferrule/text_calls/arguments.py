@@ -12,13 +12,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ferrule.encoding.ahead import Ahead
 from ferrule.encoding.repair import read_json
 from ferrule.schema.nodes import Schema, declared_types, is_list
-from ferrule.text_calls.json_form import read_value
 from ferrule.text_calls.marks import Tag, argument_templates, folded, mark_at, tag_pattern
 
 if TYPE_CHECKING:
     from ferrule.text_calls.drafts import Effort
+    from ferrule.text_calls.json_form import Values
     from ferrule.text_calls.offers import Offer
 
 _TYPES: dict[str, str] = {"any": "", "str": "string"}
@@ -50,12 +51,13 @@ class _Opening(NamedTuple):
 class Arguments:
     """Reads the arguments of the calls of one text."""
 
-    def __init__(self, text: str, effort: Effort) -> None:
+    def __init__(self, text: str, values: Values, effort: Effort) -> None:
         self._text = text
+        self._values = values
         self._effort = effort
+        self._ahead = Ahead(text)
         self._spellings: dict[str, str] = {}
         """The spelling of each word with which arguments begin, fixed by its first use."""
-        self._last: dict[str, int] = {}
         self.closings: set[str] = set()
         """The closing tags of all values. One that is left over shows that a value was cut."""
 
@@ -170,32 +172,31 @@ class Arguments:
         return _Opening(key, more, start, closing) if key else None
 
     def is_ahead(self, literal: str, offset: int) -> bool:
-        """Whether a literal is in the rest of the text. Each literal is searched once."""
-        if literal not in self._last:
-            self._effort.spend(len(self._text) // 16)
-            self._last[literal] = self._text.rfind(literal)
-        return self._last[literal] >= offset
+        """Whether a literal is in the rest of the text."""
+        return self.find(literal, offset) >= 0
 
     def find(self, literal: str, offset: int) -> int:
         """As `str.find`."""
-        if not self.is_ahead(literal, offset):
-            return -1
-        position = self._text.find(literal, offset)
-        self._effort.spend((position - offset) // 16)
-        return position
+        return self._ahead.find(literal, offset)
 
     def last_end(self, literal: str, offset: int) -> int:
         """The first of a literal that a mark or the end of the text follows, or else the first.
 
         -1 if the literal is not ahead.
         """
-        first = position = self.find(literal, offset)
+        end = self._ahead.search(
+            f"end {literal}", offset, lambda start: self._followed(literal, start)
+        )
+        return end if end >= 0 else self.find(literal, offset)
+
+    def _followed(self, literal: str, offset: int) -> int:
+        position = self._text.find(literal, offset)
         while position >= 0:
             following = self.blank(position + len(literal))
             if following >= len(self._text) or mark_at(self._text, following) is not None:
                 return position
-            position = self.find(literal, following)
-        return first
+            position = self._text.find(literal, following)
+        return -1
 
     def _ends(
         self, opening: _Opening, offer: Offer, closings: tuple[str, ...], repairs: list[str]
@@ -232,7 +233,7 @@ class Arguments:
         """The position after a list or an object, and blanks; -1 if there is none."""
         if self._text[offset : offset + 1] not in ("[", "{"):
             return -1
-        value = read_value(self._text, offset, self._effort)
+        value = self._values.at(offset)
         return -1 if value is None else self.blank(value.end)
 
     def _goes_on(self, offset: int, offer: Offer, closings: tuple[str, ...]) -> bool:

@@ -66,7 +66,7 @@ class Effort:
     __slots__ = ("left",)
 
     def __init__(self, size: int) -> None:
-        self.left = 200_000 + size
+        self.left = 200_000 + 4 * size
 
     def spend(self, characters: int) -> bool:
         """Spend some; returns False if nothing is left."""

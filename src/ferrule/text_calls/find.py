@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.written import split_digits
-from ferrule.text_calls.drafts import unwritable
+from ferrule.text_calls.drafts import faulty, unwritable
 from ferrule.text_calls.offers import offers_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ferrule.text_calls.offers import OfferedTools
     from ferrule.text_calls.reader import Reading
 
+_SHOWN = 2_000
+"""How much of a text that was not read is shown with the fault."""
 _SIGNS = frozenset("<[{(`")
 """Every form of a call has one of these."""
 
@@ -44,6 +46,9 @@ def find(text: str, tools: Any, *, thoughts: str | None = None) -> tuple[list[di
     reading = _read(text, offers)
     if reading is None:
         return [], text
+    given_up = _given_up(reading, offers)
+    if given_up is not None:
+        return [_fields(given_up)], text
     if reading.drafts:
         rest = _rest(text, reading.spans)
         return [_fields(draft) for draft in _together(reading, rest)], rest
@@ -77,6 +82,25 @@ def _rescued(thoughts: str, offers: OfferedTools) -> list[Draft]:
     return [draft._replace(repairs=(*draft.repairs, "from_thoughts")) for draft in reading.drafts]
 
 
+def _given_up(reading: Reading, offers: OfferedTools) -> Draft | None:
+    """A call with a fault, if the reader gave up before the end, and calls may be in the rest.
+
+    Only a text that was written to be hard to read comes to that.
+    """
+    if not reading.unread:
+        return None
+    offer = offers.mentioned(reading.unread)
+    if reading.drafts:
+        offer = reading.drafts[0].offer
+    if offer is None:
+        return None
+    reason = (
+        f"the answer is too long to be read, and may hold a call of `{offer.name}` in its last "
+        f"{len(reading.unread)} characters: make the call again, without other text"
+    )
+    return faulty(offer, reason, reading.unread[:_SHOWN])
+
+
 def _together(reading: Reading, rest: str) -> list[Draft]:
     """The calls, or one with a fault if one of them cannot be read or the text is ambiguous."""
     first = reading.drafts[0]
@@ -87,9 +111,6 @@ def _together(reading: Reading, rest: str) -> list[Draft]:
         if draft.fault is not None:
             others = "; the other calls of this answer did not run either: write all of them again"
             return [draft.faulty(draft.fault.reason + others, draft.fault.raw)]
-    if reading.is_exhausted:
-        reason = f"the answer with the call of `{name}` is too long to be read"
-        return [first.faulty(reason, json_text(first.args))]
     for closing in reading.forms.arguments.closings:
         if closing in rest:
             reason = (

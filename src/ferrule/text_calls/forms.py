@@ -7,20 +7,27 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ferrule.encoding.ahead import Ahead
 from ferrule.encoding.repair import read_json
 from ferrule.encoding.written import read_with_digits
 from ferrule.text_calls.arguments import AmbiguousError, Arguments
 from ferrule.text_calls.dialects import UNMARKED
 from ferrule.text_calls.drafts import COST_OF_CALL, Draft, Group, faulty
 from ferrule.text_calls.json_form import (
-    broken_call,
+    BrokenCalls,
+    Values,
     drafts_of,
     drafts_of_args,
     fault_of,
-    read_value,
     unreadable,
 )
-from ferrule.text_calls.marks import argument_templates, mark_at, separates, tag_pattern
+from ferrule.text_calls.marks import (
+    argument_templates,
+    mark_at,
+    mark_of,
+    separates,
+    tag_pattern,
+)
 from ferrule.text_calls.python_form import PythonForm
 
 if TYPE_CHECKING:
@@ -58,7 +65,9 @@ def _patterns() -> dict[str, re.Pattern[str]]:
             "closing": r"\n[ \t>]{0,8}(?P<fence>`{3,}|~{3,})(?=[ \t\r]*(?:\n|<|\Z))",
             "fence end": r"\s*`{3,}",
             "extra": r"\s*\}+(?=\s*(?:<|\[/|```|\Z))",
-            "string": r"<escape>(.*?)<escape>|<\|\"\|>(.*?)<\|\"\|>|(\"(?:[^\"\\]|\\.)*\")|([{}])",
+            # A string that is not closed takes the rest of the text: none is searched twice.
+            "string": r"<escape>(.*?)(?:<escape>|\Z)|<\|\"\|>(.*?)(?:<\|\"\|>|\Z)"
+            r"|(\"(?:[^\"\\]|\\.)*+(?:\"|\\?\Z))|([{}])",
             "blank": r"\s*",
         }.items()
     }
@@ -107,14 +116,11 @@ class Forms:
         self._text = text
         self._offers = offers
         self._effort = effort
-        self.arguments = Arguments(text, effort)
+        self._values = Values(text)
+        self.arguments = Arguments(text, self._values, effort)
+        self.broken = BrokenCalls(text, offers)
         self._python = PythonForm(text, offers, effort)
-        self._values: dict[int, Value | None] = {}
-        """The JSON values by their positions: each is read once."""
-        self._closing = (0, -1)
-        """From where the end of a fence was last searched, and where it was."""
-        self._unclosed_from = len(text) + 1
-        """From here on, no line closes a fence."""
+        self._ahead = Ahead(text)
         self._depth = 0
         """How many tags and fences around the position announce calls."""
 
@@ -124,9 +130,7 @@ class Forms:
 
     def value(self, offset: int) -> Value | None:
         """The JSON value at a position."""
-        if offset not in self._values:
-            self._values[offset] = read_value(self._text, offset, self._effort)
-        return self._values[offset]
+        return self._values.at(offset)
 
     def fence(self, offset: int) -> Fence:
         """The beginning of a fence at a position."""
@@ -137,22 +141,14 @@ class Forms:
 
     def fence_end(self, offset: int) -> int:
         """Where a fence closes: at the start of a line, or else anywhere, or at the text's end."""
-        searched, end = self._closing
-        if searched <= offset <= end:
-            return end
-        closing = None
-        if offset < self._unclosed_from:
-            closing = _patterns()["closing"].search(self._text, max(offset - 1, 0))
-        if closing is not None:
-            end = closing.start("fence")
-        else:
-            self._unclosed_from = min(offset, self._unclosed_from)
-            end = self._text.find("```", offset)
+        end = self._ahead.search("fence", offset, self._line_of_fence)
         if end < 0:
-            end = len(self._text)
-        self._effort.spend((end - offset) // 4)
-        self._closing = (offset, end)
-        return end
+            end = self._ahead.find("```", offset)
+        return end if end >= 0 else len(self._text)
+
+    def _line_of_fence(self, offset: int) -> int:
+        closing = _patterns()["closing"].search(self._text, max(offset - 1, 0))
+        return -1 if closing is None else closing.start("fence")
 
     def kind(self, offset: int) -> str:
         """In which form a call at a position is written, if one is there."""
@@ -234,7 +230,7 @@ class Forms:
     def _unreadable(self, offset: int) -> Group | None:
         """A call that names an offered tool and cannot be read."""
         fault = self._python.unreadable(offset)
-        return fault or broken_call(self._text, offset, self._offers, self._effort)
+        return fault or self.broken.at(offset)
 
     def _fenced(self, offset: int) -> Group | None:
         start = self.fence(offset).end
@@ -260,7 +256,8 @@ class Forms:
         if mark.word == "toolfunction":
             return self._with_line(end)
         if mark.word == "toolcode":
-            return self.statements(end, mark.closing)
+            code = self.statements(end, mark.closing)
+            return code if code.drafts else None
         if mark.role != "announces":
             return self._own_tag(mark, end, closings)
         if self.arguments.is_ahead(mark.closing, end):
@@ -372,8 +369,6 @@ class Forms:
     def _broken(self, offset: int) -> Group | None:
         """Announced JSON that cannot be parsed: repaired if it lost its last braces, or a fault."""
         end, is_closed = self._next_end(offset)
-        if not self._effort.spend(end - offset):
-            return None
         drafts = self._unclosed(offset, end) if is_closed else None
         if drafts:
             return Group(drafts, end)
@@ -382,13 +377,15 @@ class Forms:
 
     def _next_end(self, offset: int) -> tuple[int, bool]:
         """Where the next tag that ends something is, and whether there is one."""
+        end = self._ahead.search("end", offset, self._ending_tag)
+        return (end, True) if end >= 0 else (len(self._text), False)
+
+    def _ending_tag(self, offset: int) -> int:
         for tag in tag_pattern().finditer(self._text, offset):
-            mark = mark_at(self._text, tag.start())
-            if not self._effort.spend(0):
-                break
-            if mark is not None and (mark.closes or mark.role in ("ends", "stops")):
-                return tag.start(), True
-        return len(self._text), False
+            mark = mark_of(tag[0])
+            if mark.closes or mark.role in ("ends", "stops"):
+                return tag.start()
+        return -1
 
     def mended(self, offset: int) -> Group | None:
         """The calls of JSON that lost a brace at the end of the text, or is escaped twice."""
@@ -409,11 +406,12 @@ class Forms:
 
     def _unclosed(self, offset: int, end: int) -> list[Draft] | None:
         """The calls of JSON that lacks only its last closing braces."""
+        if not self._values.reaches(offset, end):
+            return None  # it breaks off earlier
         inside = self._text[offset:end].strip()
         if not inside.endswith(("}", "]")):
             return None  # truncated: more may be missing
         for lost in ("}", "}}", "]", "}]"):
-            self._effort.spend(len(inside) // 8)
             try:
                 content = read_with_digits(inside + lost)
             except (ValueError, RecursionError):
@@ -513,8 +511,6 @@ class Forms:
             if not is_marked or not self._text.startswith("{", offset):
                 return None
             end, _ = self._next_end(offset)
-            if not self._effort.spend(end - offset):
-                return None
             return Group([unreadable(offer, self._text[offset:end].strip())], end)
         draft = drafts_of_args(offer, value.content, self._offers)
         if draft is None or not (is_marked or offer.fits(draft.args)):
@@ -544,8 +540,7 @@ class Forms:
             depth += 1 if brace == "{" else -1
             if not depth:
                 break
-        self._effort.spend(done - offset)
-        value = None if depth else read_value("".join(pieces), 0, self._effort)
+        value = None if depth else Values("".join(pieces)).at(0)
         if value is None or not isinstance(value.content, dict):
             end, _ = self._next_end(done)
             return Group([unreadable(offer, text[name.end() : end])], end)

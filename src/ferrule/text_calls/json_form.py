@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ferrule.encoding.ahead import Ahead
 from ferrule.encoding.loose import LooseReader
 from ferrule.encoding.repair import read_arguments
 from ferrule.encoding.written import read_float
 from ferrule.errors import ToolCallError
-from ferrule.text_calls.drafts import Draft, Effort, Group, faulty, read_id
+from ferrule.text_calls.drafts import Draft, Group, faulty, read_id
 
 if TYPE_CHECKING:
     from ferrule.text_calls.offers import Offer, OfferedTools
@@ -56,8 +57,11 @@ _CALL_HEAD = re.compile(_CALL)
 _CALL_END = re.compile(rf"\}}[ \t]*(?=\]?\s*(?:\Z|```|<[|/])|\]?[ \t]*\n[ \t]*\n|[\s,;]*{_CALL})")
 _SHOWN = re.compile(r""":\s*(?:<\w|\.{3}|…)""")
 """A placeholder instead of a value."""
+_SHORT = 2_000
+_LONGEST_TOKEN = 16
+"""An error in the last characters of a part may be due to its end: `tru`, `\\u00`, `-Infini`."""
 _OBJECT_OR_LIST = re.compile(r"""\{\s*(?:["'}/#]|[\w$-]+\s*:)|\[""")
-_decode = json.JSONDecoder(parse_float=read_float).raw_decode
+_raw_decode = json.JSONDecoder(parse_float=read_float).raw_decode
 
 
 class Value(NamedTuple):
@@ -68,40 +72,64 @@ class Value(NamedTuple):
     repairs: tuple[str, ...]
 
 
-class _Measured(LooseReader):
-    """A reader that records how far it came."""
+class Values:
+    """The JSON values of a text, by their positions. Each stretch of the text is read once.
 
-    reached = 0
+    Where a value breaks off, all that is open around the error is not a value either.
+    """
 
-    def value(self, offset: int, depth: int) -> tuple[Any, int]:
-        self.reached = offset
-        return super().value(offset, depth)
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._reader = LooseReader(text)
+        self._known: dict[int, Value | None] = {}
+        self._failed_at: dict[int, int] = {}
+
+    def at(self, offset: int) -> Value | None:
+        """The object or list at a position; None if there is none."""
+        if offset not in self._known:
+            self._known[offset] = self._read(offset)
+        return self._known[offset]
+
+    def reaches(self, offset: int, end: int) -> bool:
+        """Whether what begins at a position is JSON up to an end, but not complete there."""
+        return self.at(offset) is None and self._failed_at.get(offset, -1) >= end
+
+    def _read(self, offset: int) -> Value | None:
+        if _OBJECT_OR_LIST.match(self._text, offset) is None:
+            return None  # braces in prose or in a program
+        if not self._reader.never_closes('"', offset):
+            try:
+                return Value(*_decode(self._text, offset), ())
+            except (ValueError, RecursionError):
+                pass
+        try:
+            content, end = self._reader.next_value(offset)
+        except (ValueError, RecursionError):
+            for opened in self._reader.open:
+                self._known[opened] = None
+                self._failed_at[opened] = self._reader.failed_at
+            return None
+        return Value(content, end, tuple(self._reader.repairs))
 
 
-def read_value(text: str, offset: int, effort: Effort) -> Value | None:
-    """The JSON value at a position; None if there is none."""
-    if effort.left <= 0 or _OBJECT_OR_LIST.match(text, offset) is None:
-        effort.spend(0)  # braces in prose or in a program
-        return None
-    try:
-        return Value(*_decode(text, offset), ())
-    except RecursionError:
-        effort.spend(20_000)
-        return None
-    except ValueError as error:
-        # The parser counts the lines before the error, which is not free.
-        effort.spend((getattr(error, "pos", offset) - offset) // 8 + offset // 256)
-    reader = _Measured(text)
-    try:
-        content, end = reader.value(offset, 0)
-    except (ValueError, RecursionError) as error:
-        # For an unclosed string or comment the parser searches the whole text.
-        is_open = "the end of the text" in str(error)
-        is_open = is_open or "/*" in text[reader.reached : reader.reached + 200]
-        searched = (len(text) - offset) // (8 if is_open else 1024)
-        effort.spend(reader.reached - offset + 64 + searched)
-        return None
-    return Value(content, end, tuple(reader.repairs))
+def _decode(text: str, offset: int) -> tuple[Any, int]:
+    """The strict JSON at a position, and its end.
+
+    The parser counts the lines of the text before an error, so it is given as little of the text as
+    the value needs.
+    """
+    size = _SHORT
+    while True:
+        part = text[offset : offset + size]
+        try:
+            content, end = _raw_decode(part)
+        except json.JSONDecodeError as error:
+            is_cut = error.pos > len(part) - _LONGEST_TOKEN or error.msg.startswith("Unterminated")
+            if not is_cut or len(part) < size:
+                raise
+            size *= 8
+        else:
+            return content, offset + end
 
 
 def drafts_of(content: Any, offers: OfferedTools, *, marked: bool) -> list[Draft] | None:
@@ -157,19 +185,35 @@ def fault_of(text: str, offset: int, end: int, offers: OfferedTools) -> Draft | 
     return unreadable(offer, text[offset:end].strip()) if offer is not None else None
 
 
-def broken_call(text: str, offset: int, offers: OfferedTools, effort: Effort) -> Group | None:
-    """A call with a fault for an object that is not announced and cannot be parsed."""
-    head = _CALL_HEAD.match(text, offset)
-    offer = offers.get(head[1]) if head is not None else None
-    if head is None or offer is None:
-        return None
-    close = _CALL_END.search(text, head.end())
-    end = len(text) if close is None else close.end()
-    if not effort.spend(end - offset) or close is None:
-        return None
-    if _SHOWN.search(text, offset, end) is not None:
-        return None
-    return Group([unreadable(offer, text[offset:end].strip())], end)
+class BrokenCalls:
+    """Calls with a fault, for objects that are not announced and cannot be parsed."""
+
+    def __init__(self, text: str, offers: OfferedTools) -> None:
+        self._text = text
+        self._offers = offers
+        self._ahead = Ahead(text)
+
+    def at(self, offset: int) -> Group | None:
+        """The call that begins at a position."""
+        head = _CALL_HEAD.match(self._text, offset)
+        offer = self._offers.get(head[1]) if head is not None else None
+        if head is None or offer is None:
+            return None
+        close = self._ahead.search("end", head.end(), self._close)
+        placeholder = self._ahead.search("placeholder", offset, self._placeholder)
+        if close < 0 or offset <= placeholder < close:
+            return None
+        closed = _CALL_END.match(self._text, close)
+        end = close if closed is None else closed.end()
+        return Group([unreadable(offer, self._text[offset:end].strip())], end)
+
+    def _close(self, offset: int) -> int:
+        close = _CALL_END.search(self._text, offset)
+        return -1 if close is None else close.start()
+
+    def _placeholder(self, offset: int) -> int:
+        shown = _SHOWN.search(self._text, offset)
+        return -1 if shown is None else shown.start()
 
 
 def unreadable(offer: Offer, raw: str) -> Draft:

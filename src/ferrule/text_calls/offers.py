@@ -74,6 +74,14 @@ class OfferedTools:
             self._looked_up[written] = self._look_up(written)
         return self._looked_up[written]
 
+    def mentioned(self, text: str) -> Offer | None:
+        """The first tool whose name is in a text, in any spelling; None if there is none."""
+        words = _folded(text)
+        for name, offer in self._exact.items():
+            if _folded(name) in words:
+                return offer
+        return None
+
     def _look_up(self, written: str) -> Offer | None:
         name = written.replace("\\", "").strip("\"'`* \t\r\n")
         for _ in range(3):

@@ -18,6 +18,7 @@ import re
 from functools import cache
 from typing import Literal
 
+from ferrule.encoding.ahead import Ahead
 from ferrule.text_calls.marks import is_ending, mark_at, mark_of, tag_pattern
 
 _NEAR = 400
@@ -115,12 +116,12 @@ class Places:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._begin = len(text) - len(text.lstrip(" \t\r\n`\"'*("))
         self._read = 0
         """The position up to which delimiters were read."""
         self._open: list[tuple[str, int]] = []
         """The delimiters that are open there, and where."""
-        self._next: dict[str, int] = {}
-        """Where each closing delimiter is next."""
+        self._ahead = Ahead(text)
         self._behind = 0
         """Where the last call, thought or turn ends: words before it say nothing about the next."""
         self._shown_end = -1
@@ -194,8 +195,7 @@ class Places:
         return "made"
 
     def _is_whole(self, start: int, end: int) -> bool:
-        text = self._text
-        if text[:start].strip(" \t\r\n`\"'*("):
+        if start > self._begin:
             return False
         return not self._after(end).strip(" \t\r\n`*_'\";.,])}")
 
@@ -392,13 +392,18 @@ class Places:
         return False
 
     def _is_enclosed(self, start: int, end: int, *, is_marked: bool) -> bool:
-        """Whether something that is open before the call is closed after it."""
-        for opener, offset in self._open:
+        """Whether something that is open before the call is closed after it.
+
+        What is never closed is forgotten.
+        """
+        for entry in tuple(self._open):
+            opener, offset = entry
             if opener == "<!--":
                 return True
             closer = _CLOSERS.get(opener) or f"</{opener[1:]}"
             position = self._next_position(closer, end)
             if position < 0:
+                self._open.remove(entry)
                 continue
             if opener == "`" and not is_marked and offset == start - 1 and position == end:
                 continue  # the line decides: models write their calls in backticks, too
@@ -410,13 +415,14 @@ class Places:
 
     def _next_position(self, closer: str, offset: int) -> int:
         """Where a closing delimiter is next; -1 if nowhere."""
-        known = self._next.get(closer, 0)
-        if known < 0 or known >= offset:
-            return known
-        position = self._text.find(closer, offset)
-        while closer == "'" and position >= 0 and self._text[position + 1 : position + 2].isalnum():
-            position = self._text.find(closer, position + 1)
-        self._next[closer] = position
+        if closer != "'":
+            return self._ahead.find(closer, offset)
+        return self._ahead.search(closer, offset, self._closing_apostrophe)
+
+    def _closing_apostrophe(self, offset: int) -> int:
+        position = self._text.find("'", offset)
+        while position >= 0 and self._text[position + 1 : position + 2].isalnum():
+            position = self._text.find("'", position + 1)
         return position
 
 

@@ -21,7 +21,7 @@ _BLANK = re.compile(r"\s*(?:(?:#[^\n]{0,300}|\\\r?)\n\s*){0,20}")
 """With comments and continued lines."""
 _TOKEN = re.compile(
     r"""'{3}.*?'{3}|"{3}.*?"{3}|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'"""
-    r"""|[\[\](){},]|[^'"\[\](){},]+|.""",
+    r"""|[\[\](){},]|[^'"\[\](){},\\]+|\\.|.""",
     re.DOTALL,
 )
 _BETWEEN = re.compile(r"(?:[\s,;'\"`]|\\\r?\n)*")
@@ -32,6 +32,11 @@ _PLACEHOLDER = re.compile(r"\.{3}|\u2026|[=(,]\s*<[\w ./-]{1,60}>")
 _NATIVE = frozenset({"single_quotes", "python_literals", "numbers", "trailing_comma"})
 """Repairs of JSON that are not mistakes in Python."""
 _LONGEST_EXPRESSION = 5_000
+_DEEPEST = 20
+"""The most brackets that are open in the arguments of a call.
+
+So a name with a parenthesis that never closes, again and again, is not read to its end each time.
+"""
 
 
 class PythonForm:
@@ -41,6 +46,7 @@ class PythonForm:
         self._text = text
         self._offers = offers
         self._effort = effort
+        self._values = LooseReader(text)
 
     def is_at(self, offset: int) -> bool:
         """Whether a name and a parenthesis are at a position."""
@@ -51,7 +57,7 @@ class PythonForm:
         offer, start = self._callee(offset)
         if offer is None:
             return None
-        reader = _Arguments(self._text, offer, self._effort)
+        reader = _Arguments(self._text, offer, self._values, self._effort)
         if "\\" in self._text[offset:start]:
             reader.note("escapes")
         try:
@@ -71,8 +77,6 @@ class PythonForm:
         if offer is None:
             return None
         end = self._closing(start)
-        furthest = min(start + 2 * _LONGEST_EXPRESSION, len(text))
-        self._effort.spend((end or furthest) - offset)
         if end is None or _PLACEHOLDER.search(text, start, end):
             return None
         if _SIGNATURE.fullmatch(text, start, end - 1):
@@ -128,9 +132,8 @@ class PythonForm:
     def _quoted(self, offset: int) -> Group | None:
         """The calls inside a string with escapes."""
         try:
-            inside, end = LooseReader(self._text).value(offset, 0)
+            inside, end = self._values.next_value(offset)
         except ValueError:
-            self._effort.spend(len(self._text) - offset)
             return None
         if not isinstance(inside, str):
             return None
@@ -152,6 +155,8 @@ class PythonForm:
             mark = token[0]
             if mark in "([{":
                 opened.append(mark)
+                if len(opened) > _DEEPEST:
+                    return None
             elif mark in ")]}":
                 opener = "([{"[")]}".index(mark)]
                 if opener in opened:
@@ -159,19 +164,21 @@ class PythonForm:
                         pass
                 if not opened:
                     return token.end()
+        self._effort.spend(2 * _LONGEST_EXPRESSION)
         return None
 
 
 class _Arguments:
     """One pass over the arguments in the parentheses of a call."""
 
-    def __init__(self, text: str, offer: Offer, effort: Effort) -> None:
+    def __init__(self, text: str, offer: Offer, values: LooseReader, effort: Effort) -> None:
         self.args: dict[str, Any] = {}
         self.repairs: list[str] = []
         self.problem = ""
         """The first argument that is code, and why it has no value."""
         self._text = text
         self._offer = offer
+        self._values = values
         self._effort = effort
         self._positional: list[Any] = []
 
@@ -232,14 +239,13 @@ class _Arguments:
         self.args = {**dict(zip(names, values, strict=False)), **self.args}
 
     def _value(self, offset: int, key: str, schema: Any) -> tuple[Any, int]:
-        reader = LooseReader(self._text)
         try:
-            value, end = reader.value(offset, 0)
+            value, end = self._values.next_value(offset)
         except ValueError:
             return self._expression(offset, key, schema)
         if not self._text.startswith((",", ")"), self._blank(end)):
             return self._expression(offset, key, schema)
-        for repair in reader.repairs:
+        for repair in self._values.repairs:
             if repair not in _NATIVE:
                 self.note(repair)
         return value, end
@@ -279,9 +285,10 @@ class _Arguments:
                 return token.start()
             elif mark in ")]}":
                 depth -= 1
-            if depth < 0:
+            if depth < 0 or depth > _DEEPEST:
                 break
-        self._effort.spend(furthest - offset)
+        else:
+            self._effort.spend(furthest - offset)
         raise NoCallError("no end")
 
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from ferrule.text_calls.dialects import THOUGHTS_IN_WORDS
 from ferrule.text_calls.drafts import COST_OF_CALL, Effort, Group
 from ferrule.text_calls.forms import Forms, labels
-from ferrule.text_calls.json_form import broken_call
 from ferrule.text_calls.marks import are_pair, is_ending, mark_at, mark_of, tag_pattern
 from ferrule.text_calls.places import Places
 from ferrule.text_calls.python_form import are_signatures
@@ -68,6 +67,7 @@ class Reading:
         self.thoughts: list[tuple[int, int]] = []
         """The start and end of what the model thinks."""
         self._text = text
+        self._begin = len(text) - len(text.lstrip(_AROUND))
         self._offers = offers
         self._effort = Effort(len(text))
         self.forms = Forms(text, offers, self._effort)
@@ -81,11 +81,13 @@ class Reading:
         self._unclosed: set[str] = set()
         self._is_over = False
         self._has_forgotten = False
+        self._visited = 0
+        """The position of the last sign."""
 
     @property
-    def is_exhausted(self) -> bool:
-        """Whether the budget ended before the text."""
-        return self._effort.left <= 0
+    def unread(self) -> str:
+        """The rest of the text, if the budget ended before it."""
+        return self._text[self._visited :] if self._effort.left <= 0 else ""
 
     def run(self) -> None:
         """Read the text once."""
@@ -98,7 +100,7 @@ class Reading:
             sign = _signs().search(self._text, offset)
             if sign is None:
                 return
-            self._effort.spend(0)
+            self._visited = sign.start()
             offset = max(self._visit(sign), sign.start() + 1)
 
     # -- thoughts
@@ -268,7 +270,7 @@ class Reading:
         close = self.forms.fence_end(fence.end)
         is_line = close < len(text) and "\n" not in text[start:close]
         if not is_at_line and not is_line and not fence.language:
-            return start + 3
+            return fence.end
         language = fence.language.lower()
         is_code = "tool" in language or "function" in language
         if is_code:
@@ -303,10 +305,12 @@ class Reading:
                 start = end - len(spaced)
             else:
                 start += name.rfind(":") + 1
-        calls = self.forms.calls(start, is_marked=False)
-        if start < self._weak_from or not calls.drafts:
+        if start < self._weak_from or self._offers.get(text[start:end]) is None:
             return end
-        is_first = not text[:start].strip(_AROUND)
+        calls = self.forms.calls(start, is_marked=False)
+        if not calls.drafts:
+            return end
+        is_first = start <= self._begin
         rest = self.forms.blank(calls.end)
         is_whole = is_first and not text[calls.end :].strip(_AROUND + ";.")
         is_whole = is_whole or (is_first and mark_at(text, rest) is not None)
@@ -338,11 +342,11 @@ class Reading:
             if not any(draft.fault for draft in calls.drafts):
                 return None
             return Group(calls.drafts, end + self._text.startswith("]", end))
-        if not self._text[:start].strip(_AROUND) and not self.spans:
+        if start <= self._begin and not self.spans:
             mended = self.forms.mended(start)
             if mended is not None:
                 return mended
-        return broken_call(self._text, start, self._offers, self._effort)
+        return self.forms.broken.at(start)
 
     # -- calls
 
@@ -361,7 +365,7 @@ class Reading:
         self._effort.spend(COST_OF_CALL)
         end = calls.end
         if not is_marked:
-            is_whole = not self._text[:start].strip(_AROUND) and not self._text[end:].strip()
+            is_whole = start <= self._begin and not self._text[end:].strip()
             if are_signatures(calls.drafts, is_whole=is_whole):
                 return end
         dialect = dialect or self.forms.kind(start)
