@@ -164,9 +164,28 @@ class CallCondition(Struct, frozen=True):
     """Whether the call was read from the text of an answer (`ToolCall.is_rescued`)."""
     confidence: Compared | None = None
     """A comparison with how sure the model is of the call (`ToolCall.confidence`)."""
+    after: Literal["untrusted"] | None = None
+    """Whether the run has read an untrusted result before the call."""
+    tainted: bool | Literal["values"] | None = None
+    """Whether an argument comes from an untrusted result (`approval/provenance.py`)."""
+
+    @property
+    def looks(self) -> bool:
+        """Whether it looks beyond the call, at what the run has read."""
+        return self.after is not None or self.tainted is not None
 
     def holds(self, tool_call: ToolCall | None) -> bool | None:
-        """Whether a call meets the condition; None if the call, or its confidence, is unknown."""
+        """Whether a call meets the condition; None if the call, or its confidence, is unknown.
+
+        None, too, for a call that meets it as far as one can tell without looking beyond it.
+        """
+        holds = self.holds_apart(tool_call)
+        if holds and self.looks:
+            return None
+        return holds
+
+    def holds_apart(self, tool_call: ToolCall | None) -> bool | None:
+        """`holds`, apart from what looks beyond the call."""
         if tool_call is None:
             return None
         if self.rescued is not None and tool_call.is_rescued != self.rescued:
@@ -181,10 +200,20 @@ class CallCondition(Struct, frozen=True):
             conditions.append(f"rescued={self.rescued}")
         if self.confidence is not None:
             conditions.append(f"confidence={self.confidence!r}")
+        if self.after is not None:
+            conditions.append(f"after={self.after!r}")
+        if self.tainted is not None:
+            conditions.append(f"tainted={self.tainted!r}")
         return f"call({', '.join(conditions)})"
 
 
-def call(*, rescued: bool | None = None, confidence: Compared | None = None) -> CallCondition:
+def call(
+    *,
+    rescued: bool | None = None,
+    confidence: Compared | None = None,
+    after: Literal["untrusted"] | None = None,
+    tainted: bool | Literal["values"] | None = None,
+) -> CallCondition:
     """A condition of a rule on the call itself: `ask("*", when=call(rescued=True))`.
 
     `rescued` is about calls that were read from the text of an answer: the model did not make them
@@ -192,16 +221,26 @@ def call(*, rescued: bool | None = None, confidence: Compared | None = None) -> 
 
     `confidence` compares the model's own measure, from 0 to 1: `call(confidence=lt(0.6))`. If it is
     unknown, `ask` and `deny` apply and `allow` does not. Of several conditions, all must hold.
+
+    `after="untrusted"` is about calls that the run makes after it has read a result of an untrusted
+    tool. `tainted=True` is about calls with an argument of which the value, or a part of 12 or more
+    characters, occurs in such a result and not in the user's words. With `"values"`, of a text of
+    more than 12 words only the addresses in it count, not its prose.
     """
-    if rescued is None and confidence is None:
+    if rescued is None and confidence is None and after is None and tainted is None:
         raise ConfigurationError(
-            "`call` takes a condition: `rescued=True`, or `confidence=lt(0.6)`."
+            "`call` takes a condition: `rescued=True`, `confidence=lt(0.6)`, "
+            '`after="untrusted"` or `tainted=True`.'
         )
     if rescued is not None and not isinstance(cast("Any", rescued), bool):
         raise ConfigurationError(f"`rescued` is True or False, found {shown(rescued)}.")
+    if tainted not in ("values", None) and not isinstance(cast("Any", tainted), bool):
+        raise ConfigurationError(f"`tainted` is True, False or 'values', found {shown(tainted)}.")
+    if after not in (None, "untrusted"):
+        raise ConfigurationError(f"`after` is 'untrusted', found {shown(after)}.")
     if confidence is not None:
         _check_confidence(confidence)
-    return CallCondition(rescued, confidence)
+    return CallCondition(rescued, confidence, after, tainted)
 
 
 def _check_confidence(condition: Any) -> None:
@@ -287,13 +326,17 @@ class Rule(Struct, frozen=True):
     @property
     def looks(self) -> bool:
         """Whether `when` looks beyond the call. Its answer is recorded with the run."""
+        if isinstance(self.when, CallCondition) and self.when.looks:
+            return True
         return callable(self.when) or self.by is not None
 
     def may_cover(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall) -> bool:
         """Whether the rule applies to this call if what looks beyond it says so."""
         if not fnmatchcase(tool, self.tool) or not self._fits_arguments(tool, args):
             return False
-        return callable(self.when) or self._fits_call(tool_call)
+        if isinstance(self.when, CallCondition):
+            return self._in_doubt(self.when.holds_apart(tool_call))
+        return True
 
     @property
     def condition(self) -> ConditionFunction | None:
@@ -316,6 +359,10 @@ class Rule(Struct, frozen=True):
             holds = self.when.holds(tool_call)
         elif self.when is None:
             holds = True
+        return self._in_doubt(holds)
+
+    def _in_doubt(self, holds: bool | None) -> bool:
+        """What holds, or in doubt the answer with which no call runs."""
         if holds is None:
             return self.verdict != "allow"
         return holds

@@ -43,8 +43,8 @@ class Looked(Struct, frozen=True):
 
     rules: tuple[tuple[tuple[Rule, ...], ...], ...] = ()
     """For each policy in force, for it and each one around it: the rules that apply."""
-    own: bool = False
-    """Whether the tool's own rule, its `require_confirmation`, applies."""
+    own: Rule | None = None
+    """The tool's own rule, its `require_confirmation`, if it applies."""
 
     def of_policy(self, number: int) -> tuple[tuple[Rule, ...], ...] | None:
         """The rules of one of the policies; None if it was not in force when they were found."""
@@ -73,7 +73,7 @@ def needs_person(
     if isinstance(requirement, Rule):
         check_arguments(requirement, tool, args)
         if requirement.looks and looked is not None:
-            return requirement.verdict == "ask" and looked.own
+            return requirement.verdict == "ask" and looked.own is not None
         if is_of_server(tool):
             requirement = replace(requirement, where=conditions_on_server(requirement.where))
         return requirement(args, tool_call, tool=tool.name)
@@ -95,6 +95,9 @@ def tool_ruling(checked: CheckedCall) -> Ruling:
         return None
     tool, args = checked.tool, checked.arguments.shown
     if needs_person(tool, args, checked.call, looked=checked.looked) or lossy_repairs(checked):
+        looked: Looked | None = checked.looked
+        if looked is not None and looked.own is not None:
+            return Rule("ask", reason=looked.own.reason)
         return Rule("ask")
     return None
 

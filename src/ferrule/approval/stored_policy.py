@@ -131,6 +131,10 @@ def _when_form(when: CallCondition) -> dict[str, Any]:
         form["rescued"] = when.rescued
     if when.confidence is not None:
         form["confidence"] = list(astuple(when.confidence))
+    if when.after is not None:
+        form["after"] = when.after
+    if when.tainted is not None:
+        form["tainted"] = when.tainted
     return form
 
 

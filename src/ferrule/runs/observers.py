@@ -24,16 +24,19 @@ from ferrule.errors import ConfigurationError
 from ferrule.observers import Observers
 from ferrule.runs.journal.recall import ended_calls
 from ferrule.runs.limits import Budget
+from ferrule.runs.provenance import sources_before, users_words
 from ferrule.tools.definition.deps import bind_arguments
 from ferrule.values.calls.call import CheckedCall, ToolCall
 from ferrule.values.calls.context import Context, key_of
 from ferrule.values.calls.secrets import STARS
 from ferrule.values.conversation.exchange import Usage, exchanges
+from ferrule.values.slot import Slot
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
+    from ferrule.approval.provenance import Source
     from ferrule.approval.result_links import ResultLinks
     from ferrule.observers import Observer
     from ferrule.values.calls.call import CheckedArguments, ToolResult, ToolSpec
@@ -194,6 +197,10 @@ class SoFar(Struct):
 
     run: Any
     """The `RunState`."""
+    frame: Any
+    """The `Frame` in which it is read."""
+    act: int
+    """The number of the act before which it is read."""
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -206,6 +213,16 @@ class SoFar(Struct):
     def calls(self) -> Sequence[tuple[ToolCall, ToolResult]]:
         """The calls of the run that have ended, each with its result."""
         return ended_calls(self.run.journal.entries)
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The untrusted results before it."""
+        return sources_before(self.frame, self.act)
+
+    @property
+    def user_words(self) -> Sequence[str]:
+        """What people said in the run."""
+        return users_words(self.frame, self.inputs)
 
 
 class CallPlace(Struct):
@@ -290,7 +307,7 @@ class CallPlace(Struct):
             db=db,
             tell=self.progress if self.tell is not None else None,
             stopped=lambda: self.cancelled,
-            so_far=SoFar(self.frame.run) if self.frame is not None else None,
+            so_far=self._so_far(),
             result_url=partial(self._result_url, links, is_own=is_own),
         )
 
@@ -316,6 +333,12 @@ class CallPlace(Struct):
             args = checked.arguments.shown
             self.token = links.token(self.run_id, self.slot, checked.call.name, args)
         return links.url(self.token)
+
+    def _so_far(self) -> SoFar | None:
+        if self.frame is None:
+            return None
+        _, act = Slot(self.slot).position
+        return SoFar(self.frame.run, self.frame, act)
 
     @property
     def cancelled(self) -> bool:

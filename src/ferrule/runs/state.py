@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ferrule.approval.policy import Policy
+    from ferrule.approval.provenance import Source
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Persistence, Program, RunStatus
     from ferrule.values.calls.secrets import Secrets
@@ -105,6 +106,8 @@ class Frame(Struct):
     """The place before an act where messages to the run were read last."""
     messages: int = 0
     """How many were read there: a program may listen twice before one act."""
+    given: tuple[Any, ...] = ()
+    """The values with which code of the run called its program."""
     failures: list[tuple[Any, Entry]] | None = None
     """In plain Python: model failures that the code may still catch.
 
@@ -179,7 +182,9 @@ class Frame(Struct):
                 "`ferrule.gather(...)`."
             )
         self.active[key] = path = f"{self.numbered(key)}/"
-        return self.inner(path, depth=1)
+        child = self.inner(path, depth=1)
+        child.given = (*args, *inputs.values())
+        return child
 
     def branches(self, count: int) -> list[Frame]:
         """Frames for concurrent branches.
@@ -340,6 +345,8 @@ class RunState:
         self.decisions: list[Decision] = []
         self._tally: Tally | None = None
         self.answers: dict[str, Decision] = {}
+        self.sources: dict[str, Source] = {}
+        """The untrusted results that conditions of rules have looked at, by slot."""
         self.said = 0
         """How many messages came to a run in memory; a store counts those to its runs."""
         self.heard = 0

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from ferrule.acts import Once
-from ferrule.approval.policy import Policy, Rule, is_of_server, policies_in
+from ferrule.approval.policy import CallCondition, Policy, Rule, is_of_server, policies_in
+from ferrule.approval.provenance import tainted_arguments
 from ferrule.approval.rulings import Looked, read_ruling, ruling_form
 from ferrule.errors import naming_failure, refuse_awaitable
 from ferrule.programs.tool_use.reviewing import reviewed
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from ferrule.values.calls.call import CheckedCall
+    from ferrule.values.calls.context import Context
 
 _NAME = "conditions"
 
@@ -71,11 +73,13 @@ async def _look_at(
         in_force = policy.for_server() if is_of_server(checked.tool) else policy
         by_layer = [await _applying(layer.rules, checked, call) for layer in policies_in(in_force)]
         by_policy.append(tuple(by_layer))
-    own: tuple[Rule, ...] = ()
+    own = None
     own_rule = _own_rule(checked)
     if own_rule is not None:
-        own = await _applying([replace(own_rule, tool="*")], checked, call)
-    return Looked(tuple(by_policy), any(rule.verdict != "allow" for rule in own))
+        for rule in await _applying([replace(own_rule, tool="*")], checked, call):
+            if rule.verdict != "allow":
+                own = rule
+    return Looked(tuple(by_policy), own)
 
 
 async def _applying(
@@ -90,10 +94,13 @@ async def _applying(
             continue
         if not await _holds(rule, checked, call):
             continue
+        traced = await _traced(rule, checked, call)
+        if traced is None:
+            continue
         if rule.by is None:
-            applying.append(rule)
+            applying.append(traced)
         else:
-            applying.append(await reviewed(rule, checked, call))
+            applying.append(await reviewed(traced, checked, call))
     return tuple(applying)
 
 
@@ -126,12 +133,52 @@ async def _holds(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> 
     return bool(answer)
 
 
+async def _traced(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> Rule | None:
+    """The rule, with where the call's arguments come from in its reason; None if it does not hold.
+
+    Unchanged if it does not ask where they come from.
+    """
+    when = rule.when
+    if not isinstance(when, CallCondition) or not when.looks:
+        return rule
+    trace = partial(_trace, when, checked)
+    found: str | None = await call(trace, context=_CONTEXT, is_async=False, what=f"{rule}")
+    if found is None:
+        return None
+    reasons = [reason for reason in (rule.reason, found) if reason]
+    return replace(rule, reason="; ".join(reasons))
+
+
+_CONTEXT = ContextParameter("ctx", None, True, Any)
+
+
+def _trace(when: CallCondition, checked: CheckedCall, *, ctx: Context[Any]) -> str | None:
+    """Why a condition on what the run has read holds; None if it does not."""
+    sources, reasons = ctx.sources, list[str]()
+    if when.after is not None:
+        if not sources:
+            return None
+        reasons.append(f"the run has read {sources[-1]}, which others may have written")
+    if when.tainted is not None:
+        arguments = {**checked.arguments.shown}
+        for name in checked.arguments.secrets:
+            arguments[name] = checked.call.args.get(name)
+        schema = checked.tool.declaration["function"]["parameters"]
+        in_prose = when.tainted != "values"
+        tainted = tainted_arguments(arguments, schema, sources, ctx.user_words, in_prose=in_prose)
+        if bool(tainted) != bool(when.tainted):
+            return None
+        if tainted:
+            reasons.append(tainted)
+    return "; ".join(reasons)
+
+
 def _form(looked: Looked) -> dict[str, Any]:
     return {
         "rules": [
             [[ruling_form(rule) for rule in layer] for layer in layers] for layers in looked.rules
         ],
-        "own": looked.own,
+        "own": ruling_form(looked.own),
     }
 
 
@@ -140,7 +187,7 @@ def _read(form: Any) -> Looked:
         tuple(tuple(_read_rule(rule) for rule in layer) for layer in layers)
         for layers in form["rules"]
     )
-    return Looked(rules, form["own"])
+    return Looked(rules, read_ruling(form["own"]))
 
 
 def _read_rule(form: Any) -> Rule:

@@ -40,7 +40,7 @@ def with_context(
         run_id=frame.run.id,
         deps=frame.deps,
         stopped=lambda: frame.run.cancelled,
-        so_far=SoFar(frame.run),
+        so_far=SoFar(frame.run, frame, frame.acts),
     )
     parameter.check(what, context, frame.deps)
     return parameter.fill(args, inputs, context)

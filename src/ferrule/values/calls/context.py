@@ -64,6 +64,16 @@ class RunSoFar(Protocol):
         """See `Context.calls`."""
         ...
 
+    @property
+    def sources(self) -> Sequence[Any]:
+        """See `Context.sources`."""
+        ...
+
+    @property
+    def user_words(self) -> Sequence[str]:
+        """See `Context.user_words`."""
+        ...
+
 
 class Context(Generic[Deps]):
     """The current call of a tool.
@@ -197,6 +207,26 @@ class Context(Generic[Deps]):
                 "Context(result_url='https://...')."
             )
         return self._result_url
+
+    @property
+    def sources(self) -> Sequence[Any]:
+        """The results so far that others than the user may have written.
+
+        Each has the `tool`, the `number` of the call and the `content`. Empty outside a run.
+        """
+        if self._so_far is None:
+            return ()
+        return self._so_far.sources
+
+    @property
+    def user_words(self) -> Sequence[str]:
+        """What people said in the run: its inputs, messages, replies and edits, earlier turns.
+
+        Empty outside a run.
+        """
+        if self._so_far is None:
+            return ()
+        return self._so_far.user_words
 
     @property
     def cancelled(self) -> bool:
