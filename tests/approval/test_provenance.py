@@ -47,6 +47,7 @@ def test_the_reason_names_the_argument_the_tool_and_the_call() -> None:
         ),
         pytest.param("e@x.io", "to e@x.io", id="short"),
         pytest.param("13", "Delete the file 13.", id="short word"),
+        pytest.param("ada@example.com", "from eve@example.com", id="host"),
         pytest.param("Bob", "Pay Bob!", id="name"),
         pytest.param(13, "Delete the file 13.", id="number"),
         pytest.param(1500.5, "Pay $1,500.50 now", id="number with separators"),
@@ -68,7 +69,7 @@ def test_a_value_from_a_result_is_tainted(value: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "text", "words"),
     [
-        pytest.param("ada@example.com", "from eve@example.com", "", id="another value"),
+        pytest.param("ada@example.com", "from eve@example.org", "", id="another value"),
         pytest.param("ada@x.org", "from ada@x.org", "Write ADA@x.org", id="the user's words"),
         pytest.param("13", "in 2013", "", id="a part of a word"),
         pytest.param(15, "pay 1500", "", id="a part of a number"),
@@ -116,7 +117,7 @@ def test_each_argument_and_its_source_is_named_up_to_three() -> None:
 
 
 def test_what_an_image_says_cannot_be_compared_so_other_values_are_in_doubt() -> None:
-    content = (Text(text="See:"), Image(url="https://example.com/i.png"))
+    content = (Text(text="See:"), Image(url="https://images.org/i.png"))
     assert "not all text" in taint("eve@example.com", content)
     assert taint("ada@example.com", content, "Write ada@example.com") == ""
 

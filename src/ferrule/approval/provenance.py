@@ -5,9 +5,11 @@ untrusted result and not in the user's words. Both are compared without what a m
 copies: case, accents, spaces, punctuation, invisible characters. A result is also read as it is
 after decoding: entities of HTML, escapes of URLs, JSON and mails, base64, "at" and "dot".
 
-In a long value, an address may be shorter than such a part. So addresses in it (of mails and pages,
-long numbers) are also looked for by themselves. They are all that is looked for in prose, if a rule
-says so (`tainted="values"`): a summary repeats what it sums up.
+Short values are also looked for backwards and in rot13.
+
+In a long value, an address may be shorter than such a part. So addresses and hosts in it (of mails
+and pages) and long numbers are also looked for by themselves. They are all that is looked for in
+prose, if a rule says so (`tainted="values"`): a summary repeats what it sums up.
 
 The search is linear in the size of the results, and keeps no index. A part of 12 bytes that two
 texts have in common contains 8 bytes whose place in the second text is a multiple of 4. So of the
@@ -19,6 +21,7 @@ found: a doubt never lets a call through.
 from __future__ import annotations
 
 import base64
+import codecs
 import html
 import math
 import re
@@ -55,16 +58,29 @@ _MOST_WORDS = 12
 """Of a value; a longer text is prose."""
 _MOST_DECODED = 1_000
 """Words of one result that are read as base64."""
+_MOST_UNDONE = 3
+"""Encodings within one another that are decoded."""
+_DISGUISED = range(6, 100)
+"""The sizes of values that are also looked for backwards and so on."""
+_MOST_BYTES_DISGUISED = 1_000_000
 _MOST_NAMED = 3
 """Arguments that a reason names."""
 
 _GAP = re.compile(r"[\W_]+")
+_LOOKALIKES = str.maketrans(
+    # Cyrillic, then Greek, then the dotless i.
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u04bb\u043a"
+    "\u03bf\u03b1\u03bd\u03b9\u03c1\u03c5\u03ba\u0131",
+    "aeopcyxijsdhkoavipuki",
+)
 _NO_WORD = "".join(chr(code) for code in range(128) if not chr(code).isalnum())
 _FROM_URL_ALPHABET = str.maketrans("-_", "+/")
 _ASCII_GAPS = bytes(code for code in range(128) if not chr(code).isalnum())
 _NUMBER = re.compile(r"\d(?:[\d.,'\u2019\u00a0\u202f]*\d)?")
 _DECIMALS = re.compile(r"[.,](\d{1,2})$")
 _ADDRESS = re.compile(r"\S*(?:@|://|www\.|\w\.\w\w|\d{7})\S*")
+_HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+")
+_HEXADECIMAL = re.compile(r"(?:[0-9a-f]{2}){6,}", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|=([0-9A-F]{2})|=\r?\n")
 _SPELLED = re.compile(r"at[\s)\]}>_-]+[\w-]+(?:\.|[\s(\[{<_-]+dot[\s)\]}>_-]+)\w")
@@ -229,16 +245,15 @@ class _Sought:
         if not value.packed or value.is_in(self._words):
             return
         self.names.append(name)
-        if len(value.packed) < PART_CHARS or value.numbers:
-            self._values.append((name, value))
         if self._in_prose or not value.is_prose:
+            if len(value.packed) < PART_CHARS or value.numbers or value.disguises:
+                self._values.append((name, value))
             self._add_parts(name, value.packed)
-        for text in set(_ADDRESS.findall(value.folded)):
+        for text in {*_ADDRESS.findall(value.folded), *_HOST.findall(value.folded)}:
             address = _Value(text)
             if not address.packed or address.is_in(self._words):
                 continue
-            if len(address.packed) < PART_CHARS:
-                self._values.append((name, address))
+            self._values.append((name, address))
             self._add_parts(name, address.packed)
 
     def _add_parts(self, name: str, packed: str) -> None:
@@ -262,7 +277,11 @@ class _Sought:
 
     def found_in(self, texts: _Texts) -> set[str]:
         """The names of the arguments that occur in these texts."""
-        found = {name for name, value in self._values if value.is_in(texts)}
+        found = {
+            name
+            for name, value in self._values
+            if value.is_in(texts) or value.is_disguised_in(texts)
+        }
         for block in self._candidates(texts.packed):
             found |= self._confirmed(block, texts.packed)
         return found
@@ -311,6 +330,19 @@ class _Value:
         self.numbers: frozenset[str] = frozenset()
         if _NUMBER.fullmatch(self.folded.strip().lstrip("+-$\u20ac\u00a3")):
             self.numbers = frozenset(map(_number_form, _NUMBER.findall(self.folded)))
+
+    @property
+    def disguises(self) -> tuple[bytes, ...]:
+        """How a text may give it to a model to decode, besides what is decoded in texts."""
+        if len(self.packed) not in _DISGUISED:
+            return ()
+        return self.packed[::-1].encode(), codecs.encode(self.packed, "rot13").encode()
+
+    def is_disguised_in(self, texts: _Texts) -> bool:
+        """Whether the texts have it in another writing. Long texts are not searched for that."""
+        if len(texts.packed) > _MOST_BYTES_DISGUISED:
+            return False
+        return any(disguise in texts.packed for disguise in self.disguises)
 
     def is_in(self, texts: _Texts) -> bool:
         """Whether the texts have it: a number in any form, a short word as a word of its own."""
@@ -372,11 +404,12 @@ class _Texts:
 def _readings(text: str) -> Iterator[str]:
     """A text as it is, and decoded where it has escapes."""
     yield text
-    decoded = html.unescape(text) if "&" in text else text
-    decoded = unquote(decoded) if "%" in decoded else decoded
-    if "\\" in decoded or "=" in decoded:
-        decoded = _ESCAPE.sub(_unescaped, decoded)
-    if decoded != text:
+    decoded = text
+    for _ in range(_MOST_UNDONE):
+        before = decoded
+        decoded = _undone(before)
+        if decoded == before:
+            break
         yield decoded
     lower = decoded.lower()
     for match in _SPELLED.finditer(lower):
@@ -386,6 +419,20 @@ def _readings(text: str) -> Iterator[str]:
         word = match[0].rstrip("=").translate(_FROM_URL_ALPHABET)
         with suppress(ValueError):
             yield base64.b64decode(word + "=" * (-len(word) % 4)).decode()
+    for match in islice(_HEXADECIMAL.finditer(text), _MOST_DECODED):
+        with suppress(ValueError):
+            yield bytes.fromhex(match[0]).decode()
+
+
+def _undone(text: str) -> str:
+    """A text with its escapes decoded once."""
+    if "&" in text:
+        text = html.unescape(text)
+    if "%" in text:
+        text = unquote(text)
+    if "\\" in text or "=" in text:
+        text = _ESCAPE.sub(_unescaped, text)
+    return text
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -401,10 +448,12 @@ def _folded(text: str) -> str:
 
 
 @cache
-def _unseen() -> dict[int, None]:
+def _unseen() -> dict[int, int | None]:
+    """What becomes of signs that are not seen, and of letters that look like those of Latin."""
     categories = {"Mn", "Me", "Cf"}
     codes = range(sys.maxunicode + 1)
-    return {code: None for code in codes if unicodedata.category(chr(code)) in categories}
+    unseen = [code for code in codes if unicodedata.category(chr(code)) in categories]
+    return {**dict.fromkeys(unseen), **_LOOKALIKES}
 
 
 def _packed(folded: str) -> bytes:
