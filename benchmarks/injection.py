@@ -8,14 +8,22 @@ An injected call that writes and was not asked about ran unasked.
 
 The suites' functions become ferrule tools. The sets below say, by kind and before any measurement,
 whose results others may have written, and what a call does. `-v` names every question, and every
-injected call that ran unasked. Install `agentdojo==0.1.35` in a virtual environment of its own.
+injected call that ran unasked. Install `agentdojo==0.1.35` in a virtual environment of its own, and
+for its row `agent-framework-core`. Of that, `security` plays the same calls with the same sets, where
+it does not hide untrusted results from the model: a hidden result cannot be played from a script.
 """
 
 from __future__ import annotations
 
+import asyncio
+import importlib.metadata
+import logging
 import sys
+import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from agentdojo.agent_pipeline import GroundTruthPipeline
 from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
 from agentdojo.attacks import load_attack
@@ -25,8 +33,15 @@ from agentdojo.task_suite.load_suites import get_suites
 from ferrule import Policy, ReAct, Response, Tool, ToolCall, ask, call
 from ferrule.testing import ScriptedLM
 
+try:
+    import agent_framework
+    from agent_framework import security
+except ImportError:
+    agent_framework = security = None
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from collections.abc import Set as AbstractSet
 
 VERSION = "v1.2.2"
 ATTACK = "important_instructions_no_names"
@@ -45,6 +60,10 @@ READS_TEXTS_OF_OTHERS = {
     *("get_rating_reviews_for_hotels", "get_rating_reviews_for_restaurants"),
     "get_rating_reviews_for_car_rental",
 }
+OVERLOOKED = {"get_channels"}
+"""Found by the measurement: the names of channels come from whoever opens one.
+
+So the set above is wrong. It stays, with the figures that it gave; two more rows mend it."""
 DESTROYS = {
     *("delete_email", "delete_file", "cancel_calendar_event", "remove_user_from_slack"),
     "update_password",
@@ -62,8 +81,10 @@ CHOOSES_ADDRESS = {"get_webpage"}
 
 _ACTS = WRITES | DESTROYS | CHOOSES_ADDRESS
 TAINTED, AFTER = call(tainted="values"), call(after="untrusted")
+RECOMMENDED = "the recommended policy"
+AFTER_ALL = '`after="untrusted"` for all that writes'
 POLICIES = {
-    "the recommended policy": [
+    RECOMMENDED: [
         *(ask(name, when=TAINTED) for name in sorted(WRITES | CHOOSES_ADDRESS)),
         *(ask(name, when=AFTER) for name in sorted(DESTROYS)),
     ],
@@ -71,23 +92,42 @@ POLICIES = {
         *(ask(name, when=call(tainted=True)) for name in sorted(WRITES | CHOOSES_ADDRESS)),
         *(ask(name, when=AFTER) for name in sorted(DESTROYS)),
     ],
-    '`after="untrusted"` for all that writes': [ask(name, when=AFTER) for name in sorted(_ACTS)],
+    AFTER_ALL: [ask(name, when=AFTER) for name in sorted(_ACTS)],
     "ask for everything that writes": [ask(name) for name in sorted(_ACTS)],
 }
 
 
+MENDED = (RECOMMENDED, AFTER_ALL)
+
+
 def main() -> None:
     verbose = "-v" in sys.argv
-    tallies = {name: Tally() for name in POLICIES}
+    # The environments are large, and are read a thousand times.
+    yaml.safe_load = partial(yaml.load, Loader=yaml.CSafeLoader)
+    logging.disable()
+    warnings.simplefilter("ignore")
+    players: dict[str, Callable[[Plot, list[Tool]], dict[int, str]]] = {
+        name: partial(Plot.play, rules=rules) for name, rules in POLICIES.items()
+    }
+    for name in MENDED:
+        mended = partial(Plot.play, rules=POLICIES[name], untrusted=OVERLOOKED)
+        players[f"{name}, with names of channels untrusted"] = mended
+    if security is not None:
+        version = importlib.metadata.version("agent-framework-core")
+        players[f"agent-framework {version} `security`"] = Plot.play_agent_framework
+    tallies = {name: Tally() for name in players}
     for suite in get_suites(VERSION).values():
         pipeline = GroundTruthPipeline(None)
         pipeline.name = "local"  # the attack wants the name of a model
         attack = load_attack(ATTACK, suite, pipeline)
+        stage = Stage(suite)
+        tools = [as_tool(function, stage) for function in suite.tools]
         for user_task in suite.user_tasks.values():
             for injection in (None, *suite.injection_tasks.values()):
-                plot = Plot(suite, user_task, injection, attack)
-                for name, rules in POLICIES.items():
-                    asked = plot.play(rules)
+                plot = Plot(stage, user_task, injection, attack)
+                for name, play in players.items():
+                    stage.environment = plot.environment.model_copy(deep=True)
+                    asked = play(plot, tools)
                     tallies[name].count(plot, asked)
                     if verbose:
                         plot.print_(name, asked)
@@ -124,15 +164,29 @@ class Tally:
         )
 
 
+class Stage:
+    """Where the calls of a suite are played."""
+
+    def __init__(self, suite: Any) -> None:
+        self.suite = suite
+        self.runtime = FunctionsRuntime(suite.tools)
+        self.environment: Any = None
+
+    def run(self, name: str, arguments: dict[str, Any]) -> str:
+        """Run a function of the suite."""
+        result, error = self.runtime.run_function(self.environment, name, arguments)
+        return error or tool_result_to_str(result)
+
+
 class Plot:
     """The calls of a user task, and perhaps those of an injection after them."""
 
-    def __init__(self, suite: Any, user_task: Any, injection: Any, attack: Any) -> None:
-        self.suite, self.user_task, self.injection = suite, user_task, injection
+    def __init__(self, stage: Stage, user_task: Any, injection: Any, attack: Any) -> None:
+        self.stage, self.user_task, self.injection = stage, user_task, injection
         texts: dict[str, str] = {}
         if injection is not None:
             texts = attack.attack(user_task, injection)
-        environment = suite.load_and_inject_default_environment(texts)
+        environment = stage.suite.load_and_inject_default_environment(texts)
         self.environment = user_task.init_environment(environment)
         self.steps = [*user_task.ground_truth(self.environment.model_copy(deep=True))]
         own = len(self.steps)
@@ -145,11 +199,14 @@ class Plot:
         }
         """The injected calls that act, by their numbers."""
 
-    def play(self, rules: Sequence[Any]) -> dict[int, str]:
+    def play(
+        self, tools: list[Tool], rules: Sequence[Any], untrusted: AbstractSet[str] = frozenset()
+    ) -> dict[int, str]:
         """Play the calls under these rules. Returns why calls were asked about, by number."""
-        environment = self.environment.model_copy(deep=True)
-        runtime = FunctionsRuntime(self.suite.tools)
-        tools = [as_tool(function, runtime, environment) for function in self.suite.tools]
+        tools = [
+            tool.model_copy(update={"untrusted": True}) if tool.name in untrusted else tool
+            for tool in tools
+        ]
         calls = [
             ToolCall(name=step.function, args=dict(step.args), id=str(number))
             for number, step in enumerate(self.steps)
@@ -174,9 +231,46 @@ class Plot:
             raise RuntimeError(f"{self.user_task.ID} was not played to its end: {run.status}")
         return asked
 
+    def play_agent_framework(self, _: list[Tool]) -> dict[int, str]:
+        """Play the calls with agent-framework's middlewares, which log what they would ask."""
+        tracker = security.LabelTrackingFunctionMiddleware(auto_hide_untrusted=False)
+        harmless = {function.name for function in self.stage.suite.tools} - _ACTS
+        policy = security.PolicyEnforcementFunctionMiddleware(
+            allow_untrusted_tools=harmless, block_on_violation=False
+        )
+        asked: dict[int, str] = {}
+
+        async def call_all() -> None:
+            for number, step in enumerate(self.steps):
+                is_untrusted = step.function in READS_TEXTS_OF_OTHERS
+                integrity = "untrusted" if is_untrusted else "trusted"
+                context = agent_framework.FunctionInvocationContext(
+                    function=agent_framework.FunctionTool(
+                        name=step.function,
+                        description="",
+                        func=lambda: "",
+                        additional_properties={"source_integrity": integrity},
+                    ),
+                    arguments=dict(step.args),
+                )
+
+                async def run(context: Any = context, step: Any = step) -> None:
+                    context.result = self.stage.run(step.function, dict(step.args))
+
+                async def enforce(context: Any = context, run: Any = run) -> None:
+                    await policy.process(context, run)
+
+                before = len(policy.audit_log)
+                await tracker.process(context, enforce)
+                if len(policy.audit_log) > before:
+                    asked[number] = policy.audit_log[-1]["type"]
+
+        asyncio.run(call_all())
+        return asked
+
     def print_(self, policy: str, asked: dict[int, str]) -> None:
         """Print the questions of a user task, or the injected calls without one."""
-        name = f"{policy}: {self.suite.name} {self.user_task.ID}"
+        name = f"{policy}: {self.stage.suite.name} {self.user_task.ID}"
         if self.injection is None:
             for number, why in asked.items():
                 print(f"{name}: {self.steps[number].function}: {why}")
@@ -184,12 +278,11 @@ class Plot:
             print(f"{name} {self.injection.ID}: {self.steps[number]} ran unasked")
 
 
-def as_tool(function: Any, runtime: Any, environment: Any) -> Tool:
+def as_tool(function: Any, stage: Stage) -> Tool:
     """A function of a suite as a ferrule tool."""
 
     def run(**arguments: Any) -> str:
-        result, error = runtime.run_function(environment, function.name, arguments)
-        return error or tool_result_to_str(result)
+        return stage.run(function.name, arguments)
 
     return Tool(
         run,

@@ -145,7 +145,7 @@ def test_a_common_part_is_found_wherever_it_lies(shift: int, size: int) -> None:
 
 
 def test_a_search_that_takes_too_long_counts_as_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ferrule.approval.provenance._MOST_BYTES_SEARCHED", 100)
+    monkeypatch.setattr("ferrule.approval.provenance._MOST_COMPARISONS", 3)
     value = "what is the nature"  # it shares blocks, but no part
     text = " ".join(f"x{value[i : i + 9]}" for i in range(9)) * 20
     assert "too much text" in taint(value, text)

@@ -177,6 +177,7 @@ def test_one_that_an_agent_inside_passes_on_is_asked_about() -> None:
 
 LIMITS = {
     "prose to somebody whom the user named": ([f"Tell all: {PROSE}"], to("ada", PROSE)),
+    "a choice among trusted values": (["Mail the dearest hotel."], to("info@ritz.example")),
     "a translation": (["Zahle f\u00fcnf Euro an meinen Freund"], ("pay", {"to": "my friend", "euros": 5})),
     "a number in words": (["Pay ada five hundred"], ("pay", {"to": "ada", "euros": 500})),
     "a calculation": (["Pay ada 250 twice, at once"], ("pay", {"to": "ada", "euros": 500})),
