@@ -60,6 +60,11 @@ _INSTEAD = {
     ),
 }
 """Words of an error about Python that the interpreter does not run, and what to write instead."""
+_TIMES_THE_CALLS = 2
+"""A call beyond the limit is an error, which code may catch, and beyond this it is stopped.
+
+The limit of seconds does not count the time of the host, so it would end such a loop late.
+"""
 _TIMES_IN_REPLAY = 10
 """What took less than the limit before a crash must not reach it on a slower machine."""
 
@@ -76,6 +81,10 @@ class CodeMode(Struct, frozen=True, kw_only=True):
     """Megabytes of all values of the run's snippets."""
     calls: int = 200
     """Calls of tools in a snippet."""
+    code_chars: int = 50_000
+    """Characters of a snippet. `seconds` does not bound its check."""
+    argument_chars: int = 200_000
+    """Characters of the arguments of a call, as JSON: the run records them."""
     output_chars: int = 20_000
     """Characters of what a snippet prints."""
     value_chars: int = 2_000
@@ -125,6 +134,11 @@ class Stop(Struct, frozen=True):
     reason: str
 
 
+def too_many(most_calls: int) -> str:
+    """The error of a call after the last one that a snippet may make."""
+    return f"no more than {most_calls} calls in one piece of code"
+
+
 def with_advice(error: str) -> str:
     """An error of the interpreter, with what to write instead if it does not run such Python."""
     for words, advice in _INSTEAD.items():
@@ -142,6 +156,10 @@ class CodeValue(Struct, frozen=True):
     """The name of its type."""
     size: int | None
     """The number of its items or characters, if it has some."""
+
+
+class _EndlessError(Exception):
+    """Code goes on making calls that it may not make."""
 
 
 class CodeSession:
@@ -173,8 +191,11 @@ class CodeSession:
         self._session.__enter__()
         self._worker_pid: int = self._session.worker_pid  # None while the worker is at work
         self._most_output = bounds.output_chars
+        self._most_calls = bounds.calls
         self._functions: frozenset[str] = frozenset()
         self._calls: dict[int, HostCall] = {}
+        self._made = 0
+        """How many calls the snippet has made, with those beyond the limit."""
         self._snapshot: Any = None
         self._is_at_work = False
         """Whether the worker runs code now, perhaps for another thread."""
@@ -197,7 +218,7 @@ class CodeSession:
         """
         self._functions = frozenset(functions)
         self._code = code.encode()
-        self._calls = {}
+        self._calls, self._made = {}, 0
         self.output, self.pending, self.error = "", (), ""
         if is_checked:
             return self._advance(lambda: self._feed_checked(code))
@@ -216,15 +237,17 @@ class CodeSession:
         """The calls that the snippet wrote without awaiting them. They have not run."""
         return list(self._calls.values())
 
-    def describe(self, name: str) -> CodeValue | None:
+    def describe(self, name: str, most_chars: int) -> CodeValue | None:
         """A variable as text; None if it is None. Raises `ValueError` if that fails.
+
+        The text has at most one character more than `most_chars`.
 
         The interpreter makes the text: the order of a Python set would differ between processes,
         and a resumed run must tell the model the same.
         """
         try:
             text, kind = self._session.feed_run(
-                f"(repr({name}), type({name}).__name__)", skip_type_check=True
+                f"(repr({name})[:{most_chars + 1}], type({name}).__name__)", skip_type_check=True
             )
             if kind == "NoneType":
                 return None
@@ -274,6 +297,8 @@ class CodeSession:
                 snapshot = self._pass_by(snapshot)
         except monty.MontyTypingError as error:
             return Stop("unchecked", error.display().strip())
+        except _EndlessError:
+            return Stop("stopped", f"it went on, though there are {too_many(self._most_calls)}")
         except monty.MontyCrashedError:
             return Stop("stopped", "the interpreter ended")
         except monty.MontyRuntimeError as error:
@@ -303,6 +328,13 @@ class CodeSession:
         if name not in self._functions:
             message = f"name {name!r} is not defined"
             return snapshot.resume({"exc_type": "NameError", "message": message})
+        self._made += 1
+        if self._made > _TIMES_THE_CALLS * self._most_calls:
+            raise _EndlessError
+        if len(self._calls) >= self._most_calls:
+            return snapshot.resume(
+                {"exc_type": "RuntimeError", "message": too_many(self._most_calls)}
+            )
         line = self._code[: snapshot.position.start].count(b"\n") + 1
         self._calls[snapshot.call_id] = HostCall(
             snapshot.call_id, name, snapshot.args, snapshot.kwargs, line

@@ -23,9 +23,10 @@ from msgspec import Struct, field
 
 from ferrule import events
 from ferrule.acts import CallTools, Once, RuleCalls, Tell
-from ferrule.encoding.encode import json_text, jsonable
-from ferrule.errors import DuplicateToolError, shown
+from ferrule.encoding.encode import json_text
+from ferrule.errors import DuplicateToolError
 from ferrule.programs.call_tool import type_of_result
+from ferrule.programs.code_mode.arguments import arguments_by_name
 from ferrule.programs.code_mode.interpreter import (
     CodeMode,
     CodeSession,
@@ -33,6 +34,7 @@ from ferrule.programs.code_mode.interpreter import (
     HostCall,
     Stop,
     check_installed,
+    too_many,
     with_advice,
 )
 from ferrule.programs.code_mode.stubs import (
@@ -219,6 +221,11 @@ class Snippets:
     def _run(self, snippet: _Snippet, host: Host) -> Generator[Act, Any, str]:
         """Run a snippet to its end; returns its error, or an empty text."""
         self._number += 1
+        if len(snippet.code) > self.bounds.code_chars:
+            return (
+                f"The code was not run: it has {len(snippet.code):,} characters, "
+                f"more than {self.bounds.code_chars:,}. Write a shorter piece."
+            )
         if not self._beginning:
             self._beginning = yield Once(_begin, "code")
         name = f"result_{self._number}"
@@ -253,7 +260,7 @@ class Snippets:
         if session.error or not is_named:
             return session.error
         try:
-            snippet.value = session.describe(name)
+            snippet.value = session.describe(name, self.bounds.value_chars)
         except ValueError as error:
             return f"`{name}` is no value that can be shown: {error}"
         return ""
@@ -345,14 +352,19 @@ class Snippets:
     def _call_of(self, snippet: _Snippet, host_call: HostCall) -> ToolCall:
         """The call of a tool that a snippet makes; raises `_RefusedError` if it cannot be one."""
         if snippet.calls > self.bounds.calls:
-            raise _RefusedError(
-                "RuntimeError", f"no more than {self.bounds.calls} calls in one piece of code"
-            )
+            raise _RefusedError("RuntimeError", too_many(self.bounds.calls))
         function = self._functions[host_call.function]
         try:
-            args = _arguments_by_name(function, host_call)
+            args = arguments_by_name(function, host_call)
         except TypeError as error:
             raise _RefusedError("TypeError", str(error)) from None
+        size = len(json_text(args))
+        if size > self.bounds.argument_chars:
+            raise _RefusedError(
+                "ValueError",
+                f"the arguments of {function.name}() have {size:,} characters, "
+                f"more than {self.bounds.argument_chars:,}",
+            )
         place = PlaceInCode(snippet.call.id or "", snippet.calls, host_call.line)
         call = ToolCall.unchecked(function.tool.name, args, str(place))
         denial = snippet.denied.get(_key(call))
@@ -466,28 +478,6 @@ class _Outcome(Struct):
 
 def _exception(kind: str, message: str) -> dict[str, Any]:
     return {"exc_type": kind, "message": message}
-
-
-def _arguments_by_name(function: CodeFunction, host_call: HostCall) -> dict[str, Any]:
-    """The arguments of a call by name, as JSON; raises `TypeError` as Python would."""
-    if len(host_call.args) > len(function.parameters):
-        raise TypeError(
-            f"{function.name}() takes {len(function.parameters)} positional arguments but "
-            f"{len(host_call.args)} were given"
-        )
-    arguments = dict(zip(function.parameters, host_call.args, strict=False))
-    for name, value in host_call.kwargs.items():
-        if name in arguments:
-            raise TypeError(f"{function.name}() got multiple values for argument {name!r}")
-        arguments[name] = value
-    for name, value in arguments.items():
-        try:
-            arguments[name] = jsonable(value)
-        except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"{function.name}(): {name!r} is not JSON data: {shown(value)}"
-            ) from error
-    return arguments
 
 
 def _key(call: ToolCall) -> str:
