@@ -12,9 +12,11 @@ from text_calls.written import ROWS, TEXT, TOOLS, declared, write
 
 from ferrule import ToolCalls
 from ferrule.encoding.written import number_text
+from ferrule.text_calls import marks
+from ferrule.text_calls.dialects import DIALECTS, TextForm
 
 if TYPE_CHECKING:
-    from ferrule.text_calls.dialects import TextForm
+    from collections.abc import Iterator
 
 GOLDEN = Path(__file__).parent / "golden"
 PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "adapters-and-dialects.md"
@@ -60,3 +62,32 @@ def test_a_number_for_text_keeps_its_digits_in_every_dialect(row: TextForm, digi
     [call] = ToolCalls.from_text(text, [QUOTE]).tool_calls
     price = call.args_as_written["price"]
     assert (price if isinstance(price, str) else number_text(price)) == digits
+
+
+MADE_UP = (
+    TextForm("Zephyr", "", "", "<|begin_action|>{name}<|action_input|>{json}<|end_action|>"),
+    TextForm("Brook", "", "", "<step>{name}{arguments}</step>",
+            "<slot>{key}</slot><content>{value}</content>"),
+    TextForm("Quartz", "", "", '<action tool="{name}">{arguments}</action>',
+            '<field id="{key}">{value}</field>'),
+)  # fmt: skip
+
+
+@pytest.fixture
+def _made_up_dialects(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The table with more rows, and without what was derived from it."""
+    derived = (marks._vocabulary, marks._naming_attributes, marks.mark_of)
+    monkeypatch.setattr(marks, "DIALECTS", (*DIALECTS, *MADE_UP))
+    for cached in derived:
+        cached.cache_clear()
+    yield
+    for cached in derived:
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("_made_up_dialects")
+@pytest.mark.parametrize("row", MADE_UP, ids=[row.name for row in MADE_UP])
+def test_a_new_form_needs_only_a_row(row: TextForm) -> None:
+    args = {"title": "The Salt Road", "year": 1987}
+    [call] = ToolCalls.from_text(write(row, "find_book", args), TOOLS).tool_calls
+    assert (call.name, call.args, call.fault) == ("find_book", args, None)

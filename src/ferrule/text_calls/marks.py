@@ -29,7 +29,7 @@ _TAG = (
     r"|\[/?[A-Z][A-Z_]{2,30}\]"
     r"|[◁<]/?think▷)"
 )
-_NAMES_ATTRIBUTE = frozenset({"name", "tool", "key"})
+_NAMING = re.compile(r'\s(\w+)="\{(?:name|key)\}"')
 _ENDINGS = frozenset({"end", "suffix", "stop"})
 _BARS = "|\uff5c"
 
@@ -57,7 +57,7 @@ class Tag(NamedTuple):
         head = self.text[offset + 1 :].rstrip(">").rstrip("/")
         head = head.split("=", 1)[0]
         if self.value is not None:
-            head = re.sub(r"\s+(?:name|tool|key)\s*$", "", head)
+            head = _without_attribute(head)
         return f"{self.text[:offset]}</{head.strip()}>"
 
 
@@ -92,9 +92,7 @@ def mark_of(tag: str) -> Tag:
     value: str | None = None
     more = ""
     if is_assigned:
-        tokens = head.split()
-        if len(tokens) > 1 and tokens[-1] in _NAMES_ATTRIBUTE:
-            head = " ".join(tokens[:-1])
+        head = _without_attribute(head)
         value, more = _attribute(rest.lstrip())
     word, spelling = _word(prefix + head)
     role = _role(word, closes=closes)
@@ -208,8 +206,23 @@ def _plain(tag: str) -> tuple[str, bool]:
         return "open" + folded(tag.split("|>", 1)[1].split("<", 1)[0].split(" ", 1)[0]), closes
     head = tag.split("=", 1)[0]
     if "=" in tag:
-        head = head.removesuffix(" name")
+        head = _without_attribute(head)
     return folded(head), closes
+
+
+@cache
+def _naming_attributes() -> frozenset[str]:
+    """The attributes in which the templates have a name: `tool` in `<call tool="{name}">`."""
+    templates = [template for row in DIALECTS for template in (row.call, row.argument)]
+    return frozenset(_NAMING.findall(" ".join(templates)))
+
+
+def _without_attribute(head: str) -> str:
+    """The words of a tag before its `=`, without the attribute that has the name."""
+    words = head.split()
+    if len(words) > 1 and words[-1] in _naming_attributes():
+        return " ".join(words[:-1])
+    return head
 
 
 def argument_templates(word: str) -> list[str]:
