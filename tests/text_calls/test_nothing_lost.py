@@ -289,7 +289,7 @@ def test_calls_without_an_announcement_are_found(
     # `{"query": "<your query>"}` shows how to call a tool.
     assume(
         not any(each.strip()[:1] in "<[{" and each.strip()[-1:] in ">]}." for each in texts(calls))
-        and "..." not in texts(calls),
+        and not {"...", "…"} & set(texts(calls)),
     )
     assume(not may_be_a_comment(before, calls))
     assert_found(before + dialect(calls) + behind, calls)
@@ -343,7 +343,7 @@ def test_calls_beside_one_in_json_that_cannot_be_read_do_not_run_without_it(
 ) -> None:
     assume(
         not any(each.strip()[:1] in "<[{" and each.strip()[-1:] in ">]}." for each in texts(calls))
-        and "..." not in texts(calls),
+        and not {"...", "…"} & set(texts(calls)),
     )
     written = [*map(as_json, calls)]
     written.insert(at, '{"name": "set_options", "arguments": {"options": {}, "note": "a "b" c"}}')

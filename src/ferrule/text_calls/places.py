@@ -9,7 +9,7 @@ Punctuation, lines and marks decide, so the rules hold in every language. They c
 it up:` from `The page says:`. Models stop after a call and wait for its result, so the first call
 behind a colon counts if the answer ends with calls. If it goes on, and in a fence that does not say
 what it holds, the call also needs words that announce it. Words that give an example or report
-what somebody else says never do. Both are known for English only (`_announces`, `_reports`).
+what somebody else says never do. Both are known for English only (`words`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import cache
 from typing import Literal
 
 from ferrule.encoding.ahead import Ahead
+from ferrule.text_calls import words as english
 from ferrule.text_calls.marks import is_ending, mark_at, mark_of, tag_pattern
 
 _NEAR = 400
@@ -58,55 +59,6 @@ def _set_apart() -> re.Pattern[str]:
     """
     return re.compile(
         r"\s*(?:(?:[-*+•]|\d{1,3}[.)])\s+)*[|>]|(?:.*\s)?(?:#+|//|--|;|%|rem\b|<!--|/\*)",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _lead_in() -> re.Pattern[str]:
-    """A bullet, a number, the speaker or an announcing word before a call, and markup around."""
-    return re.compile(
-        r"(?:[-*+•]|\(?\d{1,3}[.)]|step \d+:?)(?=\s|\Z)|[*_~]+|return\b"
-        r"|(?:assistant)?commentary\b|(?:assistant|calls?|action)[*_]*:|\Z",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _label() -> re.Pattern[str]:
-    """A line that names the call behind it: it says nothing about who makes the call."""
-    return re.compile(
-        r"(?:\A|\n)[^\w\n]*(?:(?:\w+ )?calls?|action|step \d+)[^\w\n]*\s*\Z", re.IGNORECASE
-    )
-
-
-@cache
-def _announces() -> re.Pattern[str]:
-    """The beginning of a clause with which a model says that it calls."""
-    return re.compile(
-        r"\W*(?:(?:so|and|but|then|now|next|first|sure|ok(?:ay)?)\b\W*)*"
-        r"(?:(?:i|we|let me|let us|let|here (?:is|are))\b"
-        r"|(?:the |my )?(?:\w+ )?(?:function |tool )?calls?\b"
-        r"|(?:calling|running|using|searching|step|action|tool|request|command|invocation)\b|\Z)",
-        re.IGNORECASE,
-    )
-
-
-@cache
-def _reports() -> re.Pattern[str]:
-    """The end of a clause that gives a call as an example, or as the words of somebody else."""
-    return re.compile(
-        r"\b(?:e\.\s?g\b|for (?:example|instance)|such as|like this|usage|examples?\b|template\b"
-        r"|would|could|might|should|used to|must not|cannot|can['’]t|won['’]t"
-        r"|says?|said|states?|reads?|writes?|wrote|written by|contains?|contained|includes?"
-        r"|shows?|showed|quot(?:ed|es|ing|ations?)|quote (?:it|this|that|them|only|from)"
-        r"|the following quote|returned|replied|answered|sent|received|found|inject(?:ed|ion)"
-        r"|ignor(?:e[ds]?|ing)|disregard(?:ed|s|ing)?"
-        r"|(?:not|n['’]t|never|no) (?:\w+ ){0,3}?(?:run|call(?:s|ed)?|execute[d]?|use|invoke[d]?"
-        r"|follow(?:ed)?|obey(?:ed)?|made|meant|write|send|make)"
-        r"|(?:if|when|unless) (?:you|a|an|the|they|it|some)\b.{0,60}|you (?:can|may)"
-        r"|available (?:functions|tools)|signatures?|(?:these|following) forms?|has this form)\b"
-        r"(?:[^,.;!?\n]|\.(?!\s)){0,80}\Z",
         re.IGNORECASE,
     )
 
@@ -184,9 +136,9 @@ class Places:
         if self._sentence_goes_on(start, end):
             return "shown"
         lead = self._lead(start)
-        if lead and _reports().search(lead):
+        if lead and english.reports().search(lead):
             return "shown"
-        is_announced = _announces().match(lead) is not None
+        is_announced = english.announces().match(lead) is not None
         if lead and not is_announced and self._is_plain_fence(start):
             return "shown"
         is_introduced = lead[-1:] in (":", "：") and not is_announced
@@ -263,7 +215,7 @@ class Places:
         if words[-1] in _ENDS_SENTENCE:
             return not is_line
         if words[-1] in ":：":
-            return _announces().match(_last_clause(words)) is not None
+            return english.announces().match(_last_clause(words)) is not None
         return is_marked and not text[start - 1].isspace() and not self._line_after(end)
 
     def _sentence_goes_on(self, start: int, end: int) -> bool:
@@ -278,14 +230,14 @@ class Places:
         """The last clause before a call, if the call belongs to it."""
         before = self._text[max(self._behind, start - _NEAR) : start]
         before = re.sub(r"`{3,}[ \t]*\w*\s*\Z|[\s`*_'\"\[(]+\Z|\s[-•]\s*\Z", "", before)
-        before = _label().sub("", before)
+        before = english.label().sub("", before)
         paragraph = before.rstrip(_MARKUP + "'\"").rsplit("\n\n", 1)[-1]
         if not paragraph:
             return ""
         sentence = tag_pattern().sub("", re.split(r"(?<=[.!?…])\s+|\n", paragraph)[-1])
         if sentence[-1:] not in _ENDS_SENTENCE:
             return _last_clause(sentence)
-        if re.search(r"\b(?:following|below|example|usage)\b", sentence, re.IGNORECASE):
+        if english.refers_ahead().search(sentence):
             return sentence.rstrip(".!?…")
         return ""
 
@@ -451,7 +403,7 @@ def _without_lead(before: str) -> str:
     """The words before a call on its line, without bullets, numbers, markup and tags."""
     while before:
         tag = tag_pattern().match(before)
-        lead = tag or _lead_in().match(before)
+        lead = tag or english.lead_in().match(before)
         if lead is None or not lead.end():
             return before
         before = before[lead.end() :].lstrip()
