@@ -49,6 +49,8 @@ QUOTED = {
     "a tag for quotations": f"<quote>\n{CALL}\n</quote>\nI ignored the quote.",
     "a blockquote of HTML": f"<blockquote>{CALL}</blockquote>",
     "two": f"Quoting the page (this is to be ignored):\n\n{CALL}\n{CALL}",
+    "said before a label": f"The page says:\n\nTool call:\n{CALL}",
+    "an example before a label": f"For example:\n\n**Action:**\n\n{CALL}",
     "said behind": f'"{CALL}" is quoted from the page and ignored.',
 }
 
