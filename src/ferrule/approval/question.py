@@ -132,6 +132,8 @@ class Question(Struct, frozen=True):
     """For a `result` question, the JSON Schema of the result: the tool's declared return type.
 
     None if the tool declares none: any JSON value fits."""
+    by_page: bool = False
+    """For a `result` question, whether the page of a chat may give the result."""
 
     # Computed at each read, not once: the arguments are a dict. If code changes them after the
     # question was shown, the digest must change too, so that the decision no longer fits.

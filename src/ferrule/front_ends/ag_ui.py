@@ -14,8 +14,9 @@ from ferrule.encoding.stored import LAST_TIME
 from ferrule.errors import DecisionError, InputError, shown
 from ferrule.forms import form_of
 from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
-from ferrule.front_ends.messages import objects, read_ag_ui
-from ferrule.front_ends.page import Page, question_id, run_of
+from ferrule.front_ends.messages import objects, read_ag_ui, text_of_ag_ui
+from ferrule.front_ends.page import Page, question_id, run_of, run_of_call
+from ferrule.front_ends.page_tools import read_page_tools
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.outcome import Prediction
 
@@ -54,6 +55,10 @@ class AGUI(FrontEnd):
         self._request_id = read_text(body, "runId")
         self._messages = read_list(body, "messages", is_required=True)
         self.content, self.history = read_ag_ui(self._messages)
+        self.tools = read_page_tools(read_list(body, "tools"), self._allowed)
+        self.state = body.get("state")
+        self.context = read_list(body, "context")
+        self._read_results()
         for index, entry in enumerate(read_list(body, "resume")):
             has_status = str(entry.get("status")) in {"resolved", "cancelled"}
             if not has_status or not isinstance(entry.get("interruptId"), str):
@@ -64,7 +69,31 @@ class AGUI(FrontEnd):
             self._put_answer(entry["interruptId"], entry)
             self.run_id = self.run_id or run_of(entry["interruptId"])
 
+    def _read_results(self) -> None:
+        """Read the results of the page's tools, which are its last messages.
+
+        The page also keeps the results that a response brought; those have ids of ours.
+        """
+        if not self._messages or not _is_of_page(self._messages[-1]):
+            return
+        self.run_id = run_of_call(str(self._messages[-1]["toolCallId"]))
+        for message in reversed(self._messages):
+            if message.get("role") == "user":
+                break
+            if _is_of_page(message):
+                call_id = str(message["toolCallId"])
+                if message.get("error"):
+                    answer = {"error": str(message["error"])}
+                else:
+                    answer = {"output": text_of_ag_ui(message)}
+                self._put_answer(call_id, answer)
+
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
+        if "status" not in answer:
+            raise DecisionError(
+                f"The call of `{question.call.name}` waits for a decision, which a page sends as "
+                "`resume`, and not for a result of a tool."
+            )
         payload = answer.get("payload")
         if answer["status"] == "cancelled":
             return question.deny(_CANCELLED)
@@ -103,6 +132,14 @@ class AGUI(FrontEnd):
                 yield str(call.get("id"))
 
 
+def _is_of_page(message: Mapping[str, Any]) -> bool:
+    """Whether a message is the result of a tool that the page ran."""
+    call_id = message.get("toolCallId")
+    if message.get("role") != "tool" or not isinstance(call_id, str):
+        return False
+    return message.get("id") != _result_id(call_id)
+
+
 def _edit(question: Question, edited: dict[str, Any]) -> Decision:
     """Decide with `editedArgs`, which replace all arguments.
 
@@ -126,6 +163,11 @@ def _edit(question: Question, edited: dict[str, Any]) -> Decision:
     return question.edit(changed)
 
 
+def _result_id(call_id: str) -> str:
+    """The id of the message with the result of a call."""
+    return f"{call_id}/result"
+
+
 class _Events(Page):
     """The events of one AG-UI run, and the messages of its conversation."""
 
@@ -144,7 +186,7 @@ class _Events(Page):
             key = str(message.get("id"))
             self._known_ids.add(key)
             if message.get("role") == "tool":
-                self._known_ids.add(f"{message.get('toolCallId')}/result")
+                self._known_ids.add(_result_id(str(message.get("toolCallId"))))
             if message.get("role") != "activity":
                 self._messages[key] = (message, None)
         self._is_stale = False
@@ -299,7 +341,7 @@ class _Events(Page):
             self._is_stale = True
 
     def settle(self, call: ShownCall, content: Any, *, is_error: bool) -> None:
-        key = f"{call.id}/result"
+        key = _result_id(call.id)
         if key in self._known_ids:
             return
         self._restate()
@@ -314,6 +356,13 @@ class _Events(Page):
         self.say("TOOL_CALL_RESULT", messageId=key, subagentRunId=self._agent(call.agent), **fields)
 
     def custom(self, name: str, value: Any, agent: str) -> None:
+        # The state that the page shares with the agent has events of its own.
+        if name == "state":
+            self.out.append({"type": "STATE_SNAPSHOT", "snapshot": value})
+            return
+        if name == "state_delta":
+            self.out.append({"type": "STATE_DELTA", "delta": value})
+            return
         # `value` may be None, which `say` would leave out.
         message: dict[str, Any] = {"type": "CUSTOM", "name": name, "value": value}
         if agent:
@@ -331,8 +380,9 @@ class _Events(Page):
         self._restate()
         outcome: dict[str, Any]
         result = None
-        if ending.status == "waiting":
-            interrupts = [self._interrupt(question, call) for question, call in questions]
+        interrupts = [self._interrupt(question, call) for question, call in questions]
+        # A run that waits only for tools of the page is complete: its next request continues it.
+        if ending.status == "waiting" and interrupts:
             outcome = {"type": "interrupt", "interrupts": interrupts}
         elif ending.status == "cancelled":
             outcome = {"type": "cancelled"}

@@ -10,7 +10,15 @@ writes each as a server-sent event.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ferrule.approval.decisions import asked_now
@@ -19,6 +27,7 @@ from ferrule.errors import DecisionError, InputError, shown
 from ferrule.front_ends.messages import objects
 from ferrule.front_ends.narrator import Narrator
 from ferrule.front_ends.page import question_id, tool_call_id
+from ferrule.front_ends.page_tools import check_allowed, page_decision
 from ferrule.values.content.convert import content_text, read_content
 from ferrule.values.conversation.history import History
 
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision, Question
     from ferrule.events import Event
     from ferrule.front_ends.page import Page, Waiting
+    from ferrule.tools.tool import Tool
 
 
 class FrontEnd:
@@ -47,6 +57,7 @@ class FrontEnd:
         body: Mapping[str, Any] | None = None,
         *,
         error_text: Callable[[BaseException], str] | None = None,
+        page_tools: Sequence[str] = (),
     ) -> None:
         """Read a request.
 
@@ -54,6 +65,8 @@ class FrontEnd:
             body: The request, as JSON data. With None, the object only encodes.
             error_text: Returns the text that the page shows for a run's error. By default it has
                 only the name of the error's class: the error's own text may be private.
+            page_tools: The tools that the page may declare, by name or pattern (`"ui_*"`). By
+                default none.
 
         """
         self.thread_id = ""
@@ -64,6 +77,14 @@ class FrontEnd:
         """The person's last message: a text, or a list of parts in OpenAI's form."""
         self.history = History()
         """The messages before the last one, without system messages."""
+        self.tools: list[Tool] = []
+        """The tools of the page that `page_tools` allows: inputs for a program with a field of the
+        type `list[Tool]`. The page runs them, and its next request has their results."""
+        self.state: Any = None
+        """The state of an AG-UI page, as it is. Do not trust it."""
+        self.context: list[dict[str, Any]] = []
+        """What an AG-UI page says about itself: `description` and `value`. Do not trust it."""
+        self._allowed = check_allowed(page_tools)
         self._error_text = error_text or _class_of_error
         self._messages: list[dict[str, Any]] = []
         """The messages that the page holds."""
@@ -85,15 +106,15 @@ class FrontEnd:
         """The request's decisions on questions of this run, signed; pass each to `run.answer`.
 
         Answers to other questions are left out, because a page may resend earlier ones. Raises
-        `DecisionError` if none is left, and for an answer that does not fit its question.
+        `DecisionError` if none is left, and for an answer that does not fit its question. An empty
+        list means that the request only repeats results of the page's tools, which the run has.
         """
         decisions: list[Decision] = []
         for question in run.pending:
-            answer = self._answer_to(run, question)
-            if answer is not None:
-                decision = self._answer(question, answer)
+            decision = self._decision_on(run, question)
+            if decision is not None:
                 decisions.append(decision.signed(by, self.via))
-        if self._answers and not decisions:
+        if self._answers and not decisions and not self._has_repeated(run):
             raise DecisionError(
                 f"The run {run.id} is not waiting for the questions that the request answers: "
                 "they were decided, or belong to another run. "
@@ -105,6 +126,26 @@ class FrontEnd:
         """Encode the response in chunks of text, for `async for`, or `for` if events allow it."""
         narrator = Narrator(self._page(), self._known_calls(), self._error_text)
         return Chunks(events, narrator, self._last_chunk)
+
+    def _decision_on(self, run: Waiting, question: Question) -> Decision | None:
+        """The request's decision on a question, or None."""
+        answer = self._answer_to(run, question)
+        if answer is None:
+            return None
+        is_of_tool = "output" in answer or "error" in answer
+        if question.kind == "result" and is_of_tool:
+            return page_decision(question, answer)
+        return self._answer(question, answer)
+
+    def _has_repeated(self, run: Waiting) -> bool:
+        """Whether the request has a result of a page's tool that the run has used already.
+
+        A page whose connection was lost after it had sent the result sends it again.
+        """
+        return any(
+            question.by_page and self._decision_on(run, question) in run.decisions
+            for question in run.awaited
+        )
 
     def _put_answer(self, key: str, answer: Mapping[str, Any]) -> None:
         """Store an answer of the request; a repeated one must be equal."""

@@ -43,6 +43,14 @@ def read_ag_ui(messages: list[MessageForm]) -> tuple[Any, History]:
     return _split(of_the_agent, content_of, spoken)
 
 
+def text_of_ag_ui(message: MessageForm) -> str:
+    """The text of an AG-UI message."""
+    content = _content(message.get("content"), _ag_ui_part)
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text")
+
+
 def read_ui_messages(messages: list[MessageForm]) -> tuple[Any, History]:
     """The content of the last user message, and the history before it, from Vercel's messages."""
 

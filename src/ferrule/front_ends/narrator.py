@@ -231,8 +231,9 @@ class Narrator:
                 program = question.path.strip("/")
                 self._close(self._texts_of(program))
                 call = self._ready(program, question.call, agent)
-                self._questions[question.id] = question, call
-                self._page.ask(question, call)
+                if not question.by_page:  # the page has the call, and runs it
+                    self._questions[question.id] = question, call
+                    self._page.ask(question, call)
             case events.Decided(question=question, decision=decision):
                 self._decide(question, decision, agent)
             case _:

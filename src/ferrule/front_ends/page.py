@@ -13,10 +13,10 @@ from ferrule.forms import form_of
 from ferrule.values.slot import innermost_call, is_program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ferrule import events
-    from ferrule.approval.question import Question
+    from ferrule.approval.question import Decision, Question
     from ferrule.values.calls.call import ToolCall, ToolResult
 
 UNUSED = "The model's answer could not be used, and this call did not run."
@@ -64,7 +64,13 @@ def tool_call_id(run_id: str, program: str, call_id: str | None) -> str:
 
     The model's id may be repeated in another run or agent.
     """
-    return "/".join(filter(None, (run_id, program, call_id or "call")))
+    named_run = run_id.replace("%", "%25").replace("/", "%2F")  # the first `/` ends it
+    return "/".join(filter(None, (named_run, program, call_id or "call")))
+
+
+def run_of_call(shown_id: str) -> str:
+    """The id of the run that made the call with this id: `tool_call_id` wrote it."""
+    return shown_id.partition("/")[0].replace("%2F", "/").replace("%25", "%")
 
 
 def question_id(run_id: str, question: Question) -> str:
@@ -196,6 +202,10 @@ class Waiting(Protocol):
     def id(self) -> str: ...  # noqa: D102  those of `Run`
     @property
     def pending(self) -> Iterable[Question]: ...  # noqa: D102
+    @property
+    def decisions(self) -> Sequence[Decision]: ...  # noqa: D102
+    @property
+    def awaited(self) -> Iterable[Question]: ...  # noqa: D102
 
 
 def result_content(result: ToolResult) -> Any:

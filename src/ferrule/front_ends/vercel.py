@@ -17,6 +17,7 @@ from ferrule.forms import form_of
 from ferrule.front_ends.front_end import FrontEnd, read_list, read_text
 from ferrule.front_ends.messages import objects, read_ui_messages
 from ferrule.front_ends.page import Page, question_id, run_of
+from ferrule.front_ends.page_tools import read_page_tools
 from ferrule.values.conversation.exchange import Usage
 from ferrule.values.outcome import Prediction
 
@@ -50,6 +51,7 @@ class VercelAI(FrontEnd):
             self._messages = [body["message"]]
         else:
             self._messages = read_list(body, "messages", is_required=True)
+        self.tools = read_page_tools(_declared(body.get("tools")), self._allowed)
         for message in self._messages:
             if not isinstance(message.get("parts"), list):
                 raise InputError(f"A message of `useChat` has `parts`; found {shown(message)}.")
@@ -69,8 +71,17 @@ class VercelAI(FrontEnd):
             ):
                 answer = {name: part[name] for name in ("input", "output") if name in part}
                 self._put_answer(part["toolCallId"], {"output": None, **answer})
+            elif part.get("state") == "output-error" and isinstance(part.get("toolCallId"), str):
+                answer = {"error": part.get("errorText") or ""}
+                if "input" in part:
+                    answer["input"] = part["input"]
+                self._put_answer(part["toolCallId"], answer)
 
     def _answer(self, question: Question, answer: Mapping[str, Any]) -> Decision:
+        if "error" in answer:
+            raise DecisionError(
+                f"The call of `{question.call.name}` waits for an answer, not for an error."
+            )
         if "output" not in answer:
             if answer["approved"]:
                 return question.approve()
@@ -81,10 +92,6 @@ class VercelAI(FrontEnd):
                 return question.reply(_as_text(output))
             case "input":
                 return question.decide(output)
-            case "result":  # not the page's to give
-                raise DecisionError(
-                    f"The result of `{question.call.name}` comes from outside, not from the page."
-                )
             case _:
                 raise DecisionError(
                     f"The call of `{question.call.name}` waits for an approval, not for an output."
@@ -261,6 +268,17 @@ class _Chunks(Page):
 
     def fail(self, text: str, kind: str) -> None:  # noqa: ARG002
         self.say("error", errorText=text)
+
+
+def _declared(tools: Any) -> list[dict[str, Any]]:
+    """The tools that a request declares: a list, or descriptions by name.
+
+    The AI SDK's transport sends none by itself; a page adds them to its `body`.
+    """
+    if not isinstance(tools, dict):
+        return objects(tools)
+    by_name = cast("dict[str, Any]", tools).items()
+    return [{**entry, "name": name} for name, entry in by_name if isinstance(entry, dict)]
 
 
 def _decision_of(approval: Any) -> dict[str, Any]:

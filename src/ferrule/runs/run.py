@@ -28,6 +28,7 @@ from ferrule.runs.decisions import (
     open_grants,
     put_decision,
     register,
+    results_awaited,
     revoke_grant,
 )
 from ferrule.runs.driver.deps import check_program_deps
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
     from ferrule.approval.message import When
     from ferrule.approval.policy import Grant, Policy
-    from ferrule.approval.question import Decision
+    from ferrule.approval.question import Decision, Question
     from ferrule.events import Event
     from ferrule.runs.limits import Limits
     from ferrule.runs.protocols import Program, Store, Stored, Summary, TypedProgram
@@ -157,6 +158,11 @@ class Run(Displayed, RunState, Typed[S]):
             if after and event.path == after:
                 first = number + 1
         return run_events[first:]
+
+    @property
+    def awaited(self) -> list[Question]:
+        """The questions of all calls that waited, or still wait, for a result from outside."""
+        return results_awaited(self.journal.entries)
 
     def confirmation(self) -> ConfirmationRequired:
         """The first pending question as the exception that a plain call raises."""

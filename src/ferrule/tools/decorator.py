@@ -99,7 +99,7 @@ def tool(
         concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
             turns it off for all its tools.
         result: `"outside"` if the result comes later, by `deliver`: the function is not called, and
-            its body is `...`.
+            its body is `...`. `"page"` if the page of a chat gives it.
         within_s: Seconds after which the model reads that no result from outside came.
         untrusted: Whether others may have written what it returns, such as a mail or a page. Rules
             with `call(after="untrusted")` and `call(tainted=True)` look at it. True by default for

@@ -96,6 +96,7 @@ class Tool(ToolAttributes, Type):
             turns it off for all its tools.
         result: `"outside"` if the result of a call comes later, by `deliver`: nothing runs here. A
             function then only declares the arguments and the type of the result; its body is `...`.
+            `"page"` is the same, and the page of a chat may give the result (`AGUI`, `VercelAI`).
         within_s: Seconds after which the model reads that no result from outside came; None to wait
             without end.
         returns: The type of a result from outside, or its JSON schema, for a tool without a
@@ -130,7 +131,7 @@ class Tool(ToolAttributes, Type):
     """None for no limit."""
     concurrent: bool
     result: str = "function"
-    """Where the result of a call comes from: `"function"`, or `"outside"`."""
+    """Where the result of a call comes from: `"function"`, `"outside"` or `"page"`."""
     within_s: float | None = None
     """The deadline of a result from outside."""
     returns: Any = None
@@ -323,7 +324,7 @@ class Tool(ToolAttributes, Type):
 
     def invoke(self, checked: CheckedArguments) -> Any:
         """Run the function on checked arguments, without another check or question."""
-        if self.func is None or self.takes_context or self.result == "outside":
+        if self.func is None or self.takes_context or self.result != "function":
             return run_tool(self, checked)
         return self.func(*checked.positional, **checked.named)
 

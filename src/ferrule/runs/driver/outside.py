@@ -12,13 +12,13 @@ A result is a decision like a person's: it has the same doors and the same check
 from __future__ import annotations
 
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.approval.asking import tool_fingerprint
-from ferrule.approval.question import Question
+from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, reading
 from ferrule.errors import ToolError
@@ -88,6 +88,7 @@ async def wait_entry(
         note=later.note,
         key=key,
         returns=result_schema(tool.func, tool.returns),
+        by_page=tool.result == "page",
     )
     return Entry(slot.later, "once", digest, record_form(question))
 
@@ -141,7 +142,7 @@ async def delivered(
     recorded = run.journal.take_decision(place)
     if recorded is not None:
         run.tally.note(run.decisions, recorded.value)
-        return _result(checked, recorded.value)
+        return _result(checked, question, recorded.value)
     expired = ""
     if question.expires_s is not None:
         expired = f"{_NO_RESULT} It did not come within {question.expires_s:g} seconds."
@@ -154,16 +155,18 @@ async def delivered(
     tell = frame.tell_at(slot)
     if tell is not None:
         tell(events.Decided(question, decision))
-    return _result(checked, decision)
+    return _result(checked, question, decision)
 
 
-def _result(checked: CheckedCall, decision: Any) -> ToolResult:
+def _result(checked: CheckedCall, question: Question, decision: Decision) -> ToolResult:
     call = checked.call
     if decision.kind == "reply":
         return to_result(call, parse_json(decision.text))
     text = _NO_RESULT
     if decision.via == "expiry":
         text = decision.text
+    elif decision.text and question.by_page:
+        text += f" The page says: {decision.text}"
     elif decision.text:
         text += f" A person says: {decision.text}"
     return ToolResult(call.name, text, call.id, is_error=True, repairs=call.repairs)

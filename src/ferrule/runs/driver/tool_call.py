@@ -72,7 +72,7 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     is_task = inputs is not None and inputs.task is not None
     if start is not None and not is_task:
         await journal.write(start, blocks=frame.blocks)
-    is_start = start is not None or tool.result == "outside"
+    is_start = start is not None or tool.result != "function"
     with _reported(frame, call, is_start=is_start):
         result = await _perform_counted(frame, call, _place_of(frame, call, inputs=inputs))
         entry = await _entry_of(frame, call, result, blocks=frame.blocks)
@@ -166,7 +166,7 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
     if tool.is_program and journal.has_begun(slot):
         return None
     journal.dispatch(slot)
-    if tool.result == "outside":
+    if tool.result != "function":
         return None
     value: dict[str, Any] | None = None
     if tool.takes_context or tool.reconcile is not None:

@@ -48,6 +48,7 @@ from ferrule.runs.steering import can_take_messages
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.schema.iterables import eager_validators
 from ferrule.tools.definition.deps import bind_arguments
+from ferrule.tools.definition.result_type import result_schema
 from ferrule.tools.tool import Tool
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.conversation.exchange import Usage
@@ -337,8 +338,30 @@ def _form(value: Any) -> Any:
     if kind in PART_NAMES:
         return {_TAG: PART_NAMES[kind], **value.__dict__}
     if isinstance(value, Tool):
-        return {_TAG: "tool", "name": value.name, "digest": digest_of(value.declaration)}
+        form = {_TAG: "tool", "name": value.name, "digest": digest_of(value.declaration)}
+        if value.func is None and value.result != "function":
+            form["declared"] = _declaration_form(value)
+        return form
     raise _NeedsType
+
+
+def _declaration_form(tool: Tool) -> dict[str, Any]:
+    """A tool that has no function here, and so comes back from its declaration alone."""
+    returns = result_schema(None, tool.returns)
+    form = {
+        "name": tool.name,
+        "description": tool.desc,
+        "schema": tool.parameters,
+        "result": tool.result,
+        "within_s": tool.within_s,
+        "returns": returns,
+        "untrusted": tool.untrusted,
+        "effect": tool.effect,
+        "require_confirmation": tool.require_confirmation,
+    }
+    if not is_exact(form):  # such as a function that says when to ask
+        raise _NeedsType
+    return form
 
 
 def _is_same(value: Any, restored: Any) -> bool:
@@ -427,6 +450,8 @@ def _read_input(program: Program, name: str | int, form: Any, tools: Mapping[str
 
 def _tool(form: Mapping[str, Any], tools: Mapping[str, Tool]) -> Tool:
     tool = tools.get(form["name"])
+    if tool is None and "declared" in form:
+        return Tool(**form["declared"])
     if tool is None:
         raise RunError(
             f"The run was started with the tool `{form['name']}` as an input. "

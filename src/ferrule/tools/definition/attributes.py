@@ -120,8 +120,8 @@ class ToolAttributes(Displayed):
         yield "description", self.desc
         yield "arguments", self.schema.get("properties", {})
         yield "effect", self.effect
-        if self.result == "outside":
-            yield "result", "from outside"
+        if self.result != "function":
+            yield "result", f"from the {self.result}"
         if self.untrusted:
             yield "results", "untrusted: others may have written them"
         yield "confirmation", describe_confirmation(self.require_confirmation)

@@ -67,7 +67,8 @@ class ToolDefinition(Struct, frozen=True):
     timeout_s: float | None = None
     concurrent: bool = True
     result: str = "function"
-    """Where the result of a call comes from: the function, or `"outside"`, by `deliver`."""
+    """Where the result of a call comes from: the function, `"outside"`, by `deliver`, or the
+    `"page"` of a chat."""
     within_s: float | None = None
     """The deadline of a result from outside."""
     returns: Any = None
@@ -93,7 +94,7 @@ def define_tool(
     if mcp is not None:
         given_schema = mcp.input_schema
     if function is None:
-        if options["result"] != "outside":
+        if options["result"] == "function":
             _refuse_missing_function(given_schema, options["name"])
         with_caller = True
     else:
@@ -400,10 +401,11 @@ def _read_reconcile(name: str, reconcile: Any) -> Callable[..., Any] | None:
 
 
 def _read_untrusted(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether results are untrusted: what a server returns is, unless its user trusts it."""
+    """Whether results are untrusted: what a server or a page returns is, unless one trusts it."""
     untrusted = options["untrusted"]
     if untrusted is None:
-        return options["mcp"] is not None or options["mcp_server"] is not None
+        is_of_server = options["mcp"] is not None or options["mcp_server"] is not None
+        return is_of_server or options["result"] == "page"
     if not isinstance(untrusted, bool):
         raise ToolDefinitionError(
             f"`untrusted` of `{name}` must be True or False, found {shown(untrusted)}."
@@ -475,7 +477,7 @@ def _check_agreement(definition: ToolDefinition, function_spec: FunctionSpec) ->
 def _check_outside(definition: ToolDefinition) -> None:
     """Raise if the options about a result from outside contradict the tool."""
     name, function = definition.name, definition.func
-    if definition.result != "outside":
+    if definition.result == "function":
         for option in ("within_s", "returns"):
             if getattr(definition, option) is not None:
                 raise ToolDefinitionError(
@@ -499,8 +501,9 @@ def _check_outside(definition: ToolDefinition) -> None:
         )
     if not _is_stub(function):
         raise ToolDefinitionError(
-            f'`{name}` has `result="outside"`, so its function is never called: write `...` as its '
-            "body. If the function begins something, leave out `result`, and return `Later(...)`."
+            f"The result of `{name}` comes from the {definition.result}, so its function is never "
+            "called: write `...` as its body. If the function begins something, leave out "
+            "`result`, and return `Later(...)`."
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Effect = Literal["read", "idempotent", "transactional", "once"]
 WhenUnknown = Literal["ask", "tell", "fail"]
-WhereFrom = Literal["function", "outside"]
+WhereFrom = Literal["function", "outside", "page"]
 
 
 class ToolOptions(TypedDict, total=False):

@@ -68,7 +68,7 @@ def run_call(checked: CheckedCall) -> ToolResult:
     """Run a call from sync code; an async tool runs on the background loop."""
     try:
         guard = _guard_of(checked)
-        if checked.tool.result == "outside":
+        if checked.tool.result != "function":
             return _begin_outside(checked, guard)
         value = run_tool(checked.tool, checked.arguments, whole=True, guard=guard)
         if isinstance(value, ModuleCallback):
@@ -84,7 +84,7 @@ async def arun_call(checked: CheckedCall) -> ToolResult:
     """Run a call without blocking the loop."""
     try:
         guard = _guard_of(checked)
-        if checked.tool.result == "outside":
+        if checked.tool.result != "function":
             return _begin_outside(checked, guard)
         value = await arun_tool(checked.tool, checked.arguments, whole=True, guard=guard)
         if isinstance(value, ModuleCallback):
@@ -444,7 +444,7 @@ def _is_async(name: str, value: Any) -> AsyncToolError:
 def _function_of(tool: ToolSpec) -> Any:
     """The function that a call runs; raises `ToolError` for a tool that runs nothing here."""
     name = tool.name
-    if tool.result == "outside":
+    if tool.result != "function":
         raise ToolError(
             f"The result of `{name}` comes from outside, and only a run can wait for it: an agent "
             f"with the tool, or `call_tool({name!r}, ...)` in a `forward`."
