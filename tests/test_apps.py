@@ -18,7 +18,9 @@ APPS = sorted((ROOT / "examples" / "apps").glob("*.py"))
 RECORDS = ROOT / "tests" / "golden" / "apps"
 LONGEST = 200
 NEEDS = {
+    "browser_tool": "starlette",
     "chat": "starlette",
+    "deploy_agent": "starlette",
     "research": "mcp",
     "service": "starlette",
     "service_client": "starlette",
