@@ -77,7 +77,7 @@ class Service:
         """Let the steps that are running end, start no others, and end the event streams. The next process resumes the runs."""
         self.sweeper.cancel()
         for run in [run for run in self.executing if run.status == "running"]:
-            run.cancel()
+            run.cancel(grace_s=None)
         await asyncio.gather(*self.executing.values())
         for _, queue in self.followers:
             queue.put_nowait(None)

@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial, wraps
+from math import inf
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
 from msgspec import Struct, structs
 
 from ferrule.concurrency.forking import ForkLock
+from ferrule.concurrency.halting import DEFAULT_GRACE_S
 from ferrule.errors import ConfigurationError, refuse_async, refuse_other_arguments, shown
 from ferrule.values.tracebacks import callers_frames
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         adapter: Any
         allow_tool_async_sync_conversion: bool
         callbacks: Sequence[Any]
+        grace_s: float | None
         max_workers: int | None
         limits: Any
         prices: Any
@@ -66,6 +69,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether `tool(...)` of an async tool runs it on the background loop instead of raising."""
     callbacks: tuple[Any, ...] = ()
     """Observers: functions of one event, or objects with `on_module_start`, `on_tool_end`, ..."""
+    grace_s: float | None = DEFAULT_GRACE_S
+    """For how many seconds a tool whose run is cancelled may end by itself.
+
+    None: for as long as it takes. Then a sync tool runs in the thread of its run.
+    """
     max_workers: int | None = None
     """The default number of concurrent runs in `batch`; None means 8."""
     limits: Any = None
@@ -315,6 +323,8 @@ def _checked(changes: dict[str, Any]) -> dict[str, Any]:
         )
     if "callbacks" in changes:
         changes["callbacks"] = _checked_callbacks(changes["callbacks"])
+    if "grace_s" in changes:
+        check_grace(changes["grace_s"])
     _check_workers(changes.get("max_workers"))
     _check_mcp_confirm(changes.get("mcp_confirm"))
     for name, (kind, arguments) in _INSTANCES.items():
@@ -361,6 +371,17 @@ def _check_observer(observer: Any) -> None:
         for name, hook in vars(kind).items():
             if name.startswith("on_"):
                 refuse_async(hook, f"`{name}` of an observer in `callbacks`")
+
+
+def check_grace(grace_s: Any) -> None:
+    """Raise `ConfigurationError` for anything but seconds from 0, or None."""
+    if grace_s is None:
+        return
+    is_number = isinstance(grace_s, int | float) and not isinstance(grace_s, bool)
+    if not is_number or not 0 <= grace_s < inf:
+        raise ConfigurationError(
+            f"`grace_s` is a number of seconds from 0, or None; found {shown(grace_s)}."
+        )
 
 
 def _check_workers(workers: Any) -> None:

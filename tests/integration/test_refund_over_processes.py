@@ -17,7 +17,7 @@ class Shop:
     """The shop's database: a connection, which no store can keep."""
 
     def __init__(self):
-        self.db = sqlite3.connect("shop.db")
+        self.db = sqlite3.connect("shop.db", check_same_thread=False)
         self.db.execute("CREATE TABLE IF NOT EXISTS refunds (id TEXT)")
 
 @ferrule.tool(require_confirmation=True)

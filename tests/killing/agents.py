@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import signal
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +54,7 @@ EFFECTS = {
     "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "sign": "once", "wipe": "once", "hint": "once or told",
     "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
     "order": "transactional", "ship": "reconciled",
+    "halt": "idempotent", "drop": "idempotent",
     "build": "once", "remind": "idempotent", "promise": "idempotent",
     "slip": "idempotent", "slip_later": "idempotent",
 }  # fmt: skip
@@ -199,6 +201,15 @@ def _in_code(count: int) -> Scenario:
     )
 
 
+AT_ONCE = (
+    "build 1 + halt 2",
+    "remind 3 + drop 4",
+    "halt 5 + drop 6 + build 7 + pay 8",
+    "promise 9 + halt 10",
+    "refund 11 + drop 12",
+)
+"""Results from outside, messages to the run, and calls that hang until they are cancelled, together."""
+
 SCENARIOS = (
     Scenario("every effect", EVERY),
     Scenario("every effect, async", EVERY, is_async=True),
@@ -228,6 +239,9 @@ SCENARIOS = (
     Scenario("cancelled", ONE_BY_ONE, roles=("worker", "canceller", "worker", "person", "canceller")),
     Scenario("the world answers", OUTSIDE),
     Scenario("the world answers, async", OUTSIDE, is_async=True),
+    Scenario("an end at once", AT_ONCE),
+    Scenario("an end at once, async", AT_ONCE, is_async=True),
+    Scenario("an end at once, code", ("halt 1 + pay 2", "drop 3", "fetch 4 + halt 5", "drop 6"), snippets=2),
     Scenario("spawned", EVERY, is_spawned=True),
     Scenario("code", EVERY, snippets=2),
     Scenario("code, async", EVERY, snippets=2, is_async=True),
@@ -432,6 +446,30 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
     return agent, (tools["wipe"], *shelf)
 
 
+def _hanging(world: World) -> list[Tool]:
+    """Tools that hang until their call is cancelled, which they have done from outside."""
+
+    def cancel(what: str, ctx: Context) -> None:
+        world.store().cancel_call(ctx.run_id, ctx.call_id, result=f"{what} cancelled", by="ann")
+        world.note(f"ended {what}")
+        world.point("ended")
+
+    def halt(n: int, ctx: Context) -> str:
+        world.act(f"halt {n}", ctx.key)
+        cancel(f"halt {n}", ctx)
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        return "late"
+
+    async def drop(n: int, ctx: Context) -> str:
+        world.act(f"drop {n}", ctx.key)
+        cancel(f"drop {n}", ctx)
+        await asyncio.sleep(600)
+        return "late"
+
+    return [Tool(halt, "halt", effect="idempotent"), Tool(drop, "drop", effect="idempotent")]
+
+
 def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool]]:
     def does(name: str) -> Any:
         def act(n: int, ctx: Context) -> str:
@@ -499,6 +537,7 @@ def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool
         Tool(does("ship"), "ship", reconcile=shipped), Tool(does("hint"), "hint", unknown="tell"),
         Tool(does("refund"), "refund", require_confirmation=True), Tool(build, "build"),
         Tool(sign, "sign", require_confirmation=True), *_slipping(world),
+        *_hanging(world),
         Tool(speaks("remind", "next"), "remind", effect="idempotent"),
         Tool(speaks("promise", "after"), "promise", effect="idempotent"),
         Tool(unlock, "unlock", effect="read"), Tool(train, "train", effect="read"), wipe,

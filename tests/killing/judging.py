@@ -74,6 +74,7 @@ def _faults(world: World, scenario: Scenario, expected: Expected, strikes: int) 
         yield from _effect(world, what, kind, counts[what], strikes, is_told=f"{what} done" in told)
     yield from _money(world, scenario)
     yield from _words(world)
+    yield from _ends(world)
     models = sum(kind == "model" for _, kind in expected.journal)
     if counts["model"] > models + strikes * scenario.asks_at_once:
         yield Fault(
@@ -131,6 +132,22 @@ def _words(world: World) -> Iterator[Fault]:
     elif len(read_words) > len(accepted):
         kind = "duplicates"
     yield Fault(kind, f"said {accepted}, read {read_words}")
+
+
+def _ends(world: World) -> Iterator[Fault]:
+    """The calls that were cancelled: each cancellation that was accepted was taken, once, and ended its call for good."""
+    noted = [what for what, _ in world.noted()]
+    ended = {what for what in noted if what.startswith("ended ")}
+    with stores.opened(world) as store:
+        entries = [json.loads(text) for text in store.load(RUN).entries]
+    taken = [entry["value"]["text"] for entry in entries if entry["slot"].endswith("?cancel")]
+    for what in ended:
+        call = what.removeprefix("ended ")
+        count = taken.count(f'"{call} cancelled"')
+        if count != 1:
+            yield Fault("duplicates" if count else "lost", f"{what}, taken {count} times")
+        if call in noted[noted.index(what) :]:
+            yield Fault("duplicates", f"{what}, and begun again")
 
 
 def forgotten(world: World) -> Iterator[Fault]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from agent_script import native_step
 from page_server import Client, Stream, served
 from page_store import REFUND, finish, start, support
 
@@ -836,3 +838,74 @@ def test_a_page_that_is_read_only_takes_no_message(store: SQLiteStore) -> None:
         assert "/say" not in ann.get("/runs/order-1042").text
         assert ann.post("/runs/order-1042/say", {"text": "Hello."}).status == 403
     assert messages_to(store, "order-1042") == []
+
+
+# -- calls at work
+
+
+@pytest.fixture
+def hanging(store: SQLiteStore) -> Iterator[threading.Thread]:
+    """A run `at-work` whose only call hangs until it is cancelled."""
+    reached, freed = threading.Event(), threading.Event()
+
+    def hang() -> str:
+        reached.set()
+        freed.wait(60)
+        return "late"
+
+    steps = [native_step("", "hang", {}), finish("Without it.")]
+    agent = ReAct("task -> answer", [Tool(hang, "hang", "Hangs.")], native=True)
+
+    def work() -> None:
+        with context(lm=ScriptedLM(steps), grace_s=0):
+            agent.start(task="t", store=store, run_id="at-work")
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert reached.wait(60)
+    yield thread
+    freed.set()
+    thread.join(60)
+
+
+def test_a_person_cancels_a_call_at_work(
+    ann: Client, store: SQLiteStore, hanging: threading.Thread
+) -> None:
+    """The button is beside the call; the model reads what was typed; then there is no button."""
+    page = ann.get("/runs/at-work").text
+    assert 'action="/runs/at-work/cancel-call"' in page
+    [call] = re.findall(r'name="call" value="([^"]+)"', page)
+    answer = ann.post("/runs/at-work/cancel-call", {"call": call, "result": "<b>Skip</b> it."})
+    assert (answer.status, answer.headers["location"]) == (303, "/runs/at-work")
+    hanging.join(60)
+    assert store.summary("at-work").status == "done"
+    page = ann.get("/runs/at-work").text
+    assert "&lt;b&gt;Skip" in ann.get("/runs/at-work").body.decode()
+    assert "Cancelled by ann via page" in re.sub(r"<[^>]+>", "", page)
+    assert "cancel-call" not in page
+
+
+@pytest.mark.parametrize(
+    ("run_id", "form", "status"),
+    [
+        ("order-1009", {"call": "1.0"}, 409),
+        ("order-1042", {"call": "nope"}, 409),
+        ("order-1042", {}, 409),
+        ("nobody", {"call": "1.0"}, 404),
+    ],
+)
+def test_a_call_that_is_not_at_work_is_not_cancelled_on_the_page(
+    ann: Client, run_id: str, form: dict[str, str], status: int
+) -> None:
+    assert ann.post(f"/runs/{run_id}/cancel-call", form).status == status
+
+
+def test_a_page_that_is_read_only_cancels_no_call(
+    store: SQLiteStore, hanging: threading.Thread
+) -> None:
+    app = ui_app(store, people=["ann"], read_only=True)
+    with served(app) as address:
+        ann = Client(address, app.links["ann"])
+        assert "cancel-call" not in ann.get("/runs/at-work").text
+        assert ann.post("/runs/at-work/cancel-call", {"call": "1.0"}).status == 403
+    assert hanging.is_alive()

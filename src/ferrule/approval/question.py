@@ -53,6 +53,7 @@ DECIDED = {
     "revoke": "revoked",
     "say": "said",
     "say_after": "said",
+    "cancel": "cancelled",
 }
 """A decision in words that show it to a person, by its kind."""
 _STATUS: dict[str, DecisionStatus] = {
@@ -63,6 +64,7 @@ _STATUS: dict[str, DecisionStatus] = {
     "revoke": "rejected",
     "say": "feedback",
     "say_after": "feedback",
+    "cancel": "rejected",
 }
 """A decision in udspy's words, by its kind."""
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
@@ -428,12 +430,14 @@ class Decision(PartlyCompared, Struct, frozen=True):
     _not_compared = frozenset({"shown", "by", "via", "at"})
 
     question_id: str
-    kind: Literal["approve", "edit", "deny", "reply", "revoke", "say", "say_after"]
-    """What was decided. Two kinds answer no question.
+    kind: Literal["approve", "edit", "deny", "reply", "revoke", "say", "say_after", "cancel"]
+    """What was decided. Three kinds answer no question.
 
     `revoke` ends a grant (`Run.revoke`); its `question_id` is `revoke:` and the id of the grant's
     question. `say` is a message to the run, for its next request, and `say_after` one for after its
-    answer (`Run.say`); the `question_id` is `say:` and a number."""
+    answer (`Run.say`); the `question_id` is `say:` and a number. `cancel` ends one call
+    (`Run.cancel_call`); the `question_id` is `cancel:`, how often the call has begun, and its slot.
+    It also answers the question with which a call waits for its result from outside."""
     text: str = ""
     args: dict[str, Any] = field(default_factory=dict[str, Any])
     """The changed arguments of an edit; the others stay as shown."""

@@ -54,7 +54,7 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
     import asyncio
 
     ends = time.monotonic() + left_s
-    work = _Work(value)
+    work = AwaitedWork(value)
     # The task gets a copy of the context, so context variables that the tool sets are discarded.
     task = asyncio.create_task(work.done(), name=f"{TOOL_TASK}{name}")
     try:
@@ -65,7 +65,7 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
     except asyncio.CancelledError:
         if not task.done():
             task.cancel()
-            await _over(task, ends + GRACE_S)
+            await wait_on(task, ends + GRACE_S)
         raise
     finally:
         work.leave(task)
@@ -81,21 +81,21 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
         del work, task  # breaks a reference cycle between an error and this frame
 
 
-async def _over(task: asyncio.Task[Any], ends: float) -> None:
+async def wait_on(task: asyncio.Task[Any], ends: float) -> None:
     """Wait for a cancelled task, even if the caller is cancelled again.
 
     The task may be cleaning up.
     """
     import asyncio
 
-    while not task.done() and (left_s := ends - time.monotonic()) > 0:
+    while not task.done() and time.monotonic() < ends:
         try:
-            await asyncio.wait((task,), timeout=left_s)
+            await asyncio.wait((task,), timeout=left_until(ends))
         except asyncio.CancelledError:  # the first cancellation is already being raised
             continue
 
 
-class _Work:
+class AwaitedWork:
     """Awaits a value and keeps its result or error.
 
     It raises nothing itself: an interrupt that is raised in a separate task would end the loop.
@@ -117,6 +117,13 @@ class _Work:
         except BaseException as error:  # noqa: BLE001  the waiting caller raises it again
             self.error = error
         self.ended = time.monotonic()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the value ended with its cancellation."""
+        import asyncio
+
+        return isinstance(self.error, asyncio.CancelledError)
 
     def result(self) -> Any:
         """Return the value's result, or raise its error."""

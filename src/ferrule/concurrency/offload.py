@@ -36,7 +36,7 @@ import time
 import warnings
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.concurrency.pool import REACTS_WITHIN_S, Errand, Job, ThreadPool, Timed, here
@@ -84,6 +84,8 @@ class Aside:
 
 
 _pool = ThreadPool(POOL_SIZE)
+_lent_pool = ThreadPool(POOL_SIZE, runs_tools=False, name="ferrule-call")
+"""Threads that work for a thread which waits for them meanwhile, one for one (`Lent`)."""
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_starting = ForkLock()
 
@@ -116,11 +118,11 @@ def inherit_loop_wait() -> Callable[[], None]:
 
 def submit(function: Callable[[], R]) -> Future[R]:
     """Run a function in the pool. If its future is cancelled before it begins, it never runs."""
-    future, _ = _submit(function)
+    future, _ = _submit(_pool, function)
     return future
 
 
-def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
+def _submit(pool: ThreadPool, function: Callable[[], R]) -> tuple[Future[R], Job]:
     from concurrent.futures import Future
 
     future: Future[R] = Future()
@@ -139,8 +141,44 @@ def _submit(function: Callable[[], R]) -> tuple[Future[R], Job]:
             future.set_exception(error)
 
     job = Job(run, settle, loop_waits=is_awaited_by_loop())
-    _pool.put(job)
+    pool.put(job)
     return future, job
+
+
+class Lent(Generic[R]):
+    """A block that waits for a function in another thread, instead of running it here.
+
+    Then it can end without the function: one that is not done at its end is abandoned. Because
+    this thread only waits, the other one is not counted among the workers, and what it calls may
+    use all of them.
+    """
+
+    __slots__ = ("_job", "_pool", "_waits", "future")
+
+    future: Future[R]
+    """Gets the result of the function."""
+
+    def __init__(self, function: Callable[[], R], tell: Callable[[], object]) -> None:
+        """`tell` is called when the function has ended, in its thread."""
+        self._waits = Aside()
+        self._pool = _lent_pool
+        self._pool.widen(1)
+        try:
+            self.future, self._job = _submit(self._pool, function)
+        except BaseException:
+            self._pool.widen(-1)
+            raise
+        self.future.add_done_callback(lambda _: tell())
+
+    def __enter__(self) -> Self:
+        self._waits.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._waits.__exit__()
+        if not self.future.done():
+            self._pool.abandon(self._job)
+        self._pool.widen(-1)
 
 
 def result_or_run(future: Future[R], function: Callable[[], R]) -> R:
@@ -170,7 +208,7 @@ def run_with_timeout(
         left_s = timeout_s
     work = Timed(function, left_s, begun.set)
     with Aside():
-        future, job = _submit(work)
+        future, job = _submit(_pool, work)
         try:
             taken = _pool.taken
             while not begun.wait(STUCK_S):
@@ -435,9 +473,10 @@ def _spin(loop: asyncio.AbstractEventLoop) -> None:
 
 def _forget_threads() -> None:
     """Give the child of a fork a pool of its own, and a loop when it needs one."""
-    global _loop, _pool
-    _pool.is_forked = True
+    global _lent_pool, _loop, _pool
+    _pool.is_forked = _lent_pool.is_forked = True
     _loop, _pool = None, ThreadPool(POOL_SIZE)
+    _lent_pool = ThreadPool(POOL_SIZE, runs_tools=False, name="ferrule-call")
 
 
 run_in_child(_forget_threads)

@@ -54,9 +54,10 @@ class Job:
 class ThreadPool:
     """Daemon threads over one queue, started on demand."""
 
-    def __init__(self, size: int, *, runs_tools: bool = True) -> None:
+    def __init__(self, size: int, *, runs_tools: bool = True, name: str = "ferrule-worker") -> None:
         self._lock = threading.Lock()
         self._limit = size
+        self._name = name
         self._runs_tools = runs_tools
         """False if the jobs are whole programs, which may wait for tools in another pool."""
         self._threads = 0
@@ -119,7 +120,7 @@ class ThreadPool:
         while self._idle < 0 and self._threads < self._limit:
             try:
                 threading.Thread(
-                    target=self._work, name=f"ferrule-worker-{self._threads + 1}", daemon=True
+                    target=self._work, name=f"{self._name}-{self._threads + 1}", daemon=True
                 ).start()
             except RuntimeError:  # the system starts no more threads: use the existing ones
                 if self._threads == 0:

@@ -122,7 +122,11 @@ def is_open(question_id: str) -> bool:
 
 def put_decision(run: RunState, decision: Decision) -> None:
     """Record a decision on a pending question of a run; see `Run.answer`."""
-    decision = plain_decision(decision)
+    put_checked(run, plain_decision(decision))
+
+
+def put_checked(run: RunState, decision: Decision) -> None:
+    """`put_decision` for a decision whose form is checked."""
     question_id = decision.question_id
     with _deciding.lock:
         waiting: Sequence[Question] = ()

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from ferrule import events, settings
 from ferrule.concurrency.cancellation import STOPPED
+from ferrule.concurrency.halting import DEFAULT_GRACE_S, Halt, cancelled_by, is_halted
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.errors import ConfigurationError
 from ferrule.observers import Observers
@@ -34,7 +35,7 @@ from ferrule.values.slot import Slot
 from ferrule.values.tracebacks import with_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 
     from ferrule.approval.provenance import Source
     from ferrule.approval.result_links import ResultLinks
@@ -145,6 +146,10 @@ class Execution(Struct):
     """Whether the awaitables that sync code waits for were cancelled."""
     awaited: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
     """Tasks on the background loop that sync code waits for."""
+    halt: Halt = field(default_factory=Halt)
+    """Ends all tool calls and requests of this execution at once."""
+    grace_s: float | None = DEFAULT_GRACE_S
+    """The setting `grace_s` of this execution."""
 
     def stop(self) -> list[asyncio.Task[Any]]:
         """Let no further awaitable begin; returns the tasks to cancel, on their loops."""
@@ -159,11 +164,7 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
     """
     import asyncio  # imported late: sync tools do not need it
 
-    around: list[Execution] = []
-    while life is not None:
-        if type(life) is Execution:
-            around.append(life)
-        life = life.outer
+    around = [place for place in _around(life) if type(place) is Execution]
     task: Any = asyncio.current_task()
     for execution in around:
         execution.awaited.add(task)
@@ -180,6 +181,18 @@ async def cancellable(life: Any, value: Awaitable[R]) -> R:
     finally:
         for execution in around:
             execution.awaited.discard(task)
+
+
+def _around(life: Any) -> Generator[Execution | CallPlace]:
+    """An execution or a call, and all that are around it, innermost first."""
+    while life is not None:
+        yield life
+        life = life.outer
+
+
+def halts_of(life: Any) -> list[Halt]:
+    """The halts that end what waits in an execution or a call: its own, and those around it."""
+    return [place.halt for place in _around(life)]
 
 
 class InnerSpending(Struct):
@@ -245,6 +258,10 @@ class CallPlace(Struct):
     None for local tools."""
     over: bool = False
     """Whether the call ended, even if its thread still runs after a timeout."""
+    halt: Halt = field(default_factory=Halt)
+    """Ends this call at once."""
+    cancellation_id: str = ""
+    """The id of the decision that cancels it (`approval/cancellation.py`)."""
     direct_calls: int = 0
     """How many tools that take a `Context` the tool's function has called directly."""
     inner_runs: dict[str, InnerSpending] = field(default_factory=dict[str, "InnerSpending"])
@@ -284,9 +301,21 @@ class CallPlace(Struct):
         self.inner_runs[run_id] = InnerSpending(budget, usage)
         return budget
 
-    def cancellable(self, value: Awaitable[R]) -> Awaitable[R]:
-        """See `cancellable`."""
-        return cancellable(self, value)
+    async def cancellable(self, value: Awaitable[R]) -> R:
+        """Await what the tool returned: cancelled at once if this call, or one around it, ends.
+
+        Raises `CancelledError(STOPPED)` then, by which sync code that waits knows it.
+        """
+        import asyncio
+
+        halts = halts_of(self)
+        try:
+            with cancelled_by(halts):
+                return await cancellable(self, value)
+        except asyncio.CancelledError:
+            if is_halted(halts):
+                raise asyncio.CancelledError(STOPPED) from None
+            raise
 
     def context(self, tool: ToolSpec, arguments: CheckedArguments) -> Context[Any]:
         """The tool's `Context`.
@@ -342,8 +371,10 @@ class CallPlace(Struct):
 
     @property
     def cancelled(self) -> bool:
-        """Whether the run was cancelled, the call's time limit passed, or the call has ended."""
-        return self.over or (self.frame is not None and self.frame.run.cancelled)
+        """Whether the call or the run was cancelled, its time limit passed, or it has ended."""
+        if self.over or self.halt.is_set:
+            return True
+        return self.frame is not None and self.frame.run.cancelled
 
     def progress(self, message: str, done: float | None, total: float | None) -> None:
         """Report the call's progress to the run's observers."""

@@ -19,7 +19,7 @@ from ferrule.errors import ConfigurationError, InputError, StoreError, shown
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ferrule.acts import Flow
     from ferrule.approval.message import When
@@ -45,7 +45,11 @@ class Lease(Struct, weakref=True):
 
     A deleted run and a later one with the same id share no token."""
     said: int = 0
-    """How many messages the run had got (`Store.say`) when its holder last wrote or took it."""
+    """How many messages and cancellations of calls the run had got when its holder last looked."""
+
+
+class UnheardError(Exception):
+    """An entry was not written, because something came to its run that it has not looked at."""
 
 
 class Stored(Struct, frozen=True):
@@ -126,18 +130,31 @@ class Store(Protocol):
         ...
 
     def append(
-        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+        heard: int | None = None,
     ) -> bool:
         """Write one entry, durable on return.
 
         False if the run was cancelled meanwhile: an entry that `starts` an effect is not written.
         `consumes` is the id of the question whose decision the entry uses, or of a message. Sets
-        `lease.said`. Raises `StoreError` if the lease was lost.
+        `lease.said`. Raises `StoreError` if the lease was lost. With `heard`: only if the run has
+        got no more messages and cancellations; otherwise raises `UnheardError`.
         """
         ...
 
     async def aappend(
-        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+        heard: int | None = None,
     ) -> bool:
         """`append` without blocking the event loop.
 
@@ -204,9 +221,25 @@ class Store(Protocol):
         ...
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run: before its next step, or at once if no process executes it.
+        """Cancel a run at once. The process that executes it learns of it within a second.
 
         Deletes its questions and unused decisions.
+        """
+        ...
+
+    def cancel_call(
+        self, run_id: str, call_id: str, *, result: Any = None, by: str = "", via: str = "api"
+    ) -> Decision:
+        """Cancel one call of a run that executes or waits; see `Run.cancel_call`.
+
+        Returns the `Decision`. Raises `DecisionError` as `Run.cancel_call` does.
+        """
+        ...
+
+    def look(self, leases: Sequence[Lease]) -> list[bool]:
+        """Whether each of these runs was cancelled. Sets `lease.said` of those that are leased.
+
+        It is cheap, so that a process can call it several times a second.
         """
         ...
 
@@ -408,15 +441,19 @@ class Persistence(Protocol):
 
     @property
     def has_news(self) -> bool:
-        """Whether messages came to the run that this process has not read."""
+        """Whether messages or cancellations came to the run that this process has not read."""
         ...
 
     def note_message(self, number: int) -> None:
-        """Note that the run has got its `number`th message."""
+        """Note that the run has got its `number`th message or cancellation."""
         ...
 
     def hear(self) -> None:
-        """Read the messages that the run has not used."""
+        """Read the messages and cancellations that the run has not used."""
+        ...
+
+    def heed(self, *, cancelled: bool) -> None:
+        """Act on what came to the run while it executes: end it, or calls of it."""
         ...
 
     def close(self, execution: Execution) -> None:

@@ -157,6 +157,7 @@ class _Reconciling(Struct, frozen=True):
     timeout_s: float | None
     takes_context: bool = False
     is_program: bool = False
+    result: str = "function"
 
 
 async def settle(

@@ -23,6 +23,7 @@ from ferrule.errors import (
     shown,
 )
 from ferrule.events import QuestionAsked, RunFinished
+from ferrule.runs.cancelling import cancel_call_of
 from ferrule.runs.decisions import (
     deliver_result,
     open_grants,
@@ -52,7 +53,7 @@ from ferrule.runs.store.document import (
 )
 from ferrule.runs.store.listing import decisions_of, head_of
 from ferrule.runs.store.stored_run import StoredRun
-from ferrule.settings import Scope, entered, scope, with_settings_of_call
+from ferrule.settings import Scope, check_grace, entered, scope, with_settings_of_call
 from ferrule.values.conversation.message import Messages
 from ferrule.values.display import Displayed
 from ferrule.values.outcome import Trajectory
@@ -223,6 +224,37 @@ class Run(Displayed, RunState, Typed[S]):
 
         """
         say_to(self, text, when=when, by=by, via=via, key=key)
+
+    def cancel_call(
+        self,
+        call_id: str,
+        *,
+        result: Any = None,
+        by: str = "",
+        via: str = "api",
+        grace_s: float | None = None,
+    ) -> None:
+        """End one call of the run at once, from any thread; the other calls go on.
+
+        A call at work ends as those of a cancelled run do (`cancel`). One that waits for a person,
+        or for its result from outside, waits no longer. See docs/how-to/agents/limits.md.
+
+        Args:
+            call_id: The model's id of the call (`Context.call_id`), or its place in the run.
+            result: What the model reads as its result: a text or other JSON data. None: that the
+                call was cancelled, or what the tool returned in time all the same.
+            by: Who cancels it, for the record.
+            via: Where it was cancelled, for the record.
+            grace_s: For how many seconds the tool may end by itself. None: the setting `grace_s`.
+
+        Raises:
+            DecisionError: No such call is at work or waits: it has not begun, or it has ended. Or
+                it was cancelled with another result before, or the result is not JSON data.
+
+        """
+        if grace_s is not None:
+            check_grace(grace_s)
+        cancel_call_of(self, call_id, result=result, by=by, via=via, grace_s=grace_s)
 
     @property
     def grants(self) -> dict[str, Grant]:

@@ -35,7 +35,7 @@ from ferrule.runs.journal.spending import spending, spent
 from ferrule.runs.limits import Budget, Limits
 from ferrule.runs.observers import CallPlace, Execution, OpenCall, cancelled_around
 from ferrule.runs.protocols import check_run_id
-from ferrule.settings import check_limits
+from ferrule.settings import check_grace, check_limits
 from ferrule.values.content.type import Type
 from ferrule.values.conversation.history import History
 from ferrule.values.masked import masked_step
@@ -44,7 +44,7 @@ from ferrule.values.slot import Slot, child_path
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Mapping
-    from types import TracebackType
+    from types import EllipsisType, TracebackType
 
     from ferrule.approval.policy import Policy
     from ferrule.approval.provenance import Source
@@ -133,7 +133,8 @@ class Frame(Struct):
         around = cancelled_around(life)
         if around is not None:
             raise RunCancelledError(
-                f"The run {around.run_id} was cancelled, in which a tool calls this program."
+                f"The call {around.call_id!r} of the run {around.run_id}, inside which this "
+                "happens, was cancelled."
             )
 
     def check_alive(self) -> None:
@@ -316,6 +317,8 @@ class RunState:
         self.steps: list[Step] = []
         self.open_calls: dict[str, OpenCall] = {}
         """By slot, the tool calls that observers saw start, and not end."""
+        self.calls_at_work: dict[str, CallPlace] = {}
+        """By slot, the tool calls that this execution waits for."""
         self.secrets: Secrets = {}
         """By tool, the arguments that observers see as stars; of all tools offered so far."""
         self.root: Frame | None = None
@@ -466,13 +469,23 @@ class RunState:
                 steps = [masked_step(step, self.secrets) for step in self.steps]
                 self.tell.inside("")(events.Resumed(Trajectory(steps), self.program))
 
-    def cancel(self) -> None:
-        """Stop the run before its next act, also in another process, or while it waits.
+    def cancel(self, *, grace_s: float | EllipsisType | None = ...) -> None:
+        """End the run at once, also in another process, or while it waits.
 
-        Its journal is kept, so `resume()` continues it.
+        Async tools are cancelled. Sync ones can look at `ctx.cancelled`; they are left behind after
+        `grace_s`, because a thread cannot be stopped. What has no result then is unknown, as after
+        a crash. The journal is kept, so `resume()` continues the run.
+
+        Args:
+            grace_s: For how many seconds a tool may end by itself. Not given: the setting `grace_s`
+                of the execution. None: the run ends before its next act, and waits for what runs.
+
         """
+        if grace_s is not ...:
+            check_grace(grace_s)
         self.cancelled = True
         with _BEGINNING.lock:
+            self._halt(grace_s)
             if self.executing or self.status not in {"waiting", "queued", "running"}:
                 return
             if self.status != "running":
@@ -487,6 +500,15 @@ class RunState:
         store.cancel(self.id)
         if self.status == "running" and store.summary(self.id).status == "cancelled":
             self.status = "cancelled"  # no process executed it
+
+    def _halt(self, grace_s: float | EllipsisType | None) -> None:
+        """End what the current execution waits for, if there is one."""
+        if self.executing is None:
+            return
+        if grace_s is ...:
+            grace_s = self.executing.grace_s
+        if grace_s is not None:
+            self.executing.halt.set(grace_s)
 
     def goes_on(
         self,

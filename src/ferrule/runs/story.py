@@ -63,12 +63,19 @@ class CallBeat(Struct, kw_only=True):
     begun_at: float | None = None
     """When it began, in seconds since 1970; None if it has not, or if the time is unknown."""
     ended_at: float | None = None
+    waits: bool = False
+    """Whether its result comes from outside."""
     is_past: bool = False
     """Whether the model has answered again since."""
     result: ToolResult | None = None
     decisions: list[Decision] = field(default_factory=list)
     inside: list[Beat] = field(default_factory=list)
     """The beats of the program that was called as this tool."""
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it has begun, and has no result yet."""
+        return self.begun and self.result is None and not self.waits
 
     @property
     def is_refused(self) -> bool:
@@ -188,6 +195,8 @@ class Story:
             case "migrated":
                 beat = self._new(entry.slot, path, at)
                 beat.changed = {part: (then, now) for part, (then, now) in value["differs"].items()}
+            case "once" if Slot(entry.slot).is_later:
+                beat = self._waits(entry)
             case "once" | "spent":  # a clock, a random number, tokens: nothing for a reader
                 pass
         if at is not None:
@@ -225,6 +234,16 @@ class Story:
         call.slot, call.args, call.result, call.ended_at = entry.slot, args, result, at
         self._calls[entry.slot] = beat, call
         return beat
+
+    def _waits(self, entry: Entry) -> Beat | None:
+        beat, call = self._calls.get(Slot(entry.slot).call, (None, None))
+        if call is not None:
+            call.waits = True
+        return beat
+
+    def at_work(self) -> list[CallBeat]:
+        """The calls that have begun and have no result yet, in the order of their starts."""
+        return [call for _, call in self._calls.values() if call.is_at_work]
 
     def _decided(self, entry: Entry, path: str, at: float | None) -> Beat:
         kind, _, rest = entry.digest.partition(" ")

@@ -21,6 +21,7 @@ from pydantic_core import from_json, to_json
 
 from ferrule import events, settings
 from ferrule.adapters.streaming import JSONStrings
+from ferrule.concurrency.halting import cancel_once
 from ferrule.concurrency.offload import Aside, inherit_loop_wait, is_awaited_by_loop
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import RunCancelledError, RunError
@@ -426,7 +427,7 @@ async def _stop(task: asyncio.Task[Any]) -> None:
     import asyncio
 
     if not task.done():
-        task.cancel()
+        cancel_once(task)
     await asyncio.wait((task,))
     if not task.cancelled():
         task.exception()  # marks the error as retrieved; otherwise the loop would log it

@@ -22,6 +22,7 @@ text                      place
 `3.0?t0`                  the task that an MCP server made of the call
 `3.0?later`               the wait of the call for its result from outside
 `3.0?later.0`             the decision that brings this result
+`3.0?cancel`              the decision that cancelled the call `3.0`
 `qa:1f2e#0/3`             act 3 of the program `qa`, called with inputs of this digest
 `gather#0.1/3`            act 3 of the second branch of the first `gather`
 `3.0/qa/1`                act 1 of the program `qa`, called as a tool by the call `3.0`
@@ -126,6 +127,11 @@ class Slot(str):
     def later(self) -> Slot:
         """The slot of the wait of this call for its result from outside."""
         return Slot(f"{self}?later")
+
+    @property
+    def cancellation(self) -> Slot:
+        """The slot of the decision that cancelled this call."""
+        return Slot(f"{self}?cancel")
 
     @property
     def is_later(self) -> bool:

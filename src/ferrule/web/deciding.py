@@ -137,6 +137,24 @@ class Deciding:
             raise Refused(409, str(error)) from error
         return _back(request)
 
+    def cancel_call(self, request: Request) -> Response:
+        """`/runs/ID/cancel-call`: ends one call; the model reads the text that was typed."""
+        run_id = reading.id_from_path(request.path_params["id"])
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        person = request.scope["ferrule.session"].person
+        existing_run(partial(self._store.summary, run_id))
+        try:
+            self._store.cancel_call(
+                run_id,
+                sent.get("call", ""),
+                result=sent.get("result", "").strip() or None,
+                by=person,
+                via="page",
+            )
+        except DecisionError as error:
+            raise Refused(409, str(error)) from error
+        return _back(request)
+
     def resume(self, request: Request) -> Response:
         """`/runs/ID/resume`. The run goes on in a thread here; its page follows the journal."""
         run_id = reading.id_from_path(request.path_params["id"])

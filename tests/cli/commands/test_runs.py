@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 import sys
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import ferrule
-from ferrule import Context, advance
+from ferrule import Context, Response, Tool, ToolCall, advance
 from ferrule.approval.decisions import read_decision
 from ferrule.cli.main import main
 from ferrule.programs.react import ReAct
@@ -388,6 +389,46 @@ def test_a_run_is_cancelled_from_the_command_line(here: Path, capsys: Any) -> No
     waiting("r")
     assert said(capsys, "cancel", "r") == "r: cancelled\n"
     assert "r  cancelled" in said(capsys, "runs")
+
+
+def test_a_call_that_waits_is_cancelled_from_the_command_line(here: Path, capsys: Any) -> None:
+    waiting("r")
+    with closing(SQLiteStore()) as store:
+        [question] = store.summary("r").questions
+        ids = ["--call", question.id, "--result", "no need"]
+        assert said(capsys, "cancel", "r", *ids) == f"r {question.id}: cancelled\n"
+        [text] = store.load("r").decisions
+    assert json.loads(text)["text"] == "no need"
+    assert "At work are: none" in said(capsys, "cancel", "r", "--call", "nope", code=1)
+    assert "--call" in said(capsys, "cancel", "r", "--result", "x", code=2)
+
+
+def test_a_call_at_work_is_cancelled_from_the_command_line(here: Path, capsys: Any) -> None:
+    reached, freed = threading.Event(), threading.Event()
+
+    def hang() -> str:
+        reached.set()
+        freed.wait(60)
+        return "late"
+
+    call = Response("", (ToolCall(name="hang", args={}, id="c0"),))
+    answer = Response("", (ToolCall(name="finish", args={"answer": "over"}, id="c1"),))
+    program = ferrule.ReAct("task -> answer", [Tool(hang, "hang", "Hangs.")], native=True)
+
+    def work() -> None:
+        lm = ScriptedLM([call, answer])
+        with closing(SQLiteStore()) as store, ferrule.context(lm=lm, grace_s=0):
+            program.start(task="t", store=store, run_id="r")
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    assert reached.wait(60)
+    assert said(capsys, "cancel", "r", "--call", "c0", "--result", "skip") == "r c0: cancelled\n"
+    thread.join(60)
+    freed.set()
+    shown = said(capsys, "show", "r")
+    assert "hang returned: skip" in shown
+    assert "over" in shown
 
 
 def test_what_a_model_wrote_cannot_steer_the_terminal(here: Path, capsys: Any) -> None:

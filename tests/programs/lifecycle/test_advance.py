@@ -28,6 +28,7 @@ from ferrule import (
     advance,
     ask,
     context,
+    events,
     tool,
 )
 from ferrule.concurrency.offload import background_loop
@@ -374,21 +375,20 @@ def test_a_worker_carries_a_run_on_in_one_of_its_threads(
     store: SQLiteStore,
     threads: Threads,
 ) -> None:
-    names: list[str] = []
+    names: set[str] = set()
 
-    @tool(effect="read")
-    def name() -> str:
-        """Name the thread."""
-        names.append(threading.current_thread().name)
-        return "named"
+    def name(event: events.Event) -> None:
+        if isinstance(event, events.ModelCalled):
+            names.add(threading.current_thread().name)
 
-    program = agent(name, rm)
+    program = agent(rm)
     program.submit(store=store, task="x", run_id="r")
-    assert threads.advance(store, program, native_step("name", "name"), RM) == "waiting"
+    with context(callbacks=[name]):
+        assert threads.advance(store, program, RM) == "waiting"
     assert threads.advance(store, program) == "waiting"
     store.decide("r", store.summary("r").questions[0].approve())
     assert threads.advance(store, program, DONE) == "done"
-    assert names == ["ferrule-worker-1"]
+    assert names == {"ferrule-worker-1"}
     assert RAN == ["a"]
 
 

@@ -74,7 +74,9 @@ def test_a_key_tells_two_equal_calls_apart(driver: str) -> None:
     run = carried(program, driver)
     assert len(set(keys)) == 2
     begun = [entry.value for entry in run.journal.entries if entry.kind == "begun"]
-    assert begun == [{"key": key, "effect": "idempotent"} for key in keys]
+    assert begun == [
+        {"key": key, "effect": "idempotent", "id": f"call_{n}"} for n, key in enumerate(keys)
+    ]
 
 
 def test_tools_called_by_hand_inside_a_tool_have_keys_of_their_own(driver: str) -> None:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ferrule import settings
 from ferrule.approval.call_view import view_call
+from ferrule.approval.cancellation import is_cancellation, slot_of
 from ferrule.approval.message import is_message
 from ferrule.approval.question import DECIDED
 from ferrule.cli.arguments import find_program, make_deps, model_setting, text_or_stdin
@@ -261,12 +262,34 @@ def say_to_run(
     return ExitCode.DONE
 
 
-def cancel_run(run: _Run, store: StorePlace = DEFAULT_STORE) -> int:
-    """Cancel a run. A waiting run is cancelled immediately, a running one before its next step."""
+def cancel_run(
+    run: _Run,
+    call: Annotated[
+        str | None,
+        typer.Option(
+            "--call",
+            metavar="ID",
+            help="Cancel only this call: its id, or its place as `ferrule show` prints it.",
+        ),
+    ] = None,
+    result: Annotated[
+        str | None,
+        typer.Option("--result", help="With --call: what the model reads as its result."),
+    ] = None,
+    store: StorePlace = DEFAULT_STORE,
+) -> int:
+    """Cancel a run, or one call of it, at once."""
+    if result is not None and call is None:
+        raise ConfigurationError("`--result` is the result of a call: name it with `--call ID`.")
     with open_store(store) as opened:
         summary = _find_run(opened, run)
-        opened.cancel(summary.id)
-    write_text(f"{_shown_id(summary.id)}: cancelled")
+        if call is None:
+            opened.cancel(summary.id)
+            what = _shown_id(summary.id)
+        else:
+            opened.cancel_call(summary.id, call, result=result, by=user_name(), via="cli")
+            what = f"{_shown_id(summary.id)} {_cut(reveal(call))}"
+    write_text(f"{what}: cancelled")
     return ExitCode.DONE
 
 
@@ -508,6 +531,8 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
     for decision in decisions_of(stored):
         if is_message(decision):
             yield f"  not read yet: {_cut(reveal(decision.text))}"
+        elif is_cancellation(decision):
+            yield f"  {slot_of(decision):<8} is being cancelled"
 
 
 def _lines_of_code(response: Mapping[str, Any]) -> Iterator[str]:

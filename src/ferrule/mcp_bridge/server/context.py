@@ -10,19 +10,22 @@ import asyncio
 import logging
 from math import isfinite
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule import events, settings
+from ferrule.concurrency.halting import Halt
 from ferrule.encoding.encode import jsonable
 from ferrule.mcp_bridge.connection.handshake import LEVELS
 from ferrule.mcp_bridge.server.result import replace_surrogates
 from ferrule.values.calls.context import Context, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from ferrule.mcp_bridge.server.task import ServedTask
     from ferrule.values.calls.call import CheckedArguments, ToolSpec
+
+R = TypeVar("R")
 
 log = logging.getLogger("ferrule.mcp")
 
@@ -37,6 +40,7 @@ class MCPCall:
         "call_id",
         "caller",
         "frame",
+        "halt",
         "outer",
         "over",
         "params",
@@ -54,6 +58,8 @@ class MCPCall:
         self.call_id = str(request.request_id)
         self.over = False
         """Whether the call was cancelled, timed out or has ended."""
+        self.halt = Halt()
+        """Ends what a run waits for that the tool's function has started."""
         self.run_id = ""
         # There is no run here: a served program has its own.
         self.frame = self.outer = self.caller = None
@@ -63,6 +69,10 @@ class MCPCall:
     def cancelled(self) -> bool:
         """Whether the client cancelled the call, its time limit passed, or it has ended."""
         return self.over
+
+    async def cancellable(self, value: Awaitable[R]) -> R:
+        """Await what the tool returned. The task of the call is cancelled with it."""
+        return await value
 
     def progress(
         self, message: str = "", done: float | None = None, total: float | None = None

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from ferrule.concurrency.halting import cancel_once
 from ferrule.concurrency.offload import background_loop, put, run_or_cancel
 from ferrule.concurrency.pool import Errand
 from ferrule.encoding.stored import parse_object
@@ -151,9 +152,10 @@ async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
     for run in loaded:
         if run.executing is None:
             continue
+        run.executing.halt.set(_GRACE_S / 2)
         for task in run.executing.stop():
             with suppress(RuntimeError):  # its loop is closed
-                task.get_loop().call_soon_threadsafe(task.cancel)
+                task.get_loop().call_soon_threadsafe(cancel_once, task)
     await asyncio.wait((working,), timeout=_GRACE_S)
     if not working.done():
         for run in loaded:

@@ -96,7 +96,8 @@ async def _execute(run: RunState, options: _Options) -> None:
     if run.governing is None:
         run.governing = Governing.of(current())
     options = structs.replace(options, settings=run.governing.within(current()))
-    execution, is_leased = Execution(outside.call), False
+    execution = Execution(outside.call, grace_s=options.settings.grace_s)
+    is_leased = False
     try:
         await _run_to_rest(run, execution, options)
     except BaseException as error:

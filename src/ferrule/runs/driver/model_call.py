@@ -15,6 +15,7 @@ from ferrule.errors import shown as shortened
 from ferrule.forms import usage_form
 from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
+from ferrule.runs.driver.halts import await_until_end, cancelled_at_end, run_until_end
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, Usage, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
@@ -45,9 +46,13 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
         if tell is not None and frame.run.wants_deltas:
             response = await _stream(frame, tell, slot, act)
         elif frame.blocks:
-            response = _answer_of(frame, act, lm.complete(act.request))
+            answer = run_until_end(frame, frame.life, partial(lm.complete, act.request))
+            response = _answer_of(frame, act, answer)
         else:
-            response = _answer_of(frame, act, await lm.acomplete(act.request))
+            answer = await await_until_end(
+                frame, frame.life, cancelled_at_end(frame.life, lm.acomplete(act.request))
+            )
+            response = _answer_of(frame, act, answer)
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
     except BaseException as error:
@@ -108,15 +113,22 @@ async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
 
 async def _stream(frame: Frame, tell: Observers, slot: Slot, act: CallModel) -> Response:
     deltas = _Deltas(frame, tell, slot, act)
+
+    def read() -> None:
+        with closing(act.lm.stream(act.request)) as stream:
+            for item in stream:
+                deltas.take(item)
+
+    async def aread() -> None:
+        async with aclosing(act.lm.astream(act.request)) as stream:
+            async for item in stream:
+                deltas.take(item)
+
     try:
         if frame.blocks:
-            with closing(act.lm.stream(act.request)) as stream:
-                for item in stream:
-                    deltas.take(item)
+            run_until_end(frame, frame.life, read)
         else:
-            async with aclosing(act.lm.astream(act.request)) as stream:
-                async for item in stream:
-                    deltas.take(item)
+            await await_until_end(frame, frame.life, cancelled_at_end(frame.life, aread()))
     except GeneratorExit:  # the garbage collector's; nothing can be awaited now
         raise
     except BaseException:

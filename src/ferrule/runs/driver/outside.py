@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.approval.asking import tool_fingerprint
+from ferrule.approval.cancellation import cancelled_result
 from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, reading
@@ -162,6 +163,8 @@ def _result(checked: CheckedCall, question: Question, decision: Decision) -> Too
     call = checked.call
     if decision.kind == "reply":
         return to_result(call, parse_json(decision.text))
+    if decision.kind == "cancel":
+        return cancelled_result(call, decision, checked.tool.effect)
     text = _NO_RESULT
     if decision.via == "expiry":
         text = decision.text

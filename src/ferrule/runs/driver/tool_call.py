@@ -12,24 +12,35 @@ from __future__ import annotations
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule import events
 from ferrule.acts import Suspended
+from ferrule.approval.cancellation import cancellation_id, cancelled_result
 from ferrule.approval.question import Question
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import is_masked
-from ferrule.errors import ConfirmationRequired, LimitReachedError, RunError, ToolError
+from ferrule.errors import (
+    ConfirmationRequired,
+    LimitReachedError,
+    RunCancelledError,
+    RunError,
+    ToolError,
+)
+from ferrule.runs.cancelling import halt_calls
 from ferrule.runs.driver.elicitation import open_inputs
+from ferrule.runs.driver.halts import await_until_end, run_until_end
 from ferrule.runs.driver.inner_programs import close_frame, spent_by_function
 from ferrule.runs.driver.outside import ask_outside, delivered, hide_token, wait_entry
 from ferrule.runs.driver.transaction import UNDONE, Database, transactions, warn_unused
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.recall import reads_untrusted
 from ferrule.runs.observers import CallPlace, OpenCall, without_traces
+from ferrule.runs.protocols import UnheardError
+from ferrule.runs.state import saying
 from ferrule.settings import Scope, run_in, scope
 from ferrule.tools.execution.run import arun_call, awaited_in, run_call
 from ferrule.values.calls.call import CheckedCall, ToolCall, ToolResult, failure
@@ -40,6 +51,7 @@ from ferrule.values.slot import Slot
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from ferrule.approval.question import Decision
     from ferrule.runs.state import Frame, RunState
 
 
@@ -50,6 +62,13 @@ class PlacedCall(Struct, frozen=True):
     digest: str
     """The digest of the call, made once: the tool and its arguments as text."""
     checked: CheckedCall
+    starts: int = 0
+    """How often it has begun."""
+
+    @property
+    def cancellation_id(self) -> str:
+        """The id of the decision that cancels it."""
+        return cancellation_id(self.slot, self.starts)
 
 
 async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
@@ -71,14 +90,70 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
     # A server's task began in an earlier execution, and continues.
     is_task = inputs is not None and inputs.task is not None
     if start is not None and not is_task:
+        call = replace(call, starts=call.starts + 1)
         await journal.write(start, blocks=frame.blocks)
     is_start = start is not None or tool.result != "function"
     with _reported(frame, call, is_start=is_start):
-        result = await _perform_counted(frame, call, _place_of(frame, call, inputs=inputs))
+        result = await _perform_unless_cancelled(frame, call, _place_of(frame, call, inputs=inputs))
         entry = await _entry_of(frame, call, result, blocks=frame.blocks)
         frame.check_alive()  # in the thread of an abandoned call: its result is discarded
-        await journal.write(entry, blocks=frame.blocks)
+        entry = await write_end(frame, call, entry)
     return _end_or_wait(frame, call, entry)
+
+
+async def write_end(frame: Frame, call: PlacedCall, entry: Entry) -> Entry:
+    """Journal the end of a call, or that of its cancellation if one came before. Returns it."""
+    run = frame.run
+    if run.persistence is None and run.journal.sink is None:
+        with saying.lock:  # no cancellation comes in between
+            cancellation = run.decision(call.cancellation_id)
+            if cancellation is None:
+                run.journal.add(entry)
+                return entry
+    while True:
+        cancellation = run.decision(call.cancellation_id)
+        if cancellation is not None:
+            entry = await _record_cancellation(frame, call, cancellation, entry)
+        try:
+            await run.journal.write(entry, blocks=frame.blocks)
+        except UnheardError:  # perhaps a cancellation: it was read meanwhile
+            continue
+        return entry
+
+
+async def _record_cancellation(
+    frame: Frame, call: PlacedCall, cancellation: Decision, own: Entry | None = None
+) -> Entry:
+    """Journal the cancellation of a call; returns the entry with its result."""
+    run, slot, digest = frame.run, call.slot, call.digest
+    await frame.write(Entry(slot.cancellation, "decision", f"cancel {digest}", cancellation))
+    run.decided(cancellation)
+    return result_entry(frame, call, _cancelled(call, cancellation, own))
+
+
+def _cancelled(call: PlacedCall, cancellation: Decision, own: Entry | None) -> ToolResult:
+    returned: ToolResult | None = None
+    if own is not None and own.kind == "result":
+        returned = own.value
+    return cancelled_result(call.checked.call, cancellation, call.checked.tool.effect, returned)
+
+
+async def cancelled_before(frame: Frame, call: PlacedCall) -> ToolResult | None:
+    """The result of a call that began in an earlier execution and was cancelled; None if not."""
+    run, journal = frame.run, frame.run.journal
+    recorded = journal.take_decision(call.slot.cancellation)
+    cancellation = run.decision(call.cancellation_id)
+    if recorded is None and cancellation is None:
+        return None
+    for below in ("/", "?"):
+        journal.close_frame(f"{call.slot}{below}", unfinished=True)
+    if recorded is not None:
+        run.tally.note(run.decisions, recorded.value)
+        entry = result_entry(frame, call, _cancelled(call, recorded.value, None))
+    else:
+        entry = await _record_cancellation(frame, call, cast("Decision", cancellation))
+    await frame.write(entry)
+    return report_result(frame, call, entry.value)
 
 
 async def _take_delivery(frame: Frame, call: PlacedCall, waits: Entry) -> ToolResult:
@@ -88,8 +163,7 @@ async def _take_delivery(frame: Frame, call: PlacedCall, waits: Entry) -> ToolRe
         result = await delivered(frame, call.slot, call.checked, waits)
         if isinstance(result, Question):
             raise Suspended([result])
-        entry = result_entry(frame, call, result)
-        await frame.write(entry)
+        entry = await write_end(frame, call, result_entry(frame, call, result))
     return _end_call(frame, call, entry.value)
 
 
@@ -156,9 +230,10 @@ async def invoke_reconcile(frame: Frame, call: PlacedCall, reconciling: CheckedC
 def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
     """Claim a call, once per execution. Returns its start, to be journalled before it runs.
 
-    The entry holds the effect, unless it is `once`, and the key, if the tool receives one. None for
-    a program that an earlier execution began: it continues where it stopped. None, too, for a call
-    that runs nothing here, because its result comes from outside: after a crash it may begin again.
+    The entry holds the id of the call, the effect, unless it is `once`, and the key, if the tool
+    receives one. None for a program that an earlier execution began: it continues where it stopped.
+    None, too, for a call that runs nothing here, because its result comes from outside: after a
+    crash it may begin again.
     """
     frame.check()
     slot, checked, journal = call.slot, call.checked, frame.run.journal
@@ -168,13 +243,15 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
     journal.dispatch(slot)
     if tool.result != "function":
         return None
-    value: dict[str, Any] | None = None
+    value: dict[str, Any] = {}
     if tool.takes_context or tool.reconcile is not None:
-        key = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
-        value = {"key": key, "effect": tool.effect}
+        value["key"] = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
+        value["effect"] = tool.effect
     elif tool.effect != "once":
-        value = {"effect": tool.effect}
-    return Entry(slot, "begun", call.digest, value)
+        value["effect"] = tool.effect
+    if checked.call.id:
+        value["id"] = checked.call.id
+    return Entry(slot, "begun", call.digest, value or None)
 
 
 async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
@@ -215,6 +292,23 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
     return result
 
 
+async def _perform_unless_cancelled(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
+    """`_perform_counted`. A call that is cancelled alone ends without a result of its own."""
+    calls_at_work = frame.run.calls_at_work
+    calls_at_work[call.slot] = place
+    halt_calls(frame.run)  # a cancellation may have come since the call began
+    try:
+        return await _perform_counted(frame, call, place)
+    except (RunCancelledError, Suspended):
+        if frame.run.cancelled or frame.run.decision(call.cancellation_id) is None:
+            raise
+        if call.checked.tool.is_program:
+            frame.run.journal.close_frame(f"{call.slot}/", unfinished=True)
+        return ToolResult(call.checked.call.name, "", call.checked.call.id, is_error=True)
+    finally:
+        calls_at_work.pop(call.slot, None)
+
+
 async def _perform_counted(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
     """`_perform`, and journal what other runs have spent that the function started.
 
@@ -247,15 +341,37 @@ async def _invoke(
     inner_scope = Scope(overrides, inside, place)
     # A copy of the caller's context: variables that the tool sets are discarded after the call.
     context = copy_context()
-    if blocks:
+
+    def run() -> ToolResult:
         return context.run(run_in, inner_scope, run_call, checked)
-    return await awaited_in(context, context.run(run_in, inner_scope, arun_call, checked))
+
+    async def arun() -> ToolResult:
+        return await awaited_in(context, context.run(run_in, inner_scope, arun_call, checked))
+
+    is_program = inside is not None  # it ends by itself, at its next act
+    if blocks and is_program:
+        return run()
+    if blocks:
+        return run_until_end(place.frame, place, run)
+    if is_program:
+        return await arun()
+    return await await_until_end(place.frame, place, arun(), checked.tool.name)
 
 
 def _place_of(frame: Frame, call: PlacedCall, *, db: Any = None, inputs: Any = None) -> CallPlace:
     tell = frame.tell_at(call.slot)
     call_id = call.checked.call.id or call.slot
-    return CallPlace(tell, call_id, frame.run.id, frame, call.slot, call.checked, db, inputs)
+    return CallPlace(
+        tell,
+        call_id,
+        frame.run.id,
+        frame,
+        call.slot,
+        call.checked,
+        db,
+        inputs,
+        cancellation_id=call.cancellation_id,
+    )
 
 
 def _cannot_wait(checked: CheckedCall, error: ConfirmationRequired) -> RunError:
@@ -287,6 +403,7 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
     sink = transactions(frame.run, checked.tool)
     start = _claim(frame, call)
     if start is not None:
+        call = replace(call, starts=call.starts + 1)
         journal.add(start)
     spent: Entry | None = None
 
@@ -295,12 +412,12 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
         database = Database(connection)
         place = _place_of(frame, call, db=database)
         try:
-            result = offload.run_blocking(_perform(frame, call, place))
+            result = offload.run_blocking(_perform_unless_cancelled(frame, call, place))
         finally:
             spent = spent_by_function(place)
         if database.undone and not result.is_error:
             result = failure(checked.call, ToolError(UNDONE))
-        if result.is_error:
+        if result.is_error or frame.run.decision(call.cancellation_id) is not None:
             raise _Undone(result)
         if not database.is_used:
             warn_unused(checked.tool.name, frame.run.id)
@@ -316,8 +433,12 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
         try:
             entry = sink.transact(work)
         except _Undone as undone:
-            entry = result_entry(frame, call, undone.result)
-            journal.add(entry)
+            entry = offload.run_blocking(
+                write_end(frame, call, result_entry(frame, call, undone.result))
+            )
+        except UnheardError:  # cancelled just now: its writes are undone
+            failed = ToolResult(checked.call.name, "", checked.call.id, is_error=True)
+            entry = offload.run_blocking(write_end(frame, call, result_entry(frame, call, failed)))
         else:
             journal.entries.append(entry)  # the transaction has stored it
         finally:

@@ -23,15 +23,17 @@ from msgspec import Struct, field
 
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
-from ferrule.errors import LimitReachedError
+from ferrule.errors import LimitReachedError, RunCancelledError
 from ferrule.runs.driver.approval import OpenQuestion, ask_now, find_consent
 from ferrule.runs.driver.inner_programs import recount
 from ferrule.runs.driver.tool_call import (
     PlacedCall,
+    cancelled_before,
     invoke_reconcile,
     report_result,
     result_entry,
     run_tool_call,
+    write_end,
 )
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.resume import InterruptedCall, as_begun, reconcile_call, settle
@@ -65,12 +67,16 @@ class _Batch(Struct):
     interrupted: list[tuple[int, InterruptedCall]] = field(
         default_factory=list[tuple[int, InterruptedCall]]
     )
+    begun: list[_Live] = field(default_factory=list[_Live])
+    """The calls without a result that an earlier execution began."""
     refusals: list[Entry] = field(default_factory=list[Entry])
     """Results of calls that do not run, to be journalled."""
     waiting: dict[int, Suspended] = field(default_factory=dict[int, Suspended])
     """The calls that wait for a person, by position."""
     reached: list[LimitReachedError] = field(default_factory=list[LimitReachedError])
     """The limits that programs called as tools have reached."""
+    cancelled: list[RunCancelledError] = field(default_factory=list[RunCancelledError])
+    """What ended calls whose run, or the call around them, was cancelled."""
 
 
 async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
@@ -81,6 +87,7 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     _sort(frame, act_slot, allowed, batch)
     for refusal in batch.refusals:
         await frame.write(refusal)
+    await _end_cancelled(frame, batch)
     if batch.interrupted:
         await _settle_interrupted(frame, batch)
     if len(batch.live) == 1 and not batch.waiting and not batch.open:
@@ -127,8 +134,8 @@ def _sort(
     left: list[_Live] = []
     free = allowed  # how many calls may begin now: those that began before count first
     for number, checked in calls:
-        call = PlacedCall(act_slot.item(number), checked.digest, checked)
-        slot = call.slot
+        slot = act_slot.item(number)
+        call = PlacedCall(slot, checked.digest, checked, journal.starts(slot))
         entry = journal.take(slot, "result", call.digest, checked.call.id)
         if entry is not None or not checked.tool.is_program:
             # A program without a result replays its answers, which are counted one by one.
@@ -157,6 +164,7 @@ def _sort(
             continue
         starts: tuple[Entry, ...] = ()
         if journal.has_begun(slot):
+            batch.begun.append((number, call))
             starts = _interrupted_starts(frame, slot, checked)
         # The world sends a result once: it reaches its call even if that no longer fits its tool.
         if starts or (checked.misfit and not _waits(journal, slot)):
@@ -214,10 +222,23 @@ def _refusal(call: PlacedCall, text: str) -> Entry:
 # -- calls that an earlier execution left
 
 
+async def _end_cancelled(frame: Frame, batch: _Batch) -> None:
+    """End the calls that were cancelled while they ran in an earlier execution, or since."""
+    for number, call in batch.begun:
+        result = await cancelled_before(frame, call)
+        if result is None:
+            continue
+        batch.results[number] = result
+        batch.live = [live for live in batch.live if live[0] != number]
+        batch.interrupted = [each for each in batch.interrupted if each[0] != number]
+
+
 async def _settle_interrupted(frame: Frame, batch: _Batch) -> None:
     """Settle interrupted calls: each then has a result, is live, or waits for a person."""
     for number, interrupted in batch.interrupted:
-        call = PlacedCall(interrupted.slot, interrupted.digest, interrupted.checked)
+        call = PlacedCall(
+            interrupted.slot, interrupted.digest, interrupted.checked, len(interrupted.starts)
+        )
         reconciled: ToolResult | None = None
         reconciling = reconcile_call(frame.run.id, interrupted)
         if reconciling is not None:
@@ -229,8 +250,7 @@ async def _settle_interrupted(frame: Frame, batch: _Batch) -> None:
             # Acts of a program inside, and questions of an MCP server, are not replayed.
             for below in ("/", "?"):
                 frame.run.journal.close_frame(f"{call.slot}{below}", unfinished=True)
-            entry = result_entry(frame, call, outcome)
-            await frame.write(entry)
+            entry = await write_end(frame, call, result_entry(frame, call, outcome))
             batch.results[number] = report_result(frame, call, entry.value)
         else:
             batch.waiting[number] = Suspended([outcome])
@@ -249,11 +269,15 @@ async def _run_together(frame: Frame, batch: _Batch) -> None:
             batch.waiting[number] = asking
         except LimitReachedError as reached:  # the others continue: they may have taken effect
             batch.reached.append(reached)
+        except RunCancelledError as cancelled:  # the others end, too: each has its grace
+            batch.cancelled.append(cancelled)
 
     if frame.blocks:
         _run_in_threads(batch.live, lambda live: offload.run_blocking(run(live)))
     else:
         await _run_in_tasks(batch.live, run)
+    if batch.cancelled:
+        raise batch.cancelled[0]
     # Only now: the time in which a person must decide begins when the run has nothing else to do.
     for number, to_ask in batch.open.items():
         batch.waiting[number] = Suspended([await ask_now(frame, to_ask)])

@@ -310,6 +310,17 @@ class Journal:
             return True
         return False
 
+    def starts(self, slot: str) -> int:
+        """How often earlier executions began the call at a slot."""
+        return len(self._begun.get(slot, ()))
+
+    def open_calls(self) -> dict[str, list[Entry]]:
+        """The starts of the calls that earlier executions began, and that have no result.
+
+        Without those that wait for their result from outside.
+        """
+        return {slot: starts for slot, starts in self._begun.items() if slot not in self.unread}
+
     def is_paused(self, slot: str) -> bool:
         """Whether the call can continue: it stopped to ask a person, or is a task of a server."""
         return slot in self._paused

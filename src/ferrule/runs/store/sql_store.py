@@ -16,6 +16,12 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
+from ferrule.approval.cancellation import (
+    CallAtWork,
+    on_call,
+    on_question,
+    unsent_cancellation,
+)
 from ferrule.approval.decisions import (
     accept,
     check_second,
@@ -32,6 +38,7 @@ from ferrule.approval.message import (
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
+from ferrule.runs.cancelling import call_to_cancel
 from ferrule.runs.decisions import caller_notes, deliveries
 from ferrule.runs.journal.encode import read_entry, read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
@@ -50,7 +57,7 @@ from ferrule.runs.store.statements import (
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
@@ -375,6 +382,12 @@ class SQLStore:
     @_writes
     @reading("A run in the store")
     def _decide(self, db: Any, run_id: str, decision: Decision, caller: dict[str, str]) -> Decision:
+        return self._decide_inside(db, run_id, decision, caller)
+
+    def _decide_inside(
+        self, db: Any, run_id: str, decision: Decision, caller: dict[str, str]
+    ) -> Decision:
+        """`decide`, inside a transaction."""
         question_id = decision.question_id
         now = self._now(db)
         columns = "status, questions, no"
@@ -482,6 +495,57 @@ class SQLStore:
             cancel_at_rest(db, run_id, now)
             return
         db.execute("UPDATE runs SET cancelled = TRUE, updated_at = ? WHERE id = ?", (now, run_id))
+
+    def cancel_call(
+        self, run_id: str, call_id: str, *, result: Any = None, by: str = "", via: str = "api"
+    ) -> Decision:
+        """See `Store`."""
+        cancellation = unsent_cancellation(result, by=by, via=via)
+        return self._cancel_call(run_id, call_id, cancellation, caller_notes())
+
+    @_writes
+    @reading("A run in the store")
+    def _cancel_call(
+        self, db: Any, run_id: str, call_id: str, cancellation: Decision, caller: dict[str, str]
+    ) -> Decision:
+        columns = "status, questions, no"
+        status, questions, number = self._row(db, run_id, columns, self._LOCK)
+        entries, _, _ = self._written(db, run_id, number, 0)
+        waiting: dict[str, Question] = {}
+        if status == "waiting":
+            waiting = {form["id"]: read_question(form) for form in parse_json(questions)}
+        named = call_to_cancel(run_id, call_id, status, map(read_entry, entries), waiting)
+        now = self._now(db)
+        if isinstance(named, CallAtWork):
+            sent = on_call(named, cancellation, at=now)
+            first = self._first_decision(db, run_id, sent.question_id)
+            if first is not None:
+                check_second(first, sent)
+                return first
+            db.execute(
+                "UPDATE runs SET said = said + 1, updated_at = ? WHERE id = ?", (now, run_id)
+            )
+            db.execute(
+                "INSERT INTO decisions VALUES (?, ?, ?, ?, FALSE)",
+                (run_id, sent.question_id, json_text(record_form(sent)), now),
+            )
+            return sent
+        return self._decide_inside(db, run_id, on_question(named, cancellation), caller)
+
+    def look(self, leases: Sequence[Lease]) -> builtins.list[bool]:
+        """See `Store`."""
+        marks = ", ".join("?" * len(leases))
+        sql = f"SELECT id, token, cancelled, said FROM runs WHERE id IN ({marks})"
+        rows = self._look(
+            lambda db: db.execute(sql, tuple([lease.run_id for lease in leases])).fetchall()
+        )
+        found = {(run_id, token): (cancelled, said) for run_id, token, cancelled, said in rows}
+        were_cancelled: builtins.list[bool] = []
+        for lease in leases:
+            cancelled, said = found.get((lease.run_id, lease.token), (False, lease.said))
+            lease.said = said
+            were_cancelled.append(bool(cancelled))
+        return were_cancelled
 
     # -- lists
 

@@ -12,18 +12,24 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import ref
 
+from ferrule.approval.cancellation import is_cancellation, slot_of
 from ferrule.approval.decisions import read_decision
 from ferrule.approval.message import is_message
+from ferrule.concurrency.offload import run_or_cancel
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import RunCancelledError, RunError, StoreError
+from ferrule.runs.cancelling import halt_calls
 from ferrule.runs.decisions import caller_notes
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.encode import entry_text, read_entry
+from ferrule.runs.protocols import UnheardError
 from ferrule.runs.steering import send_again, untaken_messages
 from ferrule.runs.store.document import head_form, inputs_form
 from ferrule.runs.store.listing import NO_ENTRIES, decisions_of
+from ferrule.runs.store.watching import unwatch, watch
 from ferrule.settings import current
+from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +67,7 @@ class StoredRun:
     """The link between one `Run` in this process and one run in a store."""
 
     __slots__ = (
+        "__weakref__",
         "_before",
         "_inputs",
         "_is_closing",
@@ -141,6 +148,7 @@ class StoredRun:
             self._take()
         run.journal.sink = self
         self._is_open = True
+        watch(self)
         if execution.over:  # the execution was abandoned while a thread opened the run for it
             self._queue.setdefault(id(execution), execution)
             self.close(execution)
@@ -240,7 +248,7 @@ class StoredRun:
         self._before = status, json_text(form)
         self.store.note(self.lease, self._before[1])
 
-    # -- messages
+    # -- messages and cancellations of calls
 
     @property
     def has_news(self) -> bool:
@@ -258,10 +266,20 @@ class StoredRun:
         lease, run = self.lease, self._run
         if lease is None:
             return
-        said = lease.said  # before the messages are read: a later one is news
+        said = lease.said  # before they are read: a later one is news
         decisions = decisions_of(self.store.load(run.id, after=NO_ENTRIES))
-        run.hear([decision for decision in decisions if is_message(decision)])
-        run.heard = said
+        run.hear([each for each in decisions if is_message(each) or is_cancellation(each)])
+        run.heard = max(run.heard, said)
+        halt_calls(run)
+
+    def heed(self, *, cancelled: bool) -> None:
+        """See `Persistence`."""
+        if self.lease is None:
+            return
+        if cancelled and not self._run.cancelled:
+            self._run.cancel()
+        if self.has_news:
+            self.hear()
 
     # -- the end of an execution
 
@@ -287,6 +305,7 @@ class StoredRun:
         """Give the lease back. False if a message came: then the run must go on."""
         is_again = self._is_closing
         self._is_closing = True
+        unwatch(self)
         run.journal.sink = None
         if run.status not in {"waiting", "done"}:
             self._unsure = True  # an interrupt may have come between store and memory
@@ -307,6 +326,7 @@ class StoredRun:
             self.hear()
             self._is_closing = False
             run.journal.sink = self
+            watch(self)
         return is_released
 
     def _state_at_rest(self, run: RunState) -> tuple[str, str]:
@@ -356,6 +376,11 @@ class StoredRun:
         try:
             goes_on = self.store.append(lease, text, **options)
             self._wrote = True
+        except UnheardError:
+            self.hear()
+            self._refuse_end_of_cancelled(entry)
+            self(entry)
+            return
         except BaseException as error:
             # After Ctrl-C during the write, the entry may or may not be on disk.
             self._note_failure(lease, error)
@@ -368,11 +393,22 @@ class StoredRun:
         try:
             goes_on = await self.store.aappend(lease, text, **options)
             self._wrote = True
+        except UnheardError:
+            await run_or_cancel(self.hear)
+            self._refuse_end_of_cancelled(entry)
+            await self.later(entry)
+            return
         except BaseException as error:
             # After a cancellation, the entry is on disk, unless its write failed.
             self._note_failure(lease, error)
             raise
         self._check_written(lease, entry, goes_on=goes_on)
+
+    def _refuse_end_of_cancelled(self, entry: Entry) -> None:
+        """Raise `UnheardError` if the call that this entry ends was cancelled just now."""
+        for decision in list(self._run.answers.values()):
+            if is_cancellation(decision) and slot_of(decision) == Slot(entry.slot).call:
+                raise UnheardError
 
     def _note_failure(self, lease: Lease, error: BaseException) -> None:
         if lease is not self.lease:  # a late write of a thread that an interrupt left behind
@@ -396,10 +432,13 @@ class StoredRun:
         consumes = None
         if entry.kind == "decision":
             consumes = entry.value.question_id
+        heard = None
+        if entry.kind == "result" or Slot(entry.slot).is_later:  # it ends a call
+            heard = self._run.heard
         return (
             self.lease,
             entry_text(entry),
-            {"starts": entry.kind == "begun", "consumes": consumes},
+            {"starts": entry.kind == "begun", "consumes": consumes, "heard": heard},
         )
 
     def _check_written(self, lease: Lease, entry: Entry, *, goes_on: bool) -> None:

@@ -269,10 +269,22 @@ def _invoke(
     if not whole or not is_read_once(value):
         return value
     if timeout_s is None:
-        return list(value)
+        return _items_of(value)
     with _Work(lambda: value, whole=True) as work:
         left_s = began + timeout_s - time.monotonic()
         return offload.run_with_timeout(work, timeout_s, tool.name, left_s=left_s)
+
+
+def _items_of(value: Iterable[Any]) -> list[Any]:
+    """The items of an iterator. Reading stops when the call has ended without its result."""
+    call_of_run = scope().call
+    items: list[Any] = []
+    for item in value:
+        items.append(item)
+        if call_of_run is not None and call_of_run.over:
+            getattr(value, "close", tuple)()
+            break
+    return items
 
 
 def _call_of(func: Any, arguments: CheckedArguments, guard: _Guard | None) -> Callable[[], Any]:
@@ -335,6 +347,7 @@ async def _ainvoke(
     tool: ToolSpec, arguments: CheckedArguments, guard: _Guard | None, *, whole: bool
 ) -> Any:
     func, timeout_s = _function_of(tool), tool.timeout_s
+    call_of_run = scope().call
     if tool.is_program:  # a program has a sync and an async form
         func = func.acall
     call = _call_of(func, arguments, guard)
@@ -347,10 +360,12 @@ async def _ainvoke(
     if not inspect.isawaitable(value):
         return value
     left_s = None
-    if timeout_s is None:
-        value = await value
-    else:
-        value = await within(value, began + timeout_s - time.monotonic(), timeout_s, tool.name)
+    if timeout_s is not None:
+        value = within(value, began + timeout_s - time.monotonic(), timeout_s, tool.name)
+    if call_of_run is not None and not tool.is_program:  # what a program awaits ends by itself
+        value = call_of_run.cancellable(value)
+    value = await value
+    if timeout_s is not None:
         left_s = began + timeout_s - time.monotonic()
     if not whole or not is_read_once(value):
         return value

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, shown
-from ferrule.runs.protocols import Order, Stored
+from ferrule.runs.protocols import Order, Stored, UnheardError
 from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.postgres import server
 from ferrule.runs.store.postgres.liveness import shared_presence
@@ -161,7 +161,13 @@ class PostgresStore(SQLStore):
     # -- entries
 
     def append(
-        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+        heard: int | None = None,
     ) -> bool:
         """See `Store`.
 
@@ -175,10 +181,22 @@ class PostgresStore(SQLStore):
             if inside is not None:
                 inside.on_end.append(line.lock.release)
                 return self._append(
-                    inside.connection, lease, line, entry, starts=starts, consumes=consumes
+                    inside.connection,
+                    lease,
+                    line,
+                    entry,
+                    starts=starts,
+                    consumes=consumes,
+                    heard=heard,
                 )
             write = partial(
-                self._append, lease=lease, line=line, entry=entry, starts=starts, consumes=consumes
+                self._append,
+                lease=lease,
+                line=line,
+                entry=entry,
+                starts=starts,
+                consumes=consumes,
+                heard=heard,
             )
             return self._server.persist(partial(self._server.on_connection, write))
         except BaseException:
@@ -189,7 +207,15 @@ class PostgresStore(SQLStore):
                 line.lock.release()
 
     def _append(
-        self, db: Any, lease: Lease, line: Line, entry: str, *, starts: bool, consumes: str | None
+        self,
+        db: Any,
+        lease: Lease,
+        line: Line,
+        entry: str,
+        *,
+        starts: bool,
+        consumes: str | None,
+        heard: int | None,
     ) -> bool:
         sql = APPEND
         consumed: tuple[str, ...] = ()
@@ -199,7 +225,7 @@ class PostgresStore(SQLStore):
         while True:
             if line.number is None:
                 line.number, _, _ = self._position(db, lease)
-            fenced = (lease.run_id, lease.token, self.owner, line.number, starts)
+            fenced = (lease.run_id, lease.token, self.owner, line.number, starts, heard)
             row = db.execute(dialect(sql, self.schema), (*fenced, *consumed, entry)).fetchone()
             if row is not None:
                 line.number += 1
@@ -213,6 +239,8 @@ class PostgresStore(SQLStore):
                 return not cancelled
             if cancelled and starts:
                 return False
+            if heard is not None and lease.said > heard:
+                raise UnheardError
             line.number = written
 
     def _position(self, db: Any, lease: Lease, number: int = 0) -> tuple[int, bool, str | None]:
@@ -228,14 +256,20 @@ class PostgresStore(SQLStore):
         return written, cancelled, last
 
     async def aappend(
-        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+        heard: int | None = None,
     ) -> bool:
         """See `Store`."""
         line = self._presence.line(lease)
         write = partial(
             line.in_turn,
             next(line.turns),
-            partial(self.append, lease, entry, starts=starts, consumes=consumes),
+            partial(self.append, lease, entry, starts=starts, consumes=consumes, heard=heard),
         )
         # To its end: every turn must be used, or later ones would wait for ever.
         return await to_its_end(server.writers, write)

@@ -78,6 +78,7 @@ SEEN = (
 _APPEND = (
     "WITH run AS (UPDATE runs SET written = written + 1 "
     "WHERE id = ? AND token = ? AND owner = ? AND written = ? AND NOT (cancelled AND ?) "
+    "AND said <= coalesce(?::integer, said) "
     "RETURNING no, written, cancelled, said){also} "
     f"INSERT INTO entries SELECT (no << 32) + written - 1, {NOW}, ? FROM run "
     "RETURNING (SELECT cancelled FROM run), (SELECT said FROM run)"

@@ -11,6 +11,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ferrule.runs.protocols import UnheardError
 from ferrule.runs.store.lease import owner_name
 from ferrule.runs.store.statements import MOST_ENTRIES, fence, give_back
 
@@ -51,6 +52,14 @@ class Append(NamedTuple):
     starts: bool
     consumes: str | None
     now: float
+    heard: int | None = None
+
+    @property
+    def most_said(self) -> int:
+        """With how many messages and cancellations of its run it is written without a look."""
+        if self.heard is None:
+            return self.lease.said
+        return min(self.lease.said, self.heard)
 
     def __call__(self, db: sqlite3.Connection) -> bool:
         """Write the entry, in one fenced statement.
@@ -60,13 +69,20 @@ class Append(NamedTuple):
         lease = self.lease
         leased = (lease.run_id, lease.token, owner_name())
         cancelled = False
-        try:
-            db.execute(APPEND_ONE, (*leased, False, lease.said, self.entry, self.now))
-        except db.IntegrityError:
-            cancelled, _ = fence(db, lease, owner_name())  # raises if the lease was lost
-            if cancelled and self.starts:
-                return False
-            db.execute(APPEND_ONE, (*leased, True, lease.said, self.entry, self.now))
+        while True:
+            known = (cancelled, self.most_said)
+            try:
+                db.execute(APPEND_ONE, (*leased, *known, self.entry, self.now))
+                break
+            except db.IntegrityError:
+                cancelled, _ = fence(db, lease, owner_name())  # raises if the lease was lost
+                if cancelled and self.starts:
+                    return False
+                if self.heard is not None and lease.said > self.heard:
+                    raise UnheardError from None
+                # More may have come between the two statements: then this looks once more.
+                if known == (cancelled, self.most_said):
+                    raise
         if self.consumes is not None:
             db.execute(_TAKE_DECISION, (self.lease.run_id, self.consumes))
         return not cancelled
@@ -155,7 +171,7 @@ def _append_all(db: sqlite3.Connection, appends: list[Append]) -> bool:
     earlier_entries = Counter[str]()
     for append in appends:
         lease = append.lease
-        parameters += append.entry, append.now, lease.run_id, lease.token, lease.said
+        parameters += append.entry, append.now, lease.run_id, lease.token, append.most_said
         parameters.append(earlier_entries[lease.run_id])
         earlier_entries[lease.run_id] += 1
     parameters += [None] * 6 * (row_count - len(appends))

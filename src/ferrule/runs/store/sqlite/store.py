@@ -109,17 +109,29 @@ class SQLiteStore(SQLStore):
             file.close()
 
     def append(
-        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+        heard: int | None = None,
     ) -> bool:
         """See `Store`."""
-        append = Append(lease, entry, starts, consumes, self._clock())
+        append = Append(lease, entry, starts, consumes, self._clock(), heard)
         return self._write(append, is_statement=consumes is None)
 
     async def aappend(
-        self, lease: Lease, entry: str, *, starts: bool = False, consumes: str | None = None
+        self,
+        lease: Lease,
+        entry: str,
+        *,
+        starts: bool = False,
+        consumes: str | None = None,
+        heard: int | None = None,
     ) -> bool:
         """See `Store`."""
-        append = Append(lease, entry, starts, consumes, self._clock())
+        append = Append(lease, entry, starts, consumes, self._clock(), heard)
         return await self._thread().submit(append)
 
     def transact(self, lease: Lease, work: Callable[[sqlite3.Connection], R]) -> R:
