@@ -18,7 +18,9 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import logging
+import random
 import sys
+import time
 import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -137,6 +139,43 @@ def main() -> None:
         *(f"| {name} | {tally} |" for name, tally in tallies.items()),
         sep="\n",
     )
+    print(f"A call after 10 MB of untrusted results: {cost_of_call_ms():.0f} ms")
+
+
+def cost_of_call_ms(results: int = 10, characters: int = 1_000_000, calls: int = 20) -> float:
+    """CPU time of the condition in one call, with its share of preparing the results once."""
+    letters = random.Random(1)
+    words = ["".join(letters.choices("etaoinshrdlu", k=letters.randint(2, 9))) for _ in range(5000)]
+    texts = [" ".join(letters.choices(words, k=characters // 6)) for _ in range(results)]
+
+    def read(number: int) -> str:
+        """Read."""
+        return texts[number]
+
+    def send(to: str, body: str) -> str:
+        """Send."""
+        return "sent"
+
+    steps = [("read", {"number": number}) for number in range(results)]
+    for number in range(calls):
+        steps.append(("send", {"to": f"ada{number}@example.com", "body": "The figures of May."}))
+    steps.append(("finish", {"answer": "done"}))
+    costs_ms: list[float] = []
+    for rules in ([], [ask("send", when=call(tainted=True))]):
+        answers = [Response("", (ToolCall(name=name, args=args),)) for name, args in steps]
+        agent = ReAct(
+            "task -> answer",
+            [Tool(read, untrusted=True), send],
+            lm=ScriptedLM(answers),
+            policy=Policy(rules),
+            max_iters=100,
+        )
+        start_s = time.process_time()
+        run = agent.start(task="Mail the figures.")
+        costs_ms.append(1000 * (time.process_time() - start_s))
+        if run.status != "done":
+            raise RuntimeError(f"the figures were not sent: {run.status}")
+    return (costs_ms[1] - costs_ms[0]) / calls
 
 
 class Tally:

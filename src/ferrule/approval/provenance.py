@@ -58,12 +58,12 @@ _WORD_CHARS = 8
 _MOST_WORDS = 12
 """Of a value; a longer text is prose."""
 _MOST_DECODED = 1_000
-"""Words of one result that are read as base64."""
+"""Words of one result that are read as base64 and as hexadecimal digits."""
 _MOST_UNDONE = 3
 """Encodings within one another that are decoded."""
 _DISGUISED = range(6, 100)
 """The sizes of values that are also looked for backwards and so on."""
-_MOST_BYTES_DISGUISED = 1_000_000
+_MOST_BYTES_DISGUISED = 100_000
 _MOST_NAMED = 3
 """Arguments that a reason names."""
 
@@ -81,7 +81,6 @@ _NUMBER = re.compile(r"\d(?:[\d.,'\u2019\u00a0\u202f]*\d)?")
 _DECIMALS = re.compile(r"[.,](\d{1,2})$")
 _ADDRESS = re.compile(r"\S*(?:@|://|www\.|\w\.\w\w|\d{7})\S*")
 _HOST = re.compile(r"[\w-]+(?:\.[\w-]+)+")
-_HEXADECIMAL = re.compile(r"(?:[0-9a-f]{2}){6,}", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{12,}={0,2}")
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|=([0-9A-F]{2})|=\r?\n")
 _SPELLED = re.compile(r"at[\s)\]}>_-]+[\w-]+(?:\.|[\s(\[{<_-]+dot[\s)\]}>_-]+)\w")
@@ -278,11 +277,7 @@ class _Sought:
 
     def found_in(self, texts: _Texts) -> set[str]:
         """The names of the arguments that occur in these texts."""
-        found = {
-            name
-            for name, value in self._values
-            if value.is_in(texts) or value.is_disguised_in(texts)
-        }
+        found = {name for name, value in self._values if value.is_found_in(texts)}
         if self._parts:
             self._find_parts(texts.packed, found)
         return found
@@ -334,8 +329,11 @@ class _Value:
             return ()
         return self.packed[::-1].encode(), codecs.encode(self.packed, "rot13").encode()
 
-    def is_disguised_in(self, texts: _Texts) -> bool:
-        """Whether the texts have it in another writing. Long texts are not searched for that."""
+    def is_found_in(self, texts: _Texts) -> bool:
+        """Whether the texts have it, perhaps in disguise; a long one is found by its parts."""
+        is_short = len(self.packed) < PART_CHARS
+        if (is_short or self.numbers) and self.is_in(texts):
+            return True
         if len(texts.packed) > _MOST_BYTES_DISGUISED:
             return False
         return any(disguise in texts.packed for disguise in self.disguises)
@@ -415,9 +413,8 @@ def _readings(text: str) -> Iterator[str]:
         word = match[0].rstrip("=").translate(_FROM_URL_ALPHABET)
         with suppress(ValueError):
             yield base64.b64decode(word + "=" * (-len(word) % 4)).decode()
-    for match in islice(_HEXADECIMAL.finditer(text), _MOST_DECODED):
-        with suppress(ValueError):
-            yield bytes.fromhex(match[0]).decode()
+        with suppress(ValueError):  # hexadecimal digits are letters of base64
+            yield bytes.fromhex(word).decode()
 
 
 def _undone(text: str) -> str:
