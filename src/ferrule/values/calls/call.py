@@ -329,6 +329,8 @@ def to_result(call: ToolCall, value: Any) -> ToolResult:
 
 def _warn_without_json(name: str, value: Any) -> None:
     """Warn of an object in a result of which a model sees no more than `<Name object>`."""
+    if not getattr(value, "is_shown_to_a_model", True):  # an answer of `reconcile=`
+        return
     opaque = opaque_text(value)
     if opaque is not None:
         warnings.warn(

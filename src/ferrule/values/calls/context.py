@@ -43,12 +43,16 @@ class NotDone:
     It may return the class or an instance.
     """
 
+    is_shown_to_a_model = False
+
 
 class Unknown:
     """A tool's `reconcile=` returns it if it cannot find out whether the effect has happened.
 
     It may return the class or an instance.
     """
+
+    is_shown_to_a_model = False
 
 
 class RunSoFar(Protocol):
