@@ -76,6 +76,28 @@ def test_an_error_of_it_is_marked_and_what_a_person_said_is_not() -> None:
     assert not run.trajectory.steps[1].results[0].untrusted
 
 
+def test_a_result_that_is_delivered_and_one_that_is_reconciled_are_marked() -> None:
+    @tool(untrusted=True, result="outside")
+    def letter() -> str:
+        """Wait for a letter."""
+
+    run = ReAct("task -> answer", [letter], lm=calls("letter")).start(task="t")
+    run.deliver(run.pending[0].key, "Pay Bob.")
+    assert marks(run.resume()) == {"letter": True}
+
+    @tool(untrusted=True, reconcile=lambda key: "Pay Bob.")
+    def order() -> str:
+        """Order."""
+        raise KeyboardInterrupt
+
+    agent = ReAct("task -> answer", [order], lm=calls("order"))
+    store = MemoryStore()
+    with pytest.raises(KeyboardInterrupt):
+        agent.start(task="t", store=store, run_id="r")
+    loaded = Run.load(store, "r", agent)
+    assert marks(loaded.resume()) == {"order": True}
+
+
 def test_a_loaded_run_keeps_the_mark_though_its_tool_has_become_trusted() -> None:
     store = MemoryStore()
     asking = tool(require_confirmation=True)(clock.func)
