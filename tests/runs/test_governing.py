@@ -21,6 +21,7 @@ from ferrule import (
     context,
     deny,
     gt,
+    review,
     tool,
 )
 from ferrule.approval.policy import Rule
@@ -245,6 +246,8 @@ def test_every_field_of_a_policy_and_its_rules_is_stored() -> None:
             deny("pay", amount=is_large),
             ask("*", when=call(rescued=True)),
             allow("*", when=call(rescued=False)),
+            ask("pay", when=is_large),
+            review("pay", by=is_large, timeout_s=3.0),
         ],
         otherwise="ask",
         name="house",
@@ -252,4 +255,5 @@ def test_every_field_of_a_policy_and_its_rules_is_stored() -> None:
     )
     assert read_policy(policy_form(policy), None) == policy
     # A new field of a rule must be stored, too.
-    assert set(asdict(Rule("deny"))) == {"verdict", "tool", "where", "reason", "expires_s", "when"}
+    fields = "verdict tool where reason expires_s when by timeout_s"
+    assert set(asdict(Rule("deny"))) == set(fields.split())

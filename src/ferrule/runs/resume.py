@@ -33,7 +33,7 @@ from ferrule.errors import ReplayMismatchError, StoreError, ToolArgumentsError, 
 from ferrule.runs.decisions import register
 from ferrule.runs.journal.entry import Entry, secrets_of
 from ferrule.runs.journal.matching import equal_arguments, names_call
-from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolResult, ToolSpec
+from ferrule.values.calls.call import CheckedArguments, CheckedCall, StandIn, ToolResult, ToolSpec
 from ferrule.values.calls.context import NotDone, Unknown, key_of
 from ferrule.values.calls.edit import edit_arguments, made_anew
 from ferrule.values.slot import Slot
@@ -133,7 +133,7 @@ def reconcile_call(run_id: str, interrupted: InterruptedCall) -> CheckedCall | N
     accepted = _accepted(reconcile, {**arguments.shown, **arguments.named})
     return CheckedCall(
         interrupted.checked.call,
-        cast("ToolSpec", _Reconciling(tool.name, reconcile, tool.timeout_s)),
+        cast("ToolSpec", StandIn(tool.name, reconcile, tool.timeout_s)),
         CheckedArguments((), accepted, arguments.shown),
     )
 
@@ -147,17 +147,6 @@ def _accepted(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[s
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return arguments
     return {name: value for name, value in arguments.items() if name in parameters}
-
-
-class _Reconciling(Struct, frozen=True):
-    """The fields of a tool that are needed to run `reconcile`."""
-
-    name: str
-    func: Any
-    timeout_s: float | None
-    takes_context: bool = False
-    is_program: bool = False
-    result: str = "function"
 
 
 async def settle(

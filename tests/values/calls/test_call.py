@@ -6,7 +6,7 @@ import copy
 import json
 import pickle
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ from made_calls import calls, sound, texts
 from pydantic import BaseModel, ValidationError, field_validator
 
 from ferrule.errors import ToolCallError
-from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
+from ferrule.values.calls.call import CallFault, StandIn, ToolCall, ToolResult, ToolSpec
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
 
@@ -450,3 +450,9 @@ def test_the_text_of_a_result_names_what_is_no_text():
     assert ToolResult("f", "found").text == "found"
     content = (Text(text="see"), Image(url="https://x/y"))
     assert ToolResult("f", content).text == "see\n[Image(https://x/y, image/png)]"
+
+
+def test_a_stand_in_has_all_that_a_run_uses_of_a_tool() -> None:
+    stand_in = StandIn("gone")
+    used = [*get_type_hints(ToolSpec), *(name for name in vars(ToolSpec) if name[0] != "_")]
+    assert [name for name in used if not hasattr(stand_in, name)] == []

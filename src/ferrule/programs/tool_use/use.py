@@ -41,7 +41,14 @@ from ferrule.errors import ToolArgumentsError, ToolCallError, UnknownToolError
 from ferrule.events import CallRefused
 from ferrule.programs.instructions import CLARIFY
 from ferrule.programs.tool_use.looking import look
-from ferrule.values.calls.call import CheckedArguments, CheckedCall, ToolCall, ToolResult, failure
+from ferrule.values.calls.call import (
+    CheckedArguments,
+    CheckedCall,
+    StandIn,
+    ToolCall,
+    ToolResult,
+    failure,
+)
 from ferrule.values.content.parts import Text
 
 if TYPE_CHECKING:
@@ -376,39 +383,12 @@ def _wish(checked: CheckedCall) -> Rule | None:
     return tool_ruling(checked)
 
 
-class _GoneTool(Struct, frozen=True):
-    """Takes the place of a tool that a run used and that the program no longer has.
-
-    Its calls keep their recorded results, and none runs.
-    """
-
-    name: str
-    require_confirmation: bool = False
-    effect: str = "once"
-    says_once: bool = False
-    reconcile: None = None
-    unknown: str = "ask"
-    is_program: bool = False
-    func: None = None
-    result: str = "function"
-    returns: None = None
-    untrusted: bool = False
-
-    @property
-    def declaration(self) -> dict[str, Any]:
-        # Without a schema, a question offers nothing to edit.
-        return {"function": {"parameters": None}}
-
-    def prepare(self, _args: Any) -> Any:
-        raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
-
-
 def _misfit(toolbox: Toolbox, call: ToolCall, fault: ToolResult, host: Any) -> CheckedCall:
     """A call on which the run has acted, but whose tool or arguments no longer fit."""
     tool: Any = toolbox.get(call.name)
     why = f"The arguments no longer fit. {fault.content}"
     if tool is None:
-        tool = cast("ToolSpec", _GoneTool(call.name))
+        tool = cast("ToolSpec", StandIn(call.name))
         why = f"It no longer has the tool `{call.name}`."
     return CheckedCall(call, tool, CheckedArguments((), {}, call.args), host, misfit=why)
 

@@ -404,6 +404,52 @@ class ToolSpec(Protocol):
         ...
 
 
+class StandIn(Struct, frozen=True):
+    """Takes the place of a tool, with the options of a plain one: a `ToolSpec`.
+
+    Of a tool that a run used and that the program no longer has, whose calls keep their recorded
+    results; or of a function that runs as a tool does.
+    """
+
+    name: str
+    func: Any = None
+    timeout_s: float | None = None
+    require_confirmation: Any = False
+    effect: str = "once"
+    says_once: bool = False
+    reconcile: Any = None
+    unknown: str = "ask"
+    takes_context: bool = False
+    is_program: bool = False
+    concurrent: bool = True
+    result: str = "function"
+    within_s: float | None = None
+    returns: Any = None
+    untrusted: bool = False
+
+    @property
+    def wire_name(self) -> str:
+        """Its name: no model sees it."""
+        return self.name
+
+    @property
+    def declaration(self) -> dict[str, Any]:
+        """Without a schema: a question offers nothing to edit."""
+        return {"function": {"parameters": None}}
+
+    def prepare(self, args: dict[str, Any]) -> CheckedArguments:
+        """Raise `ToolArgumentsError`: there is no tool that could take arguments."""
+        del args
+        raise ToolArgumentsError(self.name, [("", "the program no longer has this tool")])
+
+    def with_context(
+        self, arguments: CheckedArguments, context: Any, caller: Any
+    ) -> CheckedArguments:
+        """The arguments, unchanged."""
+        del context, caller
+        return arguments
+
+
 class CheckedArguments(Struct):
     """Arguments that passed their tool's check."""
 
