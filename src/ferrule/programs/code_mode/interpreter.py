@@ -369,8 +369,8 @@ def _import() -> Any:
         import pydantic_monty  # late: optional
     except ImportError as error:
         raise ConfigurationError(
-            "`calls=\"code\"` needs an interpreter: pip install 'ferrule[code]'. It has wheels for "
-            "Linux with glibc, macOS, and Windows on x86-64."
+            "`calls=\"code\"` needs an interpreter: pip install 'ferrule[code]'. There are wheels "
+            "for Linux, macOS, and Windows on x86-64."
         ) from error
     return cast("Any", pydantic_monty)
 
