@@ -58,9 +58,10 @@ class Group(NamedTuple):
 
 
 class Effort:
-    """A budget, in characters, for reading positions that turn out not to be calls.
+    """A budget, in characters, for what is read more than once.
 
-    It bounds the time for hostile texts.
+    Pages of HTML, JSON, logs and programs cost less than a tenth of it. It bounds the time for texts
+    that were written to cost more; `find` tells the model of one that used it up.
     """
 
     __slots__ = ("left",)

@@ -1,10 +1,20 @@
 """Find the calls in a text, in one pass.
 
-The pass stops at each sign that may begin a call, reads the calls there in any form, and asks
-`places` whether the model makes them. The first calls that it makes decide the answer's dialect:
-signs of other dialects after them are text. All that lies inside a call belongs to it, whatever it
-looks like. Reading what turns out not to be a call is paid for from a budget (`Effort`), so the
-time grows with the text's length and no faster.
+The way of a text through this room:
+
+1. The pass stops at each sign that may begin a call, thoughts or somebody else's words (`_signs`).
+   `marks` tells what a tag means, by the table in `dialects`.
+2. Thoughts, results and fences of code are skipped. At all other signs `forms` reads the calls, in
+   any form: `json_form`, `python_form`, or `arguments` in tags. All that lies inside a call belongs
+   to it, whatever it looks like.
+3. `places` judges whether the model makes these calls or only shows them; `repeats`, whether it
+   made them before, or made up what is before them. Both ask punctuation first, then `words`.
+4. The first calls that are made decide the answer's dialect: signs of others after them are text.
+5. `find` makes the drafts one answer: all calls, or one with a fault.
+
+The time grows with the length of the text and no faster. No search to the end of the text is made
+twice (`Ahead`), and no value is read twice that breaks off (`Values`). What else is read twice is
+paid for from a budget (`Effort`), which only a text that was written for that uses up.
 """
 
 from __future__ import annotations
