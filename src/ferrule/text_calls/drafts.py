@@ -10,7 +10,12 @@ if TYPE_CHECKING:
 
 _DEEPEST = 200
 """The largest depth of arguments; deeper ones cannot be written as JSON everywhere."""
-COST_OF_CALL = 200
+COST_OF_SIGN = 16
+"""What looking at a sign costs. The densest programs have one in thirteen characters.
+
+With less than eight characters for each, a text of a megabyte takes more than a second.
+"""
+COST_OF_CALL = 50
 """What a call costs of the budget: an answer has tens, not ten thousands."""
 
 
@@ -60,8 +65,8 @@ class Group(NamedTuple):
 class Effort:
     """A budget, in characters, for what is read more than once.
 
-    Pages of HTML, JSON, logs and programs cost less than a tenth of it. It bounds the time for texts
-    that were written to cost more; `find` tells the model of one that used it up.
+    It bounds the time for texts that were written to cost more than pages of HTML, JSON, logs and
+    programs do; `find` tells the model of one that used it up.
     """
 
     __slots__ = ("left",)

@@ -156,6 +156,7 @@ class PythonForm:
             if mark in "([{":
                 opened.append(mark)
                 if len(opened) > _DEEPEST:
+                    self._effort.spend(token.end() - offset)
                     return None
             elif mark in ")]}":
                 opener = "([{"[")]}".index(mark)]
@@ -286,6 +287,7 @@ class _Arguments:
             elif mark in ")]}":
                 depth -= 1
             if depth < 0 or depth > _DEEPEST:
+                self._effort.spend(token.end() - offset)
                 break
         else:
             self._effort.spend(furthest - offset)

@@ -24,7 +24,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ferrule.text_calls.dialects import THOUGHTS_IN_WORDS
-from ferrule.text_calls.drafts import COST_OF_CALL, Effort, Group
+from ferrule.text_calls.drafts import COST_OF_CALL, COST_OF_SIGN, Effort, Group
 from ferrule.text_calls.forms import Forms, labels
 from ferrule.text_calls.marks import are_pair, is_ending, mark_at, mark_of, tag_pattern
 from ferrule.text_calls.places import Places
@@ -111,6 +111,7 @@ class Reading:
             if sign is None:
                 return
             self._visited = sign.start()
+            self._effort.spend(COST_OF_SIGN)
             offset = max(self._visit(sign), sign.start() + 1)
 
     # -- thoughts
