@@ -1120,3 +1120,19 @@ def test_a_new_file_and_the_files_beside_it_are_private(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert modes == dict.fromkeys(("runs.db", "runs.db-wal", "runs.db-shm"), 0o600)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python warns of it since 3.13")
+def test_a_connection_that_an_interrupt_let_go_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = SQLiteFile._connect
+
+    def interrupted(file: SQLiteFile) -> sqlite3.Connection:
+        connect(file)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SQLiteFile, "_connect", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        SQLiteStore(tmp_path / "runs.db").list()
+    gc.collect()  # a warning would fail this test

@@ -98,6 +98,19 @@ CREATE TABLE decisions (
 """
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that closes itself when it is let go.
+
+    `SQLiteFile` closes its connections. But Ctrl-C may come between the moment in which SQLite
+    opens one and that in which it is noted, and Python 3.13 warns of a connection that nobody
+    closed, wherever the garbage collector happens to run.
+    """
+
+    def __del__(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # it could not be opened
+            self.close()
+
+
 class SQLiteFile:
     """The file at a path, opened or created at first use.
 
@@ -324,6 +337,7 @@ class SQLiteFile:
             isolation_level=None,
             check_same_thread=False,
             uri=self._read_only,
+            factory=_Connection,
         )
 
     def _open(self) -> sqlite3.Connection:
