@@ -46,6 +46,9 @@ const TALK = {
   think: [["reasoning", "Who has a knife?"], ["text", ANSWER]],
 };
 
+/** What the page declares; the server allows the names that begin with `get_`. */
+const tools = ["get_place", "set_place"].map((name) => ({ name, description: "The user's place.", parameters: { type: "object", properties: {} } }));
+
 // -- AG-UI -----------------------------------------------------------------------------------------------------------
 
 async function agUI() {
@@ -129,6 +132,27 @@ async function agUI() {
       let message;
       await agent.runAgent({}, { onRunErrorEvent: ({ event }) => void (message = event.message) }).catch(() => {});
       assert.equal(message, "The run failed: BadRequestError.");
+    },
+    async "a tool of the page, across a reload and a restart of the server"() {
+      const agent = start("place");
+      await agent.runAgent({ tools });
+      const call = agent.messages.at(-1).toolCalls[0];
+      assert.equal(call.function.name, "get_place");
+      await fetch(`${address}/restart`, { method: "POST" });
+      const page = again(agent, agent.messages);
+      page.addMessage({ id: crypto.randomUUID(), role: "tool", toolCallId: call.id, content: "Rome" });
+      const { result } = await page.runAgent({ tools });
+      assert.equal(result.answer, "In Rome");
+      assert.deepEqual(said(page)[0], "In Rome");
+    },
+    async "a tool of the page that fails, and one that is not allowed"() {
+      const agent = start("place");
+      await agent.runAgent({ tools });
+      agent.addMessage({ id: crypto.randomUUID(), role: "tool", toolCallId: agent.messages.at(-1).toolCalls[0].id, content: "", error: "No signal." });
+      const { result } = await agent.runAgent({ tools });
+      assert.match(result.answer, /The page says: No signal./);
+      const other = start("place");
+      assert.equal((await other.runAgent({ tools: [{ ...tools[0], name: "place" }] })).result.answer, "The page may not do this.");
     },
     async "a page that is loaded again while the run waits"() {
       const agent = start("book");
@@ -250,6 +274,29 @@ async function aiSDK(name) {
       const chat = new Chat();
       await chat.sendMessage({ text: "break" });
       assert.equal(chat.error.message, "The run failed: BadRequestError.");
+    },
+    async "a tool of the page, across a reload and a restart of the server"() {
+      const chat = new Chat({ body: { tools } });
+      await chat.sendMessage({ text: "place" });
+      const [call] = chat.parts("tool");
+      assert.deepEqual([call.type, call.state], ["tool-get_place", "input-available"]);
+      await fetch(`${address}/restart`, { method: "POST" });
+      const page = new Chat({ id: chat.id, messages: structuredClone(chat.messages), body: { tools } });
+      await page.addToolOutput({ tool: "get_place", toolCallId: call.toolCallId, output: { city: "Rome" } });
+      await page.sendMessage();
+      assert.equal(page.said()[0], 'In {"city":"Rome"}');
+      assert.equal(page.messages.length, 2);
+    },
+    async "a tool of the page that fails, and one that is not allowed"() {
+      const chat = new Chat({ body: { tools } });
+      await chat.sendMessage({ text: "place" });
+      const { toolCallId } = chat.parts("tool")[0];
+      await chat.addToolOutput({ state: "output-error", tool: "get_place", toolCallId, errorText: "No signal." });
+      await chat.sendMessage();
+      assert.match(chat.said()[0], /The page says: No signal./);
+      const other = new Chat({ body: { tools: [{ ...tools[0], name: "place" }] } });
+      await other.sendMessage({ text: "place" });
+      assert.equal(other.said()[0], "The page may not do this.");
     },
     async "a page that is loaded again while the run waits"() {
       const chat = new Chat();

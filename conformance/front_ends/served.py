@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 import ferrule
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "apps"))
 from chat import Chat, book, find, model
@@ -26,12 +31,14 @@ def fail(text: str) -> str:
 
 scout = ferrule.ReAct("place -> report", [book], native=True)
 agent = ferrule.ReAct(
-    "question, history: History -> answer, stars: list[int]",
+    "question, history: History, tools: list[Tool] -> answer, stars: list[int]",
     [find, book, fail, scout.as_tool("scout")],
     native=True,
     enable_user_clarification=True,
 )
-talker = ferrule.ReAct("question, history: History -> answer", [find], native=True)
+talker = ferrule.ReAct(
+    "question, history: History, tools: list[Tool] -> answer", [find], native=True
+)
 """Its only output is a text, so the model may answer without `finish`."""
 ANSWER = "The butler did it, with a knife."
 TALK: dict[str, list[Any]] = {
@@ -77,6 +84,10 @@ def play(request: ferrule.Request) -> Any:
             {"name": "book", "args": {"hotel": "Ritz"}},
         ]
         return {"tool_calls": calls} if not results else finish(" and ".join(results))
+    if "place" in said:
+        if "get_place" not in names or "set_place" in names:
+            return finish("The page may not do this.")
+        return finish(f"In {results[-1]}") if results else {"name": "get_place", "args": {}}
     if "wrong" in said:
         return finish("half", "bad") if not results else finish("whole", (1, 2))
     if "fail" in said:
@@ -99,9 +110,19 @@ def play(request: ferrule.Request) -> Any:
 
 if __name__ == "__main__":
     ferrule.configure(lm=ferrule.testing.ScriptedLM(by=play))
-    store = ferrule.MemoryStore()
+    path = Path(tempfile.mkdtemp()) / "chat.db"
+    chats = [Chat(agent, ferrule.SQLiteStore(path)), Chat(talker, ferrule.SQLiteStore(path))]
+
+    def restart(_: Request) -> Response:
+        """Forget everything but the file, as a new process would."""
+        for chat in chats:
+            chat.runs.clear()
+            chat.store = ferrule.SQLiteStore(path)
+        return Response()
+
     served = [
-        Mount("/talk", Chat(talker, store).app),
-        Mount("/", Chat(agent, store).app),
+        Route("/restart", restart, methods=["POST"]),
+        Mount("/talk", chats[1].app),
+        Mount("/", chats[0].app),
     ]
     uvicorn.run(Starlette(routes=served), port=int(sys.argv[1]), log_level="warning")

@@ -39,7 +39,9 @@ def book(hotel: str, nights: int = 1) -> str:
     return f"booked {hotel}, nights: {nights}"
 
 
-agent = ferrule.ReAct("question, history: History -> answer", [find, book], native=True)
+agent = ferrule.ReAct(
+    "question, history: History, tools: list[Tool] -> answer", [find, book], native=True
+)
 
 
 def model(request: ferrule.Request) -> dict[str, object]:
@@ -78,6 +80,7 @@ class Chat:
     async def post(self, request: Request) -> Response:
         front = (ferrule.AGUI if request.url.path.endswith("/ag-ui") else ferrule.VercelAI)(
             await request.json(),
+            page_tools=["get_*"],  # what the browser may run for the agent
         )
         return self.stream(front, self.events_for(front))
 
@@ -92,9 +95,12 @@ class Chat:
     def events_for(self, front: ferrule.AGUI | ferrule.VercelAI) -> AsyncIterator[ferrule.Event]:
         """The events that answer a request. Starts or resumes a run, unless the page reconnects."""
         turn = f"{sum(message['role'] == 'user' for message in front.history)}: {front.text}"
-        if front.run_id:  # the person decided
+        if front.run_id:  # the person decided, or the page ran a tool
             run = ferrule.Run.load(self.store, front.run_id, self.agent)
-            for decision in front.decisions(run):
+            decisions = front.decisions(run)
+            if not decisions and front.thread_id in self.runs:  # the page sends them again
+                return self.all_events(front.thread_id)
+            for decision in decisions:
                 run.answer(decision)
             before, stream = run.events(), ferrule.EventStream(run)
         elif (
@@ -102,10 +108,8 @@ class Chat:
         ):  # an AG-UI client that reconnects
             return self.all_events(front.thread_id)
         else:
-            before, stream = (
-                [],
-                self.agent.astream(question=front.text, history=front.history, store=self.store),
-            )
+            inputs = {"question": front.text, "history": front.history, "tools": front.tools}
+            before, stream = [], self.agent.astream(**inputs, store=self.store)
         self.runs[front.thread_id] = (turn, before, stream)
         return stream.follow()
 
