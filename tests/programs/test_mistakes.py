@@ -168,7 +168,7 @@ class Told(Opaque):
         ("<html>", False),
         (Limits(tool_calls=1), False),
     ],
-    ids=repr,
+    ids=["object", "inside", "function", "own text", "mapping", "text", "dataclass"],
 )
 def test_a_result_without_a_form_in_json_is_a_warning_that_names_the_tool(value, warns):
     def find() -> Any:
