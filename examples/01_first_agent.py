@@ -26,7 +26,7 @@ prediction = agent(question="How often does the letter r occur in 'strawberry'?"
 
 for step in prediction.trajectory.steps:
     for call, result in zip(step.calls, step.results, strict=True):
-        print(f"{call.name}({call.args}) -> {result.content}")
+        print(f"{call.name}({call.args}) -> {result.text}")
 print("answer:", prediction.answer)
 
 assert prediction.toDict() == {"answer": 3}

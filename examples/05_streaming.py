@@ -39,7 +39,7 @@ with agent.stream(question="Who did it?") as stream:
             case CallProgress(done=done, total=total):
                 seen.append(f"{done:g} of {total:g}")
             case CallFinished(result=result):
-                seen.append(f"finished: {result.content}")
+                seen.append(f"finished: {result.text}")
             case _:
                 pass
 

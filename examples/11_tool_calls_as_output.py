@@ -38,7 +38,7 @@ with context(lm=lm):
 
     # The calls run here, in parallel. A call that fails gives a result, too.
     results = first.calls.execute_all([stock])
-    print("found:", *[result.content for result in results], sep="\n  ")
+    print("found:", *[result.text for result in results], sep="\n  ")
 
     history = first.history
     history.add_tool_results(results)

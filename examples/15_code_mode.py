@@ -51,6 +51,6 @@ while run.status == "waiting":
     run.resume()  # here, or days later in another process
 
 print(question.text)
-print(run.prediction.trajectory.steps[0].results[0].content)
+print(run.prediction.trajectory.steps[0].results[0].text)
 assert asked == [66, 132, 199]
 assert refunded == [66, 199]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -58,7 +58,9 @@ def work(
     **options: Any,
 ) -> int:
     """Begin the run or go on with it, until it is done or waits."""
-    store = store or world.store(full_sync=scenario.full_sync, **options)
+    if store is None:
+        with closing(world.store(full_sync=scenario.full_sync, **options)) as opened:
+            return work(world, scenario, server, store=opened)
     agent, tools = agent_in(world, scenario, server)
     if any(each.id == RUN for each in store.list()):
         run = Run.load(store, RUN, agent, tools=tools)
@@ -115,7 +117,11 @@ def settle(world: World, run: Run) -> int:
 
 def judge_questions(world: World, scenario: Scenario, _server: str = "", **options: Any) -> int:
     """Decide on what waits, in a process that has no program; what was accepted is noted."""
-    store = world.store(full_sync=scenario.full_sync, **options)
+    with closing(world.store(full_sync=scenario.full_sync, **options)) as store:
+        return _judge(world, scenario, store)
+
+
+def _judge(world: World, scenario: Scenario, store: Any) -> int:
     for line in store.list(status="waiting"):
         for question in reversed(line.questions):
             if question.id not in line.decided:

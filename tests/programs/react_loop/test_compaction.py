@@ -698,13 +698,18 @@ def test_an_interrupt_in_a_summary_leaves_a_stored_run_that_goes_on(
     is_async: bool,
 ) -> None:
     stops = {"left": 1}
+    interrupted: list[asyncio.Task[Any]] = []
+
+    async def start() -> None:
+        interrupted[:] = [asyncio.current_task()]
+        await agent(mode, policy).astart(question="Read.", store=SQLiteStore(path), run_id="one")
 
     def summary(request: Request) -> Any:
         if asks_for_summary(request) and stops["left"]:
             stops["left"] -= 1
             if not is_async:
                 raise KeyboardInterrupt
-            asyncio.current_task().cancel()
+            interrupted[0].cancel()
             raise asyncio.CancelledError
         return inner._by(request)
 
@@ -714,13 +719,7 @@ def test_an_interrupt_in_a_summary_leaves_a_stored_run_that_goes_on(
     with context(lm=ScriptedLM(by=summary)):
         if is_async:
             with pytest.raises(asyncio.CancelledError):
-                asyncio.run(
-                    agent(mode, policy).astart(
-                        question="Read.",
-                        store=SQLiteStore(path),
-                        run_id="one",
-                    ),
-                )
+                asyncio.run(start())
         else:
             with pytest.raises(KeyboardInterrupt):
                 agent(mode, policy).start(question="Read.", store=SQLiteStore(path), run_id="one")

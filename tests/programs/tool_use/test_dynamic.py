@@ -406,7 +406,10 @@ def test_a_callable_that_is_not_marked_is_a_value(driver: str) -> None:
     def plain() -> Any:
         return ran.append
 
-    with script("native", ("", "plain"), DONE) as lm:
+    with (
+        script("native", ("", "plain"), DONE) as lm,
+        pytest.warns(RuntimeWarning, match="`plain` returned an object"),
+    ):
         made = call(agent("native", plain), driver, question="?", lm=lm)
     assert ran == []
     assert "method append" in made.trajectory["observation_0"]

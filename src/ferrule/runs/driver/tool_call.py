@@ -49,7 +49,7 @@ from ferrule.values.calls.later import Later
 from ferrule.values.slot import Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Coroutine, Generator
 
     from ferrule.approval.question import Decision
     from ferrule.runs.state import Frame, RunState
@@ -94,7 +94,9 @@ async def run_tool_call(frame: Frame, call: PlacedCall) -> ToolResult:
         await journal.write(start, blocks=frame.blocks)
     is_start = start is not None or tool.result != "function"
     with _reported(frame, call, is_start=is_start):
-        result = await _perform_unless_cancelled(frame, call, _place_of(frame, call, inputs=inputs))
+        place = _place_of(frame, call, inputs=inputs)
+        performing = _perform_counted(frame, call, place)
+        result = await _perform_unless_cancelled(frame, call, place, performing)
         entry = await _entry_of(frame, call, result, blocks=frame.blocks)
         frame.check_alive()  # in the thread of an abandoned call: its result is discarded
         entry = await write_end(frame, call, entry)
@@ -292,13 +294,15 @@ async def _perform(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResu
     return result
 
 
-async def _perform_unless_cancelled(frame: Frame, call: PlacedCall, place: CallPlace) -> ToolResult:
-    """`_perform_counted`. A call that is cancelled alone ends without a result of its own."""
+async def _perform_unless_cancelled(
+    frame: Frame, call: PlacedCall, place: CallPlace, performing: Coroutine[Any, Any, ToolResult]
+) -> ToolResult:
+    """What a call does. One that is cancelled alone ends without a result of its own."""
     calls_at_work = frame.run.calls_at_work
     calls_at_work[call.slot] = place
     halt_calls(frame.run)  # a cancellation may have come since the call began
     try:
-        return await _perform_counted(frame, call, place)
+        return await performing
     except (RunCancelledError, Suspended):
         if frame.run.cancelled or frame.run.decision(call.cancellation_id) is None:
             raise
@@ -412,7 +416,9 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
         database = Database(connection)
         place = _place_of(frame, call, db=database)
         try:
-            result = offload.run_blocking(_perform_unless_cancelled(frame, call, place))
+            # What it spent is journalled below, as a part of the transaction.
+            performing = _perform(frame, call, place)
+            result = offload.run_blocking(_perform_unless_cancelled(frame, call, place, performing))
         finally:
             spent = spent_by_function(place)
         if database.undone and not result.is_error:
