@@ -537,6 +537,23 @@ def test_a_question_that_nobody_answers_in_time_counts_as_denied(
     assert run.decisions[-1].via == "expiry"
 
 
+def test_a_question_that_expired_says_so_also_when_its_run_has_gone_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [1000.0]
+    for module in (ask_person, confirm):
+        monkeypatch.setattr(module, "time", lambda: now[0])
+    shop = Shop([pays("ada")], needs=ask(expires_s=60))
+    run = shop.start()
+    [question] = run.pending
+    now[0] = 1061
+    shop.resume(run)
+    for late in (question.approve(), question.deny().signed("ann")):
+        with pytest.raises(DecisionError, match="expired without a decision") as refused:
+            run.answer(late)
+        assert refused.value.reason == "expired"
+
+
 def test_a_decision_in_time_counts_also_when_the_run_goes_on_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -453,7 +453,7 @@ def test_after_the_deadline_the_model_reads_that_no_result_came() -> None:
         store.deliver(run.id, "build-7", REPORT)
     assert run.resume().status == "done"
     assert "60 seconds" in site.read
-    with pytest.raises(DecisionError, match="decided already"):
+    with pytest.raises(DecisionError, match="expired"):
         store.deliver(run.id, "build-7", REPORT)
 
 

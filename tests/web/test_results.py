@@ -255,7 +255,7 @@ def test_a_result_after_the_deadline_is_too_late(store: SQLiteStore, address: st
     run = site.start()
     assert post(address, site.path)[0] == 410
     advance(store, run.id, site.agent)
-    assert post(address, site.path)[0] == 409  # the model has read that none came
+    assert post(address, site.path)[0] == 410  # the model has read that none came
     assert "did not come within" in site.lm.requests[-1].messages[-1].text
 
 

@@ -54,6 +54,8 @@ def check_second(first: Decision, second: Decision, waiting: Iterable[Question] 
     """
     if second == first and second.by in {"", first.by}:
         return
+    if first.via == "expiry":
+        raise expired_error(first.question_id)
     author = ""
     if first.by:
         author = f" by {first.by}"
@@ -105,10 +107,7 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
     """
     digest = question.digest
     if question.expires_at is not None and now > question.expires_at:
-        raise DecisionError(
-            f"Question {question.id!r} expired without a decision, so the call counts as denied.",
-            reason="expired",
-        )
+        raise expired_error(question.id)
     if decision.shown not in {"", digest}:
         raise DecisionError(
             f"This decision does not fit what question {question.id!r} shows now. "
@@ -129,6 +128,14 @@ def accept(question: Question, decision: Decision, *, now: float) -> Decision:
             "`approve(always=...)` fills it in."
         )
     return replace(decision, at=now, shown=digest)
+
+
+def expired_error(question_id: str) -> DecisionError:
+    """The error for a decision that comes when its question has expired."""
+    return DecisionError(
+        f"Question {question_id!r} expired without a decision, so the call counts as denied.",
+        reason="expired",
+    )
 
 
 def plain_decision(decision: Any) -> Decision:

@@ -246,7 +246,12 @@ def _stored_question(store: Store, question_id: str) -> tuple[str, Question]:
         for question in summary.questions:
             if question.id == question_id:
                 return summary.id, question
-    raise DecisionError(f"No run in this store waits with a question {question_id!r}.")
+    raise DecisionError(
+        f"No run in this store waits with a question {question_id!r}: it is decided, its run has "
+        "gone on or has ended, or another call of its step runs just now. "
+        "`store.decide(run_id, Decision(question_id, ...))` says which, and takes it if it can.",
+        reason="unknown",
+    )
 
 
 # -- grants

@@ -43,7 +43,7 @@ _STATUSES = {"unknown": 410, "expired": 410, "decided": 409, "unfit": 422, "earl
 _TEXTS = {
     "unknown": "No result is awaited here any more.",
     "expired": "The time for this result is over.",
-    "decided": "Another result was taken before.",
+    "decided": "Another result, or a decision about the call, was taken before.",
     "early": "The call does not wait yet. Send the result again in a moment.",
 }
 _AGAIN = {"retry-after": "2"}
