@@ -34,6 +34,7 @@ from ferrule import (
     is_cancelled,
     tool,
 )  # fmt: skip
+from ferrule.concurrency.halting import Halt, HaltedError, cancelled_when_halted
 from ferrule.errors import ConfigurationError, DecisionError, RunCancelledError
 from ferrule.testing import ScriptedLM
 
@@ -728,3 +729,44 @@ def test_an_interrupt_of_the_wait_cancels_what_the_call_awaits(stuck: Stuck) -> 
     with pytest.raises(KeyboardInterrupt):
         agent.start(task="t", store=MemoryStore())
     assert cancelled.wait(60)
+
+
+def test_a_halt_that_comes_when_the_wait_has_ended_cancels_nothing_later() -> None:
+    async def main() -> str:
+        halt = Halt()
+        loop = asyncio.get_running_loop()
+
+        async def answer() -> str:
+            # Set at the last moment: the cancellation is on its way when the answer is there.
+            loop.call_soon(halt.set, 1.0)
+            return "answer"
+
+        answered = await cancelled_when_halted(answer(), (halt,))
+        await asyncio.sleep(0.01)
+        return answered
+
+    assert asyncio.run(main()) == "answer"
+
+
+@pytest.mark.parametrize("is_cancelled_too", [False, True])
+def test_a_halt_ends_an_await_in_place_and_keeps_a_cancellation_by_others(
+    is_cancelled_too: bool,
+) -> None:
+    async def main() -> str:
+        halt, task = Halt(), asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(halt.set, 1.0)
+        if is_cancelled_too:
+            loop.call_soon(task.cancel)
+        try:
+            await cancelled_when_halted(asyncio.sleep(60), (halt,))
+        except HaltedError:
+            await asyncio.sleep(0)  # the task goes on
+            return "halted"
+        return "answered"
+
+    if is_cancelled_too:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(main())
+    else:
+        assert asyncio.run(main()) == "halted"

@@ -205,6 +205,53 @@ def _drop(value: Any) -> None:
         close()
 
 
+async def cancelled_when_halted(value: Awaitable[R], halts: Sequence[Halt]) -> R:
+    """Await a value in this task, which a halt cancels at once.
+
+    Raises `HaltedError` then. What refuses its cancellation is waited for.
+    """
+    import asyncio
+
+    if is_halted(halts):
+        _drop(value)
+        raise HaltedError
+    cancelling = _CancelHere(asyncio.current_task(), asyncio.get_running_loop())
+    try:
+        with listening(halts, cancelling.from_any_thread):
+            return await value
+    except asyncio.CancelledError:
+        if cancelling.take_back():
+            raise HaltedError from None
+        raise
+    finally:
+        cancelling.is_over = True
+
+
+class _CancelHere:
+    """Cancels a task during one of its waits, and not later."""
+
+    __slots__ = ("_has_cancelled", "_loop", "_task", "is_over")
+
+    def __init__(self, task: Any, loop: Any) -> None:
+        self._task, self._loop = task, loop
+        self._has_cancelled = False
+        self.is_over = False
+        """Whether the wait has ended: what comes from another thread now comes too late."""
+
+    def from_any_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and the task with it
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if not self.is_over and not self._has_cancelled:
+            self._has_cancelled = True
+            self._task.cancel()
+
+    def take_back(self) -> bool:
+        """Whether the task was cancelled from here alone: then it goes on."""
+        return self._has_cancelled and self._task.uncancel() == 0
+
+
 @contextmanager
 def cancelled_by(halts: Sequence[Halt]) -> Generator[None]:
     """Cancel the current task when one of these is set, during a block."""

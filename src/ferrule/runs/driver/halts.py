@@ -17,7 +17,7 @@ from ferrule.concurrency.deadline import NEVER
 from ferrule.concurrency.halting import (
     HaltedError,
     await_until_halted,
-    cancelled_by,
+    cancelled_when_halted,
     run_until_halted,
 )
 from ferrule.errors import RunCancelledError
@@ -57,10 +57,15 @@ async def await_until_end(
         raise ended_error(frame, life) from None
 
 
-async def cancelled_at_end(life: Execution | CallPlace, value: Awaitable[R]) -> R:
-    """Await a value that a halt cancels at once: a request to a model, which has no effect."""
-    with cancelled_by(halts_of(life)):
-        return await value
+async def await_request(frame: Frame, life: Execution | CallPlace, request: Awaitable[R]) -> R:
+    """Await a request to a model, which a halt cancels at once, because it has no effect.
+
+    It is awaited in place, not in a task of its own: every step has one.
+    """
+    try:
+        return await cancelled_when_halted(request, halts_of(life))
+    except HaltedError:
+        raise ended_error(frame, life) from None
 
 
 def _stays_here(frame: Frame, life: Execution | CallPlace) -> bool:

@@ -15,7 +15,7 @@ from ferrule.errors import shown as shortened
 from ferrule.forms import usage_form
 from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
-from ferrule.runs.driver.halts import await_until_end, cancelled_at_end, run_until_end
+from ferrule.runs.driver.halts import await_request, run_until_end
 from ferrule.runs.journal.entry import Entry
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, Usage, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
@@ -49,9 +49,7 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
             answer = run_until_end(frame, frame.life, partial(lm.complete, act.request))
             response = _answer_of(frame, act, answer)
         else:
-            answer = await await_until_end(
-                frame, frame.life, cancelled_at_end(frame.life, lm.acomplete(act.request))
-            )
+            answer = await await_request(frame, frame.life, lm.acomplete(act.request))
             response = _answer_of(frame, act, answer)
         if response.cost is None and frame.run.prices is not None:
             response = await _priced(frame, lm, response)
@@ -128,7 +126,7 @@ async def _stream(frame: Frame, tell: Observers, slot: Slot, act: CallModel) -> 
         if frame.blocks:
             run_until_end(frame, frame.life, read)
         else:
-            await await_until_end(frame, frame.life, cancelled_at_end(frame.life, aread()))
+            await await_request(frame, frame.life, aread())
     except GeneratorExit:  # the garbage collector's; nothing can be awaited now
         raise
     except BaseException:
