@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ferrule import ReAct, ask, tool
+from ferrule import Later, ReAct, ask, tool
 from ferrule.testing import ScriptedLM
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ SCRIPTS = {
     "waits": ["linger"],
     "expires": ["soon"],
     "blocks": ["block"],
+    "builds": ["build", "charge"],
 }
 
 
@@ -71,6 +72,13 @@ def pay(n: int) -> str:
     return "paid"
 
 
+@tool
+def build(n: int) -> Later:
+    """Begin a build, whose result comes later."""
+    did(f"build {n}")
+    return Later(key=f"build {n}")
+
+
 @tool(effect="read")
 async def linger(n: int) -> str:
     """Linger."""
@@ -100,7 +108,7 @@ class ByProgress(ScriptedLM):
     def complete(self, request: Any) -> Any:
         """The next call of the script."""
         said = sum(message.role == "assistant" for message in request.messages)
-        found = re.search(r"(pays|charges|waits|expires|blocks) (\d+)", str(list(request.messages)))
+        found = re.search(r"(pays|charges|waits|expires|blocks|builds) (\d+)", str(list(request.messages)))
         assert found is not None
         script = SCRIPTS[found[1]]
         step = (
@@ -111,5 +119,5 @@ class ByProgress(ScriptedLM):
         return ScriptedLM([step]).complete(request)
 
 
-agent = ReAct("task -> answer", [look, charge, pay, linger, soon, block])
+agent = ReAct("task -> answer", [look, charge, pay, build, linger, soon, block])
 agent.set_lm(ByProgress([]))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -61,6 +63,28 @@ def test_runs_that_were_submitted_are_done_by_two_workers(yard: Yard) -> None:
             "portable_json",
         )
     assert Run.load(yard.store, "pays-3", worker_program.agent).prediction.answer == "ok"
+
+
+def test_a_result_that_a_task_of_a_queue_delivers_calls_a_worker(yard: Yard) -> None:
+    """As a task of DBOS's own queue, or of any other: another process, with the store alone."""
+    yard.worker()
+    yard.submit(*[f"builds {n}" for n in range(3)])
+    yard.until(yard.all_are("waiting"))
+    task = (
+        "import sys\n"
+        "from ferrule import PostgresStore\n"
+        "from ferrule.runs.store.dbos import DBOSEngine\n"
+        "dsn, schema, dbos = sys.argv[1:]\n"
+        "store = PostgresStore(dsn, schema=schema, engine=DBOSEngine(schema=dbos))\n"
+        "for n in range(3):\n"
+        "    for _ in range(2):  # a task may run twice\n"
+        "        store.deliver(f'builds-{n}', f'build {n}', 'built', by='queue')\n"
+    )
+    subprocess.run([sys.executable, "-c", task, yard.dsn, yard.schema, yard.dbos], check=True)
+    yard.until(yard.all_are("done"))
+    assert yard.did() == Counter(
+        {f"{what} {n}": 1 for what in ("build", "charge") for n in range(3)}
+    )
 
 
 def test_forty_presses_make_one_ticket(yard: Yard) -> None:
