@@ -108,7 +108,9 @@ class ByProgress(ScriptedLM):
     def complete(self, request: Any) -> Any:
         """The next call of the script."""
         said = sum(message.role == "assistant" for message in request.messages)
-        found = re.search(r"(pays|charges|waits|expires|blocks|builds) (\d+)", str(list(request.messages)))
+        found = re.search(
+            r"(pays|charges|waits|expires|blocks|builds) (\d+)", str(list(request.messages))
+        )
         assert found is not None
         script = SCRIPTS[found[1]]
         step = (
