@@ -178,11 +178,6 @@ class AskPerson(Struct, frozen=True):
     """
 
     questions: tuple[Question, ...]
-    denials: tuple[str | None, ...] = ()
-    """For each question, the reason if a policy now denies the call: it is not asked.
-
-    Empty if there are no policies.
-    """
 
 
 class Once(Struct, frozen=True):

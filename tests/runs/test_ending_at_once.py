@@ -36,6 +36,7 @@ from ferrule import (
 )  # fmt: skip
 from ferrule.concurrency.halting import Halt, HaltedError, cancelled_when_halted
 from ferrule.errors import ConfigurationError, DecisionError, RunCancelledError
+from ferrule.programs.calling import new_run
 from ferrule.testing import ScriptedLM
 
 FINISH = Response("", (ToolCall(name="finish", args={"answer": "over"}, id="end"),))
@@ -770,3 +771,24 @@ def test_a_halt_ends_an_await_in_place_and_keeps_a_cancellation_by_others(
             asyncio.run(main())
     else:
         assert asyncio.run(main()) == "halted"
+
+
+def test_without_a_bound_of_the_grace_a_cancelled_call_is_not_left_behind() -> None:
+    """As the setting says: as long as it takes."""
+    ended: list[str] = []
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        run.cancel_call("c0")
+        await asyncio.sleep(0.2)
+        ended.append("work")
+        return "worked"
+
+    call_it = Response(None, (ToolCall(name="work", args={}, id="c0"),))
+    agent = ReAct("task -> answer", [work], lm=ScriptedLM([call_it, FINISH]), native=True)
+    with context(grace_s=None):
+        run = new_run(agent, (), {"task": "t"})
+        asyncio.run(run.aresume())
+    assert ended == ["work"]
+    assert run.trajectory["observation_0"] == "worked"

@@ -127,7 +127,7 @@ def named_call_at_work(
     questions = [question for question in waiting if call_id in {question.call.id, question.id}]
     if len(questions) == 1:
         return questions[0]
-    calls = [each for each in at_work if call_id in {each.call.id, str(each.slot)}]
+    calls = [work for work in at_work if call_id in {work.call.id, str(work.slot)}]
     if len(calls) == 1 and not questions:
         return calls[0]
     if calls or questions:

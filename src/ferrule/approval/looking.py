@@ -1,18 +1,20 @@
 """Conditions of rules that look beyond a call: at the run, its `deps`, another service.
 
-Such a rule has a function in `when=`. Whatever it finds may be otherwise the next time, so it is
+Such a rule has a function in `when=`. Its answer may be another one the next time, so it is
 called once for a call, and its answer is recorded with the run: see `programs/tool_use/looking.py`.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from msgspec import Struct
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.values.calls.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +41,16 @@ class ConditionFunction(Struct, frozen=True):
             return {name: value for name, value in args.items() if name != self.context}
         names = self.required | self.optional
         return {name: value for name, value in args.items() if name in names}
+
+
+_CONTEXT_IN_TEXT = re.compile(r"(\w+\.)*Context(\[.*\])?")
+"""An annotation that is not evaluated: `Context`, `ferrule.Context[Shop]`."""
+
+
+def _is_context(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return _CONTEXT_IN_TEXT.fullmatch(annotation) is not None
+    return annotation is Context or get_origin(annotation) is Context
 
 
 def read_condition(function: Callable[..., Any]) -> ConditionFunction:
@@ -68,7 +80,7 @@ def read_condition(function: Callable[..., Any]) -> ConditionFunction:
                     "A function in `when=` takes a `Context` as `ctx`, and arguments of the call "
                     f"by their names; `{name}` of {shown(function)} takes none by name."
                 )
-            case _ if name == "ctx" or "Context" in str(parameter.annotation):
+            case _ if name == "ctx" or _is_context(parameter.annotation):
                 context = name
             case _ if parameter.default is parameter.empty:
                 required.add(name)

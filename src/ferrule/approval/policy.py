@@ -256,7 +256,7 @@ def _check_confidence(condition: Any) -> None:
 class Rule(Struct, frozen=True):
     """A verdict on calls whose tool's name matches `tool` and whose arguments match `where`.
 
-    The call itself must match `when`. Made by `allow`, `ask` and `deny`.
+    The call itself must match `when`. Made by `allow`, `ask`, `deny` and `review`.
     """
 
     verdict: Verdict
@@ -269,7 +269,8 @@ class Rule(Struct, frozen=True):
 
     A condition is `gt(100)`, `under("src")` or the like, or any function of the value."""
     reason: str = ""
-    """Part of a denial's message to the model, and shown to observers."""
+    """Part of a denial's message to the model, of the question to a person, and shown to observers.
+    """
     expires_s: float | None = None
     """For `ask`: seconds after which an unanswered question counts as denied."""
     when: CallCondition | Callable[..., Any] | None = None
@@ -312,8 +313,8 @@ class Rule(Struct, frozen=True):
     def covers(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None) -> bool:
         """Whether the rule applies to this call. In doubt, only `allow` does not.
 
-        Without `tool_call`, a condition on the call itself is in doubt. A condition that looks
-        beyond the call always is: `may_cover` says whether it decides.
+        Without `tool_call`, a condition on the call itself is in doubt. One that looks beyond the
+        call is always in doubt here; `may_cover` leaves it out.
         """
         return fnmatchcase(tool, self.tool) and self._fits(tool, args, tool_call)
 
@@ -325,7 +326,7 @@ class Rule(Struct, frozen=True):
 
     @property
     def looks(self) -> bool:
-        """Whether `when` looks beyond the call. Its answer is recorded with the run."""
+        """Whether `when` or a reviewer looks beyond the call. The run records the answer."""
         if isinstance(self.when, CallCondition) and self.when.looks:
             return True
         return callable(self.when) or self.by is not None

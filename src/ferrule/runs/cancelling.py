@@ -81,7 +81,9 @@ def halt_calls(run: RunState, grace_s: float | None = None) -> None:
     if execution is None:
         return
     if grace_s is None:
-        grace_s = execution.grace_s or 0.0
+        grace_s = execution.grace_s
+    if grace_s is None:  # without a bound: the call ends by itself, and is not left behind
+        return
     for decision in list(run.answers.values()):
         if not is_cancellation(decision):
             continue
@@ -105,8 +107,9 @@ def call_to_cancel(
         raise DecisionError(f"The run {run_id!r} is {status}: no call of it is at work.")
     recorded = list(entries)
     decided = {entry.value.question_id for entry in recorded if entry.kind == "decision"}
-    questions = {**{each.id: each for each in results_awaited(recorded)}, **waiting}
-    open_questions = [each for each in questions.values() if each.id not in decided]
+    questions = {question.id: question for question in results_awaited(recorded)}
+    questions.update(waiting)
+    open_questions = [question for question in questions.values() if question.id not in decided]
     at_work = calls_at_work(recorded)
     # A call that a crash interrupted is both: the question about it comes first.
     asked = {question.call.id for question in open_questions} - {None}

@@ -265,3 +265,24 @@ def test_a_stored_policy_keeps_a_function_of_a_module() -> None:
     loaded = Run.load(store, "r", agent, deps=50)
     loaded.resume()
     assert (PAID, ASKED) == ([], [10, 80])
+
+
+class PayContext:
+    """A class of the user's, whose name has the word."""
+
+
+def test_a_parameter_of_a_class_whose_name_has_the_word_context_is_an_argument() -> None:
+    def is_large(amount: PayContext) -> bool:
+        ASKED.append(amount)
+        return True
+
+    start(agent_under(ask("pay", when=is_large)), paying(10))
+    assert ASKED == [10]
+
+
+def test_a_context_is_known_by_its_annotation_under_any_name() -> None:
+    def is_large(shop: Context[Any], amount: int) -> bool:
+        return amount > shop.deps
+
+    run = start(agent_under(ask("pay", when=is_large)), paying(10, 80), deps=50)
+    assert (PAID, len(run.pending)) == ([10], 1)

@@ -17,8 +17,8 @@ from ferrule.approval.policy import CallCondition, Policy, Rule, is_of_server, p
 from ferrule.approval.provenance import tainted_arguments
 from ferrule.approval.rulings import Looked, read_ruling, ruling_form
 from ferrule.errors import naming_failure, refuse_awaitable
-from ferrule.programs.tool_use.reviewing import reviewed
-from ferrule.tools.definition.deps import ContextParameter, context_parameter
+from ferrule.programs.tool_use.reviewing import CTX, reviewed
+from ferrule.tools.definition.deps import context_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -35,19 +35,19 @@ def look(
     """The calls with what the conditions found that look beyond them (`CheckedCall.looked`)."""
     if not any(_may_look(checked, policies) for checked in calls):
         return list(calls)
-    found: dict[int, Looked] = {}
+    here: list[Looked] = []  # stays empty in a replay
 
     async def look_at_all(call: Callable[..., Any]) -> list[Any]:
-        for number, checked in enumerate(calls):
-            found[number] = await _look_at(checked, policies, call)
-        return [_form(found[number]) for number in range(len(calls))]
+        for checked in calls:
+            here.append(await _look_at(checked, policies, call))
+        return list(map(_form, here))
 
     forms = yield Once(look_at_all, _NAME, runs_code=True)
     if not forms:  # the run went on without: the conditions stay in doubt
         return list(calls)
+    every_looked = here or [_read(form) for form in forms]
     return [
-        replace(checked, looked=found[number] if number in found else _read(forms[number]))
-        for number, checked in enumerate(calls)
+        replace(checked, looked=looked) for checked, looked in zip(calls, every_looked, strict=True)
     ]
 
 
@@ -73,13 +73,12 @@ async def _look_at(
         in_force = policy.for_server() if is_of_server(checked.tool) else policy
         by_layer = [await _applying(layer.rules, checked, call) for layer in policies_in(in_force)]
         by_policy.append(tuple(by_layer))
-    own = None
     own_rule = _own_rule(checked)
+    asking: list[Rule] = []
     if own_rule is not None:
-        for rule in await _applying([replace(own_rule, tool="*")], checked, call):
-            if rule.verdict != "allow":
-                own = rule
-    return Looked(tuple(by_policy), own)
+        applying = await _applying([replace(own_rule, tool="*")], checked, call)
+        asking = [rule for rule in applying if rule.verdict != "allow"]
+    return Looked(tuple(by_policy), next(iter(asking), None))
 
 
 async def _applying(
@@ -116,9 +115,7 @@ async def _holds(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -> 
     parameter = None
     if condition.context:
         # By its annotation, which may say what `deps` it needs; or by its name alone.
-        parameter = context_parameter(condition.function) or ContextParameter(
-            condition.context, None, True, Any
-        )
+        parameter = context_parameter(condition.function) or replace(CTX, name=condition.context)
         parameter = replace(parameter, position=None)
     with naming_failure(lambda: f"In a call of `{checked.tool.name}`, the condition of {rule}"):
         answer = await call(
@@ -142,14 +139,11 @@ async def _traced(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) ->
     if not isinstance(when, CallCondition) or not when.looks:
         return rule
     trace = partial(_trace, when, checked)
-    found: str | None = await call(trace, context=_CONTEXT, is_async=False, what=f"{rule}")
-    if found is None:
+    origin: str | None = await call(trace, context=CTX, is_async=False, what=f"{rule}")
+    if origin is None:
         return None
-    reasons = [reason for reason in (rule.reason, found) if reason]
+    reasons = [reason for reason in (rule.reason, origin) if reason]
     return replace(rule, reason="; ".join(reasons))
-
-
-_CONTEXT = ContextParameter("ctx", None, True, Any)
 
 
 def _trace(when: CallCondition, checked: CheckedCall, *, ctx: Context[Any]) -> str | None:

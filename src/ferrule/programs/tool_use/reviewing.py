@@ -30,6 +30,8 @@ _VERDICTS = get_args(Verdict)
 _MOST_CHARS = 2_000
 """Of one value, in a text for a reviewer."""
 _MOST_CHARS_OF_REASON = 300
+CTX = ContextParameter("ctx", None, True, Any)
+"""A parameter named `ctx` that takes the `Context`, whatever its `deps` are."""
 
 
 class Review(Signature):
@@ -55,7 +57,7 @@ async def reviewed(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -
     """
     try:
         answer = await call(
-            partial(_ask, rule, checked), context=_CONTEXT, is_async=True, what=f"{rule}"
+            partial(_ask, rule, checked), context=CTX, is_async=True, what=f"{rule}"
         )
         verdict, reason = _read(answer)
         if reason:
@@ -68,9 +70,6 @@ async def reviewed(rule: Rule, checked: CheckedCall, call: Callable[..., Any]) -
     except Exception as error:  # noqa: BLE001  whatever it raises, a person can decide
         verdict, reason = "ask", f"the reviewer failed: {shown(error)}"
     return Rule(verdict, rule.tool, reason=reason, expires_s=rule.expires_s)
-
-
-_CONTEXT = ContextParameter("ctx", None, True, Any)
 
 
 async def _ask(rule: Rule, checked: CheckedCall, *, ctx: Context[Any]) -> Any:
@@ -117,7 +116,6 @@ def _short(content: Any, most_chars: int = _MOST_CHARS) -> str:
 
 def _read(answer: Any) -> tuple[Verdict, str]:
     """The verdict and the reason in an answer; raises `ValueError` for anything else."""
-    found = shown(answer)
     verdict: Any = answer
     reason: Any = ""
     if hasattr(answer, "verdict"):
@@ -125,5 +123,6 @@ def _read(answer: Any) -> tuple[Verdict, str]:
     elif type(answer) is tuple:
         verdict, reason = cast("tuple[Any, Any]", answer)
     if verdict not in _VERDICTS or not isinstance(reason, str):
-        raise ValueError(f"a verdict is 'allow', 'ask' or 'deny'; it answered {found}")
+        answered = shown(cast("object", answer))
+        raise ValueError(f"a verdict is 'allow', 'ask' or 'deny'; it answered {answered}")
     return verdict, reason

@@ -150,8 +150,7 @@ async def answer_questions(frame: Frame, act: AskPerson) -> list[Decision]:
     waiting: list[Question] = []
     # All questions are asked before the run waits, so that a person sees them together.
     for number, question in enumerate(act.questions):
-        denial = act.denials[number] if act.denials else None
-        answer = await _find_decision(frame, act_slot.item(number), question, denial)
+        answer = await _find_decision(frame, act_slot.item(number), question)
         if isinstance(answer, Decision):
             decisions.append(answer)
         else:
@@ -190,8 +189,7 @@ async def find_consent(
     """The call at a slot as it was allowed; its result, if it does not run; or what to ask."""
     question, number = consent.question, 0
     while True:
-        denial = consent.denial
-        answer = await _find_decision(frame, slot.consent(number), question, denial)
+        answer = await _find_decision(frame, slot.consent(number), question, consent.denial)
         if isinstance(answer, OpenQuestion):
             return answer
         consent.decision = answer
@@ -236,9 +234,12 @@ def _has_run(frame: Frame, slot: Slot, number: int) -> bool | None:
 
 
 async def _find_decision(
-    frame: Frame, slot: Slot, bare: Question, denial: str | None
+    frame: Frame, slot: Slot, bare: Question, denial: str | None = None
 ) -> Decision | OpenQuestion:
-    """The decision on a question, or the question with its id if there is none."""
+    """The decision on a question, or the question with its id if there is none.
+
+    `denial` is the reason if a rule denies the call now, whatever a person decided.
+    """
     run = frame.run
     shown = await _shown_before(frame, slot, bare)
     bare = shown.on(bare)
@@ -302,10 +303,7 @@ def _written(question: Question) -> tuple[Any, ...]:
 async def _decide(
     frame: Frame, question: Question, slot: Slot, digest: str, denial: str | None
 ) -> Decision | None:
-    """Use and journal the decision on a question; None if there is none.
-
-    `denial` is the reason if a rule denies the call now, whatever a person decided.
-    """
+    """Use and journal the decision on a question; None if there is none."""
     run = frame.run
     decision = await decision_in_time(frame, question, "Nobody decided in time.")
     if decision is not None and decision.shown and decision.shown != question.digest:

@@ -230,7 +230,7 @@ async def _end_cancelled(frame: Frame, batch: _Batch) -> None:
             continue
         batch.results[number] = result
         batch.live = [live for live in batch.live if live[0] != number]
-        batch.interrupted = [each for each in batch.interrupted if each[0] != number]
+        batch.interrupted = [left for left in batch.interrupted if left[0] != number]
 
 
 async def _settle_interrupted(frame: Frame, batch: _Batch) -> None:

@@ -539,10 +539,10 @@ class SQLStore:
         rows = self._look(
             lambda db: db.execute(sql, tuple([lease.run_id for lease in leases])).fetchall()
         )
-        found = {(run_id, token): (cancelled, said) for run_id, token, cancelled, said in rows}
+        states = {(run_id, token): (cancelled, said) for run_id, token, cancelled, said in rows}
         were_cancelled: builtins.list[bool] = []
         for lease in leases:
-            cancelled, said = found.get((lease.run_id, lease.token), (False, lease.said))
+            cancelled, said = states.get((lease.run_id, lease.token), (False, lease.said))
             lease.said = said
             were_cancelled.append(bool(cancelled))
         return were_cancelled

@@ -268,7 +268,7 @@ class StoredRun:
             return
         said = lease.said  # before they are read: a later one is news
         decisions = decisions_of(self.store.load(run.id, after=NO_ENTRIES))
-        run.hear([each for each in decisions if is_message(each) or is_cancellation(each)])
+        run.hear([news for news in decisions if is_message(news) or is_cancellation(news)])
         run.heard = max(run.heard, said)
         halt_calls(run)
 

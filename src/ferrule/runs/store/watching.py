@@ -44,16 +44,26 @@ class _Watch:
             self._runs.discard(stored_run)
 
     def _work(self) -> None:
-        while True:
-            time.sleep(LOOKS_EVERY_S)
+        try:
+            time.sleep(LOOKS_EVERY_S)  # most runs have ended by then
+            while self._look_at_all():
+                time.sleep(LOOKS_EVERY_S)
+        except BaseException:
+            # A fault ends this thread, and Python reports it; the next run has another thread.
             with self._lock:
-                runs = list(self._runs)
-                if not runs:
-                    self._thread = None
-                    return
-            with suppress(StoreError):  # it cannot be reached: the next look may succeed
-                self._look(runs)
-            del runs  # while this sleeps, it keeps no run alive
+                self._thread = None
+            raise
+
+    def _look_at_all(self) -> bool:
+        """Look once; False if there is nothing to look at any more."""
+        with self._lock:
+            runs = list(self._runs)
+            if not runs:
+                self._thread = None
+                return False
+        with suppress(StoreError):  # it cannot be reached: the next look may succeed
+            self._look(runs)
+        return True
 
     def _look(self, runs: list[Persistence]) -> None:
         store = self._store()
@@ -74,18 +84,18 @@ _watching = ForkLock()
 def watch(stored_run: Persistence) -> None:
     """Look for what comes to a run, until `unwatch`."""
     with _watching.lock:
-        found = _watches.get(stored_run.store)
-        if found is None:
-            found = _watches[stored_run.store] = _Watch(stored_run.store)
-    found.add(stored_run)
+        store_watch = _watches.get(stored_run.store)
+        if store_watch is None:
+            store_watch = _watches[stored_run.store] = _Watch(stored_run.store)
+    store_watch.add(stored_run)
 
 
 def unwatch(stored_run: Persistence) -> None:
     """Look no more."""
     with _watching.lock:
-        found = _watches.get(stored_run.store)
-    if found is not None:
-        found.remove(stored_run)
+        store_watch = _watches.get(stored_run.store)
+    if store_watch is not None:
+        store_watch.remove(stored_run)
 
 
 def _forget_threads() -> None:
