@@ -617,7 +617,7 @@ def the_function_is_not_wrapped() -> None:
     UDSPY,
     "If approved, subsequent calls to the same tool with same args execute normally",
     here="an approval holds for one call. In a run, a grant allows more",
-    because="whoever approves a payment approves one payment: "
+    because="a person who approves a payment approves one payment: "
     "[Grants](../how-to/tools/approval.md#grants)",
 )
 def an_approval_is_for_one_call() -> None:

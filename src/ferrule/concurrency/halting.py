@@ -1,15 +1,15 @@
 """End a wait at once, whatever it waits for: a tool that hangs must not hold its run.
 
-**The rule.** Who waits for code that may hang also waits for a *halt*: that of the call, of its
-run, and of all that is around them. When one is set,
+**The rule.** Every wait for code that may hang is also a wait for a *halt*: that of the call, of
+its run, and of all that is around them. When one is set,
 
 - what is awaited is cancelled, and other code can see that its result is no longer needed;
 - it has `grace_s` to end. If it ends by itself, its result counts;
 - then it is left behind. Its thread goes on, because a thread cannot be stopped from outside, and a
   task that ignores its cancellation does, too. What comes of it later is dropped.
 
-So whoever sets a halt never waits longer than that, and the one who waited gets `HaltedError` in
-the place of a result. What that means is for the caller to say: here, it is only an end.
+So a wait ends at most `grace_s` after its halt is set, and raises `HaltedError` in place of a
+result. What that means for a call or a run, the caller decides.
 """
 
 from __future__ import annotations

@@ -267,8 +267,9 @@ class CallPlace(Struct):
     inner_runs: dict[str, InnerSpending] = field(default_factory=dict[str, "InnerSpending"])
     """What other runs have spent that the tool's function started, by their ids."""
     token: str = ""
-    """The token in the `result_url` that the tool has read. Whoever has it can deliver the result,
-    so it must not leave the tool by what is recorded or shown."""
+    """The token in the `result_url` that the tool has read; empty if it has not read it.
+
+    It permits to deliver the result, so no record, event or page may show it."""
 
     @property
     def outer(self) -> Any:

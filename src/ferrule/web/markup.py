@@ -300,10 +300,10 @@ def _code_html(code: str, calls: Mapping[int, list[str]]) -> str:
     """Code with its lines numbered, and after each line the calls that it made."""
     lines: list[str] = []
     for number, line in numbered_lines(code):
-        made = "".join(calls.get(number, ()))
-        if made:
-            made = f'<div class="made">{made}</div>'
-        lines.append(f'<li value="{number}"><code>{_safe(line)}</code>{made}</li>')
+        calls_html = "".join(calls.get(number, ()))
+        if calls_html:
+            calls_html = f'<div class="made">{calls_html}</div>'
+        lines.append(f'<li value="{number}"><code>{_safe(line)}</code>{calls_html}</li>')
     return f'<ol class="snippet">{"".join(lines)}</ol>'
 
 
@@ -312,14 +312,14 @@ def note_html(note: str) -> Markup:
     words: list[str] = []
     code: list[str] = []
     for line in note.split("\n"):
-        found = _LINE_OF_CODE.fullmatch(line)
-        if found is None:
+        numbered = _LINE_OF_CODE.fullmatch(line)
+        if numbered is None:
             words.append(line)
             continue
-        shown = f"<code>{_safe(found[3])}</code>"
-        if found[1] == ">":
+        shown = f"<code>{_safe(numbered[3])}</code>"
+        if numbered[1] == ">":
             shown = f'<mark><span class="unseen">This line: </span>{shown}</mark>'
-        code.append(f'<li value="{found[2]}">{shown}</li>')
+        code.append(f'<li value="{numbered[2]}">{shown}</li>')
     text = "\n".join(words).strip("\n")
     html = ""
     if text:

@@ -3,8 +3,8 @@
 Each answer tells the sender what to do. 200: the result is recorded, now or before. 503: send it
 again in a moment. 400, 413 and 422: send another one. 404, 409 and 410: nothing more is taken here.
 
-The token is as good as the permission to deliver, so it must not reach a log. Servers write the
-path of a request into their access log when the answer begins: by then, the path is without it.
+The token permits to deliver the result, so it must not reach a log. A server writes the path of a
+request into its access log when the answer begins. By then, the token is out of the path.
 """
 
 from __future__ import annotations

@@ -350,5 +350,5 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
     )
     if _is_checkout():
         console.print(
-            "Read on:          docs/tutorial/seven-steps.md, and the programs in examples/"
+            "Read on:          docs/tutorial/five-minutes.md, and the programs in examples/"
         )

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of, json_text, jsonable
@@ -306,25 +307,26 @@ class Evaluate:
         without one of the inputs.
         """
         progress = _Progress(self)
-        found = program.batch(
+        predictions = program.batch(
             self._inputs_for(program),
             max_concurrency=self.max_concurrency,
             on_result=progress.note,
             **self._batch_options(),
         )
-        scored = offload.run_async(self._score_all(found))
-        return self._finished(found, scored, progress)
+        scored = offload.run_async(self._score_all(predictions))
+        return self._finished(predictions, scored, progress)
 
     async def acall(self, program: Any) -> Evaluation:
         """As a call, on an event loop."""
         progress = _Progress(self)
-        found = await program.abatch(
+        predictions = await program.abatch(
             self._inputs_for(program),
             max_concurrency=self.max_concurrency,
             on_result=progress.note,
             **self._batch_options(),
         )
-        return self._finished(found, await self._score_all(found), progress)
+        scored = await self._score_all(predictions)
+        return self._finished(predictions, scored, progress)
 
     def _batch_options(self) -> dict[str, Any]:
         return {**self._options, "progress": False, "return_exceptions": True}
@@ -361,17 +363,15 @@ class Evaluate:
         return EvaluatedItem(example, prediction, scores, None, "\n".join(feedback))
 
     def _finished(
-        self, found: BatchResults[Any, Any], scored: Sequence[EvaluatedItem], progress: _Progress
+        self,
+        results: BatchResults[Any, Any],
+        scored: Sequence[EvaluatedItem],
+        progress: _Progress,
     ) -> Evaluation:
-        items = [
-            EvaluatedItem(
-                item.example, item.prediction, item.scores, item.error, item.feedback, run
-            )
-            for item, run in zip(scored, found.runs, strict=True)
-        ]
-        evaluation_id = found.batch_id if self._options["store"] is not None else ""
+        items = [replace(item, run=run) for item, run in zip(scored, results.runs, strict=True)]
+        evaluation_id = results.batch_id if self._options["store"] is not None else ""
         evaluation = Evaluation(
-            items, list(self.metrics), found.usage, progress.seconds, evaluation_id
+            items, list(self.metrics), results.usage, progress.seconds, evaluation_id
         )
         progress.end(evaluation)
         if self.display_table:
@@ -428,9 +428,9 @@ class _Progress:
 def _listed(devset: Iterable[Any]) -> list[Any]:
     value = cast("object", devset)  # users pass anything
     if isinstance(value, (Mapping, str, bytes)) or not isinstance(value, Iterable):
-        found = shown(cast("object", devset))
+        what = shown(cast("object", devset))
         raise InputError(
-            f"`devset` is a list of examples, mappings of names to values; found {found}."
+            f"`devset` is a list of examples, mappings of names to values; found {what}."
         )
     return list(cast("Iterable[Any]", value))
 
@@ -466,7 +466,7 @@ def _inputs_of(example: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _metrics(metric: Any) -> dict[str, Metric]:
-    found = shown(metric)
+    what = shown(metric)
     if callable(metric):
         metrics = {_name_of(metric): metric}
     elif isinstance(metric, Mapping):
@@ -483,7 +483,7 @@ def _metrics(metric: Any) -> dict[str, Metric]:
     if not metrics or not all(callable(function) for function in metrics.values()):
         raise ConfigurationError(
             "`metric` is a function of an example and a prediction, a list of such functions, or "
-            f"a mapping of names to them; found {found}."
+            f"a mapping of names to them; found {what}."
         )
     return metrics
 

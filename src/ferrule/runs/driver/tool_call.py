@@ -458,8 +458,8 @@ def _transact(frame: Frame, call: PlacedCall) -> ToolResult:
 
 # Each call that observers saw start also ends for them, whatever ends it: a result, a cancellation,
 # Ctrl-C, the end of the run while its thread still works. `open_calls` of the run has those that
-# have not ended. Whoever takes a call out of it sends the end, so there is one. A call inside which
-# a question waits stays open: its end comes after the run has resumed.
+# have not ended. The code that takes a call out of it sends the end, so there is one. A call inside
+# which a question waits stays open: its end comes after the run has resumed.
 
 
 @contextmanager

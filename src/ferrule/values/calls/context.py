@@ -199,9 +199,9 @@ class Context(Generic[Deps]):
     def result_url(self) -> str:
         """The address to which the world posts the result of this call, as JSON.
 
-        For a tool that returns `Later`. It holds a signed token for this call alone: whoever has it
-        can deliver the result, so give it to nobody else. Raises `ConfigurationError` unless the
-        setting `result_links` is there, and the run has a store.
+        For a tool that returns `Later`. It has a signed token for this call alone, which permits to
+        deliver the result: give it only to the service that does. Raises `ConfigurationError`
+        without the setting `result_links`, or if the run has no store.
         """
         if callable(self._result_url):
             return self._result_url()

@@ -24,10 +24,10 @@ class PlaceInCode(NamedTuple):
 
 def place_in_code(call_id: str | None) -> PlaceInCode | None:
     """The place in the id of a call; None if no code made the call."""
-    found = _ID.fullmatch(call_id or "")
-    if found is None:
+    parts = _ID.fullmatch(call_id or "")
+    if parts is None:
         return None
-    return PlaceInCode(found[1], int(found[2]), int(found[3]))
+    return PlaceInCode(parts[1], int(parts[2]), int(parts[3]))
 
 
 def numbered_lines(code: str) -> list[tuple[int, str]]:

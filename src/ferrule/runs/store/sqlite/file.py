@@ -99,11 +99,11 @@ CREATE TABLE decisions (
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that closes itself when it is let go.
+    """A connection that closes itself when its last reference goes.
 
-    `SQLiteFile` closes its connections. But Ctrl-C may come between the moment in which SQLite
-    opens one and that in which it is noted, and Python 3.13 warns of a connection that nobody
-    closed, wherever the garbage collector happens to run.
+    `SQLiteFile` closes its connections. But Ctrl-C may come after SQLite has opened one and before
+    `SQLiteFile` has noted it, and Python 3.13 warns of a connection that was not closed, wherever
+    the garbage collector happens to run.
     """
 
     def __del__(self) -> None:
