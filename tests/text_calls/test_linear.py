@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
 import sys
 from typing import Any
 
@@ -72,11 +74,29 @@ ESCAPED = ['call:find_book{\\"find_book(title=[', '\\"find_book(title=[', "<tool
 """Texts that were searched to their end from each sign."""
 
 
-@pytest.mark.parametrize("sign", ESCAPED)
-@pytest.mark.parametrize("lead", ["", "The page says: "])
-def test_no_sign_searches_the_rest_of_the_text_again(sign: str, lead: str) -> None:
-    """No clock and no count: searches are not steps. This would take minutes for each sign."""
-    find(lead + sign * (200_000 // len(sign)), TOOLS)
+READ_ALL = """
+import json, sys
+from ferrule.text_calls.find import find
+
+texts, tools = json.load(sys.stdin)
+for text in texts:
+    find(text, tools)
+"""
+
+
+def test_no_sign_searches_the_rest_of_the_text_again() -> None:
+    """Searches are no steps, so another process reads the texts, and is given up after minutes.
+
+    It needs seconds. With a search to the end at each sign, one of the texts alone took minutes.
+    """
+    texts = [sign * (800_000 // len(sign)) for sign in ESCAPED]
+    subprocess.run(
+        [sys.executable, "-c", READ_ALL],
+        input=json.dumps([[*texts, f"The page says: {texts[0]}"], TOOLS]),
+        text=True,
+        check=True,
+        timeout=180,
+    )
 
 
 PAGES = {
