@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 import weakref
 from concurrent.futures import CancelledError
@@ -191,6 +192,38 @@ def test_results_are_not_kept_by_the_worker_that_made_them(pool):
     idle(pool)
     gc.collect()
     assert kept() is None
+
+
+@pytest.mark.parametrize("end", ["returned", "abandoned in the queue"])
+def test_an_idle_worker_keeps_nothing_of_its_last_work(pool, gate, end):
+    """Work holds its caller's context, and so perhaps a whole run. The collector is not needed."""
+
+    class Work:
+        def __call__(self) -> None:
+            pass
+
+    def give_work() -> weakref.ref[Work]:
+        work = Work()
+        if end == "returned":
+            offload.submit(work).result(LONG)
+            return weakref.ref(work)
+        blocking = [offload.submit(gate) for _ in range(2)]
+        gate.wait_until_entered(2)
+        _, job = offload._submit(pool, work)
+        pool.abandon(job)
+        gate.open.set()
+        assert [each.result(LONG) for each in blocking] == ["through", "through"]
+        return weakref.ref(work)
+
+    gc.disable()
+    try:
+        kept = give_work()
+        ends = time.monotonic() + LONG
+        while kept() is not None and time.monotonic() < ends:
+            time.sleep(0.001)
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 # -- timeouts -----------------------------------------------------------------------------------------------------

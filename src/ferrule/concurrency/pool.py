@@ -136,6 +136,7 @@ class ThreadPool:
             with self._lock:
                 if job.state == _OVER:  # no caller is waiting
                     self._idle += 1
+                    del job  # an idle thread must not keep it alive, nor its caller's context
                     continue
                 job.state = _RUNNING
                 self.taken += 1
@@ -158,7 +159,7 @@ class ThreadPool:
                     self._threads -= 1
                     return
                 self._idle += 1
-            del job, value, error  # an idle thread must not keep the last result alive
+            del job, value, error  # nor what came of the last one
 
 
 class _Here(threading.local):

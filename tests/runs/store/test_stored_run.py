@@ -949,9 +949,30 @@ def test_observers_hear_of_the_question_about_a_call_that_was_cut_off_and_of_its
     ]
 
 
-def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_path: Path) -> None:
-    """The garbage collector may take the run before the coroutine, whose end then finds none; the lease may outlive both."""
-    store, loop = SQLiteStore(tmp_path / "runs.db"), asyncio.new_event_loop()
+class AskedStore(SQLiteStore):
+    """Says when it is asked whether messages came, and answers only when it may."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def look(self, leases: Any) -> Any:
+        self.is_asked.set()
+        assert self.may_answer.wait(60)
+        return super().look(leases)
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(
+    tmp_path: Path, is_watched: bool
+) -> None:
+    """The garbage collector may take the run before the coroutine, whose end then finds none.
+
+    The lease may outlive both. A thread that asks the store for messages to the run holds no run.
+    """
+    store, loop = AskedStore(tmp_path / "runs.db"), asyncio.new_event_loop()
+    if not is_watched:
+        store.may_answer.set()
     begun: list[str] = []
 
     async def wait(room: int) -> str:
@@ -967,7 +988,7 @@ def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_
         return FINISH if len(request.messages) > 2 else {"name": "wait", "args": {"room": 7}}
 
     async def turns() -> None:
-        while not begun:
+        while not begun or (is_watched and not store.is_asked.is_set()):
             await asyncio.sleep(0.01)
 
     task = loop.create_task(agent().astart(task="x", store=store, run_id="r"))
@@ -980,6 +1001,7 @@ def test_a_loop_that_is_closed_under_a_run_lets_it_be_collected_and_resumed(tmp_
     del task
     gc.collect()
     writing.clear()
+    store.may_answer.set()
     ends = time.monotonic() + 60
     while store.list()[0].leased and time.monotonic() < ends:
         time.sleep(0.05)

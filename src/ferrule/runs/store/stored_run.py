@@ -274,10 +274,11 @@ class StoredRun:
 
     def heed(self, *, cancelled: bool) -> None:
         """See `Persistence`."""
-        if self.lease is None:
+        run = self._run_ref()
+        if self.lease is None or run is None:
             return
-        if cancelled and not self._run.cancelled:
-            self._run.cancel()
+        if cancelled and not run.cancelled:
+            run.cancel()
         if self.has_news:
             self.hear()
 

@@ -17,7 +17,7 @@ from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.errors import StoreError
 
 if TYPE_CHECKING:
-    from ferrule.runs.protocols import Persistence, Store
+    from ferrule.runs.protocols import Lease, Persistence, Store
 
 LOOKS_EVERY_S = 0.2
 
@@ -57,23 +57,23 @@ class _Watch:
     def _look_at_all(self) -> bool:
         """Look once; False if there is nothing to look at any more."""
         with self._lock:
-            runs = list(self._runs)
-            if not runs:
+            leases = [(ref(stored_run), stored_run.lease) for stored_run in self._runs]
+            if not leases:
                 self._thread = None
                 return False
         with suppress(StoreError):  # it cannot be reached: the next look may succeed
-            self._look(runs)
+            self._look([(stored_run, lease) for stored_run, lease in leases if lease is not None])
         return True
 
-    def _look(self, runs: list[Persistence]) -> None:
+    def _look(self, leases: list[tuple[ref[Persistence], Lease]]) -> None:
         store = self._store()
-        leased = [(stored_run, stored_run.lease) for stored_run in runs]
-        held = [(stored_run, lease) for stored_run, lease in leased if lease is not None]
-        if store is None or not held:
+        if store is None or not leases:
             return
-        were_cancelled = store.look([lease for _, lease in held])
-        for (stored_run, lease), cancelled in zip(held, were_cancelled, strict=True):
-            if stored_run.lease is lease:
+        # While this waits for the store, it holds no run: one that nobody else refers to is freed.
+        were_cancelled = store.look([lease for _, lease in leases])
+        for (stored_run_ref, lease), cancelled in zip(leases, were_cancelled, strict=True):
+            stored_run = stored_run_ref()
+            if stored_run is not None and stored_run.lease is lease:
                 stored_run.heed(cancelled=cancelled)
 
 
