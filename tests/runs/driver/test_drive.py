@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 import threading
+import types
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -727,6 +728,24 @@ IN_TEXT = {
 }
 
 
+def holders(value: Any, depth: int = 4) -> str:
+    """What refers to a value, and what to that, for the message of a failed test."""
+    lines: list[str] = []
+    level = [value]
+    seen = {id(lines), id(level)}
+    for _ in range(depth):
+        referrers = [
+            each
+            for each in gc.get_referrers(*level)
+            if id(each) not in seen and not isinstance(each, types.FrameType)
+        ]
+        seen |= {id(referrers), *(id(each) for each in referrers)}
+        lines += [f"{type(each)} {each!r:.200}" for each in referrers[:20]]
+        lines.append("-- held by")
+        level = referrers[:20]
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize("kind", [ReAct, Predict])
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("store", [None, MemoryStore])
@@ -763,7 +782,7 @@ def test_a_run_that_ended_leaves_nothing_to_the_garbage_collector(
             if all(each() is None for each in held):
                 break
             threading.Event().wait(0.005)
-        assert [each() for each in held] == [None, None]
+        assert [each() for each in held] == [None, None], holders(held[-1]())
     finally:
         gc.enable()
 
