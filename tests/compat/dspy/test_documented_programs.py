@@ -350,7 +350,7 @@ def test_status_messages() -> None:
     told = [each.message for each in found if isinstance(each, dspy.streaming.StatusMessage)]
     assert told == [
         "asking dummy",
-        "double with {'x': 2}",
+        "double with {'kwargs': {'x': 2}}",
         "Tool calling finished! Querying the LLM with tool calling results...",
         "asking dummy",
         "asking dummy",
@@ -574,7 +574,7 @@ def test_callback() -> None:
     dspy.Predict("question -> answer")(question="?")
     assert dspy.settings.callbacks == [log]
     assert log.told == [
-        ("Predict", {"question": "?"}),
+        ("Predict", {"args": (), "kwargs": {"question": "?"}}),
         ("dummy", ["system", "user"]),
         ("lm", ["[[ ## answer ## ]]\na\n\n[[ ## completed ## ]]"]),
         ("end", {"answer": "a"}),
@@ -595,7 +595,7 @@ def test_callback_about_tools() -> None:
     log = Log()
     with dspy.context(lm=DummyLM([*steps, {"reasoning": "r", "answer": 4}]), callbacks=[log]):
         dspy.ReAct("question -> answer: int", tools=[double])(question="?")
-    assert ("double", {"x": 2}) in log.told
+    assert ("double", {"kwargs": {"x": 2}}) in log.told
     assert ("tool", 4) in log.told
 
 

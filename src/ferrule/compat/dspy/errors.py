@@ -26,15 +26,24 @@ class AdapterParseError(ferrule.AdapterParseError):
     ) -> None:
         problems = [("", message or "does not fit")]
         super().__init__(
-            adapter_name, lm_response, problems, parsed=parsed_result, signature=signature
+            adapter_name,
+            lm_response,
+            problems,
+            parsed=parsed_result,
+            signature=signature,
+            code="adapter_parse_error",
         )
-        fields = ", ".join(signature.output_fields)
         text = (
-            f"{message or ''}\n\nAdapter {adapter_name} failed to parse the LM response. \n\n"
+            f"Adapter {adapter_name} failed to parse the LM response. \n\n"
             f"LM Response: {lm_response} \n\n"
-            f"Expected to find output fields in the LM response: [{fields}]"
+            f"Expected to find output fields in the LM response: [{_names(signature)}] \n\n"
         )
-        self.args = (text.strip(),)
+        if message:
+            text = f"{message}\n\n{text}"
+        if parsed_result is not None:
+            parsed_names = ", ".join(parsed_result)
+            text += f"Actual output fields parsed from the LM response: [{parsed_names}] \n\n"
+        self.args = (text,)
 
     @property
     def adapter_name(self):
@@ -49,10 +58,25 @@ class AdapterParseError(ferrule.AdapterParseError):
         return self.parsed
 
 
-class ContextWindowExceededError(ferrule.errors.ContextOverflowError):
+def _names(signature: Any) -> str:
+    if signature is None:
+        return ""
+    return ", ".join(signature.output_fields)
+
+
+class ContextWindowExceededError(
+    ferrule.errors.ContextOverflowError, ferrule.errors.BadRequestError
+):
+    """Also DSPy's `LMInvalidRequestError`, under which DSPy has it."""
+
+    code = "context_window_exceeded"
+    model: str | None = None
+    """The model that the constructor named. The core's errors name a `provider` instead."""
+
     def __init__(
         self, *, model: str | None = None, message: str = "Context window exceeded", **details: Any
     ) -> None:
+        self.model = model
         if model:
             message = f"[{model}] {message}"
         super().__init__(message, **details)

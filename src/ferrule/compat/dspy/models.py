@@ -13,6 +13,7 @@ from typing import Any
 import ferrule
 from ferrule.compat.dspy.errors import under_dspys_names
 from ferrule.compat.dspy.settings import openai_body, outputs_of
+from ferrule.compat.dspy.values import tokens_of
 from ferrule.models.wires.any_answer import response_of
 from ferrule.values.conversation.exchange import exchanges
 
@@ -68,7 +69,7 @@ class _DSPyModel(ferrule.BaseLM):
                     "kwargs": {**self.kwargs, **request.settings},
                     "response": response,
                     "outputs": outputs_of(response),
-                    "usage": response.usage,
+                    "usage": tokens_of(response.usage),
                     "cost": response.cost,
                 }
             )

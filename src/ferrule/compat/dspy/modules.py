@@ -15,10 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import ferrule
 from ferrule import settings as core
+from ferrule.adapters.render import type_name
 from ferrule.compat.dspy.checked_adapters import ChatAdapter
-from ferrule.compat.dspy.errors import under_dspys_names
+from ferrule.compat.dspy.errors import ContextWindowExceededError, under_dspys_names
 from ferrule.compat.dspy.models import without_rollout
 from ferrule.compat.dspy.saved import dump_predictor, read_predictor, read_states
 from ferrule.compat.dspy.settings import observers, settings
@@ -26,6 +29,7 @@ from ferrule.compat.dspy.values import Example, Prediction
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.stored import reading
 from ferrule.programs.react_loop import step as _core_step
+from ferrule.values.signatures.fields import adapter_of
 from ferrule.values.signatures.signature import as_signature
 
 _logger = logging.getLogger("ferrule.compat.dspy")
@@ -45,10 +49,12 @@ class Module(ferrule.Module):
     def _as_in_dspy(self, args: Any, inputs: Any) -> Any:
         """Check a call as DSPy does; within, this module's callbacks and DSPy's errors apply."""
         if args and self.is_flow:
-            fields = ", ".join(self.signature.input_fields)
+            names = [*self.signature.input_fields]
+            first = next(iter(names), "field")
             raise ValueError(
                 f"Positional arguments are not allowed when calling `dspy.{self.name}`, must use "
-                f"keyword arguments that match your signature input fields: '{fields}'."
+                f"keyword arguments that match your signature input fields: '{', '.join(names)}'. "
+                f"For example: `predict({first}=input_value, ...)`."
             )
         if self.is_flow and not self._has_model(inputs):
             raise ValueError(
@@ -146,15 +152,15 @@ class Predict(Module, ferrule.Predict):
         inputs = {name: value for name, value in inputs.items() if name not in unknown}
         misfits = _misfits(signature, inputs)
         if settings.warn_on_type_mismatch:
-            for name in misfits:
-                expected = fields[name].annotation
-                _logger.warning(
-                    "Type mismatch for field '%s': expected %s based on given Signature, but the "
-                    "provided value is incompatible: %s.",
-                    name,
-                    getattr(expected, "__name__", expected),
-                    inputs[name],
-                )
+            for name, value in inputs.items():
+                if name in fields and not _has_type(fields[name], value):
+                    _logger.warning(
+                        "Type mismatch for field '%s': expected %s based on given Signature, but "
+                        "the provided value is incompatible: %s.",
+                        name,
+                        type_name(fields[name].annotation),
+                        value,
+                    )
         missing = [
             name for name, field in fields.items() if name not in inputs and field.is_required
         ]
@@ -175,6 +181,8 @@ class Predict(Module, ferrule.Predict):
 
     def reset(self):
         self.lm = None
+        self.traces = []
+        self.train = []
         self.demos = []
 
     def update_config(self, **config):
@@ -204,6 +212,23 @@ def _misfits(signature: Any, inputs: dict[str, Any]) -> list[str]:
     return []
 
 
+def _has_type(field: Any, value: Any) -> bool:
+    """Whether a value has the type of its field, without any conversion.
+
+    DSPy warns of text that the core would read as a number. It lets a text be a list of texts, and
+    any value be None.
+    """
+    if value is None or field.is_untyped or _takes_tools(field):
+        return True
+    if field.annotation is str and isinstance(value, list):
+        return all(isinstance(item, str) for item in value)
+    try:
+        adapter_of(field).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
 def _takes_tools(field: Any) -> bool:
     """Whether a field takes tools. DSPy accepts functions for them, too."""
     return bool(ferrule.Tool.extract_custom_type_from_annotation(field.annotation))
@@ -229,12 +254,26 @@ class ReAct(Module, ferrule.ReAct):
         ferrule.ReAct.__init__(self, signature, tools, max_iters, **options)
 
     def truncate_trajectory(self, trajectory):
-        """The trajectory without its first step, which has four entries."""
+        """The trajectory without its first step, which has four entries.
+
+        Raises `ContextWindowExceededError` if there is no other step.
+        """
+        if len(trajectory) <= 4:
+            raise ContextWindowExceededError(
+                message="The context window was exceeded, and the trajectory has only one tool "
+                "call, which cannot be left out."
+            )
         return dict([*trajectory.items()][4:])
+
+    def _shortened(self, trajectory):
+        try:
+            return self.truncate_trajectory(dict(trajectory))
+        except ContextWindowExceededError:
+            return trajectory  # the loop sees that nothing was left out, and ends
 
     def flow(self, /, **inputs):
         program = copy.copy(self)
-        program.truncate_trajectory = lambda trajectory: self.truncate_trajectory(dict(trajectory))
+        program.truncate_trajectory = self._shortened
         if type(self)._format_trajectory is not ReAct._format_trajectory:
             program._format_trajectory = lambda trajectory: self._format_trajectory(
                 dict(trajectory)

@@ -17,8 +17,11 @@ read, so that a program sees the object that it passed.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+
+from msgspec import structs
 
 import ferrule
 from ferrule import settings as core
@@ -27,6 +30,7 @@ from ferrule.models.wires.openai_chat import render
 
 _DEFAULTS = {
     "num_threads": 8,
+    "async_max_workers": 8,
     "warn_on_type_mismatch": True,
     "max_errors": 10,
     "track_usage": False,
@@ -60,6 +64,13 @@ class Settings:
         return getattr(self, name, default)
 
     __getitem__ = get  # so an unknown name is None, not a `KeyError`
+
+    def copy(self):
+        """All settings, as arguments of `configure`."""
+        settings = structs.asdict(core.current())
+        # `max_workers` is DSPy's `num_threads`.
+        del settings["extra"], settings["lm_overrides"], settings["max_workers"]
+        return {**settings, **self.others()}
 
     @staticmethod
     def others():
@@ -120,8 +131,11 @@ class Observer:
     def __call__(self, event: ferrule.Event) -> None:
         match event:
             case ferrule.events.RunStarted(program=program, inputs=inputs):
-                self.tools.update(getattr(program, "tools", {}))
-                self._call(event, "module_start", instance=program, inputs=dict(inputs))
+                tools = getattr(program, "tools", None)
+                if isinstance(tools, Mapping):  # an agent's; a module's own may be a list
+                    self.tools.update(tools)
+                called_with = {"args": (), "kwargs": dict(inputs)}
+                self._call(event, "module_start", instance=program, inputs=called_with)
             case ferrule.events.RunFinished(prediction=prediction, error=error):
                 self._call(event, "module_end", outputs=prediction, exception=error)
             case ferrule.events.ModelCalled(request=request, lm=lm):
@@ -129,7 +143,9 @@ class Observer:
                 messages = body["messages"]
                 # The core has no event for an adapter; this is the first that has its messages.
                 self._call(event, "adapter_format_end", outputs=messages, exception=None)
-                self._call(event, "lm_start", instance=lm, inputs={"prompt": None, **body})
+                del body["messages"]
+                asked = {"prompt": None, "messages": messages, "kwargs": body}
+                self._call(event, "lm_start", instance=lm, inputs=asked)
             case ferrule.events.ModelAnswered(response=response, error=error):
                 outputs = None
                 if response is not None:
@@ -138,7 +154,7 @@ class Observer:
             case ferrule.events.CallStarted(call=call):
                 unknown_tool = SimpleNamespace(name=call.name)
                 tool = self.tools.get(call.name, unknown_tool)
-                self._call(event, "tool_start", instance=tool, inputs=call.args)
+                self._call(event, "tool_start", instance=tool, inputs={"kwargs": call.args})
             case ferrule.events.CallFinished(result=result):
                 outputs = None
                 if not result.error:

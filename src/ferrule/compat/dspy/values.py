@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from pydantic import model_serializer, model_validator
 
 import ferrule
-from ferrule import settings as core
 from ferrule.encoding.encode import jsonable
+from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.outcome import recast
 
 _FENCED = re.compile(r"(?s)^.*?```[^\n`]*\n(.*?)\s*```.*$")
@@ -43,6 +43,16 @@ class Example(ferrule.Prediction[Any]):
 
     def __delitem__(self, name):
         del self._outputs[name]
+
+    def __eq__(self, other):
+        # DSPy's loaded demos are dicts. Here they are examples, which equal these dicts.
+        if isinstance(other, dict):
+            return self._outputs == other
+        return super().__eq__(other)
+
+    def __hash__(self):
+        # Equal examples have equal hashes; a list or dict in a field does not count.
+        return hash(frozenset((name, _hash_of(value)) for name, value in self._outputs.items()))
 
     def __reduce__(self):
         return type(self), (dict(self._outputs),), dict(vars(self))
@@ -78,6 +88,13 @@ class Example(ferrule.Prediction[Any]):
         return example
 
 
+def _hash_of(value: Any) -> int:
+    try:
+        return hash(value)
+    except TypeError:
+        return 0
+
+
 class Prediction(Example):
     @classmethod
     def from_core(
@@ -96,14 +113,28 @@ class Prediction(Example):
 
     def get_lm_usage(self):
         usage = super().get_lm_usage()
-        if not usage.calls:
-            return {}
-        tokens = {
-            "prompt_tokens": usage.input_tokens,
-            "completion_tokens": usage.output_tokens,
-            "total_tokens": usage.total_tokens,
-        }
-        return {getattr(core.current().lm, "name", "lm"): tokens}
+        return {_asked(name): tokens_of(of_model) for name, of_model in usage.by_model.items()}
+
+
+def _asked(answered: str) -> str:
+    """The name of the model that was asked, for the name with which its provider answered.
+
+    A usage has only the second, such as `gpt-5-2025-08-07`; DSPy's has `openai/gpt-5`. Of a model
+    that is not among the latest calls, the second stays.
+    """
+    for lm, _, response in reversed(exchanges):
+        if getattr(response, "model", None) == answered:
+            return lm.name
+    return answered
+
+
+def tokens_of(usage: ferrule.Usage) -> dict[str, int]:
+    """A usage in OpenAI's form, as DSPy shows it."""
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+    }
 
 
 def _observed(value: Any) -> Any:
@@ -171,5 +202,5 @@ class ToolCalls(ferrule.ToolCalls):
     def serialize_model(self):
         results = {}
         if self.tool_call_results is not None:
-            results = self.tool_call_results.format()
+            results = {"tool_call_results": self.tool_call_results.format()}
         return {**self.format(), **results}

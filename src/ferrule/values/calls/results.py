@@ -78,11 +78,11 @@ class ToolCallResults(Type):
     def from_tool_calls_and_values(
         cls, tool_calls: Any, values: Iterable[Any], is_errors: Iterable[bool] | None = None
     ) -> Self:
-        """Make the results of these `ToolCalls` from one value for each call, in order.
+        """Make the results of these `ToolCalls`, or of a list of calls, from their values in order.
 
         Raises `ValueError` if the numbers differ.
         """
-        calls = tool_calls.tool_calls
+        calls = list(getattr(tool_calls, "tool_calls", tool_calls))
         values = list(values)
         if is_errors is None:
             failed = [False] * len(values)
