@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from ferrule.models.batches import BatchAPI
     from ferrule.models.client import ClientLM
     from ferrule.models.guided import GuidedLM
     from ferrule.models.model import TextCalls
@@ -314,6 +315,41 @@ class LM(LearningLM):
         else:
             account = key_for(self._provider, self._key, needed=False)
         return Author.of(parts.netloc, account, self._model)
+
+    # -- batches of the provider
+
+    def batch_api(self) -> BatchAPI | None:
+        """The provider's batch API for this model; None if it has none that ferrule knows."""
+        from ferrule.models.batches import AnthropicBatches, OpenAIBatches  # late: few send batches
+
+        apis = {
+            "openai": (OpenAIBatches, {"openai_chat", "openai_responses"}),
+            "anthropic": (AnthropicBatches, {"anthropic"}),
+        }
+        if not self._provider.takes_batches:
+            return None
+        api, wires = apis[self._provider.name]
+        if self.wire not in wires:
+            return None
+
+        def authorize() -> tuple[Mapping[str, str], str | None]:
+            key = key_for(self._provider, self._key, needed=self._needs_key)
+            return self._wire.headers(key), key
+
+        return api(self._transport, self._wire.path(self._model), authorize)
+
+    def body_in_batch(self, request: Request) -> bytes:
+        """The body of a request, in the form that the server accepts, for a batch."""
+        return self._prepare(self._learned.accepted(request, self)).body
+
+    def answer_in_batch(self, request: Request, body: bytes) -> Response:
+        """The answer to a request in a body of a batch. Raises `LMError` as `complete` does."""
+        sent = self._learned.accepted(request, self)
+        return self._signed(self._read(sent, None)(body, {}))
+
+    def learns_from(self, error: BadRequestError, request: Request) -> bool:
+        """Whether a request that was refused in a batch may now succeed, in another form."""
+        return self._learned.learn(error, request, self._learned.accepted(request, self), self)
 
     # -- answers
 

@@ -65,6 +65,8 @@ class Provider(Struct, frozen=True):
     """Base URLs of other wires, if they differ."""
     has_passing_keys: bool = False
     """Whether a key is a token for an hour or so, which does not identify the account."""
+    takes_batches: bool = False
+    """Whether `models/batches.py` knows its batch API, at its own wires."""
 
     @property
     def is_hosted(self) -> bool:
@@ -94,6 +96,7 @@ _PROVIDERS = (
         "OPENAI_API_KEY",
         dialect=_OPENAI,
         capabilities=_SEES_AND_CALLS,
+        takes_batches=True,
     ),
     # Over `openai_chat`, at the same address, it ignores the shape of an answer ("OpenAI SDK
     # compatibility", November 2026).
@@ -103,6 +106,7 @@ _PROVIDERS = (
         "ANTHROPIC_API_KEY",
         capabilities=_SEES_AND_CALLS,
         wire="anthropic",
+        takes_batches=True,
     ),
     Provider(
         "gemini",

@@ -27,6 +27,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
+from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ferrule.concurrency.deadline import NEVER, left_until
@@ -158,7 +159,8 @@ class HTTPTransport:
                 self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
-                response = self._open(self.url, body, auth, key, deadline)
+                headers = {**auth, **self._headers}
+                response = self._open(self.url, body, headers, key, deadline)
                 with closing(response):
                     content = b"".join(body_pieces(response, deadline))
             with _retrying():
@@ -202,7 +204,8 @@ class HTTPTransport:
                 self._pace.wait()
             with self._translated(key), ExitStack() as stack:
                 deadline = self._deadline()
-                response = self._open(self.stream_url, body, auth, key, deadline)
+                headers = {**auth, **self._headers}
+                response = self._open(self.stream_url, body, headers, key, deadline)
                 stack.enter_context(closing(response))
                 receiver = receive(response.headers)
                 rest = body_pieces(response, deadline, lambda: receiver.is_done)
@@ -266,6 +269,45 @@ class HTTPTransport:
             async with aclosing(response), aclosing(rest):
                 yield receiver, pieces()
 
+    def beside(self) -> HTTPTransport:
+        """The same transport with connections of its own, and without limits on requests."""
+        other = copy(self)
+        other._clients = Clients(self.timeouts)  # noqa: SLF001  the copy's
+        other._pace = None  # noqa: SLF001
+        return other
+
+    def exchange(
+        self,
+        url: str,
+        body: bytes | None,
+        auth: Headers,
+        key: str | None,
+        *,
+        content_type: str = "application/json",
+        may_repeat: bool = True,
+    ) -> bytes:
+        """Post a body to another address of the server, or get what is there without one.
+
+        Returns the body of the answer. Raises `LMError`s. Without `may_repeat`, the request is sent
+        at most once, also over a connection that turns out to be closed.
+        """
+
+        def attempt() -> bytes:
+            with self._translated(key):
+                deadline = self._deadline()
+                headers = {**auth, **self._headers, "content-type": content_type}
+                response = self._open(url, body, headers, key, deadline)
+                with closing(response):
+                    return b"".join(body_pieces(response, deadline))
+
+        if may_repeat:
+            return self._with_retries(attempt)
+        self._clients.close()  # a request over an idle connection may be sent twice (`send`)
+        try:
+            return attempt()
+        except RetryableError as error:
+            raise error.error from error.__cause__
+
     def fetch(self, url: str, auth: Headers) -> object:
         """The JSON at another address of the server; None if anything fails.
 
@@ -312,10 +354,10 @@ class HTTPTransport:
     # -- one attempt of sync code
 
     def _open(
-        self, url: str, body: bytes, auth: Headers, key: str | None, deadline: float
+        self, url: str, body: bytes | None, headers: Headers, key: str | None, deadline: float
     ) -> httpx2.Response:
         """Send a request; return a response with success, of which the body is still unread."""
-        client, headers = self._clients.of_threads(), {**auth, **self._headers}
+        client = self._clients.of_threads()
         response = send(client, self._parsed(url), headers, body, deadline)
         try:
             if not response.is_success:

@@ -87,6 +87,17 @@ class Module(Batches[S, D, P]):
         )
 
     @property
+    def why_not_batched(self) -> str:
+        """Why a provider's batch API cannot take the program's requests; empty if it can.
+
+        A batch answers after hours. So it takes programs that ask once, and then only for repairs.
+        """
+        return (
+            "its code may make several requests, one after another, and a batch takes hours for "
+            "each. It takes `Predict` and `ChainOfThought` without tools."
+        )
+
+    @property
     def fingerprint(self) -> str:
         """A digest (16 characters) of what a stored run checks of its program.
 

@@ -225,6 +225,20 @@ class Predict(Module[S, D, P]):
             return False
         return bool(self.toolbox.servers) or bool(len(self.toolbox))
 
+    @property
+    def why_not_batched(self) -> str:
+        """See `Module.why_not_batched`."""
+        if type(self).flow is not Predict.flow:
+            return super().why_not_batched
+        if self.takes_messages:
+            return (
+                "its tools lead to several requests, one after another, and a batch takes hours "
+                "for each."
+            )
+        if (self.config.get("n") or 1) > 1:
+            return "`n` asks for several answers. Give it each input several times instead."
+        return ""
+
     def tool_users(self) -> Sequence[Predict]:
         """Only this predictor."""
         return (self,)
@@ -406,6 +420,13 @@ class ChainOfThought(Module[S, D, P]):
         signature = as_signature(signature)
         self.predict.signature = self._with_reasoning(signature, self.reasoning_description)
         self.predict.outputs_of = signature
+
+    @property
+    def why_not_batched(self) -> str:
+        """See `Module.why_not_batched`."""
+        if type(self).flow is not ChainOfThought.flow:
+            return super().why_not_batched
+        return self.predict.why_not_batched
 
     @property
     def lm(self) -> Any:

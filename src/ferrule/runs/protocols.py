@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision
     from ferrule.runs.observers import Execution
+    from ferrule.values.conversation.exchange import Request, Response
     from ferrule.values.outcome import Prediction
 
 
@@ -413,6 +414,21 @@ class TypedProgram(Program, Protocol[S]):
 
     def resume(self, response: Any, state: Any) -> Prediction[S]:
         """Continue a run that was raised."""
+        ...
+
+
+class BatchRequests(Protocol):
+    """Sends the requests of runs through a provider's batch API (`lifecycle/provider_batch.py`)."""
+
+    price_factor: float
+    """The part of its price that a request costs there."""
+
+    async def answer(self, mark: bytes, lm: Any, request: Request) -> Response:
+        """The answer to a request of a run. It may take hours.
+
+        `mark` tells the request from those of other runs, and from earlier ones of its own run. It
+        is the same when the run is resumed, and a secret.
+        """
         ...
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ferrule.approval.policy import Policy
     from ferrule.approval.provenance import Source
     from ferrule.approval.question import Decision, Question
-    from ferrule.runs.protocols import Persistence, Program, RunStatus
+    from ferrule.runs.protocols import BatchRequests, Persistence, Program, RunStatus
     from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.message import Messages
 
@@ -360,6 +360,8 @@ class RunState:
         """Dependencies passed to tools (`Context.deps`); never stored."""
         self.batch_budget: Budget | None = None
         """The budget of the batch that executes this run; None outside a batch."""
+        self.batch_requests: BatchRequests | None = None
+        """Sends the requests of this run through a provider's batch API; None: they go directly."""
         self.asks_anew = False
         """Whether the next execution drops the answers that led to the run's error."""
         self.limits: Limits | None = None

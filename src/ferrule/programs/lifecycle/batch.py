@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, cast
 from uuid import uuid4
@@ -27,11 +27,13 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Generator, Sequence
     from typing import Never
 
     from typing_extensions import TypeVar
 
+    from ferrule.programs.lifecycle.provider_batch import ProviderRequests
     from ferrule.runs.limits import Limits
     from ferrule.runs.protocols import Store, Summary
     from ferrule.values.outcome import Prediction
@@ -91,6 +93,10 @@ def run_batch(
     **options: Any,
 ) -> Any:
     """See `Module.batch`. The first error ends the batch, unless errors are returned."""
+    if options["via"] is not None:  # its runs all wait at once, which needs an event loop
+        return offload.run_async(
+            arun_batch(program, inputs, max_concurrency=max_concurrency, **options)
+        )
     batch = _Batch(program, inputs, **options)
 
     def run(index: int) -> Any:
@@ -148,8 +154,16 @@ async def arun_batch(
     """See `Module.abatch`."""
     import asyncio
 
+    if options["via"] is not None and max_concurrency is not None:
+        raise ConfigurationError(
+            '`via="provider"` sends all requests together: leave out `max_concurrency`.'
+        )
     batch = _Batch(program, inputs, **options)
-    places = asyncio.Semaphore(check_workers(max_concurrency))
+    workers = check_workers(max_concurrency)
+    requests = batch.requests
+    if requests is not None:
+        workers = max(len(batch.items), 1)
+    places = asyncio.Semaphore(workers)
 
     async def run(index: int) -> Any:
         async with places:
@@ -175,10 +189,17 @@ async def arun_batch(
                 return batch.finished(index, found.prediction)
 
     tasks = [asyncio.create_task(run(index)) for index in range(len(batch.items))]
+    carrier: asyncio.Task[None] | None = None
+    if requests is not None:
+        carrier = asyncio.create_task(_carry(batch, requests, tasks))
     for task in tasks:
         task.add_done_callback(batch.count)
     try:
-        found = await asyncio.gather(*tasks, return_exceptions=batch.keeps_errors)
+        try:
+            found = await asyncio.gather(*tasks, return_exceptions=batch.keeps_errors)
+        finally:
+            if carrier is not None:
+                await _stop(carrier)
         if batch.error is not None:  # for example `Suspended`, which is no result
             raise batch.error
         return batch.results(found)
@@ -187,6 +208,28 @@ async def arun_batch(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         batch.end()
+
+
+async def _carry(batch: _Batch, requests: ProviderRequests, items: list[asyncio.Task[Any]]) -> None:
+    """Carry the requests of the items. If that fails, no item can go on."""
+    for item in items:
+        item.add_done_callback(lambda _: requests.end_item())
+    try:
+        await requests.carry()
+    except Exception as error:
+        batch.error = batch.error or error
+        for item in items:
+            item.cancel()
+        raise
+
+
+async def _stop(carrier: asyncio.Task[None]) -> None:
+    """End the carrying of requests; raises the error with which it ended by itself."""
+    import asyncio
+
+    carrier.cancel()
+    with suppress(asyncio.CancelledError):
+        await carrier
 
 
 class _Batch:
@@ -210,6 +253,8 @@ class _Batch:
         on_result: Callable[[int, Any], object] | None,
         limits: Limits | None,
         retry_failed: bool,
+        via: Any,
+        poll_s: float | None,
     ) -> None:
         check_limits(limits)
         if batch_id is not None and store is None:
@@ -237,6 +282,7 @@ class _Batch:
                 "A batch inside a run takes no `timeout`: a resumed run could not repeat what was "
                 "late. Give tools a `timeout_s`."
             )
+        self._check_via(via, poll_s)
         self._returns_failed = return_failed_examples
         self._retries_failed = retry_failed
         self._store = store
@@ -250,6 +296,22 @@ class _Batch:
         if limits is not None:
             stored = [self._stored[key] for key in self._ids or () if key in self._stored]
             self._budget = BatchBudget(limits, stored, is_inside_run=self.is_nested)
+        self.requests: ProviderRequests | None = None
+        """Sends the requests of the items through the provider's batch API; None without it."""
+        if via is not None:
+            # Late: few programs send batches, and it needs asyncio.
+            from ferrule.programs.lifecycle.provider_batch import DEFAULT_POLL_S, ProviderRequests
+
+            made_at = [
+                self._stored[key].created_at for key in self._ids or () if key in self._stored
+            ]
+            self.requests = ProviderRequests(
+                self.batch_id,
+                size=len(self.items),
+                since=min(made_at, default=None),
+                poll_s=poll_s or DEFAULT_POLL_S,
+                retries_failed=retry_failed,
+            )
         self._on_result = on_result
         self._placed = _placed_errors() if self.keeps_errors else ()
         """Types of errors that are returned among the results."""
@@ -258,6 +320,31 @@ class _Batch:
         # `sys.stderr` is None under `pythonw`.
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._is_shown = progress and len(self.items) > 1 and is_terminal
+
+    def _check_via(self, via: Any, poll_s: Any) -> None:
+        """Check the options of a batch that goes through the provider, before anything is sent."""
+        if via is None:
+            if poll_s is not None:
+                raise ConfigurationError('`poll_s` goes with `via="provider"`.')
+            return
+        if via != "provider":
+            raise ConfigurationError(f'`via` is "provider" or None, found {shown(via)}.')
+        if poll_s is not None and not (isinstance(poll_s, (int, float)) and poll_s > 0):
+            raise ConfigurationError(
+                f"`poll_s` is a number of seconds above 0, or None; found {shown(poll_s)}."
+            )
+        if is_inside_run():
+            raise ConfigurationError(
+                "A batch inside a run cannot go through a provider's batch API: it takes hours. "
+                'Leave out `via="provider"`.'
+            )
+        if self.timeout is not None:
+            raise ConfigurationError(
+                "A provider's batch API answers within a day: leave out `timeout`."
+            )
+        from ferrule.programs.lifecycle.provider_batch import check_asks_once
+
+        check_asks_once(self.program)
 
     def inputs_of(self, index: int) -> dict[str, Any]:
         item = self.items[index]
@@ -282,6 +369,7 @@ class _Batch:
             run = new_run(self.program, (), inputs, run_id=run_id, deps=self.deps)
             if self._store is not None:
                 run.keep(self._store)
+        run.batch_requests = self.requests
         self.runs[index] = run
         return run
 
@@ -420,6 +508,9 @@ class _Batch:
             sys.stderr.write("\n")
         if self._budget is not None:
             self._budget.end(self.runs)
+        for run in self.runs:
+            if run is not None:
+                run.batch_requests = None
 
 
 def _listed(inputs: Iterable[Any]) -> list[Any]:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         on_result: Callable[[int, Any], object] | None
         limits: Limits | None
         retry_failed: bool
+        via: Literal["provider"] | None
+        poll_s: float | None
 
 
 _OPTIONS = (
@@ -55,6 +57,8 @@ _OPTIONS = (
     "on_result",
     "limits",
     "retry_failed",
+    "via",
+    "poll_s",
 )
 
 
@@ -106,6 +110,8 @@ class Batches(ProgramTypes[S, D, P]):
         on_result: Callable[[int, Any], object] | None = None,
         limits: Limits | None = None,
         retry_failed: bool = False,
+        via: Literal["provider"] | None = None,
+        poll_s: float | None = None,
         **unknown: Any,
     ) -> Any:
         """Run the program once for each mapping of inputs, several at once in threads.
@@ -133,6 +139,11 @@ class Batches(ProgramTypes[S, D, P]):
         its error as its result, unless it was stopped by a limit; with `retry_failed=True` it
         continues, and asks its models again. `on_result(index, result)` gets each prediction or
         error as it comes, one at a time. Any other option raises `ConfigurationError`.
+
+        With `via="provider"`, the requests go through the batch API of OpenAI or Anthropic: at half
+        the price, within a day. It is asked every `poll_s` seconds (default: 30). Only for programs
+        that ask once (`Predict` and `ChainOfThought` without tools); repairs go into the next
+        batch. A resumed batch sends no request twice. See docs/how-to/models/batches.md.
         """
         with callers_frames:
             refuse_unknown("batch", unknown, _OPTIONS)
@@ -150,6 +161,8 @@ class Batches(ProgramTypes[S, D, P]):
                 on_result=on_result,
                 limits=limits,
                 retry_failed=retry_failed,
+                via=via,
+                poll_s=poll_s,
             )
 
     @overload
@@ -198,6 +211,8 @@ class Batches(ProgramTypes[S, D, P]):
         on_result: Callable[[int, Any], object] | None = None,
         limits: Limits | None = None,
         retry_failed: bool = False,
+        via: Literal["provider"] | None = None,
+        poll_s: float | None = None,
         **unknown: Any,
     ) -> Any:
         """`batch` as tasks on this event loop."""
@@ -217,4 +232,6 @@ class Batches(ProgramTypes[S, D, P]):
                 on_result=on_result,
                 limits=limits,
                 retry_failed=retry_failed,
+                via=via,
+                poll_s=poll_s,
             )

@@ -17,6 +17,7 @@ from ferrule.models.calls_in_text import with_calls
 from ferrule.models.model import answer_of
 from ferrule.runs.driver.halts import await_request, run_until_end
 from ferrule.runs.journal.entry import Entry
+from ferrule.runs.journal.spending import spent
 from ferrule.values.conversation.exchange import CallReader, Delta, Response, Usage, exchanges
 from ferrule.values.conversation.thoughts import ThoughtSplitter
 from ferrule.values.masked import masked_response
@@ -43,7 +44,15 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
     if tell is not None:
         tell(events.ModelCalled(slot, act.request, lm, act.attempt))
     try:
-        if tell is not None and frame.run.wants_deltas:
+        batch_requests = frame.run.batch_requests
+        if batch_requests is not None:
+            earlier_calls = spent(frame.run.journal.entries).calls
+            mark = b"%b %d" % (frame.run.key, earlier_calls)
+            answer = await await_request(
+                frame, frame.life, batch_requests.answer(mark, lm, act.request)
+            )
+            response = _answer_of(frame, act, answer)
+        elif tell is not None and frame.run.wants_deltas:
             response = await _stream(frame, tell, slot, act)
         elif frame.blocks:
             answer = run_until_end(frame, frame.life, partial(lm.complete, act.request))
@@ -106,6 +115,8 @@ async def _priced(frame: Frame, lm: Any, response: Response) -> Response:
         cost = await offload.in_worker_thread(work)
     if cost is None:
         return response
+    if frame.run.batch_requests is not None:
+        cost *= frame.run.batch_requests.price_factor
     return replace(response, cost=cost)
 
 
