@@ -68,7 +68,7 @@ def _sample(cls: Any) -> Any:
                 "b": ferrule.OutputField(),
             },
         )
-    if issubclass(cls, (ferrule.Predict, ferrule.ReAct)):
+    if issubclass(cls, (ferrule.Predict, ferrule.ChainOfThought, ferrule.ReAct)):
         return cls("question -> answer", tools=[_double])
     if issubclass(cls, ferrule.LM):
         return cls("openai/gpt", api_key="key")

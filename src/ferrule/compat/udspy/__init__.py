@@ -4,27 +4,31 @@ All submodules are this one module.
 """
 
 import sys
+from types import ModuleType
 
 from ferrule import *  # noqa: F403
 from ferrule.compat.udspy.models import *  # noqa: F403
 from ferrule.compat.udspy.modules import *  # noqa: F403
 from ferrule.compat.udspy.values import *  # noqa: F403
 
-PredictContext = ReactContext = ModuleContext  # noqa: F405
+PredictContext = ModuleContext  # noqa: F405
 _PAGES = (
-    "adapter callback confirmation exceptions history lm lm.factory lm.openai module module.base "
-    "module.callbacks module.chain_of_thought module.predict module.react settings signature "
-    "streaming tool"
+    "adapter callback confirmation decorators exceptions formatters history lm lm.factory "
+    "lm.openai module module.base module.callbacks module.chain_of_thought module.predict "
+    "module.react settings signature streaming tool tool.decorator tool.tool tool.types"
 )
 for _page in _PAGES.split():
     sys.modules[f"{__name__}.{_page}"] = sys.modules[__name__]
+
+_base = ModuleType(f"{__name__}.lm.base")
+vars(_base)["LM"] = BaseLM  # noqa: F405  which has another name everywhere else
+sys.modules[_base.__name__] = _base
 
 _MISSING = {
     "ACTIVE_CALL_ID",
     "Episode",
     "PROVIDER_REGISTRY",
     "StreamingParser",
-    "suspendable",
     "translate_field_type",
     "with_callbacks",
 }

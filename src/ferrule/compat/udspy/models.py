@@ -10,34 +10,176 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false
 # pyright: reportIndexIssue=false
 
+import copy
+import json
 import os
+from abc import ABC, abstractmethod
+from functools import wraps
 from types import SimpleNamespace
 
 import ferrule
+from ferrule.concurrency.offload import run_async
 from ferrule.models.providers import PROVIDERS
+from ferrule.models.wires.any_answer import response_of
+from ferrule.models.wires.openai_chat import render
 from ferrule.values.conversation.message import openai_message
 
 
-def OpenAILM(
-    api_key="",
-    base_url=None,
-    default_model="gpt-4o-mini",
-    client=None,
-    provider="openai",
-    **options,
-):
+class BaseLM(ferrule.BaseLM, ABC):
+    """Base class of your own models.
+
+    Write `async def acomplete(self, messages, *, model, tools, stream, **kwargs)`, which answers
+    in OpenAI's form.
+    """
+
+    model = None
+
+    def __init_subclass__(cls, *, takes_requests=False, **keywords):
+        super().__init_subclass__(**keywords)
+        if "acomplete" in vars(cls) and not takes_requests:
+            cls.acomplete = _taking_requests(cls.acomplete)
+
+    @abstractmethod
+    async def acomplete(self, messages, *, model=None, tools=None, stream=False, **kwargs):
+        """One answer, in OpenAI's form."""
+
+    def complete(self, messages, **kwargs):
+        """`acomplete` in sync code."""
+        return run_async(self.acomplete(messages, **kwargs))
+
+    def __call__(self, prompt=None, **kwargs):
+        if isinstance(prompt, list):
+            return self.complete(prompt, **kwargs)
+        return super().__call__(prompt, **kwargs)
+
+    async def acall(self, prompt=None, **kwargs):
+        if isinstance(prompt, list):
+            return await self.acomplete(prompt, **kwargs)
+        return await super().acall(prompt, **kwargs)
+
+
+def _taking_requests(acomplete):
+    """A model's own `acomplete`, which also answers the requests of the core."""
+
+    @wraps(acomplete)
+    async def answering(self, messages, **kwargs):
+        if not isinstance(messages, ferrule.Request):
+            return await acomplete(self, messages, **kwargs)
+        body = json.loads(render(messages, model=self.model or "", settings=self.settings))
+        body.setdefault("tools", None)
+        return response_of(await acomplete(self, body.pop("messages"), stream=False, **body))
+
+    return answering
+
+
+class OpenAILM(BaseLM, takes_requests=True):
     """A model behind your `client` or, without one, on a server that ferrule itself connects to."""
-    if client is None and not isinstance(api_key, str):
-        client = api_key  # udspy's first argument may be the client
-    if client is not None:
-        lm = ferrule.LM.from_client(client, default_model)
-    else:
-        name = f"{provider}/{default_model}"
-        if base_url:
-            name = default_model
-        lm = ferrule.LM(name, base_url=base_url, api_key=api_key or None, **options)
-    vars(lm).update(client=client, model=default_model)
-    return lm
+
+    def __init__(
+        self,
+        api_key="",
+        base_url=None,
+        default_model=None,
+        client=None,
+        provider="openai",
+        **options,
+    ):
+        if client is None and not isinstance(api_key, str | None):
+            client, api_key = api_key, ""  # udspy's first argument may be the client
+        self._api_key, self._base_url, self._options = api_key or None, base_url, options
+        self.client = client
+        self._core = None
+        self.default_model, self.provider = default_model, provider
+
+    @property
+    def core(self):
+        """The core's model, which is asked."""
+        if self._core is None:
+            if not self.default_model:
+                raise ValueError("No model specified and no default_model set")
+            self._core = self._make_core()
+        return self._core
+
+    def _make_core(self):
+        if self.client is not None:
+            return ferrule.LM.from_client(self.client, self.default_model, **self.settings)
+        name = f"{self.provider}/{self.default_model}"
+        if self._base_url:
+            name = self.default_model
+        options = {**self._options, **self.settings}
+        return ferrule.LM(name, base_url=self._base_url, api_key=self._api_key, **options)
+
+    @property
+    def model(self):
+        return self.default_model
+
+    @property
+    def name(self):
+        if not self.default_model:
+            return self.provider
+        return self.core.name
+
+    @property
+    def capabilities(self):
+        return self.core.capabilities
+
+    @property
+    def is_hosted(self):
+        return self.core.is_hosted
+
+    def context_tokens(self):
+        return self.core.context_tokens()
+
+    def copy(self, **settings):
+        other = super().copy(**settings)
+        other._core = None
+        return other
+
+    def with_model(self, model):
+        """Another model on the same server."""
+        other = copy.copy(self)
+        other.default_model, other._core = model, None
+        return other
+
+    def complete(self, messages, **kwargs):
+        if isinstance(messages, ferrule.Request) and self._is_asked_by_core():
+            return self.core.complete(messages)
+        return super().complete(messages, **kwargs)
+
+    async def acomplete(self, messages, *, model=None, tools=None, stream=False, **kwargs):
+        if isinstance(messages, ferrule.Request):
+            return await self.core.acomplete(messages)
+        model = model or self.default_model
+        if not model:
+            raise ValueError("No model specified and no default_model set")
+        if self.client is None:
+            raise ferrule.errors.ConfigurationError(
+                "Messages go to a client as they are, and this model has none: pass "
+                "`OpenAILM(client=AsyncOpenAI(...))`, or ask it with `lm(messages=[...])`."
+            )
+        if tools:
+            kwargs["tools"] = tools
+        arguments = {"max_tokens": 8000, **self.settings, **kwargs}
+        return await self.client.chat.completions.create(
+            model=model, messages=messages, stream=stream, **arguments
+        )
+
+    def stream(self, request):
+        if self._is_asked_by_core():
+            yield from self.core.stream(request)
+        else:
+            yield from super().stream(request)
+
+    async def astream(self, request):
+        stream = super().astream
+        if self._is_asked_by_core():
+            stream = self.core.astream
+        async for item in stream(request):
+            yield item
+
+    def _is_asked_by_core(self):
+        """Whether no subclass answers by an `acomplete` of its own."""
+        return type(self).acomplete is OpenAILM.acomplete
 
 
 def LM(model, api_key=None, base_url=None, **options):
@@ -55,6 +197,8 @@ def LM(model, api_key=None, base_url=None, **options):
 
 def with_model(lm, model):
     """Another model on the same server."""
+    if isinstance(lm, OpenAILM):
+        return lm.with_model(model)
     other = lm.copy()
     vars(other).update(_model=model, model=model, name=f"{lm.name.partition('/')[0]}/{model}")
     return other
@@ -74,9 +218,12 @@ class Hooks:
 
     def __init__(self, callback):
         self.callback = callback
-        self.on_module_start = callback.on_module_start
-        self.on_module_end = callback.on_module_end
-        self.on_lm_end = callback.on_lm_end
+
+    def on_module_start(self, call_id, module, inputs):
+        self.callback.on_module_start(call_id=call_id, instance=module, inputs=_inputs(inputs))
+
+    def on_module_end(self, call_id, prediction, error):
+        self.callback.on_module_end(call_id=call_id, outputs=prediction, exception=error)
 
     def on_lm_start(self, call_id, lm, inputs):
         request = inputs["request"]
@@ -86,17 +233,26 @@ class Hooks:
             "messages": [openai_message(message) for message in request.messages],
             "tools": list(request.tools),
         }
-        self.callback.on_lm_start(call_id, lm, body)
+        self.callback.on_lm_start(call_id=call_id, instance=lm, inputs=_inputs(body))
+
+    def on_lm_end(self, call_id, response, error):
+        self.callback.on_lm_end(call_id=call_id, outputs=response, exception=error)
 
     def on_tool_start(self, call_id, name, args):
-        self.callback.on_tool_start(call_id, SimpleNamespace(name=name), args)
+        tool = SimpleNamespace(name=name)
+        self.callback.on_tool_start(call_id=call_id, instance=tool, inputs=_inputs(args))
 
     def on_tool_end(self, call_id, result, error):
-        self.callback.on_tool_end(call_id, result.content, error)
+        self.callback.on_tool_end(call_id=call_id, outputs=result.content, exception=error)
+
+
+def _inputs(arguments):
+    """The arguments of a call by name, as udspy documents, and as `kwargs`, as it passes them."""
+    return {**arguments, "args": (), "kwargs": dict(arguments)}
 
 
 class Settings:
-    """The core's settings. Sampling settings go to the model, and to one that replaces it."""
+    """The core's settings. Sampling settings are kept apart, and go to each call of a module."""
 
     @property
     def callbacks(self):
@@ -104,7 +260,7 @@ class Settings:
 
     @property
     def default_kwargs(self):
-        return dict(getattr(ferrule.settings.lm, "defaults_of_all", {}))
+        return dict(ferrule.settings.current().extra.get("udspy_default_kwargs", {}))
 
     @property
     def lm(self):
@@ -145,17 +301,15 @@ class Settings:
             lm = OpenAILM(client=client, default_model=model or "gpt-4o-mini")
         elif lm is None and (api_key or base_url or (model and ferrule.settings.lm is None)):
             lm = LM(model or "gpt-4o-mini", api_key, base_url)
-        if defaults or (lm is not None and self.default_kwargs):
-            if lm is None:
-                lm = self.lm
-            defaults = {**self.default_kwargs, **defaults}
-            lm = lm.copy(**defaults)
-            lm.defaults_of_all = defaults
         changes = {}
         if callbacks is not None:
             changes["callbacks"] = [Hooks(callback) for callback in callbacks]
         if lm is not None:
             changes["lm"] = lm
+        if defaults:
+            defaults = {**self.default_kwargs, **defaults}
+            extra = ferrule.settings.current().extra
+            changes["extra"] = {**extra, "udspy_default_kwargs": defaults}
         return changes
 
 

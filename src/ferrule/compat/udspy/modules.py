@@ -17,7 +17,10 @@ question is decided by now, resumes it (`_decided_run`).
 # pyright: reportIndexIssue=false, reportGeneralTypeIssues=false
 
 import copy
+import inspect
 from contextlib import contextmanager
+from functools import partial
+from types import FunctionType
 
 import ferrule
 from ferrule.compat.udspy import models, values
@@ -54,6 +57,17 @@ class Module(ferrule.Module):
         cls.is_async = bool(written & {"aexecute", "aforward"})
         cls.is_only_async = cls.is_async and "forward" not in written
 
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "aexecute":  # as a method of the class, see `__init_subclass__`
+            vars(self).update(is_flow=False, is_async=True, is_only_async=True)
+
+    def __delattr__(self, name):
+        super().__delattr__(name)
+        if name == "aexecute":
+            for flag in ("is_flow", "is_async", "is_only_async"):
+                del vars(self)[flag]
+
     def __call__(self, *, resume_state=None, history=None, **inputs):
         with (
             self._core_call(resume_state, inputs, history) as (program, program_inputs),
@@ -76,7 +90,10 @@ class Module(ferrule.Module):
         return self._events(overrides, resume_state, history, inputs)
 
     async def _events(self, overrides, resume_state, history, inputs):
-        with self._core_call(resume_state, inputs, history) as (program, program_inputs):
+        with self._core_call(resume_state, inputs, history, is_streamed=True) as (
+            program,
+            program_inputs,
+        ):
             with ferrule.settings.overriding(overrides):
                 stream = program.stream(**program_inputs)
             async with stream:
@@ -91,17 +108,32 @@ class Module(ferrule.Module):
     @ferrule.settings.with_settings_of_call
     async def aforward(self, *, resume_state=None, **inputs):
         # The core calls this in a run, to execute the module; users call it to start one.
-        writes_aexecute = type(self).aexecute is not Module.aexecute
-        if writes_aexecute and resume_state is None and is_inside_run():
-            return await self.aexecute(**inputs)
+        if self._writes_aexecute() and resume_state is None and is_inside_run():
+            return await self._execute(inputs)
         return await self.acall(resume_state=resume_state, **inputs)
 
+    def _writes_aexecute(self):
+        return "aexecute" in vars(self) or type(self).aexecute is not Module.aexecute
+
+    def _takes_stream(self):
+        """Whether the module's own `aexecute` has a parameter for it."""
+        return self._writes_aexecute() and "stream" in inspect.signature(self.aexecute).parameters
+
+    async def _execute(self, inputs):
+        try:
+            return await self.aexecute(**inputs)
+        except ferrule.ConfirmationRequired as error:
+            error.saved_state = await self.asuspend(error)
+            raise
+
+    # These two resume the core's run. A module that overrides `aresume` resumes by that instead.
+
     def resume(self, user_response, saved_state):
-        return self(resume_state=saved_state, user_response=user_response)
+        return self(resume_state=_core_state(saved_state, user_response))
 
     @ferrule.settings.with_settings_of_call
     async def aresume(self, user_response, saved_state):
-        return await self.acall(resume_state=saved_state, user_response=user_response)
+        return await self.acall(resume_state=_core_state(saved_state, user_response))
 
     def suspend(self, exception):
         return exception
@@ -123,16 +155,21 @@ class Module(ferrule.Module):
             changes["adapter"] = self.adapter
         if self.model:
             changes["lm"] = models.with_model(models.settings.lm, self.model)
+        if models.settings.default_kwargs:
+            lm = changes.get("lm", models.settings.lm)
+            changes["lm"] = lm.copy(**models.settings.default_kwargs)
         if self.callbacks:
             changes["callbacks"] = [models.Hooks(callback) for callback in self.callbacks]
         return ferrule.context(**changes)
 
     @contextmanager
-    def _core_call(self, state, inputs, history):
+    def _core_call(self, state, inputs, history, *, is_streamed=False):
         """The core's program and keywords for a call, and udspy's words for the core's errors.
 
         If the same call asked a question before, and it is decided by now, its run resumes.
         """
+        if self.is_flow and type(self).flow is ferrule.Module.flow:
+            raise NotImplementedError(f"{type(self).__name__} must implement aexecute() method")
         inputs.pop("stream", None)
         response = inputs.pop("user_response", "yes")
         waiting = vars(self).setdefault("_waiting", [])
@@ -142,19 +179,25 @@ class Module(ferrule.Module):
             program.auto_execute_tools = False
         state = state or _decided_run(waiting, inputs)
         if state is not None and not isinstance(state, ferrule.ResumeState):
-            answer = None
-            if response != "yes":
-                answer = response
-            state = ferrule.ResumeState(state, answer)
+            state = values.ResumeState(state, response)
         arguments = {"resume_state": state}
-        if state is None:
+        if isinstance(state, values.ResumeState) and type(self).aresume is not Module.aresume:
+            program = copy.copy(self)
+            program.aexecute = partial(self.aresume, state.user_response, state.exception)
+            arguments = {}
+        elif isinstance(state, values.ResumeState):
+            arguments = {"resume_state": _core_state(state)}
+        elif state is None:
             arguments = inputs
             self._check_inputs(inputs)
+            if self._takes_stream():
+                arguments["stream"] = is_streamed
             if history is not None:
                 arguments["history"] = self._core_history(history)
         try:
-            # The core's methods, which those of this class override.
-            yield super(Module, program), arguments
+            with values.under_udspys_names():
+                # The core's methods, which those of this class override.
+                yield super(Module, program), arguments
         except ferrule.errors.MaxTurnsReachedError as error:
             error.args = (f"Max turns ({self.max_turns}) reached without final answer",)
             raise
@@ -202,12 +245,22 @@ Module.is_flow = True
 Module.is_async = False
 
 
+def _core_state(state, response="yes"):
+    """The core's state of a question; raises `DecisionError` if no run waits for its answer."""
+    if isinstance(state, ferrule.ResumeState):
+        state, response = state.exception or state.run, state.response
+    if response == "yes":  # a decision that was made already holds
+        return ferrule.ResumeState(state)
+    return ferrule.ResumeState(state, response)
+
+
 def _decided_run(waiting, inputs):
     """The run of the same call whose question is decided by now; None if there is none."""
     decided = values.get_confirmation_context().keys()
     for run in waiting:
         # Not the history: users append to it between the calls.
-        is_same_call = {**run.inputs, "history": None} == {**inputs, "history": None}
+        not_compared = {"history": None, "stream": None}
+        is_same_call = {**run.inputs, **not_compared} == {**inputs, **not_compared}
         if is_same_call and {question.id for question in run.pending} & decided:
             return run
     return None
@@ -219,6 +272,10 @@ class _WithTools(Module):
             signature = values.Signature.from_string(signature)
         if "history" not in signature.fields:
             signature = _with_history(signature)
+        if args:
+            args = (_with_udspys_names(args[0]), *args[1:])
+        else:
+            options["tools"] = _with_udspys_names(options.get("tools") or ())
         super().__init__(signature, *args, **options)
         self.adapter = adapter or values.ChatAdapter()
         self.model, self.callbacks = model, callbacks
@@ -243,12 +300,25 @@ def _with_history(signature):
     return type(signature)(signature.__name__, (signature,), members)
 
 
+def _with_udspys_names(tools):
+    """Tools of which those that are functions have udspy's names."""
+    if not isinstance(tools, list | tuple):
+        return tools
+    return [values.Tool.of(tool) if isinstance(tool, FunctionType) else tool for tool in tools]
+
+
 class Predict(_WithTools, ferrule.Predict):
     pass
 
 
 class ChainOfThought(_WithTools, ferrule.ChainOfThought):
-    pass
+    predict_class = Predict
+
+    def __init__(self, signature, *args, **options):
+        super().__init__(signature, *args, **options)
+        if isinstance(signature, str):
+            signature = values.Signature.from_string(signature)
+        self.original_signature = signature
 
 
 class ReAct(_WithTools, ferrule.ReAct):

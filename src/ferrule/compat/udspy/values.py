@@ -9,9 +9,11 @@
 
 import inspect
 import json
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from msgspec.structs import replace
+from pydantic import TypeAdapter, ValidationError, create_model
 
 import ferrule
 from ferrule.approval.direct_calls import forget_direct
@@ -60,6 +62,41 @@ def make_signature(input_fields, output_fields, instructions=""):
     return type(Signature)("Signature", (Signature,), members)
 
 
+class AdapterParseError(ferrule.AdapterParseError):
+    """The core's error with udspy's constructor and attributes."""
+
+    def __init__(self, adapter_name, signature, lm_response, message=None, parsed_result=None):
+        problems = [("", message or "does not fit")]
+        super().__init__(
+            adapter_name, lm_response, problems, parsed=parsed_result, signature=signature
+        )
+
+    @property
+    def adapter_name(self):
+        return self.adapter
+
+    @property
+    def lm_response(self):
+        return self.text
+
+    @property
+    def parsed_result(self):
+        return self.parsed
+
+
+@contextmanager
+def under_udspys_names():
+    """A block whose `AdapterParseError`s are udspy's: the same objects, in another class.
+
+    They cannot be made again, because udspy's constructor takes other arguments.
+    """
+    try:
+        yield
+    except ferrule.AdapterParseError as error:
+        error.__class__ = AdapterParseError
+        raise
+
+
 class ToolCall(ferrule.ToolCall):
     """A call that can also be read like a dict."""
 
@@ -67,6 +104,40 @@ class ToolCall(ferrule.ToolCall):
         if key == "arguments":
             return json.dumps(self.args)
         return getattr(self, key)
+
+
+class Tool(ferrule.Tool):
+    """A tool with udspy's names for its schema."""
+
+    @property
+    def input_schema(self):
+        return self.parameters
+
+    args_schema = input_schema
+
+    def parse_and_validate_args(self, args):
+        """The arguments in the function's types. Raises pydantic's `ValidationError`."""
+        fields = {}
+        for name, parameter in inspect.signature(self.func).parameters.items():
+            default = parameter.default
+            if default is parameter.empty:
+                default = ...
+            fields[name] = (self.arg_types.get(name, str), default)
+        checked = create_model(self.name, **fields).model_validate(args)
+        return {name: getattr(checked, name) for name in fields}
+
+
+def tool(function=None, /, description=None, *, name=None, **options):
+    """Turn a function into a tool: `@tool`, or `@tool(name="search", description="...")`."""
+    if function is not None and not isinstance(function, str):
+        return Tool(function, name, description, **options)
+    name = name or function
+
+    def decorate(function):
+        return Tool(function, name, description, **options)
+
+    vars(decorate)["__makes_tool__"] = True  # as the core's decorator
+    return decorate
 
 
 class Tools:
@@ -103,6 +174,24 @@ class History(ferrule.History):
         return "\n".join(lines)
 
 
+class ResumeState(ferrule.ResumeState):
+    """A question with a person's response; also a question that a module raised itself."""
+
+    def __init__(self, exception, user_response="yes"):
+        if isinstance(exception, ferrule.ConfirmationRequired) and exception.run is None:
+            self._raised = self._asked = exception
+            self.run, self.response = None, user_response
+        elif user_response == "yes":  # a decision that was made already holds
+            super().__init__(exception)
+        else:
+            super().__init__(exception, user_response)
+
+
+def suspendable(aexecute):
+    """Returns the method: every module here calls its own `asuspend` and `aresume`."""
+    return aexecute
+
+
 class StreamEvent:
     """Base class of the items of a stream, and of your own events."""
 
@@ -118,7 +207,10 @@ class StreamChunk(StreamEvent):
         self.is_complete = is_complete
 
     def __repr__(self):
-        shown = f"delta={self.delta!r}, content={self.content!r}, is_complete={self.is_complete}"
+        status = "streaming"
+        if self.is_complete:
+            status = "complete"
+        shown = f"status={status}, delta={self.delta!r}, content={self.content!r}"
         return f"{type(self).__name__}(field={self.field_name}, {shown})"
 
 
@@ -171,6 +263,15 @@ def episodes(trajectory):
 def emit_event(event):
     """Put your own event into the stream; without a stream, do nothing."""
     ferrule.emit_event(type(event).__name__, event)
+
+
+def ReactContext(module, trajectory=(), input_args=None, *, stream=False, history=None):
+    """A context of your own, for a test of a callback."""
+    return _Context(module, trajectory, input_args or {}, history or History(), stream)
+
+
+class _Context(ferrule.ModuleContext, frozen=True):
+    stream: bool = False
 
 
 def module_callback(function):
@@ -249,7 +350,15 @@ class ChatAdapter(ferrule.JSONAdapter):
     def __init__(self, **options):
         options.setdefault("use_native_function_calling", None)
         options.setdefault("fallback", ferrule.ChatAdapter())
+        options.setdefault("repairs", 2)  # udspy asks three times
         super().__init__(**options)
+
+    def __setattr__(self, name, value):
+        # The core's own are fixed; those of a subclass, such as a counter, change in udspy.
+        if name in ferrule.Adapter.__slots__:
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
 
     def format_instructions(self, signature):
         return super().format_system_message(signature)
@@ -267,8 +376,26 @@ class ChatAdapter(ferrule.JSONAdapter):
     def format_tool_schemas(self, tools):
         return [self.format_tool_schema(tool) for tool in tools]
 
+    def format_tool_schema(self, tool):
+        if isinstance(tool, type):
+            tool = Tool(tool)  # a model of pydantic, whose fields are the arguments
+        return super().format_tool_schema(tool)
+
     def parse_outputs(self, signature, completion):
-        return super().parse(signature, completion)
+        with under_udspys_names():
+            return super().parse(signature, completion)
+
+    def validate_outputs(self, signature, outputs, native_tool_calls, completion_text):
+        """Raise `AdapterParseError` unless these are the outputs, or calls come first."""
+        missing = [name for name in signature.output_fields if name not in outputs]
+        if missing and not native_tool_calls:
+            raise AdapterParseError(
+                type(self).__name__,
+                signature,
+                completion_text,
+                f"The outputs {missing} are missing.",
+                outputs,
+            )
 
     # The pieces that ferrule calls, each written with udspy's.
 
@@ -286,6 +413,28 @@ class ChatAdapter(ferrule.JSONAdapter):
 
     def parse(self, signature, completion):
         return self.parse_outputs(signature, completion)
+
+
+def format_value(value):
+    """A value as the text of a prompt."""
+    if isinstance(value, str):
+        return value
+    return TypeAdapter(Any).dump_json(value, indent=2).decode()
+
+
+def parse_value(text, type_):
+    """The value in a text. A text that does not fit stays a text, except for a number."""
+    text = text.strip()
+    if type_ is str:
+        return text
+    if type_ is bool:
+        return text.lower() in {"true", "yes", "1"}
+    if type_ in {int, float}:
+        return type_(text)
+    try:
+        return TypeAdapter(type_).validate_json(text)
+    except ValidationError:
+        return text
 
 
 _NEVER_CALLED = {

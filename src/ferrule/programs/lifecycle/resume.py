@@ -156,7 +156,7 @@ def _what_has_no_run(exception: Any) -> str:
     return (
         "a `ConfirmationRequired` that a program raised itself, so that no run waits. A program "
         "asks with `ferrule.ask_person` in its `forward`, or gives an agent a tool that needs "
-        "confirmation; ferrule calls neither `asuspend` nor an overridden `aresume`"
+        "confirmation"
     )
 
 
