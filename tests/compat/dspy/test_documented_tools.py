@@ -429,18 +429,6 @@ def test_tool_of_langchain() -> None:
     assert asyncio.run(dspy.Tool.from_langchain(add).acall(x=1, y=2)) == 3
 
 
-def test_react_v2() -> None:
-    """ReActV2: a history that goes on, and the reason why the agent ended."""
-    dspy.configure(
-        lm=DummyLM(
-            [step("get_weather", {"city": "Rome"}), FINISH, {"reasoning": "r", "answer": "Sunny"}],
-        ),
-    )
-    result = dspy.ReActV2("question -> answer", tools=[get_weather])(question="Rome?")
-    assert (result.answer, result.termination_reason) == ("Sunny", "submit")
-    assert len(result.history.messages) > 1
-
-
 @pytest.mark.parametrize("native", [False, True])
 def test_agent_that_truncates_its_trajectory_in_its_own_way(native: bool) -> None:
     """ReAct: an override takes DSPy's dict, changes it, and may put a summary in the place of what it removed."""

@@ -143,11 +143,19 @@ def test_an_agent_inside_a_module_is_loaded() -> None:
     assert desk.agent.signature.instructions == "Answer like a pirate."
 
 
-def test_an_agent_of_the_second_version_is_loaded() -> None:
+def test_the_state_of_the_second_agent_is_loaded_into_one() -> None:
+    state = {"react": dspy.ReActV2(Ask, tools=[get_weather]).dump_state()["react"]}
+    state["react"]["signature"]["instructions"] = "Answer like a pirate."
+    agent = dspy.ReActV2(Ask, tools=[get_weather])
+    agent.load_state(state)
+    assert agent.react.signature.instructions == "Answer like a pirate."
+
+
+def test_the_state_of_the_second_agent_is_loaded_into_the_first() -> None:
     """It has no extractor, and other fields in a step."""
     step = fields(question="about a city", history="", tools="", next_thought="", tool_calls="")
     state = {"react": predictor(f"Answer like a pirate.\n{HOW_TO_V2}", step, [TASK_DEMO])}
-    agent = dspy.ReActV2(Ask, tools=[get_weather])
+    agent = dspy.ReAct(Ask, tools=[get_weather])
     extractor = agent.extract.predict.dump_state()
     agent.load_state(state)
     assert agent.signature.instructions == "Answer like a pirate."

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import ferrule
+from ferrule.compat.dspy import modules
 from ferrule.compat.dspy.checked_adapters import Adapter, ChatAdapter, JSONAdapter, XMLAdapter
 from ferrule.compat.dspy.errors import (
     AdapterParseError,
@@ -26,11 +27,10 @@ from ferrule.compat.dspy.modules import (
     Module,
     Parallel,
     Predict,
-    ReAct,
-    ReActV2,
     asyncify,
     syncify,
 )
+from ferrule.compat.dspy.react_v2 import ReActV2
 from ferrule.compat.dspy.settings import BaseCallback, Settings, settings
 from ferrule.compat.dspy.streaming import (
     StatusMessage,
@@ -39,6 +39,7 @@ from ferrule.compat.dspy.streaming import (
     StreamResponse,
     streamify,
 )
+from ferrule.compat.dspy.tools import Tool
 from ferrule.compat.dspy.values import Code, Example, Image, Prediction, ToolCalls
 from ferrule.values.signatures.signature import as_signature as ensure_signature
 
@@ -113,6 +114,10 @@ _PAGES = (
 
 def __getattr__(name: str) -> Any:
     """Look up a name of ferrule, or raise an error that says what to use instead of DSPy's."""
+    if name == "ReAct":  # looked up at each use: it depends on `configure(version=...)`
+        if settings.is_version("3.5"):
+            return ReActV2
+        return modules.ReAct
     ferrules_name = RENAMED.get(name, name)
     for home in (ferrule, ferrule.errors, ferrule.events, ferrule.testing):
         if not name.startswith("_") and hasattr(home, ferrules_name):

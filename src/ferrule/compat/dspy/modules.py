@@ -25,6 +25,7 @@ from ferrule.compat.dspy.errors import ContextWindowExceededError, under_dspys_n
 from ferrule.compat.dspy.models import without_rollout
 from ferrule.compat.dspy.saved import dump_predictor, read_predictor, read_states
 from ferrule.compat.dspy.settings import observers, settings
+from ferrule.compat.dspy.tools import with_dspys_tools
 from ferrule.compat.dspy.values import Example, Prediction
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.stored import reading
@@ -251,7 +252,7 @@ class ReAct(Module, ferrule.ReAct):
     extractor_class = ChainOfThought
 
     def __init__(self, signature, tools, max_iters=20, **options):
-        ferrule.ReAct.__init__(self, signature, tools, max_iters, **options)
+        ferrule.ReAct.__init__(self, signature, with_dspys_tools(tools), max_iters, **options)
 
     def truncate_trajectory(self, trajectory):
         """The trajectory without its first step, which has four entries.
@@ -281,15 +282,6 @@ class ReAct(Module, ferrule.ReAct):
         program.react, inputs = self.react.loosened(inputs)
         prediction = yield from ferrule.ReAct.flow(program, **inputs)
         return Prediction.from_core(prediction, is_of_agent=True)
-
-
-class ReActV2(ReAct):
-    def flow(self, /, **inputs):
-        prediction = yield from super().flow(**inputs)
-        prediction["termination_reason"] = "forced_submit"
-        if prediction.reason is None:
-            prediction["termination_reason"] = "submit"
-        return prediction
 
 
 class Parallel:

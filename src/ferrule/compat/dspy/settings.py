@@ -36,12 +36,21 @@ _DEFAULTS = {
     "track_usage": False,
     "rm": None,
     "trace": None,
+    "version": "3.3",
 }
 """The defaults of DSPy's settings that the core does not have."""
 
 
+_VERSIONS = ("3.3", "3.4", "3.5")
+"""The versions of DSPy that `configure(version=)` chooses, oldest first."""
+
+
 class Settings:
     """The type of `dspy.settings`."""
+
+    def is_version(self, version):
+        """Whether the version of DSPy in use is this one, or a later one."""
+        return _VERSIONS.index(self.version) >= _VERSIONS.index(version)
 
     @staticmethod
     def configure(**changes):
@@ -93,6 +102,10 @@ def _core_changes(changes: dict[str, Any]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for name, value in changes.items():
+        if name == "version" and value not in _VERSIONS:
+            raise ferrule.errors.ConfigurationError(
+                f"`version` is one of {', '.join(_VERSIONS)}, as text; found {value!r}."
+            )
         if name == "callbacks":
             known[name] = observers(value)
         elif hasattr(current, name):
