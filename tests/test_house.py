@@ -95,6 +95,7 @@ WALLS = {
     "programs/lifecycle/batch.py": "what an item raised on its own thread is raised again where the batch waits for it",
     "programs/tool_use/reviewing.py": "whatever a reviewer raises, a person can still decide",
     "programs/lifecycle/evaluate.py": "an item whose metric raises has failed, and the others are scored",
+    "compat/dspy/several_answers.py": "an attempt whose module or reward raises has failed, and the others count",
     "observers.py": "an observer is somebody else's code: what it raises must not end the run",
 }
 

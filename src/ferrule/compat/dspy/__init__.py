@@ -15,12 +15,18 @@ from typing import Any
 import ferrule
 from ferrule.compat.dspy import modules
 from ferrule.compat.dspy.checked_adapters import Adapter, ChatAdapter, JSONAdapter, XMLAdapter
+from ferrule.compat.dspy.code_modules import CodeAct, ProgramOfThought
 from ferrule.compat.dspy.errors import (
     AdapterParseError,
     ContextWindowExceededError,
     format_error_for_lm,
 )
-from ferrule.compat.dspy.evaluation import Evaluate, EvaluationResult, answer_exact_match
+from ferrule.compat.dspy.evaluation import (
+    Evaluate,
+    EvaluationResult,
+    answer_exact_match,
+    normalize_text,
+)
 from ferrule.compat.dspy.models import LM, BaseLM, DummyLM
 from ferrule.compat.dspy.modules import (
     ChainOfThought,
@@ -32,6 +38,12 @@ from ferrule.compat.dspy.modules import (
 )
 from ferrule.compat.dspy.react_v2 import ReActV2
 from ferrule.compat.dspy.settings import BaseCallback, Settings, settings
+from ferrule.compat.dspy.several_answers import (
+    BestOfN,
+    MultiChainComparison,
+    Refine,
+    majority,
+)
 from ferrule.compat.dspy.streaming import (
     StatusMessage,
     StatusMessageProvider,
@@ -40,7 +52,7 @@ from ferrule.compat.dspy.streaming import (
     streamify,
 )
 from ferrule.compat.dspy.tools import Tool
-from ferrule.compat.dspy.values import Code, Example, Image, Prediction, ToolCalls
+from ferrule.compat.dspy.values import Code, Completions, Example, Image, Prediction, ToolCalls
 from ferrule.values.signatures.signature import as_signature as ensure_signature
 
 configure, context = settings.configure, settings.context
@@ -81,15 +93,10 @@ MISSING = {
         "InferRules KNN KNNFewShot LabeledFewShot MIPROv2 Provider ReAnchor SIMBA Teleprompter "
         "TrainingJob"
     ),
-    "use `program.batch(...)`, and compare": (
-        "MultiChainComparison SemanticF1 DataLoader GSM8K HotPotQA MATH"
-    ),
-    "use `n=`, `@program.output_validator` or a loop in a `forward`": (
-        "Assert BestOfN Refine Suggest majority"
-    ),
+    "use `program.batch(...)`, and compare": ("SemanticF1 DataLoader GSM8K HotPotQA MATH"),
+    "use `n=`, `@program.output_validator` or a loop in a `forward`": ("Assert Suggest"),
     "give `ReAct` a tool for it": (
-        "CodeAct CodeInterpreter ColBERTv2 Embedder Embeddings ProgramOfThought PythonInterpreter "
-        "RLM Retrieve"
+        "CodeInterpreter ColBERTv2 Embedder Embeddings PythonInterpreter RLM Retrieve"
     ),
     "create the program again and call `program.load(path)`: states hold no code": "load",
     "subclass `Type` or `ChatAdapter`": ("BAMLAdapter Citations Document TwoStepAdapter TypeSafe"),
@@ -101,14 +108,16 @@ MISSING = {
 _PAGES = (
     "adapters adapters.base adapters.chat_adapter adapters.json_adapter adapters.xml_adapter "
     "adapters.types adapters.types.audio adapters.types.base_type adapters.types.code "
-    "adapters.types.file adapters.types.history adapters.types.image adapters.types.reasoning "
-    "adapters.types.tool clients clients.base_lm clients.lm datasets dsp dsp.utils "
-    "dsp.utils.settings evaluate predict predict.chain_of_thought predict.parallel "
-    "predict.predict predict.react predict.react_v2 primitives primitives.example "
-    "primitives.module primitives.prediction retrievers signatures signatures.field "
-    "signatures.signature streaming streaming.messages streaming.streamify "
-    "streaming.streaming_listener teleprompt utils utils.asyncify utils.callback utils.dummies "
-    "utils.exceptions utils.langchain_tool utils.mcp utils.syncify"
+    "adapters.types.file adapters.types.history adapters.types.image "
+    "adapters.types.reasoning adapters.types.tool clients clients.base_lm clients.lm "
+    "datasets dsp dsp.utils dsp.utils.settings evaluate predict predict.aggregation "
+    "predict.best_of_n predict.chain_of_thought predict.code_act "
+    "predict.multi_chain_comparison predict.parallel predict.predict "
+    "predict.program_of_thought predict.react predict.react_v2 predict.refine primitives "
+    "primitives.example primitives.module primitives.prediction retrievers signatures "
+    "signatures.field signatures.signature streaming streaming.messages streaming.streamify "
+    "streaming.streaming_listener teleprompt utils utils.asyncify utils.callback "
+    "utils.dummies utils.exceptions utils.langchain_tool utils.mcp utils.syncify"
 )
 
 

@@ -127,6 +127,11 @@ def answer_exact_match(example, pred, trace=None, frac=1.0):
     return max(_f1(words, _words(answer)) for answer in expected) >= frac
 
 
+def normalize_text(text):
+    """A text without case, punctuation and articles, as answers are compared."""
+    return " ".join(_words(text))
+
+
 def _words(text):
     plain = unicodedata.normalize("NFD", text.lower())
     kept = "".join(character for character in plain if character not in string.punctuation)

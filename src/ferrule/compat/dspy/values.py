@@ -15,6 +15,7 @@ from pydantic import model_serializer, model_validator
 
 import ferrule
 from ferrule.encoding.encode import jsonable
+from ferrule.values import outcome
 from ferrule.values.conversation.exchange import exchanges
 from ferrule.values.outcome import recast
 
@@ -111,6 +112,20 @@ class Prediction(Example):
             outputs = {"trajectory": steps, **outputs}
         return recast(prediction, cls, outputs)
 
+    @classmethod
+    def from_completions(cls, completions, signature=None):
+        """A prediction with several answers: a list of their outputs, or a list for each output."""
+        if isinstance(completions, dict):
+            names = completions.keys()
+            rows = [
+                dict(zip(names, row, strict=True))
+                for row in zip(*completions.values(), strict=True)
+            ]
+        else:
+            rows = [dict(completion) for completion in completions]
+        first, *others = rows
+        return cls.of(first, signature=signature, others=[cls(**other) for other in others])
+
     def get_lm_usage(self):
         usage = super().get_lm_usage()
         return {_asked(name): tokens_of(of_model) for name, of_model in usage.by_model.items()}
@@ -135,6 +150,16 @@ def tokens_of(usage: ferrule.Usage) -> dict[str, int]:
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.total_tokens,
     }
+
+
+class Completions(outcome.Completions[Any]):
+    """Several answers: a list of their outputs, or a list for each output."""
+
+    __slots__ = ("signature",)
+
+    def __init__(self, completions, signature=None):
+        super().__init__(Prediction.from_completions(completions).completions)
+        self.signature = signature
 
 
 def _observed(value: Any) -> Any:
