@@ -187,3 +187,21 @@ def test_the_version_chooses_which_arguments_are_required() -> None:
             with dspy.context(version=version):
                 declaration = tool.format_as_litellm_function_call()
             assert declaration["function"]["parameters"]["required"] == required
+
+
+def test_a_tool_of_an_mcp_server_returns_text_or_its_structured_value() -> None:
+    types = pytest.importorskip("mcp.types")
+
+    class Session:
+        async def call_tool(self, name: str, arguments: Any = None, **more: Any) -> Any:
+            text = types.TextContent(type="text", text="plain")
+            return types.CallToolResult(content=[text], structuredContent={"n": 1})
+
+    listed = types.Tool(name="x", description="d", inputSchema={"type": "object", "properties": {}})
+    for convert in (dspy.utils.mcp.convert_mcp_tool, dspy.Tool.from_mcp_tool):
+        assert asyncio.run(convert(Session(), listed).acall()) == "plain"
+        assert asyncio.run(convert(Session(), listed, result_mode="text").acall()) == "plain"
+        structured = convert(Session(), listed, result_mode="structured")
+        assert asyncio.run(structured.acall()) == {"n": 1}
+        with pytest.raises(ValueError, match="Unsupported MCP result mode"):
+            convert(Session(), listed, result_mode="both")

@@ -51,7 +51,7 @@ from ferrule.compat.dspy.streaming import (
     StreamResponse,
     streamify,
 )
-from ferrule.compat.dspy.tools import Tool
+from ferrule.compat.dspy.tools import Tool, convert_mcp_tool
 from ferrule.compat.dspy.values import Code, Completions, Example, Image, Prediction, ToolCalls
 from ferrule.values.signatures.signature import as_signature as ensure_signature
 

@@ -24,6 +24,18 @@ class Tool(ferrule.Tool):
             parameters["required"] = [*parameters.get("properties", {})]
         return declaration
 
+    @classmethod
+    def from_mcp_tool(cls, *which, result_mode="text", **options):
+        """`result_mode="structured"` returns the structured value of a result, if it has one."""
+        if result_mode not in {"text", "structured"}:
+            raise ValueError(f"Unsupported MCP result mode: {result_mode!r}")
+        if result_mode == "structured":
+            options["result_mode"] = result_mode
+        return super().from_mcp_tool(*which, **options)
+
+
+convert_mcp_tool = Tool.from_mcp_tool
+
 
 def with_dspys_tools(tools: Any) -> Any:
     """Tools of which those that are functions are DSPy's."""
