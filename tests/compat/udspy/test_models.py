@@ -138,3 +138,17 @@ def test_a_change_of_sampling_leaves_the_model_the_same() -> None:
     sent = [{name: asked[name] for name in names if name in asked} for asked in create.asked]
     assert sent == [{"temperature": 0.9, "seed": 7, "top_p": 0.1}, {"top_p": 0.1}]
     assert ferrule.settings.lm is lm
+
+
+def test_calls_with_other_settings_share_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    make = OpenAILM._make_core
+    monkeypatch.setattr(OpenAILM, "_make_core", lambda self: made.append(self) or make(self))
+    create = Recording()
+    settings.configure(lm=OpenAILM(client=client_of(create.create), default_model="gpt-4o"))
+    with settings.context(temperature=0.5):
+        for model in (None, "gpt-5", "gpt-5"):
+            Predict("question -> answer", model=model)(question="q")
+    assert [asked["model"] for asked in create.asked] == ["gpt-4o", "gpt-5", "gpt-5"]
+    assert [asked["temperature"] for asked in create.asked] == [0.5] * 3
+    assert len(made) == 1

@@ -130,15 +130,20 @@ class OpenAILM(BaseLM, takes_requests=True):
     def context_tokens(self):
         return self.core.context_tokens()
 
+    # Copies share the connections of the core's model: each call of a module may make one.
+
     def copy(self, **settings):
         other = super().copy(**settings)
-        other._core = None
+        if self.default_model:
+            other._core = self.core.copy(**settings)
         return other
 
     def with_model(self, model):
         """Another model on the same server."""
         other = copy.copy(self)
-        other.default_model, other._core = model, None
+        other.default_model = model
+        if self.default_model:
+            other._core = with_model(self.core, model)
         return other
 
     def complete(self, messages, **kwargs):
