@@ -162,6 +162,10 @@ class RunStarted(Event):
 
     program: Any
     inputs: Mapping[str, Any]
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the run was started with; empty for a program inside it."""
+    title: str = ""
+    """What the run was started with; empty for a program inside it."""
 
     def _shown(self) -> dict[str, Any]:
         # Without the options of the call, such as `lm` and `config`, which may hold a key.

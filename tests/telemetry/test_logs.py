@@ -264,3 +264,11 @@ def test_a_lost_lease_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(StoreError):
         store.append(lease, "{}")
     assert told(caplog, "run_id") == [("store", "WARNING", "r")]
+
+
+def test_the_record_of_a_begin_says_what_the_run_is_for(caplog: pytest.LogCaptureFixture) -> None:
+    with context(lm=script(), callbacks=[log_to()]), caplog.at_level(logging.INFO, "ferrule"):
+        agent()(question="?", metadata={"user": "ada"}, title="A bill")
+    begins = [each for each in caplog.records if each.getMessage().endswith("begins")]
+    [(title, metadata)] = [(vars(each)["title"], vars(each)["metadata"]) for each in begins]
+    assert (title, metadata) == ("A bill", {"user": "ada"})

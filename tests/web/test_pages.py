@@ -636,3 +636,32 @@ def test_the_card_says_where_a_tainted_value_came_from() -> None:
     with served(app) as address:
         card = Client(address, app.links["ann"]).get("/runs/r").text
     assert "`to` comes from the result of `read_mail` (call 1)" in card
+
+
+def test_runs_are_found_by_what_they_are_for_and_say_it_on_their_page() -> None:
+    store = MemoryStore()
+    program = ReAct("task -> answer", [])
+    for user in ("ada", "<bob>"):
+        with context(lm=ScriptedLM([finish("ok")])):
+            program.start(
+                task="?",
+                store=store,
+                run_id=f"of-{user[:2].strip('<')}",
+                title=f"A bill for {user}",
+                metadata={"user": user, "tags": [1]},
+            )
+    app = ui_app(store, people=["ann"])
+    with served(app) as address:
+        client = Client(address, app.links["ann"])
+        page = client.get("/").text
+        assert "A bill for ada" in page
+        assert b"A bill for &lt;bob&gt;" in client.get("/").body
+        found = client.get("/?metadata=user%3Dada").text
+        assert re.findall(r'data-key="(of-\w+)"', found) == ["of-ad"]
+        assert 'value="user=ada"' in found
+        assert re.findall(r'data-key="(of-\w+)"', client.get("/?q=A+BILL+for+a").text) == ["of-ad"]
+        assert len(re.findall(r'data-key="of-', client.get("/?metadata=ada").text)) == 2
+        assert b"A bill for &lt;bob&gt;" in client.get("/runs/of-b").body
+        run = client.get("/runs/of-b").text
+        [link] = re.findall(r'href="(/\?metadata=user[^"]*)"', run)
+        assert re.findall(r'data-key="(of-\w+)"', client.get(link).text) == ["of-b"]

@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.concurrency.offload import run_or_cancel
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, InputError, shown
+from ferrule.runs.about import NOTHING, About, about
 from ferrule.runs.driver.execution import aexecute, execute
 from ferrule.runs.protocols import Order, check_store
-from ferrule.runs.run import Run, acall_program, call_program
+from ferrule.runs.run import Run, acall_program, begun_here, call_program
 from ferrule.runs.store.stored_run import submit_run
 from ferrule.runs.stream import EventStream
 from ferrule.settings import with_settings_of_call
@@ -67,6 +68,12 @@ if TYPE_CHECKING:
         def __call__(self: Call[R_co, object, P], /, *, limits: Any, **inputs: Any) -> R_co: ...
         @overload
         def __call__(self: Call[R_co, object, P], /, *, on_limit: str, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(
+            self: Call[R_co, object, P], /, *, metadata: Mapping[str, Any], **inputs: Any
+        ) -> R_co: ...
+        @overload
+        def __call__(self: Call[R_co, object, P], /, *, title: str, **inputs: Any) -> R_co: ...
         @overload
         def __call__(
             self: Call[R_co, object, P], /, *, resume_state: Any, **inputs: Any
@@ -120,6 +127,12 @@ if TYPE_CHECKING:
         def __call__(self: Start[R_co, object, P], /, *, on_limit: str, **inputs: Any) -> R_co: ...
         @overload
         def __call__(
+            self: Start[R_co, object, P], /, *, metadata: Mapping[str, Any], **inputs: Any
+        ) -> R_co: ...
+        @overload
+        def __call__(self: Start[R_co, object, P], /, *, title: str, **inputs: Any) -> R_co: ...
+        @overload
+        def __call__(
             self: Start[R_co, object, P], /, *, resume_state: Any, **inputs: Any
         ) -> R_co: ...
 
@@ -146,17 +159,25 @@ else:
 
 
 def run_program(
-    program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
+    program: Any,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+    about: About = NOTHING,
 ) -> Any:
     """Run a program to its end, inside the run that executes here, or in a new one."""
-    return call_program(program, args, inputs, deps)
+    return call_program(program, args, inputs, deps, about)
 
 
 def arun_program(
-    program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
+    program: Any,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+    about: About = NOTHING,
 ) -> Coroutine[Any, Any, Any]:
     """`run_program` on an event loop."""
-    return acall_program(program, args, inputs, deps)
+    return acall_program(program, args, inputs, deps, about)
 
 
 class Bound(Typed[S, D]):
@@ -175,33 +196,61 @@ class Bound(Typed[S, D]):
         arguments += [f"{name}={value!r}" for name, value in self.inputs.items()]
         return f"{self.program!r}.bind({', '.join(arguments)})"
 
-    def __call__(self, *, deps: D | None = None) -> Prediction[S]:
+    def __call__(
+        self,
+        *,
+        deps: D | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
+    ) -> Prediction[S]:
         """Run to the end and return the prediction. See `Module.__call__`."""
         with callers_frames:
-            return run_program(self.program, self.args, self.inputs, deps)
+            return run_program(self.program, self.args, self.inputs, deps, about(metadata, title))
 
     @with_settings_of_call
-    async def acall(self, *, deps: D | None = None) -> Prediction[S]:
+    async def acall(
+        self,
+        *,
+        deps: D | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
+    ) -> Prediction[S]:
         """`__call__` on an event loop."""
         with callers_frames:
-            return await arun_program(self.program, self.args, self.inputs, deps)
+            return await arun_program(
+                self.program, self.args, self.inputs, deps, about(metadata, title)
+            )
 
     def start(
-        self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
     ) -> Run[S]:
         """See `Module.start`."""
         with callers_frames:
-            run = self._run(store, run_id, deps)
+            run = self._run(store, run_id, deps, about(metadata, title))
             execute(run)
         return run
 
     @with_settings_of_call
     async def astart(
-        self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
     ) -> Run[S]:
         """See `Module.astart`."""
         with callers_frames:
-            run = self._run(store, run_id, deps)
+            run = self._run(store, run_id, deps, about(metadata, title))
             await aexecute(run)
         return run
 
@@ -214,11 +263,13 @@ class Bound(Typed[S, D]):
         priority: int | None = None,
         delay_s: float | None = None,
         queue_key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
     ) -> str:
         """See `Module.submit`."""
         with callers_frames:
             check_store(store)
-            run = self._run(None, run_id, None)
+            run = self._run(None, run_id, None, about(metadata, title))
             submit_run(run, store, Order(priority=priority, delay_s=delay_s, queue_key=queue_key))
         return run.id
 
@@ -228,13 +279,22 @@ class Bound(Typed[S, D]):
         return await run_or_cancel(partial(self.submit, store=store, **options))
 
     def stream(
-        self, /, *, store: Store | None = None, run_id: str | None = None, deps: D | None = None
+        self,
+        /,
+        *,
+        store: Store | None = None,
+        run_id: str | None = None,
+        deps: D | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        title: str | None = None,
     ) -> EventStream[S]:
         """See `Module.stream`."""
-        return EventStream(self._run(store, run_id, deps))
+        return EventStream(self._run(store, run_id, deps, about(metadata, title)))
 
-    def _run(self, store: Store | None, run_id: str | None, deps: Any) -> Run[S]:
-        run: Run[S] = new_run(self.program, self.args, self.inputs, run_id=run_id, deps=deps)
+    def _run(self, store: Store | None, run_id: str | None, deps: Any, about: About) -> Run[S]:
+        run: Run[S] = new_run(
+            self.program, self.args, self.inputs, run_id=run_id, deps=deps, about=about
+        )
         if store is not None:
             run.keep(store)
         return run
@@ -247,12 +307,13 @@ def new_run(
     *,
     run_id: str | None = None,
     deps: Any = None,
+    about: About = NOTHING,
 ) -> Run[Any]:
     """A run that has not begun. Raises `InputError` for inputs with which it could not.
 
     Once it is stored, a run with wrong inputs would have taken its id, and failed.
     """
-    run = Run[Any](program, args, inputs, run_id=run_id, deps=deps)
+    run = begun_here(program, args, inputs, run_id=run_id, deps=deps, about=about)
     check_inputs = getattr(program, "check_inputs", None)
     if check_inputs is not None and program.is_flow:
         check_inputs(run.inputs)
@@ -301,17 +362,53 @@ def take_deps(program: Any, inputs: dict[str, Any], deps: Any = None) -> Any:
     return inputs.pop("deps")
 
 
+def take_about(program: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Take `metadata` and `title` of the run out of the keywords of a call.
+
+    An input of the program with that name wins; then the options are `run_metadata` and
+    `run_title`, which are always read. Returns the two options, for `Bound` and for `about`.
+
+    Raises `InputError` for an option with both of its names.
+    """
+    return {name: _take_option(program, inputs, name) for name in ("metadata", "title")}
+
+
+def _take_option(program: Any, inputs: dict[str, Any], name: str) -> Any:
+    long_name = f"run_{name}"
+    value = None
+    if long_name in inputs and not _has_input(program, long_name):
+        value = inputs.pop(long_name)
+    if name not in inputs or _has_input(program, name) or _takes_any_input(program):
+        return value
+    if value is not None:
+        raise InputError(f"`{name}` and `{long_name}` are the same option of a run: pass one.")
+    return inputs.pop(name)
+
+
+def _takes_any_input(program: Any) -> bool:
+    """Whether a program without a signature has `**inputs`: any name may be one of them."""
+    if plan_of(program) is not None:
+        return False
+    parameters = inspect.signature(_written(program)).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+
+
 def _has_input(program: Any, name: str) -> bool:
     plan = plan_of(program)
     if plan is not None and name in plan.inputs:
         return True
-    written = program.forward
-    if program.is_flow:
-        written = program.flow
-    elif program.is_only_async:
-        written = program.aforward
+    written = _written(program)
     if name not in inspect.signature(written).parameters:
         return False
     # A parameter of the type `Context` gets the context of the run, not an input.
     context = context_parameter(written)
     return context is None or context.name != name
+
+
+def _written(program: Any) -> Any:
+    """The method that holds the program's code."""
+    if program.is_flow:
+        return program.flow
+    if program.is_only_async:
+        return program.aforward
+    return program.forward

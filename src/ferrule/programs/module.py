@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import copy
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from ferrule.concurrency.offload import run_or_cancel
 from ferrule.errors import ConfigurationError, refuse_async
 from ferrule.models.model import as_model
 from ferrule.programs import calling
-from ferrule.programs.calling import Bound, ProgramName, take_deps, typed_call, typed_start
+from ferrule.programs.calling import (
+    Bound,
+    ProgramName,
+    take_about,
+    take_deps,
+    typed_call,
+    typed_start,
+)
 from ferrule.programs.lifecycle.batching import Batches
 from ferrule.programs.lifecycle.resume import (
     ResumeState,
@@ -23,6 +32,7 @@ from ferrule.programs.lifecycle.resume import (
     resume_program,
     resume_stream,
 )
+from ferrule.runs.about import about, refuse_about
 from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import program_digest
 from ferrule.settings import overriding_lm, with_settings_of_call
@@ -162,12 +172,18 @@ class Module(Batches[S, D, P]):
         stored. If the program has an input called `deps`, the keyword is that input, and
         `program.bind(deps=1)(deps=...)` passes both. Raises `ConfigurationError` if a tool declares
         `Context[X]` and gets no `deps`.
+
+        `metadata=` and `title=` say who and what the run is for (docs/how-to/running/metadata.md);
+        no model sees them. If the program has an input of that name, they are `run_metadata=` and
+        `run_title=`.
         """
         deps = take_deps(self, inputs)
+        options = take_about(self, inputs)
         state = inputs.pop("resume_state", None)
         with callers_frames:
             if state is None:
-                return calling.run_program(self, args, inputs, deps)
+                return calling.run_program(self, args, inputs, deps, about(**options))
+            refuse_about(options)
             return resume_program(self, state, inputs, deps)
 
     @typed_call
@@ -175,10 +191,12 @@ class Module(Batches[S, D, P]):
     async def acall(self, /, *args: Any, **inputs: Any) -> Prediction[S]:
         """`__call__` on an event loop."""
         deps = take_deps(self, inputs)
+        options = take_about(self, inputs)
         state = inputs.pop("resume_state", None)
         with callers_frames:
             if state is None:
-                return await calling.arun_program(self, args, inputs, deps)
+                return await calling.arun_program(self, args, inputs, deps, about(**options))
+            refuse_about(options)
             return await aresume_program(self, state, inputs, deps)
 
     def resume(self, response: Any, state: Any, *, deps: D | None = None) -> Prediction[S]:
@@ -217,12 +235,14 @@ class Module(Batches[S, D, P]):
         """Run until the program ends, asks a person or fails, and return the `Run`.
 
         With a `store` every answer is stored before the program sees it, so that any process can
-        resume the run: `Run.load(store, id, program)`. For `deps`, see `__call__`. Raises
-        `StoreError` if the run cannot be stored.
+        resume the run: `Run.load(store, id, program)`. For `deps`, `metadata` and `title`, see
+        `__call__`. Raises `StoreError` if the run cannot be stored.
         """
         deps = take_deps(self, inputs, deps)
+        options = take_about(self, inputs)
         with callers_frames:
-            return Bound[S, D](self, (), inputs).start(store=store, run_id=run_id, deps=deps)
+            bound = Bound[S, D](self, (), inputs)
+            return bound.start(store=store, run_id=run_id, deps=deps, **options)
 
     @typed_start
     @with_settings_of_call
@@ -237,8 +257,10 @@ class Module(Batches[S, D, P]):
     ) -> Run[S]:
         """`start` on an event loop."""
         deps = take_deps(self, inputs, deps)
+        options = take_about(self, inputs)
         with callers_frames:
-            return await Bound[S, D](self, (), inputs).astart(store=store, run_id=run_id, deps=deps)
+            bound = Bound[S, D](self, (), inputs)
+            return await bound.astart(store=store, run_id=run_id, deps=deps, **options)
 
     def submit(
         self,
@@ -269,9 +291,15 @@ class Module(Batches[S, D, P]):
             RunError: An input cannot be stored.
 
         """
+        options = take_about(self, inputs)
         with callers_frames:
             return Bound[S, D](self, (), inputs).submit(
-                store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key
+                store=store,
+                run_id=run_id,
+                priority=priority,
+                delay_s=delay_s,
+                queue_key=queue_key,
+                **options,
             )
 
     @with_settings_of_call
@@ -287,10 +315,9 @@ class Module(Batches[S, D, P]):
         **inputs: Any,
     ) -> str:
         """`submit` on an event loop."""
-        bound = Bound[S, D](self, (), inputs)
-        return await bound.asubmit(
-            store=store, run_id=run_id, priority=priority, delay_s=delay_s, queue_key=queue_key
-        )
+        order = {"priority": priority, "delay_s": delay_s, "queue_key": queue_key}
+        submit = partial(self.submit, store=store, run_id=run_id, **order, **inputs)
+        return await run_or_cancel(submit)
 
     def load_run(self, store: Store, run_id: str, *, deps: D | None = None) -> Run[S]:
         """A stored run of this program: `Run.load(...)`, with the types of its signature."""
@@ -311,10 +338,13 @@ class Module(Batches[S, D, P]):
         Leaving the loop cancels the run.
         """
         deps = take_deps(self, inputs, deps)
+        options = take_about(self, inputs)
         state = inputs.pop("resume_state", None)
         if state is not None:
+            refuse_about(options)
             return resume_stream(self, state, inputs, deps)
-        return Bound[S, D](self, args, inputs).stream(store=store, run_id=run_id, deps=deps)
+        bound = Bound[S, D](self, args, inputs)
+        return bound.stream(store=store, run_id=run_id, deps=deps, **options)
 
     astream = stream
     """The same stream, for `async for`."""

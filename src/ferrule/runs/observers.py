@@ -23,6 +23,7 @@ from ferrule.concurrency.halting import DEFAULT_GRACE_S, Halt, cancelled_by, is_
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.errors import ConfigurationError
 from ferrule.observers import Observers
+from ferrule.runs.about import NOTHING, About
 from ferrule.runs.journal.recall import ended_calls
 from ferrule.runs.limits import Budget
 from ferrule.runs.provenance import sources_before, users_words
@@ -46,12 +47,17 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def started(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> events.RunStarted:
+def started(
+    program: Any,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    about: About = NOTHING,
+) -> events.RunStarted:
     """The event of a program's start. Positional inputs get the names of their parameters."""
     if args:
         with suppress(TypeError, ValueError):  # they do not fit, which the program itself reports
             inputs = _named_inputs(program, args, inputs)
-    return events.RunStarted(program, inputs)
+    return events.RunStarted(program, inputs, about.metadata, about.title)
 
 
 def _named_inputs(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:

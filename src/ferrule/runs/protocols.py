@@ -9,6 +9,7 @@ same run. A run is *at rest* while no process executes it: it is queued, waits, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
@@ -16,6 +17,7 @@ from msgspec import Struct, field
 
 from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, InputError, StoreError, shown
+from ferrule.runs.about import NOTHING, About
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
@@ -83,6 +85,10 @@ class Summary(Struct, frozen=True, kw_only=True):
     id: str
     program: str
     status: str
+    title: str = ""
+    """The title that the run was started with."""
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The metadata that the run was started with."""
     created_at: float
     """Seconds since 1970, like all times here."""
     updated_at: float
@@ -107,11 +113,16 @@ class Summary(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """Keeps runs. A method that fails raises `StoreError` and changes nothing."""
 
-    def create(self, run_id: str, *, program: str, head: str) -> Lease:
-        """Store a new run and lease it. Raises `StoreError` if the id exists."""
+    def create(self, run_id: str, *, program: str, head: str, about: About = NOTHING) -> Lease:
+        """Store a new run and lease it. Raises `StoreError` if the id exists.
+
+        `list` finds it by the metadata in `about`, which its head has, too.
+        """
         ...
 
-    def submit(self, run_id: str, *, program: str, head: str, order: Order) -> None:
+    def submit(
+        self, run_id: str, *, program: str, head: str, order: Order, about: About = NOTHING
+    ) -> None:
         """Store a new run with the status `queued`, without a lease.
 
         It is put into the store's queue, if there is one. Raises `StoreError` if the id exists, or
@@ -249,11 +260,13 @@ class Store(Protocol):
         *,
         status: str | None = None,
         program: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
     ) -> list[Summary]:
         """Runs with a status, of a program, most recently changed first.
 
+        With `metadata`: only runs that were started with each of these values, and perhaps others.
         All of them with `limit=None`. `before` is `(updated_at, id)` of the last line of the
         previous page. The `error` of a damaged run says so.
         """

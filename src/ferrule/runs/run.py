@@ -23,6 +23,7 @@ from ferrule.errors import (
     shown,
 )
 from ferrule.events import QuestionAsked, RunFinished
+from ferrule.runs.about import NOTHING, About
 from ferrule.runs.cancelling import cancel_call_of
 from ferrule.runs.decisions import (
     deliver_result,
@@ -126,6 +127,16 @@ class Run(Displayed, RunState, Typed[S]):
         return self.latest_messages or Messages()
 
     @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata that the run was started with, as a copy; no model sees it."""
+        return dict(self.about.metadata)
+
+    @property
+    def title(self) -> str:
+        """The title that the run was started with; empty without one."""
+        return self.about.title
+
+    @property
     def usage(self) -> Usage:
         """Tokens and cost of the models' answers so far; `usage.by_model` splits them by model."""
         return spent(self.journal.entries)
@@ -142,7 +153,7 @@ class Run(Displayed, RunState, Typed[S]):
         docs/reference/events.md.
         """
         run_events: list[Event] = [
-            started(self.program, self.args, self.inputs),
+            started(self.program, self.args, self.inputs, self.about),
             *recalled_events([*self.journal.entries], self._reason_of_end()),
         ]
         for question in self.pending:
@@ -384,15 +395,18 @@ class Run(Displayed, RunState, Typed[S]):
         *,
         status: str | None = None,
         program: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
     ) -> builtins.list[Summary]:
         """The runs of a store, most recently changed first. See `Store.list`.
 
-        Each with its id, status, pending questions, tokens and cost.
+        Each with its id, title, metadata, status, pending questions, tokens and cost.
         """
         check_store(store)
-        return store.list(status=status, program=program, limit=limit, before=before)
+        return store.list(
+            status=status, program=program, metadata=metadata, limit=limit, before=before
+        )
 
     def to_json(self) -> str:
         """The whole run as one JSON document; `Run.from_json` restores an equal run.
@@ -473,7 +487,14 @@ class Run(Displayed, RunState, Typed[S]):
 
     def _replay(self, lock: Any) -> None:
         journal = ClosedJournal(self.journal.entries)
-        again = Run(self.program, self.args, self.inputs, run_id=self.id, deps=self.deps)
+        again = Run(
+            self.program,
+            self.args,
+            self.inputs,
+            run_id=self.id,
+            deps=self.deps,
+            about=self.about,
+        )
         again.key, again.extra_tools = self.key, self.extra_tools
         again.answers, again.decisions = dict(self.answers), list(self.decisions)
         again.journal = journal
@@ -507,6 +528,8 @@ class Run(Displayed, RunState, Typed[S]):
         """Id, program, status and outcome, as far as they are known without a replay."""
         yield "id", self.id
         yield "program", self.program
+        if self.title:
+            yield "title", self.title
         yield "status", self.status
         for question in self.pending:
             yield "pending", question.text
@@ -532,8 +555,28 @@ class Run(Displayed, RunState, Typed[S]):
         return f"<Run {self.id} of {self.program.name}: {self.status}>"
 
 
+def begun_here(
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    *,
+    run_id: str | None = None,
+    deps: Any = None,
+    about: About = NOTHING,
+) -> Run[Any]:
+    """A run that has not begun. If a tool of another run begins it, it has its metadata, too."""
+    call = scope().call
+    if call is not None and call.frame is not None:
+        about = about.inside(call.frame.run.about)
+    return Run[Any](program, args, inputs, run_id=run_id, deps=deps, about=about)
+
+
 def call_program(
-    program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+    about: About = NOTHING,
 ) -> Any:
     """Execute a program and return its result.
 
@@ -541,24 +584,39 @@ def call_program(
     """
     frame = _running_frame()
     if frame is None:
-        run = Run(program, args, inputs, deps=deps)
+        run = begun_here(program, args, inputs, deps=deps, about=about)
         execute(run)
         return run.prediction
+    _refuse_about(frame, program, about)
     with _child(frame, program, args, inputs, deps) as child:
         return offload.run_blocking(perform(child, program, args, inputs, blocks=True))
 
 
 async def acall_program(
-    program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any], deps: Any = None
+    program: Program,
+    args: tuple[Any, ...],
+    inputs: Mapping[str, Any],
+    deps: Any = None,
+    about: About = NOTHING,
 ) -> Any:
     """`call_program` on this event loop."""
     frame = _running_frame()
     if frame is None:
-        run = Run(program, args, inputs, deps=deps)
+        run = begun_here(program, args, inputs, deps=deps, about=about)
         await aexecute(run)
         return run.prediction
+    _refuse_about(frame, program, about)
     with _child(frame, program, args, inputs, deps) as child:
         return await perform(child, program, args, inputs, blocks=False)
+
+
+def _refuse_about(frame: Frame, program: Program, about: About) -> None:
+    if about is NOTHING:
+        return
+    raise InputError(
+        f"This call of `{program.name}` is a part of the run {frame.run.id}, which has begun with "
+        "its own `metadata` and `title`. Give them to the program that you start."
+    )
 
 
 def _is_same_error(stored: BaseException | None, replayed: BaseException | None) -> bool:

@@ -27,6 +27,7 @@ from ferrule.errors import (
     RunError,
 )
 from ferrule.observers import Observers
+from ferrule.runs.about import NOTHING, About
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
@@ -283,12 +284,14 @@ class RunState:
         *,
         run_id: str | None = None,
         deps: Any = None,
+        about: About = NOTHING,
     ) -> None:
         random_bytes = os.urandom(32)
         self.id = random_bytes[:16].hex()
         if run_id is not None:
             self.id = check_run_id(run_id)
         self.program = program
+        self.about = about
         self.args = args
         self.inputs = dict(inputs)
         if program.is_flow:

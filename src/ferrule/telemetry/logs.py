@@ -103,7 +103,15 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
             self._debug(event, self._runs, text, name, event.run_id, program=name)
             return
         self._known[event.run_id] = _Segment(name, event.at, event.depth)
-        self._info(event, "The run %s of %s begins", event.run_id, name, program=name)
+        self._info(
+            event,
+            "The run %s of %s begins",
+            event.run_id,
+            name,
+            program=name,
+            title=event.title or None,
+            metadata=event.metadata or None,
+        )
 
     def _resumed(self, event: events.Resumed) -> None:
         name, steps = _name(event.program), len(event.trajectory.steps)

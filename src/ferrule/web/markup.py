@@ -14,11 +14,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from time import localtime, strftime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup
 
 from ferrule.approval.call_view import LONG, means, whole_number
 from ferrule.approval.question import DECIDED
+from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import reveal
 from ferrule.programs.code_mode.snippets import RUN_CODE
 from ferrule.values.calls.in_code import numbered_lines, place_in_code
@@ -122,12 +124,15 @@ def _row(run: Summary, now: float) -> str:
             '<p class="ask-line">continues when a worker or <code>ferrule resume</code> takes it'
             "</p>"
         )
+    title = ""
+    if run.title:
+        title = f'<p class="run-about">{_safe(run.title)}</p>'
     usage, cost, tokens = run.usage, run.cost, run.usage.total_tokens
     version = version_of(run.updated_at, run.status, run.leased, run.decided)
     return (
         f'<tr data-item data-key="{name}" data-v="{version}">'
         f'<td class="c-status">{state_html(run)}</td>'
-        f'<td class="c-run"><a href="/runs/{href}">{name}</a>\n{chip}{line}</td>'
+        f'<td class="c-run"><a href="/runs/{href}">{name}</a>\n{chip}{title}{line}</td>'
         f'<td class="c-program">{_safe(run.program)}</td>'
         f'<td class="c-num">{usage.calls or ""}</td>'
         f'<td class="c-num">{with_gaps(tokens) if tokens else ""}</td>'
@@ -135,6 +140,11 @@ def _row(run: Summary, now: float) -> str:
         f'<td class="c-time">{_time(run.created_at, now)}</td>'
         f'<td class="c-time">{_time(run.updated_at, now)}</td></tr>\n'
     )
+
+
+def metadata_query(name: str, value: Any) -> str:
+    """The query of the runs that have this metadata, too."""
+    return urlencode({"metadata": f"{name}={json_text(value)}"})
 
 
 # -- one turn

@@ -100,7 +100,12 @@ class Pages:
     def runs(self, request: Request) -> Response:
         """`/`."""
         runs = reading.page_of_runs(self.store, request.query_params)
-        query = {"status": runs.status, "program": runs.program, "q": runs.search}
+        query = {
+            "status": runs.status,
+            "program": runs.program,
+            "metadata": runs.metadata,
+            "q": runs.search,
+        }
         wanted = {key: value for key, value in query.items() if value}
         stream = "/live?" + urlencode({**wanted, "before": runs.before})
         return self.html(

@@ -19,7 +19,8 @@ from msgspec.structs import replace
 
 from ferrule.approval.message import is_message
 from ferrule.approval.question import Decision, Question
-from ferrule.errors import StoreError
+from ferrule.errors import InputError, StoreError
+from ferrule.runs.about import read_pairs
 from ferrule.runs.journal.encode import read_entry, read_usage
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.protocols import RunStatus, Store, Summary
@@ -66,6 +67,7 @@ class Runs(Struct, frozen=True, kw_only=True):
     lines: list[Summary]
     status: str
     program: str
+    metadata: str
     search: str
     before: str
     """Where this page begins: empty for the first one."""
@@ -79,21 +81,33 @@ class Runs(Struct, frozen=True, kw_only=True):
 
 
 def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
-    """The runs of a query: `status`, `program`, `q` (a part of the id) and `before`."""
+    """The runs of a query.
+
+    `status`, `program`, `metadata` (`user=ada`), `q` (a part of the id or title) and `before`.
+    """
     status = query.get("status", "")
     if status not in STATUSES:
         status = ""
     program = query.get("program", "").strip()
     search = query.get("q", "").strip()
+    metadata = query.get("metadata", "").strip()
+    wanted: dict[str, Any] | None = None
+    if metadata:
+        try:
+            wanted = read_pairs([metadata])
+        except InputError:
+            metadata = ""  # as an unknown status: all runs, and an empty field
     runs = store.list(
         status=status or None,
         program=program or None,
+        metadata=wanted,
         before=_page_start(query.get("before", "")),
         # One more than a page, to know whether there is another page.
         limit=None if search else PAGE + 1,
     )
     if search:
-        runs = [run for run in runs if search in run.id]
+        folded = search.casefold()
+        runs = [run for run in runs if search in run.id or folded in run.title.casefold()]
     lines = runs[:PAGE]
     older = ""
     if len(runs) > PAGE:
@@ -102,6 +116,7 @@ def page_of_runs(store: Store, query: Mapping[str, str]) -> Runs:
         lines=lines,
         status=status,
         program=program,
+        metadata=metadata,
         search=search,
         before=query.get("before", ""),
         older=older,

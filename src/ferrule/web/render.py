@@ -84,6 +84,7 @@ def _templates() -> Any:
         note_html=markup.note_html,
         review_html=markup.review_html,
         long_html=markup.long_html,
+        metadata_query=markup.metadata_query,
         version_of=reading.version_of,
         LAST_TIME=LAST_TIME,
         MOST_SHOWN=markup.MOST_SHOWN,

@@ -165,6 +165,8 @@ LINE = {
     "decided",
     "usage",
     "cost",
+    "title",
+    "metadata",
 }
 COUNTS = {
     "input_tokens",
@@ -1025,3 +1027,27 @@ def test_a_message_for_after_the_answer_is_said_from_the_command_line(
         said(capsys, "say", "b-1", "Then deploy.", "--after")
         [text] = store.load("b-1").decisions
         assert json.loads(text)["kind"] == "say_after"
+
+
+def test_runs_are_found_by_what_they_are_for(here: Path, capsys: Any) -> None:
+    lm = ferrule.testing.ScriptedLM([{"name": "finish", "args": {"answer": "ok"}}] * 3)
+    with ferrule.context(lm=lm), closing(SQLiteStore()) as store:
+        for run_id, user in (("a", "ada"), ("b", "bob"), ("c", 7)):
+            agent(asks=False).start(
+                task="?",
+                store=store,
+                run_id=run_id,
+                title=f"A bill \x1f for {user}".replace("\x1f", "\u200b"),
+                metadata={"user": user},
+            )
+    found = said(capsys, "runs", "--metadata", "user=ada")
+    assert "A bill \\u200b for ada" in found
+    assert "bob" not in found
+    [line] = json.loads(said(capsys, "runs", "--metadata", "user=7", "--json"))
+    assert (line["id"], line["metadata"]) == ("c", {"user": 7})
+    assert json.loads(said(capsys, "runs", "--metadata", 'user="7"', "--json")) == []
+    shown = said(capsys, "show", "b")
+    assert "title: A bill" in shown
+    assert 'metadata: {"user":"bob"}' in shown
+    assert main(["runs", "--metadata", "ada"]) != 0
+    assert "name=value" in capsys.readouterr().err

@@ -18,9 +18,10 @@ import ferrule.runs.store.sqlite.store as module
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import ConfigurationError, DecisionError, StoreError
 from ferrule.forms import usage_form
+from ferrule.runs.about import about
 from ferrule.runs.journal.encode import entry_text, record_form
 from ferrule.runs.journal.entry import Entry
-from ferrule.runs.protocols import Lease, Store
+from ferrule.runs.protocols import Lease, Order, Store
 from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite import batch
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
@@ -746,6 +747,42 @@ def test_a_page_of_the_list_begins_where_the_one_before_ended(kept: Kept, store:
             before=(everything[0].updated_at, "r6"),
         )
     ] == ["r0"]
+
+
+def test_a_list_finds_runs_by_their_metadata(kept: Kept, store: Store) -> None:
+    long = {"text": "x" * 9_000, "null": None, "list": [1, {"a": 2.0}]}
+    given: dict[str, dict[str, Any]] = {
+        "r0": {"user": "ada", "tier": 1},
+        "r1": {"user": "ada", "tier": 2},
+        "r2": {"user": "bob", "tier": 1},
+        "r3": long,
+        "r4": {},
+    }
+    for run_id, metadata in given.items():
+        kept.pass_s(1)
+        lease = store.create(
+            run_id, program="P", head=head(), about=about(metadata, f"title of {run_id} ä")
+        )
+        store.release(lease, status="done", head=head())
+    store.submit("r5", program="Q", head=head(), order=Order(), about=about({"user": "ada"}, None))
+
+    def found(**options: Any) -> list[str]:
+        return [line.id for line in store.list(**options)]
+
+    assert found(metadata={"user": "ada"}) == ["r5", "r1", "r0"]
+    assert found(metadata={"user": "ada", "tier": 1}) == ["r0"]
+    assert found(metadata={"user": "ada"}, status="done", limit=1) == ["r1"]
+    assert found(metadata={"user": "ada"}, program="Q") == ["r5"]
+    first = store.summary("r1")
+    assert found(metadata={"user": "ada"}, before=(first.updated_at, "r1")) == ["r0"]
+    assert found(metadata={"text": "x" * 9_000, "list": [1, {"a": 2}]}) == ["r3"]
+    assert found(metadata={"user": "eve"}) == found(metadata={"tier": "1"}) == []
+    assert len(found(metadata={})) == len(found()) == 6
+    line = store.summary("r3")
+    assert (line.metadata, line.title) == (long, "title of r3 ä")
+    store.redact("r0")
+    store.delete("r1")
+    assert found(metadata={"user": "ada"}) == ["r5"]
 
 
 def test_the_list_has_the_latest_hundred_runs_unless_another_limit_is_given(

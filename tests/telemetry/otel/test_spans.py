@@ -124,6 +124,23 @@ def test_the_span_of_a_run_says_which_program_and_how_it_ended(sent: Sent) -> No
     assert span.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.41.0"
 
 
+def test_the_span_of_a_run_says_what_the_run_is_for(sent: Sent) -> None:
+    metadata = {"user": "ada", "conversation": 17, "tier": 2, "tags": ["a", {"b": None}]}
+    with context(callbacks=[sent.observer], lm=ScriptedLM(["[[ ## a ## ]]\n1"])):
+        Predict("q -> a")(q="?", metadata=metadata, title="A bill")
+    attributes = sent.one("invoke_agent Predict").attributes or {}
+    names = ("ferrule.run.title", "ferrule.run.metadata.", "user.", "gen_ai.conversation.")
+    assert {key: value for key, value in attributes.items() if key.startswith(names)} == {
+        "ferrule.run.title": "A bill",
+        "ferrule.run.metadata.user": "ada",
+        "ferrule.run.metadata.conversation": 17,
+        "ferrule.run.metadata.tier": 2,
+        "ferrule.run.metadata.tags": '["a",{"b":null}]',
+        "user.id": "ada",
+        "gen_ai.conversation.id": "17",
+    }
+
+
 def test_a_caller_names_the_conversation(sent: Sent) -> None:
     with context(
         callbacks=[sent.observer],

@@ -23,6 +23,7 @@ from ferrule.cli.stores import sqlite_place
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import ConfigurationError, FerruleError
 from ferrule.programs.react import ReAct
+from ferrule.runs.about import read_pairs, refuse_about
 from ferrule.runs.run import Run
 from ferrule.runs.store.sqlite.store import SQLiteStore
 from ferrule.runs.stream import EventStream
@@ -100,6 +101,15 @@ def ask_question(
         ),
     ] = None,
     deps: DEPS = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata",
+            metavar="NAME=VALUE",
+            help="Who and what the run is for; no model sees it. May be repeated.",
+        ),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the run, for lists.")] = None,
 ) -> int:
     """Answer a question with tools, and show each step as it happens."""
     chosen_adapter, native = parse.choose_adapter(adapter)
@@ -118,7 +128,12 @@ def ask_question(
         with settings.context(lm=model, adapter=chosen_adapter):
             if lm is None:
                 say(parse.EMBEDDED_NOTE)
-            with open_kept(agent, values, store, resume, parse.make_deps(deps)) as stream:
+            options = {"deps": parse.make_deps(deps)}
+            if metadata:
+                options["metadata"] = read_pairs(metadata)
+            if title is not None:
+                options["title"] = title
+            with open_kept(agent, values, store, resume, options) as stream:
                 return _run(stream, store, as_json=as_json)
 
 
@@ -134,27 +149,34 @@ def _refuse_reserved(outputs: Iterable[str]) -> None:
 
 @contextmanager
 def open_kept(
-    agent: ReAct, values: dict[str, Any], store: str | None, run_id: str | None, deps: Any
+    agent: ReAct,
+    values: dict[str, Any],
+    store: str | None,
+    run_id: str | None,
+    options: dict[str, Any],
 ) -> Generator[EventStream]:
     """The stream of a new run, or of the run with this id in the file `store`.
 
-    A new run is kept in `store`, if there is one.
+    A new run is kept in `store`, if there is one. `options` are its `deps`, `metadata` and `title`.
     """
+    if run_id is not None:
+        given = {name: value for name, value in options.items() if name != "deps"}
+        refuse_about(given)
     if store is None:
         if run_id is not None:
             raise ConfigurationError(
                 "`--resume` needs the file that holds the run: add `--store FILE`."
             )
-        yield agent.bind(**values).stream(deps=deps)
+        yield agent.bind(**values).stream(**options)
         return
     if run_id is not None and not Path(store).is_file():
         raise ConfigurationError(f"There is no file {store!r} with runs to resume.")
     opened = SQLiteStore(sqlite_place(store, "ask"))
     try:
         if run_id is None:
-            yield agent.bind(**values).stream(store=opened, deps=deps)
+            yield agent.bind(**values).stream(store=opened, **options)
         else:
-            yield EventStream(Run.load(opened, run_id, agent, deps=deps))
+            yield EventStream(Run.load(opened, run_id, agent, deps=options["deps"]))
     finally:
         opened.close()
 

@@ -44,6 +44,7 @@ from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import LAST_TIME, parse_json, reading
 from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.programs.code_mode.snippets import RUN_CODE
+from ferrule.runs.about import read_pairs
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
 from ferrule.runs.store.listing import decisions_of
@@ -92,6 +93,14 @@ def list_runs(
             help="Only runs that are queued, running, waiting, done, failed or cancelled."
         ),
     ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metadata",
+            metavar="NAME=VALUE",
+            help="Only runs that were started with this metadata. May be repeated.",
+        ),
+    ] = None,
     stuck: Annotated[
         bool,
         typer.Option(
@@ -104,14 +113,18 @@ def list_runs(
     """List stored runs with their open questions. The most recently changed run comes first."""
     check_status(status, "--status")
     with open_store(store) as opened:
-        runs = opened.list(status=status, limit=None)
+        runs = opened.list(status=status, metadata=read_pairs(metadata or ()), limit=None)
         if stuck:
             runs = _stuck_runs(runs, opened, has_workers=is_dsn(store))
     if as_json:
         return print_json(list(map(_line_document, runs)), indent=None)
     for run in runs:
         time = _time(run.updated_at)
-        write_text(f"{_shown_id(run.id)}  {run.status:<9}  {time}  {run.program}{_note(run)}")
+        title = ""
+        if run.title:
+            title = f"  {_cut(reveal(run.title))}"
+        line = f"{_shown_id(run.id)}  {run.status:<9}  {time}  {run.program}{title}{_note(run)}"
+        write_text(line)
         for question in run.questions:
             write_text(f"    {_question_line(run, question)}")
     return ExitCode.DONE
@@ -515,6 +528,10 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
     """A run with its journal for a person."""
     yield f"{_shown_id(run.id)}  {run.status}  {run.program}{_note(run)}"
     yield f"  started {_time(run.created_at)}, last change {_time(run.updated_at)}"
+    if run.title:
+        yield f"  title: {_cut(reveal(run.title))}"
+    if run.metadata:
+        yield f"  metadata: {_cut(reveal(json_text(run.metadata)))}"
     if run.usage.calls:
         yield f"  {usage_text(run.usage)}"
     for name, value in json.loads(stored.head)["inputs"].items():

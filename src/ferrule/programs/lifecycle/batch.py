@@ -17,7 +17,8 @@ from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of
 from ferrule.errors import ConfigurationError, InputError, LimitReachedError, shown
 from ferrule.programs.asking.asker import check_positive
-from ferrule.programs.calling import Bound, new_run
+from ferrule.programs.calling import Bound, arun_program, new_run, run_program, take_about
+from ferrule.runs.about import NOTHING, About, about
 from ferrule.runs.batch_budget import BatchBudget
 from ferrule.runs.protocols import check_store
 from ferrule.runs.run import Run, cancel_run_here, is_inside_run
@@ -104,9 +105,9 @@ def run_batch(
             return None
         with batch.noting_errors(index):  # before this thread takes the next item
             if batch.is_nested:
-                return batch.finished(
-                    index, program.bind(**batch.inputs_of(index))(deps=batch.deps)
-                )
+                inputs = batch.inputs_of(index)
+                about = batch.about(index)
+                return batch.finished(index, run_program(program, (), inputs, batch.deps, about))
             found = batch.open(index)
             if batch.is_open(found):
                 batch.resume(index, found)
@@ -171,9 +172,10 @@ async def arun_batch(
                 return None
             with batch.noting_errors(index):  # before the slot is free for the next item
                 if batch.is_nested:
-                    return batch.finished(
-                        index, await program.bind(**batch.inputs_of(index)).acall(deps=batch.deps)
-                    )
+                    inputs = batch.inputs_of(index)
+                    about = batch.about(index)
+                    result = await arun_program(program, (), inputs, batch.deps, about)
+                    return batch.finished(index, result)
                 found = batch.open(index)
                 if batch.is_open(found):
                     limit = asyncio.timeout(batch.timeout)
@@ -255,6 +257,7 @@ class _Batch:
         retry_failed: bool,
         via: Any,
         poll_s: float | None,
+        metadata: Mapping[str, Any] | None,
     ) -> None:
         check_limits(limits)
         if batch_id is not None and store is None:
@@ -269,6 +272,7 @@ class _Batch:
         self.given = _listed(inputs)
         self.keeps_errors = return_exceptions or return_failed_examples
         self.items = _items(self.given, program, keeps_errors=self.keeps_errors)
+        self._abouts = _abouts(program, self.given, self.items, metadata)
         self.deps = deps
         self.timeout = timeout
         self.batch_id = batch_id or uuid4().hex
@@ -352,6 +356,12 @@ class _Batch:
             raise item
         return item
 
+    def about(self, index: int) -> About:
+        about = self._abouts[index]
+        if isinstance(about, InputError):
+            raise about
+        return about
+
     def open(self, index: int) -> Run[Any]:
         """The run of an item: the one in the store, or a new one that has not begun.
 
@@ -366,7 +376,14 @@ class _Batch:
         else:
             if self._budget is not None:
                 self._budget.check()
-            run = new_run(self.program, (), inputs, run_id=run_id, deps=self.deps)
+            run = new_run(
+                self.program,
+                (),
+                inputs,
+                run_id=run_id,
+                deps=self.deps,
+                about=self.about(index),
+            )
             if self._store is not None:
                 run.keep(self._store)
         run.batch_requests = self.requests
@@ -558,6 +575,25 @@ def _item(index: int, value: Any, program: Any) -> _Item:
     return InputError(
         f"Item {index} of the batch must be a mapping of inputs by name, found {shown(value)}."
     )
+
+
+def _abouts(
+    program: Any, given: Sequence[Any], items: Sequence[_Item], metadata: Mapping[str, Any] | None
+) -> list[About | InputError]:
+    """What the run of each item is about; takes these options out of the item."""
+    shared = about(metadata, None)
+    abouts: list[About | InputError] = []
+    for value, item in zip(given, items, strict=True):
+        own = NOTHING
+        # Every keyword of `bind` is an input.
+        if not isinstance(value, Bound) and not isinstance(item, InputError):
+            try:
+                own = about(**take_about(program, item))
+            except InputError as error:
+                abouts.append(error)
+                continue
+        abouts.append(own.inside(shared))
+    return abouts
 
 
 def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         retry_failed: bool
         via: Literal["provider"] | None
         poll_s: float | None
+        metadata: Mapping[str, Any] | None
 
 
 _OPTIONS = (
@@ -59,6 +60,7 @@ _OPTIONS = (
     "retry_failed",
     "via",
     "poll_s",
+    "metadata",
 )
 
 
@@ -112,11 +114,15 @@ class Batches(ProgramTypes[S, D, P]):
         retry_failed: bool = False,
         via: Literal["provider"] | None = None,
         poll_s: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> Any:
         """Run the program once for each mapping of inputs, several at once in threads.
 
         An item may also be `program.bind(...)`, whose inputs type checkers check.
+
+        An item may have `metadata` and `title` of its run, as a call has them; `metadata` of the
+        batch is that of every item.
 
         Returns the predictions in the order of the inputs.
 
@@ -163,6 +169,7 @@ class Batches(ProgramTypes[S, D, P]):
                 retry_failed=retry_failed,
                 via=via,
                 poll_s=poll_s,
+                metadata=metadata,
             )
 
     @overload
@@ -213,6 +220,7 @@ class Batches(ProgramTypes[S, D, P]):
         retry_failed: bool = False,
         via: Literal["provider"] | None = None,
         poll_s: float | None = None,
+        metadata: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> Any:
         """`batch` as tasks on this event loop."""
@@ -234,4 +242,5 @@ class Batches(ProgramTypes[S, D, P]):
                 retry_failed=retry_failed,
                 via=via,
                 poll_s=poll_s,
+                metadata=metadata,
             )

@@ -254,7 +254,7 @@ def _begin(run: RunState, execution: Execution, options: _Options, *, goes_on: b
 
 
 async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -> None:
-    event, notes = started(run.program, run.args, run.inputs), run.notes
+    event, notes = started(run.program, run.args, run.inputs, run.about), run.notes
     run.notes = tell.open_run(event, notes)
     if run.notes != notes and run.persistence is not None:
         if blocks:

@@ -33,6 +33,7 @@ from ferrule.encoding.stored import reading
 from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
 from ferrule.forms import usage_form
 from ferrule.models.setting_names import check_saved
+from ferrule.runs.about import about
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.encode import (
     PART_NAMES,
@@ -98,6 +99,7 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
         "ferrule_run": _VERSION,
         "id": run.id,
         "program": run.program.name,
+        **run.about.form(),
         "fingerprint": program_fingerprint(run.program),
         **inputs,
         "key": run.key.hex(),
@@ -231,6 +233,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.key = bytes.fromhex(head["key"])
     run.status = head["status"]
     run.notes = head.get("notes", {})
+    run.about = about(head.get("metadata"), head.get("title"))
     run.governing = Governing.read(head.get("settings", {}))
     run.error = None
     if head["error"] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from ferrule.approval.decisions import read_decision
@@ -23,7 +24,12 @@ NO_ENTRIES = 1 << 31
 
 `Store.load(run_id, after=NO_ENTRIES)` reads a run without its entries.
 """
-_COLUMNS = "id, program, status, created_at, updated_at, questions, error, recoveries, usage, owner"
+_MANY = 1_000
+"""A label of so many runs is no way to find few of them."""
+_COLUMNS = (
+    "id, program, status, created_at, updated_at, title, metadata, questions, error, recoveries, "
+    "usage, owner"
+)
 
 
 # -- one run
@@ -65,12 +71,25 @@ def results_awaited_in(entries: list[str]) -> dict[str, Question]:
 # -- the list
 
 
+def rarest_first(db: Any, labels: list[str]) -> list[tuple[str, int]]:
+    """Labels with the number of their runs, of which at most `_MANY` are counted."""
+    sql = "SELECT count(*) FROM (SELECT 1 FROM labels WHERE label = ? LIMIT ?) AS first"
+    counted = [(label, db.execute(sql, (label, _MANY)).fetchone()[0]) for label in labels]
+    return sorted(counted, key=itemgetter(1))
+
+
 def condition(
-    status: str | None, program: str | None, before: tuple[float, str] | None
+    status: str | None,
+    program: str | None,
+    labels: list[tuple[str, int]],
+    before: tuple[float, str] | None,
 ) -> tuple[str, tuple[Any, ...]]:
     """The SQL condition of a list, and its values, for `summaries`.
 
-    It also compares ids, so that `before` is exact for runs with equal times.
+    It also compares ids, so that `before` is exact for runs with equal times. `labels` are those of
+    `rarest_first`. A label of few runs leads to them directly, and they are sorted. One of many
+    runs is looked up for each run, in the order of the list, until there are enough: sorting them
+    all would take a hundred times as long.
     """
     terms: list[str] = []
     values: list[Any] = []
@@ -80,6 +99,12 @@ def condition(
     if program is not None:
         terms.append("program = ?")
         values.append(program)
+    for number, (label, count) in enumerate(labels):
+        if number == 0 and count < _MANY:
+            terms.append("no IN (SELECT run FROM labels WHERE label = ?)")
+        else:
+            terms.append("EXISTS (SELECT 1 FROM labels WHERE label = ? AND run = no)")
+        values.append(label)
     if before is not None:
         terms.append("(updated_at, id) < (?, ?)")
         values.extend(before)
@@ -172,7 +197,7 @@ def _summary(
     row: Any, decided_ids: list[str], is_alive: Callable[[str, float | None], bool]
 ) -> Summary:
     run_id, program, status, created_at, updated_at, *others = row
-    questions_text, error_text, recoveries, usage_text, owner, until = others
+    title, metadata_text, questions_text, error_text, recoveries, usage_text, owner, until = others
     if not (_is_time(created_at) and _is_time(updated_at)):
         raise ValueError(f"the times {created_at!r} and {updated_at!r}")
     questions: tuple[Question, ...] = ()
@@ -184,6 +209,9 @@ def _summary(
     error = None
     if error_text is not None:
         error = str(parse_json(error_text)["text"])
+    metadata: dict[str, Any] = {}
+    if metadata_text is not None:
+        metadata = parse_object(metadata_text, "the metadata of a run")
     usage = Usage()
     if usage_text is not None:
         usage = read_usage(parse_json(usage_text))
@@ -191,6 +219,8 @@ def _summary(
         id=run_id,
         program=program,
         status=status,
+        title=title,
+        metadata=metadata,
         created_at=created_at,
         updated_at=updated_at,
         recoveries=recoveries,

@@ -38,12 +38,19 @@ from ferrule.approval.message import (
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_json, parse_object, reading
 from ferrule.errors import StoreError
+from ferrule.runs.about import NOTHING, About, check_metadata, digests
 from ferrule.runs.cancelling import call_to_cancel
 from ferrule.runs.decisions import caller_notes, deliveries
 from ferrule.runs.journal.encode import read_entry, read_question, record_form
 from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
 from ferrule.runs.store.lease import is_held, taken_error
-from ferrule.runs.store.listing import condition, decision_in, results_awaited_in, summaries
+from ferrule.runs.store.listing import (
+    condition,
+    decision_in,
+    rarest_first,
+    results_awaited_in,
+    summaries,
+)
 from ferrule.runs.store.statements import (
     MOST_ENTRIES,
     cancel_at_rest,
@@ -178,12 +185,12 @@ class SQLStore:
 
     # -- leases
 
-    def create(self, run_id: str, *, program: str, head: str) -> Lease:
+    def create(self, run_id: str, *, program: str, head: str, about: About = NOTHING) -> Lease:
         """See `Store`."""
         # The token is random: the process of a deleted run with this id must not write here.
         lease = Lease(run_id, secrets.randbits(62))
         try:
-            self._create(lease, program, head)
+            self._create(lease, program, head, about)
             self._watch()
         except BaseException:
             self._give_back(lease, "running")
@@ -191,7 +198,7 @@ class SQLStore:
         return lease
 
     @_writes
-    def _create(self, db: Any, lease: Lease, program: str, head: str) -> None:
+    def _create(self, db: Any, lease: Lease, program: str, head: str, about: About) -> None:
         now = self._now(db)
         leased_column, _ = self._LEASED
         columns = {
@@ -201,7 +208,7 @@ class SQLStore:
             "owner": self._owner,
             leased_column: self._hold(lease, now, 0),
         }
-        insert(db, self._name, lease, now, **columns)
+        insert(db, self._name, lease, now, about, **columns)
 
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`.
@@ -348,7 +355,16 @@ class SQLStore:
     # -- runs without a lease
 
     @_writes
-    def submit(self, db: Any, run_id: str, *, program: str, head: str, order: Order) -> None:
+    def submit(
+        self,
+        db: Any,
+        run_id: str,
+        *,
+        program: str,
+        head: str,
+        order: Order,
+        about: About = NOTHING,
+    ) -> None:
         """See `Store`."""
         if order != Order() and self.engine is None:
             msg = (
@@ -358,7 +374,7 @@ class SQLStore:
             raise StoreError(msg)
         lease = Lease(run_id, secrets.randbits(62))
         now = self._now(db)
-        insert(db, self._name, lease, now, program=program, status="queued", head=head)
+        insert(db, self._name, lease, now, about, program=program, status="queued", head=head)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -554,12 +570,18 @@ class SQLStore:
         *,
         status: str | None = None,
         program: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
     ) -> list[Summary]:
         """See `Store`."""
-        where, values = condition(status, program, check_page(limit, before))
-        return self._look(lambda db: self._summaries(db, where, values, limit))
+        start, labels = check_page(limit, before), digests(check_metadata(metadata or {}))
+
+        def look(db: Any) -> builtins.list[Summary]:
+            where, values = condition(status, program, rarest_first(db, labels), start)
+            return self._summaries(db, where, values, limit)
+
+        return self._look(look)
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
@@ -619,9 +641,12 @@ class SQLStore:
             "notes": {},
             "redacted": True,
         }
+        redacted_head.pop("metadata", None)
+        redacted_head.pop("title", None)
         self._empty(db, run_id)
         db.execute(
-            "UPDATE runs SET head = ?, questions = '[]', error = NULL WHERE id = ?",
+            "UPDATE runs SET head = ?, questions = '[]', error = NULL, title = '', "
+            "metadata = NULL WHERE id = ?",
             (json_text(redacted_head), run_id),
         )
 
@@ -655,6 +680,7 @@ class SQLStore:
             (number * MOST_ENTRIES, (number + 1) * MOST_ENTRIES),
         )
         db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
+        db.execute("DELETE FROM labels WHERE run = ?", (number,))
 
     # -- one run
 

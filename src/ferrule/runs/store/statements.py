@@ -18,6 +18,7 @@ from ferrule.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.runs.about import About
     from ferrule.runs.protocols import Lease
 
 MOST_ENTRIES = 1 << 32
@@ -58,14 +59,19 @@ def _lost(lease: Lease, reason: str) -> StoreError:
     return StoreError(f"The run {lease.run_id!r} {reason}; nothing was written.")
 
 
-def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> None:
+def insert(db: Any, store: str, lease: Lease, now: float, about: About, **columns: Any) -> None:
     """Insert a new run. Raises `StoreError` if its id exists."""
+    metadata = None
+    if about.metadata:
+        metadata = json_text(about.metadata)
     row = {
         "id": lease.run_id,
         "token": lease.token,
         "created_at": now,
         "updated_at": now,
         "questions": "[]",
+        "title": about.title,
+        "metadata": metadata,
         **columns,
     }
     names = ", ".join(row)
@@ -80,6 +86,8 @@ def insert(db: Any, store: str, lease: Lease, now: float, **columns: Any) -> Non
             "Load it, or choose another `run_id`."
         )
         raise StoreError(msg)
+    for label in about.index():
+        db.execute("INSERT INTO labels SELECT ?, no FROM runs WHERE id = ?", (label, lease.run_id))
 
 
 def release(

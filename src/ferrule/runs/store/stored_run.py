@@ -60,6 +60,7 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
         program=run.program.name,
         head=json_text(head_form(run, inputs_form(run))),
         order=order,
+        about=run.about,
     )
 
 
@@ -141,7 +142,9 @@ class StoredRun:
         if self.is_new:
             self._inputs = inputs_form(run)
             self._before = "running", self._head()
-            self.lease = self.store.create(run.id, program=run.program.name, head=self._before[1])
+            self.lease = self.store.create(
+                run.id, program=run.program.name, head=self._before[1], about=run.about
+            )
             self.is_new = False
             self._send_messages(run)
         else:

@@ -7,6 +7,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
+from ferrule.encoding.encode import json_text
 from ferrule.errors import ToolTimeoutError
 from ferrule.telemetry.otel import names
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
     from ferrule.values.conversation.exchange import Request, Response
 
+_CONVENTIONS = {"user": names.USER_ID, "conversation": names.CONVERSATION_ID}
+"""Metadata of a run with a name in the conventions."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -41,6 +44,26 @@ def about_name(name: str) -> dict[str, Any]:
         names.PROVIDER: names.PROVIDER_NAMES.get(provider, provider),
         names.REQUEST_MODEL: model,
     }
+
+
+def about_run(metadata: Mapping[str, Any], title: str) -> dict[str, Any]:
+    """What a run was started with: its title and metadata, and what conventions call some of it.
+
+    `user` is also `user.id`, and `conversation` is also `gen_ai.conversation.id`.
+    """
+    attributes: dict[str, Any] = {}
+    if title:
+        attributes[names.RUN_TITLE] = title
+    for name, value in metadata.items():
+        # Attributes are scalars; everything else is its JSON.
+        if isinstance(value, (str, bool, int, float)):
+            attributes[names.RUN_METADATA + name] = value
+        else:
+            attributes[names.RUN_METADATA + name] = json_text(value)
+    for name, convention in _CONVENTIONS.items():
+        if isinstance(metadata.get(name), (str, int)):
+            attributes[convention] = str(metadata[name])
+    return attributes
 
 
 def about_request(lm: Any, request: Request) -> dict[str, Any]:

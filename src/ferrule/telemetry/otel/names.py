@@ -61,6 +61,11 @@ SETTINGS = {
 """Settings of a request, with their attribute and its type."""
 STOP_SEQUENCES = "gen_ai.request.stop_sequences"
 
+RUN_TITLE = "ferrule.run.title"
+RUN_METADATA = "ferrule.run.metadata."
+"""The beginning of the names of a run's metadata."""
+USER_ID = "user.id"
+
 # -- content
 
 INPUT_MESSAGES = "gen_ai.input.messages"

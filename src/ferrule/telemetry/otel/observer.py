@@ -22,6 +22,7 @@ from ferrule.telemetry.otel.attributes import (
     about_answer,
     about_model,
     about_request,
+    about_run,
     about_session,
     about_tool,
     about_usage,
@@ -182,7 +183,8 @@ class OTel:
             return self._needed
         segment = int(notes.get(_COUNT, "0")) + 1
         links = self._links(notes) + self._deciders(notes)
-        opened = self._open_program(spans, event, links, {names.RUN_SEGMENT: segment})
+        more = {names.RUN_SEGMENT: segment, **about_run(event.metadata, event.title)}
+        opened = self._open_program(spans, event, links, more)
         opened.notes = notes
         opened.asked = json.loads(notes.get(ASKED, "{}"))
         # The note goes first: a crash from here on must not leave a question that waits.

@@ -35,12 +35,17 @@ CREATE TABLE "{schema}".runs (
     said integer NOT NULL DEFAULT 0,
     segment bigint NOT NULL DEFAULT 0, queue text, priority integer, queue_key text,
     expires_at float8,
+    title text NOT NULL DEFAULT '', metadata text,
     usage text, error text, questions text NOT NULL, head text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);
 CREATE INDEX runs_queued ON "{schema}".runs (updated_at) WHERE status = 'queued';
 CREATE INDEX runs_expiring ON "{schema}".runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX runs_by_owner ON "{schema}".runs (owner) WHERE owner IS NOT NULL;
+CREATE TABLE "{schema}".labels (
+    label text COLLATE "C" NOT NULL, run bigint NOT NULL, PRIMARY KEY (label, run)
+);
+CREATE INDEX labels_by_run ON "{schema}".labels (run);
 CREATE TABLE "{schema}".entries (
     place bigint PRIMARY KEY, written_at float8, entry text NOT NULL
 );
@@ -134,7 +139,7 @@ def dialect(sql: str, schema: str) -> bytes:
     Tables get their schema, and `%s` replaces each `?`.
     """
     qualified = re.sub(
-        r"\b(FROM|INTO|UPDATE|JOIN) (runs|entries|decisions|owners|version)\b",
+        r"\b(FROM|INTO|UPDATE|JOIN) (runs|labels|entries|decisions|owners|version)\b",
         rf'\1 "{schema}".\2',
         sql,
     )

@@ -85,10 +85,15 @@ CREATE TABLE runs (
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
     said INTEGER NOT NULL DEFAULT 0,
+    title TEXT NOT NULL DEFAULT '', metadata TEXT,
     usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
 CREATE INDEX runs_by_change ON runs (updated_at);
 CREATE INDEX runs_by_status ON runs (status, updated_at);
+CREATE TABLE labels (
+    label TEXT NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (label, run)
+) WITHOUT ROWID;
+CREATE INDEX labels_by_run ON labels (run);
 CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
 CREATE TABLE decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL,
