@@ -157,6 +157,10 @@ class CallTools(Struct):
     calls: tuple[CheckedCall, ...]
     consents: tuple[Consent | None, ...] = ()
     """For each call, the consent that it needs, or None; empty if no call needs one."""
+    left: tuple[tuple[int, int] | None, ...] = ()
+    """Set by the driver: for each call, how many calls of its tool are left, and of how many.
+
+    None without such a limit; empty if no call of the batch has one."""
 
     def allowed(self, results: Sequence[ToolResult]) -> Iterator[tuple[CheckedCall, ToolResult]]:
         """The calls as they were allowed, each with its result; not those that were denied.

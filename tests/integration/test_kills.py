@@ -92,6 +92,14 @@ def test_nothing_is_lost_or_done_twice_on_postgres_either() -> None:
     assert figures["kills"] >= 3, figures
 
 
+def test_a_run_with_long_results_and_metadata_survives_kills() -> None:
+    """What the model was not shown is read from the run, and `list` finds the run by its metadata."""
+    figures = disturbed(
+        "--kills", "4", "--races", "0", "--interrupts", "0", "--only", "long results, async"
+    )
+    assert figures["kills"] >= 3, figures
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("postgres")
 def test_a_process_that_stops_for_longer_than_its_lease_is_fenced_on_postgres() -> None:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ferrule import Decision, Question
 
 EFFECTS = {
-    "look": "read", "unlock": "read", "train": "read",
+    "look": "read", "unlock": "read", "train": "read", "survey": "read",
     "pay": "once", "pay_later": "once", "refund": "once", "desk.refund": "once", "sign": "once", "wipe": "once", "hint": "once or told",
     "fetch": "idempotent", "fetch_later": "idempotent", "deposit": "idempotent",
     "order": "transactional", "ship": "reconciled",
@@ -114,6 +114,8 @@ class Scenario:
     def _calls(self) -> Iterator[tuple[str, str]]:
         for what in self._whats():
             name, n = what.split()
+            if name == "part":  # a read of the run itself: nothing happens in the world
+                continue
             match self.decisions.get(what, "approve").split():
                 case ["edit", other]:
                     yield f"{name} {other}", EFFECTS[name]
@@ -171,6 +173,9 @@ OUTSIDE = (
     "build 9",
 )
 """Results from outside, and messages to the run: of its own tools, and of the world that delivers."""
+
+LONG = ("survey 1", "pay 2", "part 1 + survey 3", "refund 4", "part 3 + order 5", "part 1")
+"""Results that the model is not shown whole, and reads later."""
 
 WIRES = ("openai_chat", "openai_responses", "anthropic", "gemini")
 _IN_CODE = (
@@ -243,6 +248,8 @@ SCENARIOS = (
     Scenario("an end at once, async", AT_ONCE, is_async=True),
     Scenario("an end at once, code", ("halt 1 + pay 2", "drop 3", "fetch 4 + halt 5", "drop 6"), snippets=2),
     Scenario("spawned", EVERY, is_spawned=True),
+    Scenario("long results", LONG),
+    Scenario("long results, async", LONG, is_async=True),
     Scenario("code", EVERY, snippets=2),
     Scenario("code, async", EVERY, snippets=2, is_async=True),
     Scenario("code with edits", CAREFUL, {"refund 1": "edit 91", "refund 2": "deny", "refund 4": "edit 94", "refund 5": "reply"}, snippets=2),
@@ -360,6 +367,9 @@ def _function(tool_name: str) -> str:
 
 def _call(what: str) -> ToolCall:
     name, n = what.split()
+    if name == "part":  # of the long result of an earlier call, which the model was not shown
+        args: dict[str, Any] = {"call": f"c{n}", "start": 50_000, "length": 30}
+        return ToolCall(name="read_result", args=args, id=f"p{n}")
     return ToolCall(name=name, args={"n": int(n)}, id=f"c{n}")
 
 
@@ -436,9 +446,12 @@ def agent_in(world: World, scenario: Scenario, server: str) -> tuple[ReAct, tupl
         clerk = ReAct("n: int -> answer", tools=tuple(own), native=scenario.is_native)
         clerk.set_lm(lm)
         own.append(clerk.as_tool("clerk", "Works on `n`."))
+    spill_over = None
+    if any("survey" in turn for turn in scenario.turns):
+        spill_over = 20_000
     agent = ReAct(
         "task -> answer",
-        tools=Toolbox(own, shelf=shelf),
+        tools=Toolbox(own, shelf=shelf, spill_over=spill_over),
         native=scenario.is_native,
         calls="code" if scenario.snippets else None,
     )
@@ -531,7 +544,7 @@ def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool
 
     wipe = Tool(does("wipe"), "wipe")
     made = [
-        Tool(does("look"), "look", effect="read"), Tool(does("pay"), "pay"), Tool(later("pay_later"), "pay_later"),
+        _surveying(world), Tool(does("look"), "look", effect="read"), Tool(does("pay"), "pay"), Tool(later("pay_later"), "pay_later"),
         Tool(does("fetch"), "fetch", effect="idempotent"), Tool(later("fetch_later"), "fetch_later", effect="idempotent"),
         Tool(deposit, "deposit", effect="idempotent"), Tool(order, "order", effect="transactional"),
         Tool(does("ship"), "ship", reconcile=shipped), Tool(does("hint"), "hint", unknown="tell"),
@@ -545,6 +558,17 @@ def _tools(world: World, scenario: Scenario) -> tuple[dict[str, Tool], list[Tool
     return {each.name: each for each in made}, [
         Tool(does("desk.refund"), "desk.refund", require_confirmation=True),
     ]
+
+
+def _surveying(world: World) -> Tool:
+    """A tool with a long result."""
+
+    def survey(n: int, ctx: Context) -> str:
+        lines = [world.act(f"survey {n}", ctx.key)]
+        lines += [f"{n}.{line} is well" for line in range(10_000)]
+        return "\n".join(lines)
+
+    return Tool(survey, "survey", effect="read")
 
 
 def _slipping(world: World) -> list[Tool]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ferrule.errors import StoreError
 from killing import stores
 from killing.tracing import untraced
-from killing.world import RUN
+from killing.world import ABOUT, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,12 +205,15 @@ def _store(world: World) -> Iterator[Fault]:
         yield Fault("corrupt", f"the journal has two entries at {twice}")
     with stores.opened(world) as store:
         [line] = store.list()
+        found = [each.id for each in store.list(metadata=ABOUT["metadata"])]
         left = store.load(RUN).decisions
     if line.status != "done" or line.leased:
         yield Fault(
             "wrong",
             f"the run of a finished process is {line.status}, leased: {line.leased}",
         )
+    if (line.metadata, line.title, found) != (ABOUT["metadata"], ABOUT["title"], [RUN]):
+        yield Fault("lost", f"the run is about {line.metadata}, {line.title!r}; found: {found}")
     if line.decided or left:
         yield Fault("wrong", f"decisions that were used are offered again: {line.decided}")
 

@@ -25,7 +25,7 @@ from ferrule.errors import StoreError
 from killing import system_calls
 from killing.agents import SCENARIOS, Scenario, agent_in, decide
 from killing.tracing import trace_into
-from killing.world import RUN, Points, Target, World
+from killing.world import ABOUT, RUN, Points, Target, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,9 +73,9 @@ def work(
         else:
             run.resume()
     elif scenario.is_async:
-        run = asyncio.run(agent.astart(store=store, run_id=RUN, task=world.place.name))
+        run = asyncio.run(agent.astart(store=store, run_id=RUN, task=world.place.name, **ABOUT))
     else:
-        run = agent.start(store=store, run_id=RUN, task=world.place.name)
+        run = agent.start(store=store, run_id=RUN, task=world.place.name, **ABOUT)
     return settle(world, run)
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 RUN = "the-run"
+ABOUT: dict[str, Any] = {"metadata": {"user": "ann", "job": [4, None]}, "title": "A run to kill"}
+"""What the run is started with."""
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
 
 

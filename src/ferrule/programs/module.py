@@ -315,7 +315,11 @@ class Module(Batches[S, D, P]):
         **inputs: Any,
     ) -> str:
         """`submit` on an event loop."""
-        order = {"priority": priority, "delay_s": delay_s, "queue_key": queue_key}
+        order: dict[str, Any] = {
+            "priority": priority,
+            "delay_s": delay_s,
+            "queue_key": queue_key,
+        }
         submit = partial(self.submit, store=store, run_id=run_id, **order, **inputs)
         return await run_or_cancel(submit)
 

@@ -23,6 +23,7 @@ from ferrule.programs.predict import ChainOfThought, Predict
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
     OnLimit,
+    check_bounded_tools,
     check_code_mode,
     check_on_limit,
     check_policy_of_agent,
@@ -166,6 +167,7 @@ class ReAct(Module[S, D, P]):
         self.react.asks_for_intention = intention
         self.enable_user_clarification = enable_user_clarification
         check_stops(self.stop_at_tools, self.react)
+        check_bounded_tools(self.limits, self.react)
         if self.code is not None:
             check_code_mode(self)
         check_policy_of_agent(policy, self.react)

@@ -49,6 +49,7 @@ from ferrule.programs.tool_use.finish import (
 )
 from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import has_changes, use_tools
+from ferrule.tools.read_result import shown_to_model
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.confidence import with_confidence
@@ -395,6 +396,7 @@ class _Turns(_WithTools):
             self.asker.conditions,
             concurrent=self.predict.toolbox.concurrent,
             describe=describe,
+            keeps_whole=self.predict.toolbox.spill_over is not None,
         )
         self.live: LiveTools | LoadedTools | None = None
         toolbox = self.predict.toolbox
@@ -518,7 +520,9 @@ class _Turns(_WithTools):
                 answer = replace(response.message(), tool_calls=calls)
                 outputs = self.outputs(answer_fields, response, with_calls=False)
                 messages = request.messages.then(
-                    answer, *map(tool_message, results), self._answer(response, outputs)
+                    answer,
+                    *map(tool_message, self._shown(results)),
+                    self._answer(response, outputs),
                 )
                 following = yield from self._listen_after(request, messages)
                 if following is None:
@@ -718,13 +722,20 @@ class _Turns(_WithTools):
     ) -> list[Message]:
         """The messages that show a turn in the next request."""
         if self.native:
-            return [response.message(), *map(tool_message, results)]
+            return [response.message(), *map(tool_message, self._shown(results))]
         answer = replace(response.message(), tool_calls=())
         return [answer, self._observation(results, turn, news)]
+
+    def _shown(self, results: Sequence[ToolResult]) -> list[ToolResult]:
+        spill_over = self.predict.toolbox.spill_over
+        if spill_over is None or self.code is not None:  # code bounds what it prints
+            return list(results)
+        return [shown_to_model(result, spill_over, spill_over) for result in results]
 
     def _observation(self, results: Sequence[ToolResult], turn: int, news: str = "") -> Message:
         """The results of a turn in text."""
         fields: dict[str, Any] = {}
+        results = self._shown(results)
         if len(results) == 1:
             fields[f"observation_{turn}"] = results[0].content
         else:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.structs import replace as replace_call
 
@@ -67,10 +68,16 @@ class Limits:
     the run stops."""
     observation_chars: int = 100_000
     """The model sees longer tool results with the middle cut out; the trajectory has them whole."""
+    per_tool: Mapping[str, int] | None = None
+    """Calls of single tools, by name, such as `{"search": 5}`.
+
+    A call beyond does not run and gets an error result; the run goes on. The model reads how many
+    calls are left."""
 
     def __post_init__(self) -> None:
+        check_per_tool(self.per_tool)
         for name, value in asdict(self).items():
-            if value is None and name in SHARED:
+            if name == "per_tool" or (value is None and name in SHARED):
                 continue
             if name in _AMOUNTS:
                 form, is_valid = "number above 0", _is_amount(value)
@@ -82,7 +89,7 @@ class Limits:
     @property
     def are_shared(self) -> bool:
         """Whether any limit is set that also covers what the program calls."""
-        return _shared_of(self) != _NONE_SHARED
+        return bool(self.per_tool) or _shared_of(self) != _NONE_SHARED
 
     def within(self, around: Limits | None) -> Limits:
         """These limits, completed by those around them.
@@ -102,6 +109,21 @@ class Limits:
 Limits.__init__ = checks_keywords(Limits.__init__)
 
 
+def check_per_tool(per_tool: Any) -> None:
+    """Check the limit `per_tool`. Raises `ConfigurationError`."""
+    if per_tool is None:
+        return
+    is_valid = isinstance(per_tool, Mapping) and all(
+        isinstance(name, str) and _is_count(most)
+        for name, most in cast("Mapping[Any, Any]", per_tool).items()
+    )
+    if not is_valid:
+        raise ConfigurationError(
+            "`per_tool` in Limits maps names of tools to whole numbers of at least 1, such as "
+            f"{{'search': 5}}; found {per_tool!r}."
+        )
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
@@ -111,6 +133,7 @@ def _is_amount(value: Any) -> bool:
 
 
 _NO_LIMITS = Limits()
+_NO_TOOLS: Mapping[str, int] = {}
 _counting = ForkLock()
 """Held while spending is counted: branches and tools of one run spend from several threads."""
 
@@ -133,6 +156,7 @@ class Budget:
         "steps",
         "tokens",
         "tool_calls",
+        "tools",
         "unpriced",
     )
 
@@ -149,6 +173,8 @@ class Budget:
         """Whether these are the limits of a whole batch."""
         self.steps = 0
         self.tool_calls = 0
+        self.tools: dict[str, int] = {}
+        """How many calls of each tool ran."""
         self.tokens = 0
         self.cost = 0.0
         self.unpriced = ""
@@ -172,10 +198,13 @@ class Budget:
         tokens: int = 0,
         cost: float = 0.0,
         unpriced: str = "",
+        tools: Mapping[str, int] = _NO_TOOLS,
     ) -> None:
         """Count spending here and in every budget around this one."""
         with _counting.lock:
             for budget in self._chain():
+                for name, calls in tools.items():
+                    budget.tools[name] = budget.tools.get(name, 0) + calls
                 budget.steps += steps
                 budget.tool_calls += tool_calls
                 budget.tokens += tokens
@@ -185,7 +214,10 @@ class Budget:
     def take_back(self) -> None:
         """Take what was counted here out of the budgets around this one."""
         if self.outer is not None:
-            self.outer.spend(**{name: -count for name, count in self._counts().items()})
+            self.outer.spend(
+                **{name: -count for name, count in self._counts().items()},
+                tools={name: -calls for name, calls in self.tools.items()},
+            )
 
     def count_response(self, response: Response, lm: Any) -> None:
         """Count one answer of a model."""
@@ -211,6 +243,8 @@ class Budget:
     def spent(self) -> dict[str, Any]:
         """The spending here as JSON data: the arguments of `spend`."""
         form: dict[str, Any] = self._counts()
+        if self.tools:
+            form["tools"] = dict(self.tools)
         if self.unpriced:
             form["unpriced"] = self.unpriced
         return form
@@ -234,6 +268,24 @@ class Budget:
             for budget in self._chain():
                 budget.tool_calls += allowed
         return allowed
+
+    def take_tool(self, name: str) -> tuple[int, int] | None:
+        """Count a call of a tool; returns how many are left, and of how many.
+
+        None without a limit. The first number is below 0 if it was one too many.
+        """
+        with _counting.lock:
+            for budget in self._chain():
+                budget.tools[name] = budget.tools.get(name, 0) + 1
+            return self._left_of(name)
+
+    def _left_of(self, name: str) -> tuple[int, int] | None:
+        bounds: list[tuple[int, int]] = []
+        for budget in self._chain():
+            most = (budget.limits.per_tool or _NO_TOOLS).get(name)
+            if most is not None:
+                bounds.append((most - budget.tools.get(name, 0), most))
+        return min(bounds, default=None)
 
     def reached(self) -> LimitReachedError | None:
         """The innermost limit that is reached, or None.

@@ -233,6 +233,14 @@ class SoFar(Struct):
         """The calls of the run that have ended, each with its result."""
         return ended_calls(self.run.journal.entries)
 
+    def results_here(self) -> Sequence[ToolResult]:
+        """The results of the program that makes this call, the latest first."""
+        return [
+            entry.value
+            for entry in reversed(self.run.journal.entries)
+            if entry.kind == "result" and Slot(entry.slot).path == self.frame.path
+        ]
+
     @property
     def sources(self) -> Sequence[Source]:
         """The untrusted results before it."""

@@ -94,6 +94,9 @@ class Tool(ToolAttributes, Type):
         timeout_s: The time limit of a call in seconds.
         concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
             turns it off for all its tools.
+        retries: How often in a row the model may try again after a call that it made wrong
+            (arguments that do not fit, `ToolRetry`). Then the tool is not run any more. None: no
+            such bound. It repeats nothing by itself.
         result: `"outside"` if the result of a call comes later, by `deliver`: nothing runs here. A
             function then only declares the arguments and the type of the result; its body is `...`.
             `"page"` is the same, and the page of a chat may give the result (`AGUI`, `VercelAI`).
@@ -130,6 +133,8 @@ class Tool(ToolAttributes, Type):
     timeout_s: float | None
     """None for no limit."""
     concurrent: bool
+    retries: int | None = None
+    """How often in a row the model may try again after a wrong call."""
     result: str = "function"
     """Where the result of a call comes from: `"function"`, `"outside"` or `"page"`."""
     within_s: float | None = None

@@ -17,6 +17,7 @@ from ferrule.errors import (
     refuse_unknown,
     shown,
 )
+from ferrule.tools.read_result import check_spill_over, with_reader
 from ferrule.tools.shelf import Search, Shelf, check_search
 from ferrule.tools.tool import Tool
 from ferrule.values.conversation.exchange import Declarations
@@ -70,7 +71,7 @@ class ToolServer(Protocol):
         ...
 
 
-_OPTIONS = ("shelf", "search", "keep", "keep_turns", "concurrent")
+_OPTIONS = ("shelf", "search", "keep", "keep_turns", "concurrent", "spill_over")
 """The keywords of `Toolbox`."""
 
 
@@ -92,6 +93,9 @@ class Toolbox:
             put back. None: it stays.
         concurrent: Whether calls of one step may run at once, even of tools loaded later. False,
             for tools that share state: in order.
+        spill_over: The number of characters from which on a result is long: the model sees its
+            beginning and its end, and reads the rest with the tool `read_result`. None: no such
+            tool, and the middle of a result over `Limits(observation_chars=)` is lost to it.
 
     """
 
@@ -106,6 +110,7 @@ class Toolbox:
         "keep_turns",
         "names",
         "shelf",
+        "spill_over",
         "tools",
     )
 
@@ -132,7 +137,9 @@ class Toolbox:
         keep: Iterable[str] = (),
         keep_turns: int | None = None,
         concurrent: bool = True,
+        spill_over: int | None = None,
     ) -> None:
+        check_spill_over(spill_over)
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
             raise ToolDefinitionError(
                 "`keep_turns` is a whole number greater than zero, or None; "
@@ -150,6 +157,8 @@ class Toolbox:
             concurrent = concurrent and tools.concurrent
             if keep_turns is None:
                 keep_turns = tools.keep_turns
+            if spill_over is None:
+                spill_over = tools.spill_over
         if search is not None:
             check_search(search)
             offered, on_search = _split_for_search(offered, keep)
@@ -161,10 +170,13 @@ class Toolbox:
         if search is not None and self.shelf is not None:
             search_tools = Tool(self.shelf.search_tools, **self.shelf.search_options)
             offered = (*offered, search_tools)
+        if spill_over is not None:
+            offered = with_reader(offered, spill_over)
         self.tools: tuple[Tool, ...] = offered
         """The offered tools, in order."""
         self.concurrent: bool = concurrent
         self.keep_turns: int | None = keep_turns
+        self.spill_over: int | None = spill_over
         self._hash: int | None = None
         self._cache: dict[Any, Any] = {}
         self._by_name: dict[str, Tool] = {}
@@ -287,6 +299,7 @@ class Toolbox:
             self.tools == other.tools
             and self.concurrent == other.concurrent
             and self.keep_turns == other.keep_turns
+            and self.spill_over == other.spill_over
             and list(self.shelf or ()) == list(other.shelf or ())
         )
 

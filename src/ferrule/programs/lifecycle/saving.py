@@ -215,7 +215,11 @@ def _load_tools(
         return _live_toolbox(tools, servers, predictor.toolbox)
     before = predictor.toolbox
     return Toolbox(
-        tools, shelf=before.shelf or (), keep_turns=before.keep_turns, concurrent=before.concurrent
+        tools,
+        shelf=before.shelf or (),
+        keep_turns=before.keep_turns,
+        concurrent=before.concurrent,
+        spill_over=before.spill_over,
     )
 
 

@@ -20,7 +20,7 @@ from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureErro
 from ferrule.programs.code_mode.snippets import check_tools_of_code
 from ferrule.programs.instructions import extract_instructions
 from ferrule.tools.definition.export import check_no_intention_argument
-from ferrule.tools.tool import Tool
+from ferrule.tools.tool import Tool, names_in_process
 from ferrule.tools.toolbox import RESERVED, LiveToolbox, Toolbox
 from ferrule.values.conversation.history import History
 from ferrule.values.outcome import Trajectory
@@ -207,6 +207,33 @@ def check_stops(names: frozenset[str], react: Predict) -> None:
             f"`stop_at_tools` names {', '.join(map(repr, sorted(missing)))}, "
             "and the agent has no such tool."
         )
+
+
+def check_bounded_tools(limits: Limits, react: Predict) -> None:
+    """Raise `ConfigurationError` for a bound on a tool that the agent does not have.
+
+    Neither it nor a program inside, nor any tool of the process, which a callback may load. Servers
+    are checked when they have listed their tools.
+    """
+    names = set(limits.per_tool or ())
+    if not names or tool_inputs(react.program_signature):
+        return
+    toolbox = react.toolbox
+
+    def check(listed: Toolbox) -> None:
+        offered = [*listed, *(listed.shelf or ())]
+        known = {name for tool in offered for name in (tool.name, tool.wire_name)}
+        missing = sorted(names - known - names_in_process())
+        if missing:
+            raise ConfigurationError(
+                f"`per_tool` of `Limits` names {', '.join(map(repr, missing))}, and the agent has "
+                f"no such tool. Its tools are: {', '.join(sorted(known)) or 'none'}."
+            )
+
+    if isinstance(toolbox, LiveToolbox):
+        toolbox.when_listed(check)
+    else:
+        check(toolbox)
 
 
 def check_code_mode(agent: Agent) -> None:

@@ -82,6 +82,10 @@ class Loop(Protocol):
     shown: list[Step]
     request: Request
 
+    def with_short_results(self, steps: Sequence[Step]) -> list[Step]:
+        """Steps for a program that cannot read more of their results."""
+        ...
+
 
 # -- after an overflow
 
@@ -387,7 +391,8 @@ class Compaction:
         opening = _opening(self._loop)
         task = next((message.text for message in reversed(opening) if message.role == "user"), "")
         lines = [f"The task:\n{task}", "The conversation:", *map(_entry_text, entries)]
-        lines += [text for _, text in Trajectory(steps).display_rows()]
+        shown = Trajectory(self._loop.with_short_results(steps))
+        lines += [text for _, text in shown.display_rows()]
         return "\n\n".join(
             str(shorten(line, self._loop.limits.observation_chars)) for line in lines
         )

@@ -40,6 +40,7 @@ from ferrule.programs.code_mode.snippets import Snippets
 from ferrule.programs.instructions import CLARIFY, describe_new_tools, is_builtin
 from ferrule.programs.react_loop.agent import (
     OPTIONS_OF_CALL,
+    check_bounded_tools,
     check_names,
     check_on_limit,
     note_results,
@@ -53,6 +54,7 @@ from ferrule.programs.tool_use.finish import outputs_in, split_finish, why_void
 from ferrule.programs.tool_use.live import after_turns
 from ferrule.programs.tool_use.use import UsingTools, has_changes, use_tools
 from ferrule.settings import check_limits, setting
+from ferrule.tools.read_result import shown_to_model
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.content.convert import content_text
@@ -94,7 +96,11 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
     demos = list_demos(options.get("demos", agent.react.demos), InputError)
     limits: Limits | None = options.get("limits")
     check_limits(limits)
-    limits = (agent.limits if limits is None else limits).within(setting("limits"))
+    if limits is None:
+        limits = agent.limits
+    else:
+        check_bounded_tools(limits, agent.react)
+    limits = limits.within(setting("limits"))
     on_limit = check_on_limit(options.get("on_limit", agent.on_limit))
     if limits.are_shared or on_limit == "extract":
         yield Within(limits, answers_at_limit=on_limit == "extract")
@@ -146,7 +152,7 @@ def _extract(
         options["config"] = config
     rounds = 0
     while True:
-        trajectory = format_trajectory(Trajectory(loop.shown))
+        trajectory = format_trajectory(Trajectory(loop.with_short_results(loop.shown)))
         extracting = agent.extract.flow(**loop.inputs, trajectory=trajectory, **options)
         try:
             prediction = yield from extracting
@@ -202,9 +208,12 @@ class _Loop:
         self.demos = demos
         self.note = ""
         """Text added to the signature's instructions."""
+        self.spill_over = agent.react.toolbox.spill_over
+        """See `Toolbox`; None if the model calls tools in code, which bounds what it prints."""
         self.code: Snippets | None = None
         """The code of this run, if the model calls tools in code."""
         if agent.code is not None:
+            self.spill_over = None
             self.code = Snippets(agent.code, asker.conditions, agent.policy)
         self._choose_mode(native=native)
         describe = describe_new_tools
@@ -215,6 +224,7 @@ class _Loop:
             asker.conditions,
             concurrent=agent.parallel and agent.react.toolbox.concurrent,
             describe=describe,
+            keeps_whole=agent.react.toolbox.spill_over is not None,
         )
         self.live: LiveTools | LoadedTools | None = None
         toolbox = agent.react.toolbox
@@ -266,6 +276,7 @@ class _Loop:
             native=self.native,
             intention=self.agent.intention,
             most_chars=self.limits.observation_chars,
+            spill_over=self.spill_over,
         )
 
     def close(self) -> None:
@@ -331,6 +342,20 @@ class _Loop:
                 return None, "same_error"
             yield from self._add_step(step, turn)
         return None, "max_iters"
+
+    def with_short_results(self, steps: Sequence[Step]) -> list[Step]:
+        """Steps for a program that cannot read more of their results."""
+        spill_over = self.spill_over
+        if spill_over is None:
+            return list(steps)
+        most = self.limits.observation_chars
+        return [
+            replace(
+                step,
+                results=tuple(shown_to_model(each, most, spill_over) for each in step.results),
+            )
+            for step in steps
+        ]
 
     def _show(self, step: Step) -> None:
         self.steps.append(step)

@@ -19,7 +19,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ferrule.adapters.native_text import text_output
 from ferrule.adapters.parse import CUT_OFF
@@ -37,13 +36,14 @@ from ferrule.tools.definition.export import (
     take_intention,
     write_intention,
 )
+from ferrule.tools.read_result import shown_to_model
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.calls.call import CallFault, ToolCall, ToolResult
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.calls.offered import calls_in_answer, holds_calls, under_offered_names
 from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.exchange import Declarations, Response, has_answer
-from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
+from ferrule.values.conversation.message import Message, Messages, tool_message
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.output_checks import AS_WRITTEN
 from ferrule.values.signatures.signature import Signature
@@ -140,6 +140,7 @@ class _TextMode(Struct):
     demos: Sequence[Any]
     toolbox: Toolbox
     observation_chars: int
+    spill_over: int | None
     reader: None = None
 
     def request(self, steps: Sequence[Step]) -> Request:
@@ -200,7 +201,10 @@ class _TextMode(Struct):
             return adapter.step_message({f"user_message_{index}": step.said})
         if not step.calls and _is_summary(step):
             return adapter.step_message({f"observation_{index}": step.results[0].content})
-        contents = [shorten(result.content, self.observation_chars) for result in step.results]
+        contents = [
+            shown_to_model(result, self.observation_chars, self.spill_over).content
+            for result in step.results
+        ]
         intentions = [call.intention for call in step.calls if call.intention is not None]
         fields: dict[str, Any] = {f"thought_{index}": step.thought}
         if intentions:
@@ -238,6 +242,7 @@ class _NativeMode(Struct):
     intention: bool
     """Whether the declarations ask for an intention."""
     observation_chars: int
+    spill_over: int | None
 
     def reader(self, adapter: Adapter) -> FieldReader:
         return NativeReader(
@@ -328,10 +333,7 @@ class _NativeMode(Struct):
         return (answer, *[self._result_message(result) for result in step.results])
 
     def _result_message(self, result: ToolResult) -> Message:
-        content = shorten(result.content, self.observation_chars)
-        if content is not result.content:
-            result = replace(result, content=content)
-        return tool_message(result)
+        return tool_message(shown_to_model(result, self.observation_chars, self.spill_over))
 
 
 def _with_reason_of_cut(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
@@ -355,14 +357,18 @@ def make_mode(
     native: bool,
     intention: bool,
     most_chars: int,
+    spill_over: int | None,
 ) -> Mode:
     """Make the mode of one run.
 
-    Observations longer than `most_chars` characters are shortened for the model.
+    Observations longer than `most_chars` characters, or `spill_over` if the model can read the
+    rest, are shortened for the model.
     """
     if not native:
         signature = step_signature(program_signature, toolbox, intention=intention)
-        return _TextMode(asker, signature, program_signature, values, demos, toolbox, most_chars)
+        return _TextMode(
+            asker, signature, program_signature, values, demos, toolbox, most_chars, spill_over
+        )
     if intention:
         declarations = _with_intention(toolbox)
     else:
@@ -377,6 +383,7 @@ def make_mode(
         toolbox.secrets,
         intention,
         most_chars,
+        spill_over,
     )
 
 

@@ -28,6 +28,7 @@ from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
 from ferrule.tools.execution.tool_changes import digest
+from ferrule.tools.read_result import is_reader
 from ferrule.tools.tool import Tool, names_in_process
 from ferrule.tools.toolbox import RESERVED, Toolbox
 from ferrule.values.conversation.history import History
@@ -127,9 +128,11 @@ class ModuleView:
         one name, and `ToolDefinitionError` for an object that is not a tool. Then nothing changes.
         """
         listed = Toolbox(() if tools is None else tools)
-        named = Toolbox([tool for tool in listed if not is_builtin(tool)])
+        # A reader of long results, too: earlier results tell the model to call it.
+        kept = [tool for tool in self._before if is_builtin(tool) or is_reader(tool)]
+        named = Toolbox([tool for tool in listed if not is_builtin(tool) and not is_reader(tool)])
         self._owner.check(named.tools)
-        self._after = Toolbox((*filter(is_builtin, self._before), *named))
+        self._after = Toolbox((*kept, *named))
 
     def load(self, *names: str) -> str:
         """Offer tools of the toolbox's shelf, by name or glob; returns a description of it."""
@@ -204,9 +207,14 @@ class Host:
         *,
         concurrent: bool,
         describe: Callable[[Sequence[Tool], Sequence[str]], str] = describe_new_tools,
+        keeps_whole: bool = False,
     ) -> None:
+        self.keeps_whole = keeps_whole
+        """Whether results stay whole, because the model can read what it is not shown."""
         self.concurrent = concurrent
         """Whether calls of one step may run at the same time."""
+        self.faults: dict[str, int] = {}
+        """By tool with `retries`, how many of its latest calls in a row were the model's faults."""
         self.called: set[str] = set()
         """The tools that code of the current turn called. The turn's own calls are in its step."""
         self._describe = describe

@@ -167,13 +167,14 @@ class _Turn:
                 yield from self._run([call])
         else:
             yield from self._run(calls)
+        self._count_faults()
         return cast("list[ToolResult]", self.results)  # every call has its result by now
 
     # -- check
 
     def _check(self) -> Generator[Act, Any, list[_ReadyCall]]:
         """The calls that fit their tools. The others get their results here."""
-        found = [check_call(self.toolbox, call, self.host) for call in self.calls]
+        found = [self._check_one(call) for call in self.calls]
         if self.records_refusals:
             found = yield from self._as_recorded(found)
         elif self.conditions.is_resumed:
@@ -195,6 +196,43 @@ class _Turn:
                 if self.conditions.is_observed:
                     yield Tell(CallRefused(call, checked))
         return ready
+
+    def _check_one(self, call: ToolCall) -> CheckedCall | ToolResult:
+        checked = check_call(self.toolbox, call, self.host)
+        tool = self.toolbox.get(call.name)
+        retries = getattr(tool, "retries", None)
+        if tool is None or retries is None or self.host is None:
+            return checked
+        if self.host.faults.get(tool.name, 0) <= retries:
+            return checked
+        return ToolResult(
+            call.name,
+            f"Call to `{call.name}` was not run: {retries + 1} calls of it in a row were wrong. "
+            "Go on without it.",
+            call.id,
+            is_error=True,
+            is_fault=True,
+        )
+
+    def _count_faults(self) -> None:
+        """Count the calls in a row that the model made wrong, of tools with `retries`."""
+        if self.host is None:
+            return
+        faults = self.host.faults
+        for index, result in enumerate(self.results):
+            tool = self.toolbox.get(self.calls[index].name)
+            retries = getattr(tool, "retries", None)
+            if tool is None or retries is None or result is None:
+                continue
+            if not result.is_fault:
+                faults.pop(tool.name, None)
+                continue
+            count = faults.get(tool.name, 0) + 1
+            if count > retries + 1:
+                continue  # it was not run, and its result says so
+            faults[tool.name] = count
+            note = f"(Tries of `{tool.name}` left: {retries + 1 - count} of {retries}.)\n"
+            self.results[index] = _with_note(result, note)
 
     def _as_recorded(
         self, found: list[CheckedCall | ToolResult]
@@ -299,11 +337,14 @@ class _Turn:
         if any(consents):
             act.consents = tuple(consents)
         results: list[ToolResult] = yield act
-        for call, consent, result in zip(calls, consents, results, strict=True):
+        lefts = act.left or (None,) * len(calls)
+        for call, consent, result, left in zip(calls, consents, results, lefts, strict=True):
+            noted = result
             if consent is not None:
-                self.results[call.index] = _note_edit(consent, result)
-            else:
-                self.results[call.index] = result
+                noted = _note_edit(consent, noted)
+            if left is not None:
+                noted = _note_left(call.checked.tool.name, left, noted)
+            self.results[call.index] = noted
 
     def _with_denial(self, checked: CheckedCall, why: str) -> CheckedCall:
         """The call, refused if a policy denies it by now."""
@@ -443,6 +484,17 @@ def _note_edit(consent: Consent, result: ToolResult) -> ToolResult:
     if allowed is None or decision is None or decision.kind != "edit":
         return result
     note = f"A person changed the arguments to {json_text(allowed.arguments.shown)}.\n"
+    return replace(_with_note(result, note), by_person=True)
+
+
+def _note_left(name: str, left: tuple[int, int], result: ToolResult) -> ToolResult:
+    """The result with a note on how often the model may call the tool again."""
+    count, most = left
+    return _with_note(result, f"(Calls of `{name}` left: {max(count, 0)} of {most}.)\n")
+
+
+def _with_note(result: ToolResult, note: str) -> ToolResult:
+    """The result with a note as its first line, where code that calls tools looks for it."""
     if isinstance(result.content, str):
-        return replace(result, content=note + result.content, by_person=True)
-    return replace(result, content=(Text(text=note), *result.content), by_person=True)
+        return replace(result, content=note + result.content)
+    return replace(result, content=(Text(text=note), *result.content))

@@ -44,11 +44,16 @@ if TYPE_CHECKING:
 
     from ferrule.acts import CallTools
     from ferrule.runs.journal.journal import Journal
+    from ferrule.runs.limits import Budget
     from ferrule.runs.state import Frame
     from ferrule.values.slot import Slot
 
 _OVER_LIMIT = (
     "Call to `{name}` was not run: the limit of tool calls is reached. Answer with what you know."
+)
+_OVER_LIMIT_OF_TOOL = (
+    "Call to `{name}` was not run: all calls of it that this run may make are used. Go on without "
+    "it."
 )
 
 
@@ -84,7 +89,7 @@ async def call_tools(frame: Frame, act: CallTools) -> list[ToolResult]:
     act_slot = frame.slot()
     batch = _Batch([None] * len(act.calls))
     allowed = await _find_allowed(frame, act_slot, act, batch)
-    _sort(frame, act_slot, allowed, batch)
+    _sort(frame, act_slot, act, allowed, batch)
     for refusal in batch.refusals:
         await frame.write(refusal)
     await _end_cancelled(frame, batch)
@@ -123,16 +128,16 @@ async def _find_allowed(
 
 
 def _sort(
-    frame: Frame, act_slot: Slot, calls: list[tuple[int, CheckedCall]], batch: _Batch
+    frame: Frame,
+    act_slot: Slot,
+    act: CallTools,
+    calls: list[tuple[int, CheckedCall]],
+    batch: _Batch,
 ) -> None:
     """Sort the calls that may run, by what is left to do with each."""
-    journal, count = frame.run.journal, len(calls)
-    allowed = count
-    if frame.budget is not None:
-        allowed = frame.budget.take_calls(count)
-    refused_before = 0
+    journal = frame.run.journal
+    count = _Count(frame.budget, len(calls))
     left: list[_Live] = []
-    free = allowed  # how many calls may begin now: those that began before count first
     for number, checked in calls:
         slot = act_slot.item(number)
         call = PlacedCall(slot, checked.digest, checked, journal.starts(slot))
@@ -142,22 +147,17 @@ def _sort(
             recount(frame, slot)
         if entry is not None:
             batch.results[number] = entry.value
-            is_refused = entry.value == _refusal_over_limit(call).value
-            refused_before += is_refused
-            free -= not is_refused
+            count.note_result(number, call, entry.value)
             continue
         left.append((number, call))
-        free -= _has_begun(journal, slot)
+        if _has_begun(journal, slot):
+            count.note_begun(number, call)
     for number, call in left:
         checked, slot = call.checked, call.slot
-        has_begun = _has_begun(journal, slot)
         refusal = None
-        if not has_begun and free <= 0:
-            refusal = _refusal_over_limit(call)
-        elif not has_begun and checked.refused is not None:
-            refusal = _refusal(call, checked.refused)
-        free -= not has_begun
         # A call that has begun is not refused: it may have run.
+        if not _has_begun(journal, slot):
+            refusal = count.begin(number, call)
         if refusal is not None:
             batch.results[number] = refusal.value
             batch.refusals.append(refusal)
@@ -174,13 +174,73 @@ def _sort(
             batch.interrupted.append((number, InterruptedCall(slot, same.digest, same, starts)))
         else:
             batch.live.append((number, call))
-    if frame.budget is not None and refused_before > count - allowed:
-        # An earlier execution refused more calls, under a lower limit. They did not run, so give
-        # back what was counted for them.
-        frame.budget.spend(tool_calls=count - allowed - refused_before)
+    count.settle()
+    if any(count.left.values()):
+        act.left = tuple([count.left.get(number) for number in range(len(act.calls))])
     frame.live = bool(batch.live or batch.interrupted)
-    if count < len(batch.results) and not journal.unread:
+    if len(calls) < len(batch.results) and not journal.unread:
         frame.live = True  # a decision may be new
+
+
+class _Count:
+    """Counts the calls of a batch against the limits: of all calls, and of single tools."""
+
+    def __init__(self, budget: Budget | None, wanted: int) -> None:
+        self._budget = budget
+        self._wanted = wanted
+        self._allowed = wanted
+        if budget is not None:
+            self._allowed = budget.take_calls(wanted)
+        self._free = self._allowed
+        """How many calls may begin now: those that began before count first."""
+        self._refused = 0
+        """Calls over a limit, in this execution or an earlier one."""
+        self.left: dict[int, tuple[int, int] | None] = {}
+        """By position, how many calls of the tool are left, and of how many."""
+
+    def note_result(self, number: int, call: PlacedCall, result: ToolResult) -> None:
+        """Count a call with a recorded result."""
+        if result.is_error and result in _refusals_over_limits(call):
+            self._refused += 1
+            return
+        self.note_begun(number, call)
+
+    def note_begun(self, number: int, call: PlacedCall) -> None:
+        """Count a call that an earlier execution began."""
+        self._free -= 1
+        if self._budget is not None and call.checked.refused is None:
+            self.left[number] = self._budget.take_tool(call.checked.tool.name)
+
+    def begin(self, number: int, call: PlacedCall) -> Entry | None:
+        """Count a call that begins; or the result of one that may not.
+
+        It is journalled, because another execution may count in another order.
+        """
+        checked, budget = call.checked, self._budget
+        if self._free <= 0:
+            self._refused += 1
+            return _refusal(call, _OVER_LIMIT.format(name=checked.call.name))
+        if checked.refused is None and budget is not None:
+            left = budget.take_tool(checked.tool.name)
+            if left is not None and left[0] < 0:
+                budget.spend(tools={checked.tool.name: -1})
+                self._refused += 1
+                return _refusal(call, _OVER_LIMIT_OF_TOOL.format(name=checked.call.name))
+            self.left[number] = left
+        self._free -= 1
+        if checked.refused is not None:
+            return _refusal(call, checked.refused)
+        return None
+
+    def settle(self) -> None:
+        """Give back what was counted for calls that did not run.
+
+        Those over the limit of their tool, and those that an earlier execution refused under a
+        lower limit.
+        """
+        unused = self._refused - (self._wanted - self._allowed)
+        if self._budget is not None and unused > 0:
+            self._budget.spend(tool_calls=-unused)
 
 
 def _has_begun(journal: Journal, slot: Slot) -> bool:
@@ -204,12 +264,10 @@ def _interrupted_starts(frame: Frame, slot: Slot, checked: CheckedCall) -> tuple
     return starts
 
 
-def _refusal_over_limit(call: PlacedCall) -> Entry:
-    """The result of a call over the limit of tool calls.
-
-    It is journalled, because another execution may count in another order.
-    """
-    return _refusal(call, _OVER_LIMIT.format(name=call.checked.call.name))
+def _refusals_over_limits(call: PlacedCall) -> list[ToolResult]:
+    """The results of a call over a limit. They name no number: a resumed run has other limits."""
+    texts = (_OVER_LIMIT, _OVER_LIMIT_OF_TOOL)
+    return [_refusal(call, text.format(name=call.checked.call.name)).value for text in texts]
 
 
 def _refusal(call: PlacedCall, text: str) -> Entry:

@@ -203,8 +203,10 @@ def _read_start(form: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def _read_spending(form: Mapping[str, Any]) -> Mapping[str, Any]:
-    counts = {name: value for name, value in form.items() if name not in {"unpriced", "usage"}}
-    if not all(isinstance(value, (int, float)) for value in counts.values()):
+    others = {"unpriced", "usage", "tools"}
+    counts = [value for name, value in form.items() if name not in others]
+    counts += form.get("tools", {}).values()
+    if not all(isinstance(value, (int, float)) for value in counts):
         raise TypeError(f"what was spent is {shown(form)}")
     read_usage(form.get("usage", {}))
     return form

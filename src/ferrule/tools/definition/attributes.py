@@ -35,6 +35,7 @@ OPTION_ATTRIBUTES = (
     "unknown",
     "timeout_s",
     "concurrent",
+    "retries",
     "result",
     "within_s",
     "returns",
@@ -125,7 +126,7 @@ class ToolAttributes(Displayed):
         if self.untrusted:
             yield "results", "untrusted: others may have written them"
         yield "confirmation", describe_confirmation(self.require_confirmation)
-        for name in ("timeout_s", "within_s", "mcp_server"):
+        for name in ("timeout_s", "within_s", "retries", "mcp_server"):
             value = getattr(self, name)
             if value is not None:
                 yield name, value

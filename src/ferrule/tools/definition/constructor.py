@@ -66,6 +66,8 @@ class ToolDefinition(Struct, frozen=True):
     unknown: str = "ask"
     timeout_s: float | None = None
     concurrent: bool = True
+    retries: int | None = None
+    """How often the model may try again after a call that it made wrong; None: no such bound."""
     result: str = "function"
     """Where the result of a call comes from: the function, `"outside"`, by `deliver`, or the
     `"page"` of a chat."""
@@ -145,6 +147,7 @@ def define_tool(
         unknown=_read_choice(name, "unknown", options["unknown"], get_args(WhenUnknown)),
         timeout_s=_read_seconds(name, "timeout_s", options["timeout_s"]),
         concurrent=bool(options["concurrent"]),
+        retries=_read_retries(name, options["retries"]),
         result=_read_choice(name, "result", options["result"], get_args(WhereFrom)),
         within_s=_read_seconds(name, "within_s", options["within_s"]),
         returns=options["returns"],
@@ -411,6 +414,15 @@ def _read_untrusted(name: str, options: Mapping[str, Any]) -> bool:
             f"`untrusted` of `{name}` must be True or False, found {shown(untrusted)}."
         )
     return untrusted
+
+
+def _read_retries(name: str, retries: Any) -> int | None:
+    if retries is None or (type(retries) is int and retries >= 0):
+        return retries
+    raise ToolDefinitionError(
+        f"`retries` of `{name}` must be a whole number of at least 0, or None for no bound; found "
+        f"{shown(retries)}."
+    )
 
 
 def _read_seconds(name: str, option: str, seconds: Any) -> float | None:

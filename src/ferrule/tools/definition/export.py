@@ -102,6 +102,8 @@ def tool_state(definition: ToolDefinition, parameters: Schema) -> dict[str, Any]
     if definition.unknown == "ask":
         # Left out at its default, so that states saved before the option existed stay equal.
         del state["unknown"]
+    if definition.retries is not None:
+        state["retries"] = definition.retries
     if definition.result != "function":
         state["result"] = definition.result
         state["within_s"] = definition.within_s

@@ -44,6 +44,7 @@ class ToolOptions(TypedDict, total=False):
     unknown: WhenUnknown
     timeout_s: float | None
     concurrent: bool
+    retries: int | None
     result: WhereFrom
     within_s: float | None
     returns: Any
@@ -69,6 +70,7 @@ class DecoratorOptions(TypedDict, total=False):
     unknown: WhenUnknown
     timeout_s: float | None
     concurrent: bool
+    retries: int | None
     result: WhereFrom
     within_s: float | None
     untrusted: bool | None

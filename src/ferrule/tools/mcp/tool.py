@@ -19,7 +19,7 @@ from ferrule.approval.policy import Rule
 from ferrule.concurrency.cancellation import is_task_cancelled
 from ferrule.errors import MCPConnectionError, MCPError, MCPToolError, ToolDefinitionError, shown
 from ferrule.record import PartlyCompared
-from ferrule.settings import setting
+from ferrule.settings import scope, setting
 from ferrule.tools.mcp.names import usable_name
 from ferrule.tools.mcp.result import MCPResult, asks_for_input, read_result
 from ferrule.tools.mcp.safety import fence_untrusted, scrub
@@ -165,7 +165,7 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
         result = read_result(
             raw,
             output_schema=self.definition.output_schema,
-            rules=self.show,
+            rules=_rules_here(self.show),
             reader=getattr(self.caller, "read_resource", None),
             server=self.server,
             tool=tool,
@@ -219,6 +219,19 @@ class RemoteCall(PartlyCompared, Struct, frozen=True):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all fields but the event loop, which belongs to this process."""
         return type(self), astuple(replace(self, home=None))
+
+
+def _rules_here(rules: ShowRules) -> ShowRules:
+    """The rules for a call: in a run whose model can read long results, nothing is cut here.
+
+    What it reads must be in the run; the program cuts what it shows.
+    """
+    call = scope().call
+    if call is None or call.checked is None:
+        return rules
+    if not getattr(call.checked.host, "keeps_whole", False):
+        return rules
+    return replace(rules, most_characters=None)
 
 
 def _fence(content: Content, source: str) -> Content:

@@ -78,6 +78,10 @@ class RunSoFar(Protocol):
         """See `Context.user_words`."""
         ...
 
+    def results_here(self) -> Sequence[ToolResult]:
+        """The results of the program that makes this call, the latest first."""
+        ...
+
 
 class Context(Generic[Deps]):
     """The current call of a tool.
@@ -194,6 +198,15 @@ class Context(Generic[Deps]):
         if self._so_far is None:
             return ()
         return self._so_far.calls
+
+    def results_here(self) -> Sequence[ToolResult]:
+        """The whole results of the program that makes this call, the latest first.
+
+        Without those of programs around it, and inside it. Empty outside a run.
+        """
+        if self._so_far is None:
+            return ()
+        return self._so_far.results_here()
 
     @property
     def result_url(self) -> str:
