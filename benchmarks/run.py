@@ -77,11 +77,9 @@ def main() -> None:
 
 
 def _write_section(text: str) -> None:
-    """Replace the README's section on speed, or add it before the examples."""
-    readme = README.read_text(encoding="utf-8")
-    before, _, after = readme.partition("## Examples\n")
-    before = before.partition("## Speed\n")[0]
-    README.write_text(f"{before}## Speed\n\n{text}\n\n## Examples\n{after}", encoding="utf-8")
+    """Replace the README's section on speed, its last."""
+    before = README.read_text(encoding="utf-8").partition("## Speed\n")[0]
+    README.write_text(f"{before}## Speed\n\n{text}\n", encoding="utf-8")
 
 
 def _python() -> str:

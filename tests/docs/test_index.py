@@ -33,3 +33,9 @@ def test_the_index_names_every_page() -> None:
         for page in pages
         if page != "index.md" and "decisions/" not in page and f"({page})" not in index
     ] == []
+
+
+def test_the_index_names_every_example() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    examples = (ROOT / "examples").glob("[0-9]*.py")
+    assert [path.name for path in examples if f"(../examples/{path.name})" not in index] == []

@@ -5,10 +5,13 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.needle
 def test_every_block_of_the_page_runs(execute) -> None:
     """Style: a page's claims have a test."""
     execute("README.md")
@@ -25,27 +28,22 @@ def test_the_page_opens_with_the_two_commands_and_one_whole_program() -> None:
         for found in (
             "make demo",
             "make test",
-            "<!-- examples/01_first_agent.py -->\n```python",
+            "```python\n",
             "\n## ",
         )
     ]
     assert places == sorted(places)
 
 
-def test_the_page_names_every_extra_and_every_example() -> None:
+def test_the_page_names_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
     assert [extra for extra in extras if f"pip install '.[{extra}]'" not in README] == []
-    assert [
-        path.name
-        for path in (ROOT / "examples").glob("[0-9]*.py")
-        if f"| [{path.name}](examples/{path.name}) |" not in README
-    ] == []
 
 
 def test_the_page_and_the_unreleased_changes_are_short() -> None:
-    assert len(README.splitlines()) < 140
+    assert len(README.splitlines()) < 90
     unreleased = (
         (ROOT / "CHANGELOG.md")
         .read_text(encoding="utf-8")
