@@ -374,6 +374,9 @@ def tokens(bench: Bench) -> None:
         "",
         {name: [each[0]["prefix_share"]] for name, each in found.items()},
     )
+    shares = script("tool_loads.py", "2" if bench.tiny else "20")
+    for kind, share in shares.items():
+        bench.table.add(f"share that repeats, {kind}", "", {OURS: [share]})
 
 
 def kept(bench: Bench) -> None:

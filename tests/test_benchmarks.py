@@ -31,6 +31,7 @@ FIGURES = {
     "a tool with its schema": None,
     "8 calls at once, async": None,
     "share that repeats": None,
+    "loads, added where they come": None,
     "step kept in sqlite": None,
     "a journal entry": None,
     "step with an observer": None,

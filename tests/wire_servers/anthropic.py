@@ -71,6 +71,7 @@ _REASONS = {
 def receive(body: Json, path: str) -> Received:
     """The request in a body."""
     del path
+    body = _with_added_tools(body)
     messages = [Message("system", text) for text in _system(body.get("system") or [])]
     entries = body.get("messages")
     if not isinstance(entries, list) or not entries:
@@ -96,6 +97,20 @@ def receive(body: Json, path: str) -> Received:
         settings,
     )
     return Received(request, text_of(body.get("model")), bool(body.get("stream")))
+
+
+def _with_added_tools(body: Json) -> Json:
+    """A request with the tools that are defined within the conversation among the others."""
+    tools, entries = [*list_of(body.get("tools"))], []
+    for entry in list_of(body.get("messages")):
+        blocks = [mapping(block) for block in list_of(mapping(entry).get("content"))]
+        if blocks and all(kind(block) == "tool_addition" for block in blocks):
+            tools += [mapping(mapping(block["tool"])["definition"]) for block in blocks]
+        else:
+            entries.append(entry)
+    if len(entries) == len(list_of(body.get("messages"))):
+        return body
+    return {**body, "tools": tools, "messages": entries}
 
 
 def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Message]:

@@ -51,6 +51,7 @@ def receive(body: Json, path: str) -> Received:
             raise InputError(
                 f"`{name}`: this server keeps no answers; send the whole conversation as `input`",
             )
+    body = _with_added_tools(body)
     text, reasoning = mapping(body.get("text")), mapping(body.get("reasoning"))
     said = {
         "max_tokens": body.get("max_output_tokens"),
@@ -67,6 +68,18 @@ def receive(body: Json, path: str) -> Received:
         "response_format": _format(text.get("format")),
     }
     return Received(read_request(chat), text_of(body.get("model")), bool(body.get("stream")))
+
+
+def _with_added_tools(body: Json) -> Json:
+    """A request with the tools that are added within the conversation among the others."""
+    items = list_of(body.get("input"))
+    added = [item for item in items if mapping(item).get("type") == "additional_tools"]
+    if not added:
+        return body
+    tools = [*list_of(body.get("tools"))]
+    for item in added:
+        tools += list_of(mapping(item).get("tools"))
+    return {**body, "tools": tools, "input": [item for item in items if item not in added]}
 
 
 def _tool(tool: Any, place: int) -> Json:

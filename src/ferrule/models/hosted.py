@@ -298,6 +298,10 @@ class LM(LearningLM):
             request = strictly(request, self._provider.wire)
         key = key_for(self._provider, self._key, needed=self._needs_key)
         auth = self._wire.headers(key)
+        if request.additions and self.wire == "anthropic":
+            from ferrule.models.wires.anthropic.encode import headers_of
+
+            auth |= headers_of(request, self._learned.dialect)
         body = self._wire.render(
             request,
             model=self._model,

@@ -8,7 +8,8 @@ keeps to that form:
 - reasoning of earlier answers: opaque blocks, which are then left out, and the field
   `reasoning_content`, which some servers refuse and others require;
 - `max_tokens`, which some call `max_completion_tokens`, and the reverse;
-- `stream_options`.
+- `stream_options`;
+- tools that are added within the conversation.
 
 Opaque blocks (`Message.extra`: encrypted reasoning, signed thoughts) can be read only by their
 author, so a request to any other host, account or model leaves them out from the start. What people
@@ -52,6 +53,12 @@ _REFUSES_BLOCKS = re.compile(
     r"|signature|thinking\W{1,3}blocks?"
     # Gemini and OpenRouter, by the names of their fields.
     r"|thought_?signature|extra_content|reasoning_details",
+    re.IGNORECASE,
+)
+_REFUSES_ADDITIONS = re.compile(
+    # Anthropic names the block, the beta or the role, OpenAI the item or "Invalid 'input': value
+    # did not match any expected variant".
+    r"tool_addition|additional_tools|inline-tools|anthropic-beta|\brole\b|Invalid 'input",
     re.IGNORECASE,
 )
 _FIELD = "reasoning_content"
@@ -183,7 +190,10 @@ class Learned:
 
     def accepted(self, request: Request, lm: LearningLM) -> Request:
         """The request in the form that the server accepts."""
-        return self.turns.accepted(self._readable(_with_unique_ids(request), lm))
+        sent = self.turns.accepted(self._readable(_with_unique_ids(request), lm))
+        if sent.additions and len(sent.messages) != len(request.messages):
+            return replace(sent, additions=())  # they count the messages
+        return sent
 
     def learn(
         self, error: BadRequestError, request: Request, sent: Request, lm: LearningLM
@@ -192,6 +202,9 @@ class Learned:
         text = str(error)
         if error.status is None:  # not the server's words, or the words of a chat template
             return self.turns.learn(error, self._readable(_with_unique_ids(request), lm), sent)
+        if sent.additions and self.dialect.tool_additions and _REFUSES_ADDITIONS.search(text):
+            self.dialect = replace(self.dialect, tool_additions=False)
+            return True
         if _FIELD in text:
             return self._learn_field(text, sent)
         if _REFUSES_BLOCKS.search(text) and self._refuse_blocks(sent):

@@ -37,6 +37,11 @@ class Dialect(Struct, frozen=True):
     `received`: those that the server itself sent with it. `always`: all, even with an empty text,
     because the server refuses a call without the field.
     """
+    tool_additions: bool = False
+    """Whether tools that come later are sent where they come, on the wires that have a form for it.
+
+    Otherwise they are declared with the others, which changes the beginning of the prompt.
+    """
     longest_id: int | None = None
     """The longest id of a call; longer ones are shortened.
 
@@ -94,7 +99,7 @@ _PROVIDERS = (
         "openai",
         "https://api.openai.com/v1",
         "OPENAI_API_KEY",
-        dialect=_OPENAI,
+        dialect=replace(_OPENAI, tool_additions=True),
         capabilities=_SEES_AND_CALLS,
         takes_batches=True,
     ),
@@ -104,6 +109,7 @@ _PROVIDERS = (
         "anthropic",
         "https://api.anthropic.com/v1",
         "ANTHROPIC_API_KEY",
+        dialect=Dialect(tool_additions=True),
         capabilities=_SEES_AND_CALLS,
         wire="anthropic",
         takes_batches=True,

@@ -91,6 +91,7 @@ R = TypeVar("R", bound=Receiver)
 _SIDE_TIMEOUT_S = 5.0
 _MOST_SIDE_BYTES = 16 * 1024 * 1024
 """The most bytes of optional information, decompressed. A list of all models takes a few."""
+_BETAS = "anthropic-beta"
 _FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
 _DEFAULT_TIMEOUTS = Timeouts()
 _NOT_REACHED = (
@@ -159,7 +160,7 @@ class HTTPTransport:
                 self._pace.wait()
             with self._translated(key):
                 deadline = self._deadline()
-                headers = {**auth, **self._headers}
+                headers = self.all_headers(auth)
                 response = self._open(self.url, body, headers, key, deadline)
                 with closing(response):
                     content = b"".join(body_pieces(response, deadline))
@@ -204,7 +205,7 @@ class HTTPTransport:
                 self._pace.wait()
             with self._translated(key), ExitStack() as stack:
                 deadline = self._deadline()
-                headers = {**auth, **self._headers}
+                headers = self.all_headers(auth)
                 response = self._open(self.stream_url, body, headers, key, deadline)
                 stack.enter_context(closing(response))
                 receiver = receive(response.headers)
@@ -295,7 +296,7 @@ class HTTPTransport:
         def attempt() -> bytes:
             with self._translated(key):
                 deadline = self._deadline()
-                headers = {**auth, **self._headers, "content-type": content_type}
+                headers = {**self.all_headers(auth), "content-type": content_type}
                 response = self._open(url, body, headers, key, deadline)
                 with closing(response):
                     return b"".join(body_pieces(response, deadline))
@@ -315,7 +316,7 @@ class HTTPTransport:
         """
         import httpx2
 
-        client, headers = self._clients.of_threads(), {**auth, **self._headers}
+        client, headers = self._clients.of_threads(), self.all_headers(auth)
         deadline = min(self._deadline(), time.monotonic() + _SIDE_TIMEOUT_S)
         try:
             response = send(client, self._parsed(url), headers, None, deadline)
@@ -379,7 +380,7 @@ class HTTPTransport:
         deadline: float,
     ) -> HTTPAnswer | httpx2.Response:
         """`_open` over a connection of the loop."""
-        response = await connection.send(self._parsed(url), {**auth, **self._headers}, body)
+        response = await connection.send(self._parsed(url), self.all_headers(auth), body)
         if response.is_success:
             return response
         async with aclosing(response):
@@ -410,6 +411,14 @@ class HTTPTransport:
                 until = min(deadline, time.monotonic() + END_S)
 
     # -- what both have in common
+
+    def all_headers(self, auth: Headers) -> dict[str, str]:
+        """All headers of a request. The user's replace ours, except a list of betas: it grows."""
+        headers = {**auth, **self._headers}
+        betas = [fields[_BETAS] for fields in (auth, self._headers) if _BETAS in fields]
+        if len(betas) == 2:
+            headers[_BETAS] = ",".join(betas)
+        return headers
 
     def _parsed(self, url: str) -> httpx2.URL:
         from httpx2 import URL

@@ -540,7 +540,7 @@ class _Turns(_WithTools):
             if news:
                 # The declarations change. In text mode, the system message stays the same: a later
                 # message describes the change.
-                request = self.request(messages)
+                request = self.request(messages).continuing(request)
         raise MaxTurnsReachedError(self.max_turns, calls)
 
     # -- messages to the run

@@ -22,7 +22,9 @@ from ferrule.values.calls.confidence import Token
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ferrule.models.providers import Dialect
     from ferrule.values.content.parts import Part
+    from ferrule.values.conversation.exchange import Declarations, Request
 
 Json = dict[str, Any]
 
@@ -231,6 +233,18 @@ def body_of(head: Json, extra: Json, parts: Mapping[str, bytes]) -> bytes:
         if name not in extra and part:
             fields.append(b'"%b":%b' % (name.encode(), part))
     return b"{%b}" % b",".join(filter(None, fields))
+
+
+def added_tools(request: Request, dialect: Dialect) -> dict[int, Declarations]:
+    """The tools to send where they came, by the number of messages before them.
+
+    None if the server takes no such additions. A choice of one tool needs them all declared.
+    """
+    choice = request.tool_choice
+    is_choice_of_one = choice is not None and choice not in ("auto", "none", "required")
+    if not dialect.tool_additions or is_choice_of_one:
+        return {}
+    return dict(request.added_tools())
 
 
 def openai_function(function: Json) -> Json:

@@ -455,7 +455,7 @@ class _Loop:
         self.news = ""
         self.tools = Toolbox(tool for tool in self.toolbox if not is_builtin(tool))
         self.mode = self._make_mode()
-        return self.mode.request_after(messages)
+        return self.mode.request_after(messages).continuing(self.request)
 
     def _turn(self, index: int) -> Generator[Act, Any, Turn]:
         rounds = 0

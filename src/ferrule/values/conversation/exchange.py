@@ -222,13 +222,22 @@ class AnswerForm(Protocol):
         ...
 
 
+class Addition(Struct, frozen=True):
+    """A point of a conversation from which on more tools are offered."""
+
+    after: int
+    """How many messages come before it."""
+    first: int
+    """The number of the first of its tools in the request; they end where the next ones begin."""
+
+
 class Request(PartlyCompared, Struct):
     """One request to a model.
 
     Treat it as immutable: `following` returns the next one of the conversation.
     """
 
-    _not_compared = _not_shown = frozenset({"form", "secrets"})
+    _not_compared = _not_shown = frozenset({"form", "secrets", "additions"})
 
     messages: Messages
     tools: Declarations = NO_TOOLS
@@ -243,6 +252,11 @@ class Request(PartlyCompared, Struct):
     """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
     secrets: Secrets = field(default_factory=dict[str, Any])
     """By tool, the arguments that people see as stars. Not sent, and not part of the digest."""
+    additions: tuple[Addition, ...] = ()
+    """Where in the conversation tools were added, for providers that are told so.
+
+    A provider keeps the beginning of a prompt in its cache, and `tools` are a part of it. Not part
+    of the digest."""
 
     if TYPE_CHECKING:
 
@@ -256,6 +270,7 @@ class Request(PartlyCompared, Struct):
             settings: Mapping[str, Any] = {},
             form: AnswerForm | None = None,
             secrets: Secrets = ...,
+            additions: tuple[Addition, ...] = (),
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -270,6 +285,34 @@ class Request(PartlyCompared, Struct):
     def following(self, messages: Messages) -> Request:
         """A copy with other messages."""
         return replace(self, messages=messages)
+
+    def continuing(self, previous: Request) -> Request:
+        """The request, as the next one of the conversation of `previous`, noting where tools came.
+
+        If a tool was removed or changed, the conversation begins with the tools as they are now.
+        """
+        had, count = previous.tools.tools, len(previous.tools)
+        additions: tuple[Addition, ...] = ()
+        if had and self.tools.tools[:count] == had:
+            additions = previous.additions
+            if len(self.tools) > count:
+                additions = (*additions, Addition(len(self.messages), count))
+        return replace(self, additions=additions)
+
+    def added_tools(self) -> list[tuple[int, Declarations]]:
+        """For each addition, the number of messages before it, and its tools."""
+        added: list[tuple[int, Declarations]] = []
+        end = len(self.tools)
+        for addition in reversed(self.additions):
+            added.insert(0, (addition.after, Declarations(self.tools.tools[addition.first : end])))
+            end = addition.first
+        return added
+
+    def tools_at_start(self) -> Declarations:
+        """The tools that were offered before any were added."""
+        if not self.additions:
+            return self.tools
+        return Declarations(self.tools.tools[: self.additions[0].first])
 
     @property
     def digest(self) -> str:

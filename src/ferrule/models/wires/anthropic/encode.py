@@ -25,6 +25,7 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.anthropic.decode import UNREADABLE, WIRE, kind
 from ferrule.models.wires.payload import (
     Json,
+    added_tools,
     body_of,
     count_of,
     list_of,
@@ -70,6 +71,9 @@ A thinking budget is added to it, because thoughts count too.
 _NAMES = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
 _PLAIN = Dialect()
 _VERSION = "2023-06-01"
+_ADDED_TOOLS = "inline-tools-2026-09-15"
+"""The beta of tools that are defined within a conversation (platform.claude.com, "Mid-conversation
+system messages and tool changes", November 2026)."""
 _PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _DOCUMENTS = frozenset({"application/pdf", "application/octet-stream"})
 """Media types of documents at a URL. The second is the default type of a file."""
@@ -80,6 +84,13 @@ def path(model: str, *, stream: bool = False) -> str:
     """The path of the endpoint, below a base URL."""
     del model, stream
     return "/messages"
+
+
+def headers_of(request: Request, dialect: Dialect) -> dict[str, str]:
+    """The headers that the form of a request needs."""
+    if added_tools(request, dialect):
+        return {"anthropic-beta": _ADDED_TOOLS}
+    return {}
 
 
 def headers(key: str | None) -> dict[str, str]:
@@ -106,8 +117,10 @@ def render(
     extra: Json = settings.pop("extra", None) or {}
     head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
     parts: dict[str, bytes] = {}
-    if request.tools:
-        parts["tools"] = _tools(request.tools).removesuffix(b"}]") + mark + b"}]"
+    added = added_tools(request, dialect)
+    declared = request.tools_at_start() if added else request.tools
+    if declared:
+        parts["tools"] = _tools(declared).removesuffix(b"}]") + mark + b"}]"
     messages = list(request.messages)
     start = _number_of_system_messages(messages)
     system = _system_blocks(messages[:start])
@@ -117,7 +130,8 @@ def render(
     is_conversation = bool(request.tools) or len(messages) > start + 1
     if not is_conversation:
         mark = b""
-    parts["messages"] = b"[%b]" % _conversation(messages[start:], mark)
+    additions = {after - start: _addition(tools) for after, tools in added.items()}
+    parts["messages"] = b"[%b]" % _conversation(messages[start:], mark, additions)
     return body_of(head, extra, parts)
 
 
@@ -207,6 +221,10 @@ def _format(shape: Shape) -> Json | None:
 @lru_cache(maxsize=64)
 def _tools(declarations: Declarations) -> bytes:
     """Tools in the provider's form. Cached: declarations compare by their JSON."""
+    return json_bytes(_definitions(declarations))
+
+
+def _definitions(declarations: Declarations) -> list[Json]:
     tools: list[Json] = []
     for declaration in declarations:
         function: Json = declaration["function"]
@@ -217,7 +235,7 @@ def _tools(declarations: Declarations) -> bytes:
         if function.get("strict"):
             tool["strict"] = True
         tools.append(tool)
-    return json_bytes(tools)
+    return tools
 
 
 # -- messages
@@ -236,10 +254,22 @@ def _system_blocks(messages: Sequence[Message]) -> list[bytes]:
     return [block for block in blocks if block]
 
 
-def _conversation(messages: Sequence[Message], mark: bytes) -> bytes:
+def _addition(tools: Declarations) -> bytes:
+    """A message that offers more tools from its place on."""
+    blocks = [
+        {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
+        for tool in _definitions(tools)
+    ]
+    return json_bytes({"role": "system", "content": blocks})
+
+
+def _conversation(
+    messages: Sequence[Message], mark: bytes, additions: Mapping[int, bytes]
+) -> bytes:
     """Messages as the items of a JSON list.
 
-    The results of one turn share a user message, as the provider requires.
+    The results of one turn share a user message, as the provider requires. `additions` are further
+    items, by the number of messages before each.
     """
     positions = ()
     if mark:
@@ -247,6 +277,10 @@ def _conversation(messages: Sequence[Message], mark: bytes) -> bytes:
     pieces: list[bytes] = []
     is_in_results = False
     for position, message in enumerate(messages):
+        addition = additions.get(position)
+        if addition is not None and pieces:
+            pieces += [b"]}," if is_in_results else b",", addition]
+            is_in_results = False
         item = message.rendered(WIRE, _item)
         if not item:
             continue
@@ -265,6 +299,9 @@ def _conversation(messages: Sequence[Message], mark: bytes) -> bytes:
         is_in_results = is_result
     if is_in_results:
         pieces.append(b"]}")
+    addition = additions.get(len(messages))
+    if addition is not None:
+        pieces += [b",", addition]
     return b"".join(pieces)
 
 

@@ -19,6 +19,7 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_responses.decode import WIRE, is_call, text_in
 from ferrule.models.wires.payload import (
     Json,
+    added_tools,
     body_of,
     list_of,
     mapping,
@@ -99,12 +100,16 @@ def render(
 
     Settings of the request override the model's `settings`; None omits a setting.
     """
-    del dialect  # only for chat completions
     head, extra = _head(request, model=model, settings=settings, stream=stream)
+    added = added_tools(request, dialect)
+    declared = request.tools_at_start() if added else request.tools
     tools = b""
-    if request.tools:
-        tools = _tools(request.tools)
-    items = request.messages.joined(WIRE, _conversation)
+    if declared:
+        tools = _tools(declared)
+    if added:
+        items = _with_added_tools([*request.messages], added)
+    else:
+        items = request.messages.joined(WIRE, _conversation)
     return body_of(head, extra, {"tools": tools, "input": b"[%b]" % items})
 
 
@@ -194,6 +199,18 @@ def _tools(declarations: Declarations) -> bytes:
 
 
 # -- messages
+
+
+def _with_added_tools(messages: list[Message], added: Mapping[int, Declarations]) -> bytes:
+    """The items of a conversation, with added tools where they came."""
+    items: list[bytes] = []
+    for number in range(len(messages) + 1):
+        if number in added:
+            head = b'{"type":"additional_tools","role":"developer","tools":'
+            items.append(b"%b%b}" % (head, _tools(added[number])))
+        if number < len(messages):
+            items.append(messages[number].rendered(WIRE, _rendered))
+    return b",".join(items)
 
 
 def _conversation(messages: list[Message]) -> list[bytes]:

@@ -1,0 +1,205 @@
+"""Tools that are loaded during a run are sent where they come, and the request before them stays as it was."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from typing import Any
+
+import pytest
+from anthropic.types.beta.message_create_params import MessageCreateParamsNonStreaming as Messages
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+from pydantic import TypeAdapter
+from wire_servers import anthropic, openai_responses
+
+from ferrule import LM, Load, Predict, ReAct, Tool, Toolbox, Unload
+from ferrule.errors import BadRequestError
+from ferrule.net.transport import HTTPTransport
+from ferrule.testing import ScriptedLM, serve
+
+LOADS = 20
+WIRES = {
+    "openai_responses": (
+        "openai/gpt-5.6",
+        {"wire": "openai_responses"},
+        {"/responses": openai_responses},
+        TypeAdapter(ResponseCreateParamsNonStreaming),
+    ),
+    "anthropic": (
+        "anthropic/claude-opus-4-8",
+        {"prompt_cache": False},
+        {"/messages": anthropic},
+        TypeAdapter(Messages),
+    ),
+}
+MARK = re.compile(rb',"cache_control":\{[^}]*\}')
+
+
+@pytest.fixture(params=WIRES)
+def wire(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def load(name: str) -> Load:
+    """Load a tool."""
+    return Load(name)
+
+
+def unload(name: str) -> Unload:
+    """Put a tool back."""
+    return Unload(name)
+
+
+def shelf(count: int = LOADS) -> Toolbox:
+    tools = [Tool(lambda: "done", f"tool_{number}", f"Do {number}.") for number in range(count)]
+    return Toolbox([load, unload], shelf=tools)
+
+
+def call(tool: str, /, **args: Any) -> dict[str, Any]:
+    return {"name": tool, "args": args}
+
+
+def run(
+    wire: str, steps: list[Any], *, program: Any = None, toolbox: Any = None, **settings: Any
+) -> list[bytes]:
+    """The bodies of the requests of a run."""
+    name, options, protocols, check = WIRES[wire]
+    script = ScriptedLM([*steps, call("finish", answer="ok")])
+    with serve(script, protocols=protocols) as server:
+        lm = LM(
+            name, base_url=server.base_url, api_key="k", max_retries=0, **{**options, **settings}
+        )
+        agent = ReAct("task -> answer", toolbox or shelf(), max_iters=50, lm=lm)
+        assert (program or agent)(task="Do it.").answer == "ok"
+        for body in server.requests:
+            check.validate_python(body)
+        return server.bodies
+
+
+def without_end(body: bytes) -> bytes:
+    """A body up to the last item of its conversation, which comes last."""
+    return body.removesuffix(b"]}")
+
+
+def test_twenty_loads_leave_every_earlier_byte_of_the_request_as_it_was(wire):
+    steps: list[Any] = []
+    for number in range(LOADS):
+        steps += [call("load", name=f"tool_{number}"), call(f"tool_{number}")]
+    bodies = run(wire, steps)
+    assert len(bodies) == 2 * LOADS + 1
+    for body, following in itertools.pairwise(bodies):
+        assert following.startswith(without_end(body))
+    assert b"tool_19" in bodies[-1]
+
+
+def test_the_markers_of_the_cache_are_the_only_difference():
+    steps = [call("load", name="tool_1"), call("tool_1"), call("load", name="tool_2")]
+    bodies = [MARK.sub(b"", body) for body in run("anthropic", steps, prompt_cache=True)]
+    for body, following in itertools.pairwise(bodies):
+        assert following.startswith(without_end(body))
+
+
+def test_added_tools_have_the_providers_own_form(wire):
+    bodies = run(wire, [call("load", name="tool_1"), call("tool_1")])
+    second = json.loads(bodies[1])
+    if wire == "anthropic":
+        [block] = second["messages"][-1]["content"]
+        assert second["messages"][-1]["role"] == "system"
+        assert block["type"] == "tool_addition"
+        assert block["tool"]["type"] == "tool_definition"
+        assert block["tool"]["definition"]["name"] == "tool_1"
+    else:
+        item = second["input"][-1]
+        assert (item["type"], item["role"]) == ("additional_tools", "developer")
+        assert [tool["name"] for tool in item["tools"]] == ["tool_1"]
+    assert "tool_1" not in [tool["name"] for tool in second["tools"]]
+
+
+def test_several_tools_at_once_are_one_addition(wire):
+    second = json.loads(run(wire, [call("load", name="tool_*"), call("tool_3")])[1])
+    if wire == "anthropic":
+        added = [each for each in second["messages"] if each["role"] == "system"]
+        assert [len(message["content"]) for message in added] == [LOADS]
+    else:
+        added = [each for each in second["input"] if each["type"] == "additional_tools"]
+        assert [len(item["tools"]) for item in added] == [LOADS]
+
+
+def test_a_tool_that_is_removed_begins_the_prompt_anew(wire):
+    steps = [
+        call("load", name="tool_1"),
+        call("unload", name="tool_1"),
+        call("load", name="tool_2"),
+    ]
+    bodies = [json.loads(body) for body in run(wire, steps)]
+    names = [[tool["name"] for tool in body["tools"]] for body in bodies]
+    assert names[0] == names[1] == names[2] == names[3] == ["load", "unload", "finish"]
+    assert b"tool_1" not in json.dumps(bodies[2]["tools"]).encode()
+
+
+def test_predict_sends_them_in_the_same_way(wire):
+    name, options, protocols, check = WIRES[wire]
+    script = ScriptedLM([call("load", name="tool_1"), call("tool_1"), "ok"])
+    with serve(script, protocols=protocols) as server:
+        lm = LM(name, base_url=server.base_url, api_key="k", **options)
+        assert Predict("task -> answer", tools=shelf(), lm=lm)(task="Do it.").answer == "ok"
+        for body in server.requests:
+            check.validate_python(body)
+        bodies = server.bodies
+    for body, following in itertools.pairwise(bodies):
+        assert following.startswith(without_end(body))
+
+
+def test_a_choice_of_one_tool_finds_it_declared(wire):
+    name, options, protocols, _ = WIRES[wire]
+    script = ScriptedLM([call("load", name="tool_1"), call("finish", answer="ok")])
+    with serve(script, protocols=protocols) as server:
+        lm = LM(name, base_url=server.base_url, api_key="k", **options)
+        agent = ReAct("task -> answer", shelf(), lm=lm, tool_choice="load")
+        agent(task="Do it.")
+        assert "tool_1" in [tool["name"] for tool in server.requests[1]["tools"]]
+
+
+def test_other_servers_get_all_tools_declared():
+    script = ScriptedLM([call("load", name="tool_1"), call("finish", answer="ok")])
+    with serve(script, protocols=WIRES["openai_responses"][2]) as server:
+        lm = LM(server.base_url, model="own", wire="openai_responses")
+        ReAct("task -> answer", shelf(), lm=lm)(task="Do it.")
+        assert "tool_1" in [tool["name"] for tool in server.requests[1]["tools"]]
+
+
+def test_a_server_that_refuses_additions_gets_all_tools_declared(wire):
+    name, options, protocols, _ = WIRES[wire]
+    [(path, protocol)] = protocols.items()
+
+    class Older:
+        def __getattr__(self, attribute: str) -> Any:
+            return getattr(protocol, attribute)
+
+        def receive(self, body: dict[str, Any], where: str) -> Any:
+            if "tool_addition" in str(body) or "additional_tools" in str(body):
+                raise BadRequestError(
+                    "Invalid 'input': additional_tools, tool_addition: unknown", status=400
+                )
+            return protocol.receive(body, where)
+
+    script = ScriptedLM([call("load", name="tool_1"), call("tool_1"), call("finish", answer="ok")])
+    with serve(script, protocols={path: Older()}) as server:
+        lm = LM(name, base_url=server.base_url, api_key="k", max_retries=0, **options)
+        assert ReAct("task -> answer", shelf(), lm=lm)(task="Do it.").answer == "ok"
+        assert "tool_1" in [tool["name"] for tool in server.requests[1]["tools"]]
+
+
+@pytest.mark.parametrize(("own", "sent"), [(None, "ours-2"), ("own-1", "ours-2,own-1")])
+def test_the_beta_of_the_user_is_kept_beside_ours(own, sent):
+    headers = {} if own is None else {"Anthropic-Beta": own}
+    transport = HTTPTransport("http://h/", provider="p", headers=headers)
+    assert transport.all_headers({"anthropic-beta": "ours-2"})["anthropic-beta"] == sent
+
+
+def test_options_of_the_cache_of_openai_are_settings():
+    options = {"mode": "implicit", "ttl": "30m"}
+    bodies = run("openai_responses", [], prompt_cache_options=options, prompt_cache_key="desk")
+    first = json.loads(bodies[0])
+    assert (first["prompt_cache_options"], first["prompt_cache_key"]) == (options, "desk")
