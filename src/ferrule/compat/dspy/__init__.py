@@ -8,13 +8,21 @@ Any other name is ferrule's own, or raises an error that says what to use instea
 
 from __future__ import annotations
 
+import importlib.abc
 import sys
 from types import ModuleType
 from typing import Any
 
 import ferrule
-from ferrule.compat.dspy import modules
-from ferrule.compat.dspy.checked_adapters import Adapter, ChatAdapter, JSONAdapter, XMLAdapter
+from ferrule.compat.dspy import modules, pages
+from ferrule.compat.dspy.checked_adapters import (
+    Adapter,
+    ChatAdapter,
+    FieldInfoWithName,
+    JSONAdapter,
+    XMLAdapter,
+    parse_value,
+)
 from ferrule.compat.dspy.code_modules import CodeAct, ProgramOfThought
 from ferrule.compat.dspy.errors import (
     AdapterParseError,
@@ -105,20 +113,6 @@ MISSING = {
     ),
 }
 """Missing names: what to do instead, and the names."""
-_PAGES = (
-    "adapters adapters.base adapters.chat_adapter adapters.json_adapter adapters.xml_adapter "
-    "adapters.types adapters.types.audio adapters.types.base_type adapters.types.code "
-    "adapters.types.file adapters.types.history adapters.types.image "
-    "adapters.types.reasoning adapters.types.tool clients clients.base_lm clients.lm "
-    "datasets dsp dsp.utils dsp.utils.settings evaluate predict predict.aggregation "
-    "predict.best_of_n predict.chain_of_thought predict.code_act "
-    "predict.multi_chain_comparison predict.parallel predict.predict "
-    "predict.program_of_thought predict.react predict.react_v2 predict.refine primitives "
-    "primitives.example primitives.module primitives.prediction retrievers signatures "
-    "signatures.field signatures.signature streaming streaming.messages streaming.streamify "
-    "streaming.streaming_listener teleprompt utils utils.asyncify utils.callback "
-    "utils.dummies utils.exceptions utils.langchain_tool utils.mcp utils.syncify"
-)
 
 
 def __getattr__(name: str) -> Any:
@@ -131,25 +125,49 @@ def __getattr__(name: str) -> Any:
     for home in (ferrule, ferrule.errors, ferrule.events, ferrule.testing):
         if not name.startswith("_") and hasattr(home, ferrules_name):
             return getattr(home, ferrules_name)
+    raise AttributeError(_why_missing(name) or _UNKNOWN.format(name))
+
+
+_UNKNOWN = (
+    "`ferrule.compat.dspy` has no `{}`, and neither has `ferrule`. See docs/coming-from/dspy.md."
+)
+
+
+def _why_missing(name: str) -> str:
+    """What to use instead of a name of DSPy that is not here; empty for any other name."""
     for instead, names in MISSING.items():
         if name in names.split():
-            raise ImportError(
-                f"`dspy.{name}` is not in ferrule: {instead}. See docs/coming-from/dspy.md."
-            )
-    raise AttributeError(
-        f"`ferrule.compat.dspy` has no `{name}`, and neither has `ferrule`. "
-        "See docs/coming-from/dspy.md."
-    )
+            return f"`dspy.{name}` is not in ferrule: {instead}. See docs/coming-from/dspy.md."
+    return ""
 
 
 class _Page(ModuleType):
     """A submodule of DSPy: each has all names of the facade."""
 
+    __path__ = ()
+
     def __getattr__(self, name: str) -> Any:
         return sys.modules.get(f"{self.__name__}.{name}") or getattr(sys.modules[__name__], name)
 
 
-for _name in _PAGES.split():
+class _MissingNames(importlib.abc.MetaPathFinder):
+    """Makes `from dspy import NAME` say what to use instead of a missing name.
+
+    Python asks for a submodule of this name, because the module has no such attribute. `hasattr` is
+    False, as for any other missing name.
+    """
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        module, _, name = fullname.rpartition(".")
+        if module == __name__ or module.startswith(f"{__name__}."):
+            why = _why_missing(name)
+            if why:
+                raise ImportError(why, name=fullname)
+
+
+sys.meta_path.append(_MissingNames())
+
+for _name in pages.PAGES.split():
     sys.modules[f"{__name__}.{_name}"] = _Page(f"{__name__}.{_name}")
     if "." not in _name:
         globals()[_name] = sys.modules[f"{__name__}.{_name}"]

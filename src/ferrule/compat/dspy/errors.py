@@ -33,17 +33,7 @@ class AdapterParseError(ferrule.AdapterParseError):
             signature=signature,
             code="adapter_parse_error",
         )
-        text = (
-            f"Adapter {adapter_name} failed to parse the LM response. \n\n"
-            f"LM Response: {lm_response} \n\n"
-            f"Expected to find output fields in the LM response: [{_names(signature)}] \n\n"
-        )
-        if message:
-            text = f"{message}\n\n{text}"
-        if parsed_result is not None:
-            parsed_names = ", ".join(parsed_result)
-            text += f"Actual output fields parsed from the LM response: [{parsed_names}] \n\n"
-        self.args = (text,)
+        self.args = (_dspys_text(self, message),)
 
     @property
     def adapter_name(self):
@@ -58,10 +48,34 @@ class AdapterParseError(ferrule.AdapterParseError):
         return self.parsed
 
 
-def _names(signature: Any) -> str:
-    if signature is None:
-        return ""
-    return ", ".join(signature.output_fields)
+def _dspys_text(error: ferrule.AdapterParseError, message: str | None) -> str:
+    expected = ""
+    if error.signature is not None:
+        expected = ", ".join(error.signature.output_fields)
+    text = (
+        f"Adapter {error.adapter} failed to parse the LM response. \n\n"
+        f"LM Response: {error.text} \n\n"
+        f"Expected to find output fields in the LM response: [{expected}] \n\n"
+    )
+    if message:
+        text = f"{message}\n\n{text}"
+    if error.parsed:
+        text += (
+            f"Actual output fields parsed from the LM response: [{', '.join(error.parsed)}] \n\n"
+        )
+    return text
+
+
+def _problems_as_text(error: ferrule.AdapterParseError) -> str:
+    lines: list[str] = []
+    for name, problem in error.problems:
+        if not name:
+            lines.append(problem)
+        elif name in error.absent:
+            lines.append(f"Field `{name}` {problem}.")
+        else:
+            lines.append(f"Failed to parse field `{name}`: {problem}.")
+    return "\n".join(lines)
 
 
 class ContextWindowExceededError(
@@ -92,12 +106,14 @@ _DSPYS = {
 def under_dspys_names():
     """A block that raises these errors as DSPy's.
 
-    They stay the same objects, with their data and tracebacks: only their class changes, because
-    DSPy's constructors take other arguments.
+    They stay the same objects, with their data and tracebacks: only their class and their text
+    change, because DSPy's constructors take other arguments.
     """
     try:
         yield
     except ferrule.FerruleError as error:
+        if type(error) is ferrule.AdapterParseError:
+            error.args = (_dspys_text(error, _problems_as_text(error)),)
         error.__class__ = _DSPYS.get(type(error), type(error))
         raise
 

@@ -83,6 +83,12 @@ class Module(ferrule.Module):
         with self._as_in_dspy(args, inputs):
             return await super().acall(*args, **inputs)
 
+    def named_sub_modules(self, type_=None, skip_compiled=False):
+        """The programs inside, of this type; `skip_compiled` has no effect without optimizers."""
+        for path, program in super().named_sub_modules():
+            if type_ is None or isinstance(program, type_):
+                yield path, program
+
     def named_parameters(self):
         return self.named_predictors()
 
