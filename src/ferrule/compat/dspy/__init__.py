@@ -144,7 +144,7 @@ def _why_missing(name: str) -> str:
 class _Page(ModuleType):
     """A submodule of DSPy: each has all names of the facade."""
 
-    __path__ = ()
+    __path__: Any = ()  # a package, so that Python asks `_MissingNames`
 
     def __getattr__(self, name: str) -> Any:
         return sys.modules.get(f"{self.__name__}.{name}") or getattr(sys.modules[__name__], name)
