@@ -198,7 +198,10 @@ class _Deltas:
         self._slot = slot
         self._act = act
         self._splitter = ThoughtSplitter(act.request)
-        self._reader = self._new_reader()
+        self._reader: FieldReader | None = None
+        self._call_reader: CallReader | None = None
+        """The same reader, if it also reads calls."""
+        self._begin_reader()
         self._held_back: list[str] | None = []
         """The text so far, while it may be thoughts or text without fields.
 
@@ -267,8 +270,8 @@ class _Deltas:
         if self._has_secrets(piece):
             arguments = ""
         self._tell(events.CallDelta(self._slot, piece.index, piece.name, arguments, piece.id))
-        if isinstance(self._reader, CallReader):
-            self._tell_fields(self._reader.feed_call(piece))
+        if self._call_reader is not None:
+            self._tell_fields(self._call_reader.feed_call(piece))
 
     def _has_secrets(self, piece: CallPiece) -> bool:
         """Whether a piece belongs to a call with secret arguments, as far as its name is known."""
@@ -280,8 +283,8 @@ class _Deltas:
 
     def _end_text(self) -> None:
         """Report that the text so far precedes calls."""
-        if isinstance(self._reader, CallReader):
-            self._tell_fields(self._reader.begin_calls())
+        if self._call_reader is not None:
+            self._tell_fields(self._call_reader.begin_calls())
         self._tell_held_back()
         text = "".join(self._reported_text or ())
         self._reported_text = None
@@ -290,22 +293,22 @@ class _Deltas:
 
     def _finish_reader(self, reader: FieldReader) -> None:
         pieces = reader.finish()
-        if isinstance(reader, CallReader):
-            remains = reader.take_back()
+        if self._call_reader is not None:
+            remains = self._call_reader.take_back()
             if remains is not None:
-                self._tell(events.Preamble(self._slot, reader.text_field, remains))
+                self._tell(events.Preamble(self._slot, self._text_field, remains))
         self._tell_fields(pieces)
 
     def _note_rescued(self, rest: str) -> None:
         # The reader has the text as it came, with the calls.
-        if isinstance(self._reader, CallReader):
-            self._reader.note_rescued(rest)
+        if self._call_reader is not None:
+            self._call_reader.note_rescued(rest)
 
     @property
     def _text_field(self) -> str:
-        if isinstance(self._reader, CallReader):
-            return self._reader.text_field
-        return ""
+        if self._call_reader is None:
+            return ""
+        return self._call_reader.text_field
 
     def _take_back(self) -> None:
         """Treat all text so far as thoughts: the fields are read from the text after them."""
@@ -320,7 +323,7 @@ class _Deltas:
                     "The fields so far were a draft in the model's thoughts.", self._act.attempt
                 )
             )
-        self._reader = self._new_reader()
+        self._begin_reader()
         self._held_back, self._reported_text, self._has_fields = [], [], False
 
     def _tell_held_back(self) -> None:
@@ -346,10 +349,13 @@ class _Deltas:
                 self._has_fields = True
                 self._tell(events.FieldDelta(self._slot, name, piece))
 
-    def _new_reader(self) -> Any:
-        if self._act.reader is None:
-            return None
-        return self._act.reader()
+    def _begin_reader(self) -> None:
+        self._reader = self._call_reader = None
+        if self._act.reader is not None:
+            self._reader = self._act.reader()
+        # Once an answer: to compare with a protocol takes longer than to read a piece.
+        if isinstance(self._reader, CallReader):
+            self._call_reader = self._reader
 
     def whole(self) -> Response:
         """The final response, which the model's stream yields last."""
