@@ -219,6 +219,33 @@ def test_an_answer_that_is_not_http_is_a_broken_connection(answer):
         post(send(answer))
 
 
+@pytest.mark.parametrize("end", [b"0\r\n\r\n", b"zz\r\n"], ids=["whole", "malformed"])
+def test_parts_of_a_body_that_came_together_are_read_together(end):
+    """Also those that came before the answer went wrong."""
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    pieces: list[bytes] = []
+
+    class Kept(Pieces):
+        def take(self, piece: bytes) -> bool:
+            pieces.append(piece)
+            return True
+
+    async def read(transport: HTTPTransport) -> None:
+        async with transport.astream(b"{}", {}, None, Kept) as (_, rest):
+            pieces.extend([piece async for piece in rest])
+
+    answer = head + b"1\r\na\r\n" + b"2\r\nbc\r\n" * 99 + end
+    with raw_server(send(answer)) as server:
+        transport = HTTPTransport(f"{server.base_url}/x", provider="p", max_retries=0)
+        if end.startswith(b"zz"):
+            with pytest.raises(UnavailableError, match="illegal chunk header"):
+                asyncio.run(read(transport))
+        else:
+            asyncio.run(read(transport))
+    assert b"".join(pieces) == b"a" + b"bc" * 99
+    assert len(pieces) < 99
+
+
 def test_a_body_without_a_length_lasts_until_the_connection_closes():
     def act(connection):
         connection.send(b"HTTP/1.1 200 OK\r\n\r\nhalf of")

@@ -123,6 +123,10 @@ class _Wire(Protocol):
         """Why the connection broke; None if it is open, or was closed in order."""
         self.is_closed = Event()
         self._unread = 0
+        self._has_read_all = False
+        """Whether the end of the answer was read."""
+        self._malformed: h11.RemoteProtocolError | None = None
+        """What h11 said of an answer that it cannot read. It says so once."""
         self._is_full = False
         """Whether the transport's buffer is full, so that writing has to wait."""
         self._waiter: Future[None] | None = None
@@ -190,6 +194,7 @@ class _Wire(Protocol):
         try:
             if self._idle_since is not None:
                 self._idle_since = None
+                self._has_read_all = False
                 self._http.start_next_cycle()
             await self._write(self._request(url, headers, body))
             return await self._read_head()
@@ -233,21 +238,29 @@ class _Wire(Protocol):
         return HTTPAnswer(self, event.status_code, headers)
 
     async def read_body(self) -> bytes:
-        """The next bytes of the body; empty at its end."""
-        event = await self._next_event()
-        while isinstance(event, h11.Data):
-            if event.data:
-                return bytes(event.data)
+        """What has come of the body, at least one byte; empty at its end.
+
+        All of it: a model's tokens that came together are read together.
+        """
+        parts: list[bytes] = []
+        while not parts and not self._has_read_all:
             event = await self._next_event()
-        return b""
+            while isinstance(event, h11.Data):
+                if event.data:
+                    parts.append(bytes(event.data))
+                try:
+                    event = self._event_at_hand()
+                except httpx2.RemoteProtocolError:
+                    if not parts:
+                        raise
+                    break  # the next call raises it
+            self._has_read_all = isinstance(event, h11.EndOfMessage)
+        return b"".join(parts)
 
     async def _next_event(self) -> Any:
         """The next event of the answer: its head, a part of its body, its end."""
         while True:
-            try:
-                event = self._http.next_event()
-            except h11.RemoteProtocolError as error:
-                raise httpx2.RemoteProtocolError(str(error)) from error
+            event = self._event_at_hand()
             if event is not h11.NEED_DATA:
                 return event
             if self._has_ended:
@@ -257,6 +270,15 @@ class _Wire(Protocol):
                 self._transport.resume_reading()
             self._unread = 0
             await self._wait(self._timeouts.read, httpx2.ReadTimeout)
+
+    def _event_at_hand(self) -> Any:
+        """The next event, if enough bytes have come for it; otherwise `h11.NEED_DATA`."""
+        try:
+            if self._malformed is None:
+                return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            self._malformed = error
+        raise httpx2.RemoteProtocolError(str(self._malformed)) from self._malformed
 
     def _tell_end(self) -> None:
         """Tell h11 that the connection was closed, which may be how the body ends."""
