@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Body, FastAPI
 from fastapi.responses import StreamingResponse
+
 from ferrule import (
     LM,
     EventStream,
@@ -20,7 +21,6 @@ from ferrule import (
     Tool,
 )
 from ferrule.events import CallStarted, FieldDelta, QuestionAsked
-
 from services import desk
 from services.desk import Conversations, sse
 
@@ -84,6 +84,4 @@ async def decide(chat: str) -> StreamingResponse:
     stored, run_id = conversations.read(chat)
     run = Run.load(store, run_id, agent) if store else waiting.pop(chat)
     run.answer(run.pending[0].approve())
-    return StreamingResponse(
-        turn(chat, stored, EventStream(run)), media_type="text/event-stream"
-    )
+    return StreamingResponse(turn(chat, stored, EventStream(run)), media_type="text/event-stream")

@@ -65,7 +65,9 @@ def result_of(answer: dict[str, Any]) -> dict[str, Any]:
 @app.post("/chats/{chat}")
 async def say(chat: str, text: str = Body(embed=True)) -> StreamingResponse:
     history, _ = conversations.read(chat)
-    messages = json.loads(history) if history else [{"role": "system", "content": desk.INSTRUCTIONS}]
+    messages = (
+        json.loads(history) if history else [{"role": "system", "content": desk.INSTRUCTIONS}]
+    )
     messages.append({"role": "user", "content": text})
     return StreamingResponse(turn(chat, messages), media_type="text/event-stream")
 
