@@ -2,17 +2,18 @@
 
 What it answers depends only on the request. A user's text that contains ORDER leads to a call of
 `order`, one that contains REFUND to a call of `refund`; any other text, and a tool's result, to 40
-words. With 0 tokens a second, all of an answer is sent at once.
+words, or to as many as `MODEL_WORDS` says. With 0 tokens a second, all of an answer is sent at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from typing import Any
 
-WORDS = [f"word{number} " for number in range(40)]
+WORDS = [f"word{number} " for number in range(int(os.environ.get("MODEL_WORDS", "40")))]
 CALLS = {
     "ORDER": ("order", {"number": "A1"}),
     "REFUND": ("refund", {"number": "A1", "euros": 20}),

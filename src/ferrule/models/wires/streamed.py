@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ferrule.encoding.encode import jsonable, with_whole_characters
+from ferrule.errors import LMError
 from ferrule.models.wires.wire import wire
 from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 from ferrule.values.conversation.thoughts import ThoughtSplitter, split_thoughts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ferrule.models.wires.wire import Assembly
     from ferrule.values.conversation.exchange import Request
@@ -92,8 +93,9 @@ class UnlabelledAnswer:
 class ThoughtsApart:
     """Wraps an `Assembly`: turns thoughts at the start of its text into reasoning.
 
-    It also joins characters that were cut in two. Text before a closing tag without an opening one
-    is not kept back: it is streamed as text, and only `response()` makes it reasoning.
+    It also joins texts that came together, and characters that were cut in two. Text before a
+    closing tag without an opening one is not kept back: it is streamed as text, and only
+    `response()` makes it reasoning.
     """
 
     def __init__(self, assembly: Assembly, request: Request) -> None:
@@ -116,8 +118,8 @@ class ThoughtsApart:
 
     def feed(self, piece: bytes) -> Iterator[Delta]:
         """See `Assembly`."""
-        for delta in self._assembly.feed(piece):
-            for part in self._split(self._halves.join(delta)):
+        for delta in _joined(map(self._halves.join, self._assembly.feed(piece))):
+            for part in self._split(delta):
                 yield self._with_what_is_known(part)
 
     def end(self) -> Iterator[Delta]:
@@ -147,6 +149,42 @@ class ThoughtsApart:
             yield from _deltas(self._splitter.feed(delta.text))
         if delta.call is not None:
             yield Delta(call=delta.call)
+
+
+def _joined(deltas: Iterable[Delta]) -> Iterator[Delta]:
+    """Join neighbouring texts, and neighbouring thoughts, of what came together.
+
+    A fast model's tokens arrive by the dozen. Each piece costs every reader of the run's events.
+    """
+    texts: list[str] = []
+    thoughts: list[str] = []
+    try:
+        for delta in deltas:
+            is_text = bool(delta.text) and not delta.reasoning and delta.call is None
+            is_thought = bool(delta.reasoning) and not delta.text and delta.call is None
+            if thoughts and not is_thought:
+                yield _taken(thoughts, texts)
+            if texts and not is_text:
+                yield _taken(thoughts, texts)
+            if is_text:
+                texts.append(delta.text)
+            elif is_thought:
+                thoughts.append(delta.reasoning)
+            else:
+                yield delta
+    except LMError:
+        if texts or thoughts:  # they came before what is wrong
+            yield _taken(thoughts, texts)
+        raise
+    if texts or thoughts:
+        yield _taken(thoughts, texts)
+
+
+def _taken(thoughts: list[str], texts: list[str]) -> Delta:
+    delta = Delta("".join(texts), "".join(thoughts))
+    thoughts.clear()
+    texts.clear()
+    return delta
 
 
 def _deltas(pieces: list[tuple[Kind, str]]) -> Iterator[Delta]:
