@@ -39,6 +39,7 @@ API = {
         "tools.execution.",
         "tools.decorator",
         "tools.search",
+        "tools.skills.",
         "tools.tool",
         "values.calls.",
         "schema.",

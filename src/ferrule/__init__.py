@@ -47,6 +47,7 @@ _HOMES = {
     "ferrule.tools.search": ("defer_tools",),
     "ferrule.schema.python_types": ("convert_input_schema_to_tool_args",),
     "ferrule.tools.tool": ("Tool",),
+    "ferrule.tools.skills.shelf": ("Skills",),
     "ferrule.tools.toolbox": ("Toolbox",),
     "ferrule.adapters.adapter": ("Adapter",),
     "ferrule.adapters.chat": ("ChatAdapter",),

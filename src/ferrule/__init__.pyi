@@ -99,6 +99,7 @@ from ferrule.tools.execution.tool_changes import Unload as Unload
 from ferrule.tools.execution.tool_changes import module_callback as module_callback
 from ferrule.tools.search import defer_tools as defer_tools
 from ferrule.tools.server_tools import convert_mcp_tool as convert_mcp_tool
+from ferrule.tools.skills.shelf import Skills as Skills
 from ferrule.tools.tool import Tool as Tool
 from ferrule.tools.toolbox import Toolbox as Toolbox
 from ferrule.values.calls.call import ToolCall as ToolCall

@@ -213,10 +213,10 @@ class Once(Struct, frozen=True):
     A replay that finds no value then calls `make`, too, and answers False.
     """
     runs_code: bool = False
-    """Whether `make` calls functions of the user that check something, such as an answer.
+    """Whether `make` calls functions of the user, which check an answer, or choose the tools.
 
-    Its value is a list of what they object to, empty if nothing. Answered with None where a replay
-    finds that the run went on without this check: a version of the program had none.
+    Its value is a list of what they say, empty if nothing. Answered with None where a replay finds
+    that the run went on without them: a version of the program had none.
 
     It is then a coroutine function, and receives `call(function, *args, context=...,
     is_async=..., what=...)`, which calls a function, with a `Context` if it takes one. Programs

@@ -166,6 +166,8 @@ class RunStarted(Event):
     """What the run was started with; empty for a program inside it."""
     title: str = ""
     """What the run was started with; empty for a program inside it."""
+    forked_from: str = ""
+    """The id of the run that this one is a fork of (`Run.fork`); empty for most runs."""
 
     def _shown(self) -> dict[str, Any]:
         # Without the options of the call, such as `lm` and `config`, which may hold a key.

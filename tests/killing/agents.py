@@ -87,6 +87,8 @@ class Scenario:
     """How many calls of models may be under way at once, so that one strike leaves as many without an answer."""
     snippets: int = 0
     """In how many pieces of code the model makes its calls, if it makes them in code."""
+    is_fork: bool = False
+    """Whether the run is a fork of one that got to its first question, or as far as its process lived."""
     is_spawned: bool = False
     """Whether its processes are new interpreters and not forks."""
 
@@ -247,6 +249,9 @@ SCENARIOS = (
     Scenario("an end at once", AT_ONCE),
     Scenario("an end at once, async", AT_ONCE, is_async=True),
     Scenario("an end at once, code", ("halt 1 + pay 2", "drop 3", "fetch 4 + halt 5", "drop 6"), snippets=2),
+    Scenario("a fork", EVERY, is_fork=True),
+    Scenario("a fork, async", ("pay 1 + fetch 2 + order 3", "deposit 4", "clerk 5 + refund 6", "pay 7"), is_fork=True, is_async=True, asks_at_once=2),
+    Scenario("a fork, code", EVERY, is_fork=True, snippets=2),
     Scenario("spawned", EVERY, is_spawned=True),
     Scenario("long results", LONG),
     Scenario("long results, async", LONG, is_async=True),

@@ -204,8 +204,8 @@ def _store(world: World) -> Iterator[Fault]:
     if twice:
         yield Fault("corrupt", f"the journal has two entries at {twice}")
     with stores.opened(world) as store:
-        [line] = store.list()
-        found = [each.id for each in store.list(metadata=ABOUT["metadata"])]
+        [line] = [each for each in store.list() if each.id == RUN]
+        found = [each.id for each in store.list(metadata=ABOUT["metadata"]) if each.id == RUN]
         left = store.load(RUN).decisions
     if line.status != "done" or line.leased:
         yield Fault(

@@ -25,7 +25,7 @@ from ferrule.errors import StoreError
 from killing import system_calls
 from killing.agents import SCENARIOS, Scenario, agent_in, decide
 from killing.tracing import trace_into
-from killing.world import ABOUT, RUN, Points, Target, World
+from killing.world import ABOUT, ORIGINAL, RUN, Points, Target, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,9 @@ def work(
         with closing(world.store(full_sync=scenario.full_sync, **options)) as opened:
             return work(world, scenario, server, store=opened)
     agent, tools = agent_in(world, scenario, server)
-    if any(each.id == RUN for each in store.list()):
+    if scenario.is_fork and not _has(store, RUN):
+        run = fork(world, scenario, store, agent)
+    elif _has(store, RUN):
         run = Run.load(store, RUN, agent, tools=tools)
         if scenario.is_read:
             read(world, run)
@@ -77,6 +79,27 @@ def work(
     else:
         run = agent.start(store=store, run_id=RUN, task=world.place.name, **ABOUT)
     return settle(world, run)
+
+
+def fork(world: World, scenario: Scenario, store: Any, agent: Any) -> Run:
+    """Begin the run as a fork: of a run that waits for its first question, or that a kill cut off."""
+    task = world.place.name
+    if _has(store, ORIGINAL):
+        original = Run.load(store, ORIGINAL, agent)
+    elif scenario.is_async:
+        original = asyncio.run(agent.astart(store=store, run_id=ORIGINAL, task=task))
+    else:
+        original = agent.start(store=store, run_id=ORIGINAL, task=task)
+    if original.status == "waiting":  # nobody decides on it
+        original.cancel()
+    run = original.fork(run_id=RUN)
+    if scenario.is_async:
+        return asyncio.run(run.aresume())
+    return run.resume()
+
+
+def _has(store: Any, run_id: str) -> bool:
+    return any(each.id == run_id for each in store.list())
 
 
 def read(world: World, run: Run) -> None:

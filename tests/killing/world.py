@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RUN = "the-run"
 ABOUT: dict[str, Any] = {"metadata": {"user": "ann", "job": [4, None]}, "title": "A run to kill"}
 """What the run is started with."""
+ORIGINAL = "original"
+"""The run that `RUN` is a fork of, if it is one."""
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}
 
 

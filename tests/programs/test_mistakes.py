@@ -93,7 +93,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     ),
     "another library's way to choose tools": (
         lambda: ReAct("q -> a", [look], prepare_tools=lambda ctx, tools: tools),
-        r"`prepare_tools` is not a setting of a model\. .*`Load\(",
+        r"`prepare_tools` is not a setting of a model\. .*`tools_for=`.*`Load\(",
     ),
     "another library's way to pause": (
         lambda: ReAct("q -> a", [look], interrupt_before=["look"]),

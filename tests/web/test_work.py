@@ -277,6 +277,38 @@ def test_a_run_of_the_same_program_is_resumed_here(empty: SQLiteStore) -> None:
         assert "done" in again.text
 
 
+def test_a_run_is_run_again_from_a_step(empty: SQLiteStore) -> None:
+    """A form sent twice begins one run; the button leads to its page, which says where it is from."""
+    start(empty, "old", "Broken.", finish("Paid back."))
+    with opened(empty, support(), ScriptedLM([finish("Sorry.")])) as ann:
+        page = ann.get("/runs/old").text
+        assert '<button form="again" class="quiet again" name="at" value="0"' in page
+        assert 'action="/runs/old/fork"' in page
+        sent_twice = [ann.post("/runs/old/fork", {"at": "0", "key": "k"}) for _ in range(2)]
+        assert [answer.status for answer in sent_twice] == [303, 303]
+        [place] = {answer.headers["location"] for answer in sent_twice}
+        until(lambda: rests(empty, place, "done"))
+        forked = ann.get(place).text
+        assert "Sorry." in forked
+        assert 'forked from <a href="/runs/old">old</a>' in forked
+        assert "Paid back." in ann.get("/runs/old").text
+        nowhere = ann.post("/runs/old/fork", {"at": "99", "key": "k"})
+        assert (nowhere.status, "no entry at" in nowhere.text) == (409, True)
+        assert ann.post("/runs/old/fork", {"key": "k"}).status == 400
+        assert ann.post("/runs/none/fork", {"at": "0"}).status == 404
+    assert len(empty.list()) == 2
+
+
+def test_a_run_is_run_again_only_where_its_program_is(empty: SQLiteStore) -> None:
+    start(empty, "old", "Broken.", finish("Paid back."))
+    with opened(empty, ReAct("message -> answer: int", TOOLS), ScriptedLM([])) as ann:
+        assert 'id="again"' not in ann.get("/runs/old").text
+        assert ann.post("/runs/old/fork", {"at": "0"}).status == 409
+    with opened(empty, support(), read_only=True) as ann:
+        assert 'id="again"' not in ann.get("/runs/old").text
+        assert ann.post("/runs/old/fork", {"at": "0"}).status in {403, 404, 405}
+
+
 def test_a_run_of_another_program_shows_the_command_to_type(empty: SQLiteStore) -> None:
     start(empty, "it's", "Broken.", RuntimeError("gone"))
     with opened(

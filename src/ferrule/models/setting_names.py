@@ -88,8 +88,8 @@ _REMEDIES: dict[str, str] = {
     "functions": "Give tools to the program.",
     "toolsets mcp_servers builtin_tools": "Functions and MCP servers stand in the list of tools.",
     "prepare_tools prepare_output_tools": (
-        "A tool changes the tools of the next step: it returns `Load(...)`, `Unload(...)`, or a "
-        "`@module_callback`."
+        "`tools_for=` chooses the tools of a run. A tool changes those of the next step: it "
+        "returns `Load(...)`, `Unload(...)`, or a `@module_callback`."
     ),
     "interrupt_before interrupt_after interrupt_on": (
         "A run waits for a person before a call: `Tool(..., require_confirmation=True)`, or a "
@@ -134,8 +134,9 @@ _REMEDIES: dict[str, str] = {
         "A run is named when it starts: `program.start(run_id=...)`."
     ),
     "deps_type context_schema": "A tool declares the type: `ctx: Context[Deps]`.",
-    "instructions system_prompt role backstory": (
-        "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`."
+    "system_prompt role backstory": (
+        "Instructions are the signature's: its docstring, or `Signature('a -> b', '...')`; those "
+        "of one run are `instructions=`."
     ),
     "output_type output_schema response_model result_type output_pydantic": (
         "The outputs are fields of the signature."

@@ -5,9 +5,10 @@ With tools, the model may call them before it answers.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast
 
 from ferrule.adapters.fields import calls_output
 from ferrule.errors import BadRequestError, ConfigurationError, InputError, SignatureError
@@ -30,6 +31,7 @@ from ferrule.programs.calling import give_name
 from ferrule.programs.code_mode.interpreter import CodeMode, code_mode
 from ferrule.programs.code_mode.snippets import check_tools_of_code
 from ferrule.programs.module import Module
+from ferrule.programs.tool_use.chosen import Choices, check_choices, choose_for_run
 from ferrule.programs.with_tools import ask_in_turns, ask_once
 from ferrule.tools.toolbox import Toolbox
 from ferrule.values.outcome import Prediction
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from ferrule.programs.asking.asker import Asker
     from ferrule.programs.asking.native import NativeOutputs
     from ferrule.programs.asking.validators import OutputValidator
+    from ferrule.programs.tool_use.chosen import Each
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import ToolServer
     from ferrule.values.conversation.exchange import Calls, Response
@@ -61,6 +64,7 @@ OPTIONS = (
     "config",
     "demos",
     "enable_user_clarification",
+    "instructions",
     "intention",
     "limits",
     "lm",
@@ -75,6 +79,8 @@ OPTIONS = (
     "signature",
     "stop_at_tools",
     "tools",
+    "tools_each",
+    "tools_for",
 )
 """The options of all programs here.
 
@@ -103,6 +109,10 @@ class Predict(Module[S, D, P]):
         demos: Examples of inputs and outputs for the prompt.
         calls: How the model calls tools: `"native"`, `"prompted"`, `"constrained"` or `"code"`, as
             for `ReAct`. `native=True` and `native=False` are other spellings of the first two.
+        instructions: Further instructions for each run, as for `ReAct`; so are `tools_for` and
+            `tools_each`.
+        tools_for: The tools that a run offers.
+        tools_each: How often they are chosen.
         lm: The model; by default the one in the settings.
         name: The program's name in events, traces and stored runs, and as a tool.
         config: Settings of the model, such as `temperature=0`; and `n=3` for three answers
@@ -132,6 +142,9 @@ class Predict(Module[S, D, P]):
         max_turns: int = 10,
         demos: Sequence[Any] | None = None,
         calls: Calls | Literal["code"] | CodeMode | None = None,
+        instructions: str | Callable[..., Any] | None = None,
+        tools_for: Callable[..., Any] | None = None,
+        tools_each: Each = "run",
         lm: Any = None,
         name: str | None = None,
         **config: Any,
@@ -149,6 +162,8 @@ class Predict(Module[S, D, P]):
         _check_config(config)
         self.config = config
         self.toolbox = Toolbox.of(tools)
+        self.choices: Choices = check_choices(instructions, tools_for, tools_each)
+        """What functions of the user choose in each run."""
         if self.code is not None:
             self._check_code()
         self.output_validators: list[OutputValidator] = []
@@ -252,6 +267,29 @@ class Predict(Module[S, D, P]):
         options, values, toolbox = yield from split_inputs(
             self.signature, inputs, _OPTIONS_OF_CALL, self.toolbox
         )
+        all_tools = toolbox
+        text, toolbox = yield from choose_for_run(self.choices, all_tools)
+        predictor = self
+        if text:
+            predictor = self._instructed(text)
+        answering = predictor._flow_with(options, values, all_tools, toolbox, module)  # noqa: SLF001
+        return (yield from answering)
+
+    def _instructed(self, text: str) -> Self:
+        """A copy with further instructions, for one run."""
+        instructed = copy(self)
+        instructed.signature = self.signature.append_instructions(text)
+        instructed.outputs_of = self.outputs_of or self.signature
+        return instructed
+
+    def _flow_with(
+        self,
+        options: dict[str, Any],
+        values: dict[str, Any],
+        all_tools: Toolbox,
+        toolbox: Toolbox,
+        module: Any,
+    ) -> Flow:
         has_tools = bool(len(toolbox))
         # Without tools of its own, the program cannot know what calls of an input's tools are for.
         only_inputs_have_tools = has_tools and not len(self.toolbox)
@@ -278,6 +316,7 @@ class Predict(Module[S, D, P]):
                 demos,
                 toolbox,
                 native=declares_tools(self.calls),
+                all_tools=all_tools,
                 module=module,
                 max_turns=check_positive("max_turns", options.get("max_turns", self.max_turns)),
             )

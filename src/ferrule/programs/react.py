@@ -37,6 +37,7 @@ from ferrule.programs.react_loop.agent import (
 )
 from ferrule.programs.react_loop.loop import run_react
 from ferrule.programs.react_loop.step import StepPredict, with_builtin
+from ferrule.programs.tool_use.chosen import check_choices
 from ferrule.runs.limits import Limits
 from ferrule.settings import check_limits, check_policy, setting
 from ferrule.values.conversation.compact import Compact
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ferrule.acts import Flow
     from ferrule.approval.policy import Policy
     from ferrule.programs.predict import Validator
+    from ferrule.programs.tool_use.chosen import Each
     from ferrule.tools.tool import Tool
     from ferrule.tools.toolbox import Toolbox, ToolServer
     from ferrule.values.conversation.exchange import Calls
@@ -91,6 +93,11 @@ class ReAct(Module[S, D, P]):
             such as `0.8`, or a `Compact`.
         stop_at_tools: Tools, functions or names. When one of them has returned, the run ends after
             that step with its result as output.
+        instructions: Further instructions for each run: a text, or a function of its `Context`,
+            called once a run. See docs/how-to/agents/per-run.md.
+        tools_for: A function of the `Context` that returns the names of the tools that a run
+            offers.
+        tools_each: How often it is called: once a `"run"`, or also after each `"step"`.
         demos: Examples of inputs and outputs for the prompt.
         lm: The model; by default the one in the settings.
         name: The agent's name in events, traces and stored runs, and as a tool.
@@ -127,6 +134,9 @@ class ReAct(Module[S, D, P]):
         parallel: bool = True,
         compact: Compact | float | None = None,
         stop_at_tools: Iterable[Tool | Callable[..., Any] | str] = (),
+        instructions: str | Callable[..., Any] | None = None,
+        tools_for: Callable[..., Any] | None = None,
+        tools_each: Each = "run",
         demos: Sequence[Any] | None = None,
         lm: Any = None,
         name: str | None = None,
@@ -165,6 +175,7 @@ class ReAct(Module[S, D, P]):
             signature, tools=check_tools(tools, intention=intention), demos=demos, lm=lm, **config
         )
         self.react.asks_for_intention = intention
+        self.react.choices = check_choices(instructions, tools_for, tools_each)
         self.enable_user_clarification = enable_user_clarification
         check_stops(self.stop_at_tools, self.react)
         check_bounded_tools(self.limits, self.react)

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.code_mode.interpreter import CodeMode
-    from ferrule.programs.tool_use.live import LiveTools, LoadedTools
+    from ferrule.programs.tool_use.chosen import Choices
     from ferrule.tools.tool import Tool
     from ferrule.values.conversation.exchange import FieldReader, Request
     from ferrule.values.signatures.signature import Signature
@@ -81,6 +81,7 @@ class Asks(Protocol):
     auto_execute_tools: bool
     outputs_have_format: bool
     code: CodeMode | None
+    choices: Choices
 
     @property
     def is_validated(self) -> bool:
@@ -132,12 +133,14 @@ def ask_in_turns(
     toolbox: Toolbox,
     *,
     native: bool | None,
+    all_tools: Toolbox,
     module: Any,
     max_turns: int,
 ) -> Predicting:
     """Ask in turns: run the model's calls and show it the results, until it answers.
 
-    A `@module_callback` sees the program `module`.
+    `toolbox` has those of `all_tools` that were chosen for this run. A `@module_callback` sees the
+    program `module`.
     """
     make = partial(
         _Turns,
@@ -145,6 +148,7 @@ def ask_in_turns(
         values=values,
         demos=demos,
         toolbox=toolbox,
+        all_tools=all_tools,
         module=module,
         max_turns=max_turns,
     )
@@ -372,6 +376,7 @@ class _Turns(_WithTools):
         predict: Asks,
         *,
         native: bool,
+        all_tools: Toolbox,
         module: Any,
         max_turns: int,
         by_finish: bool = False,
@@ -398,10 +403,9 @@ class _Turns(_WithTools):
             describe=describe,
             keeps_whole=self.predict.toolbox.spill_over is not None,
         )
-        self.live: LiveTools | LoadedTools | None = None
-        toolbox = self.predict.toolbox
-        if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
-            self.live = after_turns(toolbox, self.host, self.asker.conditions)
+        self.live = after_turns(
+            self.predict.toolbox, self.host, self.asker.conditions, predict.choices, all_tools
+        )
         self.trajectory = Trajectory()
         if not native:
             self.go_on_in_text()

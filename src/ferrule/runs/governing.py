@@ -72,6 +72,10 @@ class Governing:
             form["policy"] = self._stored_policy
         return form
 
+    def copied(self) -> Governing:
+        """The same limits and policy, for another run."""
+        return Governing(self.limits, self._policy, self._stored_policy)
+
     def replace_policy(self, policy: Policy) -> None:
         """Let another policy govern the run from now on."""
         check_policy(policy)

@@ -52,12 +52,14 @@ def started(
     args: tuple[Any, ...],
     inputs: Mapping[str, Any],
     about: About = NOTHING,
+    *,
+    forked_from: str = "",
 ) -> events.RunStarted:
     """The event of a program's start. Positional inputs get the names of their parameters."""
     if args:
         with suppress(TypeError, ValueError):  # they do not fit, which the program itself reports
             inputs = _named_inputs(program, args, inputs)
-    return events.RunStarted(program, inputs, about.metadata, about.title)
+    return events.RunStarted(program, inputs, about.metadata, about.title, forked_from)
 
 
 def _named_inputs(program: Any, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,10 +345,13 @@ class CallPlace(Struct):
             slot, db = f"{slot}>{self.direct_calls}", None
             self.direct_calls += 1
         links = settings.setting("result_links")
+        starter = self.run_id
+        if self.frame is not None:
+            starter = self.frame.run.starter_of(slot)
         return Context(
             run_id=self.run_id,
             call_id=self.call_id,
-            key=key_of(self.run_id, slot, tool.name, arguments.shown),
+            key=key_of(starter, slot, tool.name, arguments.shown),
             deps=self.frame.deps if self.frame is not None else None,
             db=db,
             tell=self.progress if self.tell is not None else None,

@@ -113,10 +113,20 @@ class Summary(Struct, frozen=True, kw_only=True):
 class Store(Protocol):
     """Keeps runs. A method that fails raises `StoreError` and changes nothing."""
 
-    def create(self, run_id: str, *, program: str, head: str, about: About = NOTHING) -> Lease:
+    def create(
+        self,
+        run_id: str,
+        *,
+        program: str,
+        head: str,
+        about: About = NOTHING,
+        entries: Sequence[str] = (),
+        said: int = 0,
+    ) -> Lease:
         """Store a new run and lease it. Raises `StoreError` if the id exists.
 
-        `list` finds it by the metadata in `about`, which its head has, too.
+        `list` finds it by the metadata in `about`, which its head has, too. `entries` are those of
+        the run that it is a fork of, in which `said` messages came.
         """
         ...
 

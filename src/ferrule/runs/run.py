@@ -18,6 +18,7 @@ from ferrule.errors import (
     ConfirmationRequired,
     InputError,
     LimitReachedError,
+    ReplayMismatchError,
     RunCancelledError,
     RunError,
     shown,
@@ -36,6 +37,8 @@ from ferrule.runs.decisions import (
 from ferrule.runs.driver.deps import check_program_deps
 from ferrule.runs.driver.drive import perform
 from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.runs.fork import begin_fork
+from ferrule.runs.journal.cut import place_of_cut
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.journal.journal import ClosedJournal
 from ferrule.runs.journal.recall import recalled_events
@@ -153,7 +156,13 @@ class Run(Displayed, RunState, Typed[S]):
         docs/reference/events.md.
         """
         run_events: list[Event] = [
-            started(self.program, self.args, self.inputs, self.about),
+            started(
+                self.program,
+                self.args,
+                self.inputs,
+                self.about,
+                forked_from=self.forked_from.run_id if self.forked_from is not None else "",
+            ),
             *recalled_events([*self.journal.entries], self._reason_of_end()),
         ]
         for question in self.pending:
@@ -314,6 +323,105 @@ class Run(Displayed, RunState, Typed[S]):
         await aexecute(self)
         return self
 
+    def fork(
+        self,
+        *,
+        at_step: int | None = None,
+        at: str = "",
+        inputs: Mapping[str, Any] | None = None,
+        messages: Iterable[str] = (),
+        program: Program | None = None,
+        run_id: str | None = None,
+        deps: Any = None,
+    ) -> Self:
+        """A new run that begins with the first steps of this one, to try another way from there.
+
+        Nothing is executed here: `resume()` of the new run replays these steps, which does nothing
+        a second time, and goes on live, with other settings if you like. See
+        docs/how-to/running/forks.md.
+
+        Args:
+            at_step: How many steps of the trajectory to keep: the step with this number is done
+                again. By default all of them.
+            at: Keep what was recorded before this place instead: the `path` of an event, or a place
+                that `ferrule show` lists, also in an agent that is a tool.
+            inputs: Inputs in place of those of this run, by name.
+            messages: Messages to the agent, as `say` sends them, for its next request.
+            program: The program of the new run, such as one with other instructions. By default
+                that of this run.
+            run_id: The id of the new run; by default a new one.
+            deps: The value that tools find in `Context.deps`; by default that of this run.
+
+        Returns:
+            The new run. It is kept in the store of this run, if there is one, from its first
+            execution on.
+
+        Raises:
+            InputError: There is no such step or place, or an input does not fit the program.
+            DecisionError: The program takes no messages.
+            RunError: This run is executing.
+
+        """
+        self._refuse_fork_while_executing()
+        if at_step is not None and at:
+            raise InputError("A fork begins `at_step` or `at` a place; found both.")
+        end = len(self.journal)
+        if at_step is not None:
+            end = self._end_of_steps(at_step)
+        elif at:
+            end = place_of_cut(self.journal.entries, at)
+        if program is not None:
+            _check_is_program(program)
+        if deps is None:
+            deps = self.deps
+        forked = type(self)(
+            program or self.program,
+            self.args,
+            {**self.inputs, **(inputs or {})},
+            run_id=run_id,
+            deps=deps,
+            about=self.about,
+        )
+        if inputs or program is not None:
+            _check_inputs(forked)
+        begin_fork(forked, self, end)
+        if forked.program.is_flow:
+            forked.replay_lock = RLock()  # it has steps and messages to read
+        for message in messages:
+            say_to(forked, message)
+        if self.persistence is not None:
+            forked.keep(self.persistence.store)
+        return forked
+
+    def _refuse_fork_while_executing(self) -> None:
+        is_executing = self.executing is not None
+        if self.persistence is not None and not self.persistence.is_new:
+            is_executing = is_executing or self.persistence.store.summary(self.id).leased
+        if is_executing:
+            raise RunError(
+                f"The run {self.id} is executing: what it does now has no record yet. Wait until "
+                "it pauses or ends, or cancel it, and fork it then."
+            )
+
+    def _end_of_steps(self, count: int) -> int:
+        """The number of the first entry after so many steps of the trajectory."""
+        if type(count) is not int or count < 0:
+            raise InputError(f"`at_step` is a number of steps, 0 or more; found {shown(count)}.")
+        if count == 0:
+            return 0
+        journal = ClosedJournal(self.journal.entries)
+        journal.most_steps = count
+        again = self._replayed_in(journal)
+        if journal.after_steps is None and journal.end is None and again.error is not None:
+            raise again.error  # such as that no model is set
+        if journal.after_steps is None:
+            raise InputError(
+                f"`at_step` is a step of the run; found {count}, and the run {self.id} has "
+                f"{len(again.steps)} steps of its own. Name a place with `at`, as `ferrule show` "
+                "lists them, to fork it inside a program that it calls."
+            )
+        return journal.after_steps
+
     # -- stores and JSON
 
     def keep(self, store: Store) -> None:
@@ -447,10 +555,7 @@ class Run(Displayed, RunState, Typed[S]):
     ) -> Self:
         if not isinstance(migrate, bool):
             raise InputError(f"`migrate` is True or False; found {shown(migrate)}.")
-        if isinstance(program, type) or not hasattr(program, "is_flow"):
-            raise ConfigurationError(
-                f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}."
-            )
+        _check_is_program(program)
         changed = check_head(head, program, migrate=migrate)
         tools = tuple(tools)
         args, inputs = read_inputs(head, program, tools)
@@ -487,21 +592,7 @@ class Run(Displayed, RunState, Typed[S]):
 
     def _replay(self, lock: Any) -> None:
         journal = ClosedJournal(self.journal.entries)
-        again = Run(
-            self.program,
-            self.args,
-            self.inputs,
-            run_id=self.id,
-            deps=self.deps,
-            about=self.about,
-        )
-        again.key, again.extra_tools = self.key, self.extra_tools
-        again.answers, again.decisions = dict(self.answers), list(self.decisions)
-        again.journal = journal
-        # Outside the reader's frame: the replay costs the reader, perhaps a tool, nothing of its
-        # budget.
-        with entered(Scope(scope().overrides)):
-            execute(again, is_silent=True)
+        again = self._replayed_in(journal)
         if self.status == "done" and again.error is not None:
             raise again.error
         if self.replay_lock is not lock:  # resumed meanwhile
@@ -517,6 +608,25 @@ class Run(Displayed, RunState, Typed[S]):
             self.error.trajectory = Trajectory(journal.steps.get(journal.end.path, again.steps))
         self.steps, self.latest_messages = again.steps, again.messages
         self.replay_lock = None
+
+    def _replayed_in(self, journal: ClosedJournal) -> Run[Any]:
+        """A run like this one, after a replay that performs nothing."""
+        again = Run[Any](
+            self.program,
+            self.args,
+            self.inputs,
+            run_id=self.id,
+            deps=self.deps,
+            about=self.about,
+        )
+        again.key, again.extra_tools = self.key, self.extra_tools
+        again.answers, again.decisions = dict(self.answers), list(self.decisions)
+        again.journal = journal
+        # Outside the reader's frame: the replay costs the reader, perhaps a tool, nothing of its
+        # budget.
+        with entered(Scope(scope().overrides)):
+            execute(again, is_silent=True)
+        return again
 
     def _reason_of_end(self) -> BaseException | None:
         """The error of a run that has ended without a prediction; None for any other run."""
@@ -617,6 +727,27 @@ def _refuse_about(frame: Frame, program: Program, about: About) -> None:
         f"This call of `{program.name}` is a part of the run {frame.run.id}, which has begun with "
         "its own `metadata` and `title`. Give them to the program that you start."
     )
+
+
+def _check_is_program(program: Any) -> None:
+    if isinstance(program, type) or not hasattr(program, "is_flow"):
+        raise ConfigurationError(
+            f"A run is loaded with its program, such as `ReAct(...)`; found {shown(program)}."
+        )
+
+
+def _check_inputs(run: Run[Any]) -> None:
+    """Raise `InputError` if the program of a run does not take its inputs."""
+    program = run.program
+    if program.is_flow:
+        check_of_program = getattr(program, "check_inputs", None)
+        if check_of_program is not None:
+            check_of_program(run.inputs)
+        return
+    try:
+        check_inputs(program, run.args, run.inputs)
+    except ReplayMismatchError as error:
+        raise InputError(f"The inputs of the fork do not fit: {error.found}.") from None
 
 
 def _is_same_error(stored: BaseException | None, replayed: BaseException | None) -> bool:

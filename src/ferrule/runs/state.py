@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ferrule.approval.policy import Policy
     from ferrule.approval.provenance import Source
     from ferrule.approval.question import Decision, Question
+    from ferrule.runs.journal.cut import ForkedFrom
     from ferrule.runs.protocols import BatchRequests, Persistence, Program, RunStatus
     from ferrule.values.calls.secrets import Secrets
     from ferrule.values.conversation.message import Messages
@@ -369,6 +370,8 @@ class RunState:
         """Whether the next execution drops the answers that led to the run's error."""
         self.limits: Limits | None = None
         """The limits with which the run was resumed; None for those of its program and settings."""
+        self.forked_from: ForkedFrom | None = None
+        """What this run is a fork of; None for most runs."""
         self.notes: Mapping[str, str] = {}
         """The observers' notes, stored with the run (`Observers.open_run`)."""
         self.persistence: Persistence | None = None
@@ -376,6 +379,18 @@ class RunState:
         self.outcome: Any = None
         self.extra_tools: tuple[Any, ...] = ()
         """Tools passed to `Run.load`, to look up the tools that the run had loaded."""
+
+    def starter_of(self, slot: str) -> str:
+        """The id of the run that began the call at a slot: its idempotency key is made of it."""
+        starter = None
+        if self.forked_from is not None:
+            starter = self.forked_from.starter(slot)
+        return starter or self.id
+
+    @property
+    def is_new_fork(self) -> bool:
+        """Whether this is a fork that has recorded nothing of its own yet."""
+        return self.forked_from is not None and len(self.journal) == self.forked_from.entries
 
     def question_id(self, slot: str) -> str:
         """An unguessable id for the question at a slot, the same in every replay.

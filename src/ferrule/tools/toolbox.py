@@ -23,9 +23,11 @@ from ferrule.tools.tool import Tool
 from ferrule.values.conversation.exchange import Declarations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from ferrule.tools.mcp.safety import MCPFinding
+    from ferrule.tools.skills.shelf import Skills
     from ferrule.values.calls.secrets import Secrets
 
 RESERVED = ("finish", "user_clarification")
@@ -71,7 +73,15 @@ class ToolServer(Protocol):
         ...
 
 
-_OPTIONS = ("shelf", "search", "keep", "keep_turns", "concurrent", "spill_over")
+_OPTIONS = (
+    "shelf",
+    "search",
+    "keep",
+    "keep_turns",
+    "concurrent",
+    "spill_over",
+    "skills",
+)
 """The keywords of `Toolbox`."""
 
 
@@ -96,6 +106,8 @@ class Toolbox:
         spill_over: The number of characters from which on a result is long: the model sees its
             beginning and its end, and reads the rest with the tool `read_result`. None: no such
             tool, and the middle of a result over `Limits(observation_chars=)` is lost to it.
+        skills: Agent Skills: a folder of them, several, or `Skills(...)`. The model reads them
+            when it needs them.
 
     """
 
@@ -138,6 +150,7 @@ class Toolbox:
         keep_turns: int | None = None,
         concurrent: bool = True,
         spill_over: int | None = None,
+        skills: str | Path | Sequence[str | Path] | Skills | None = None,
     ) -> None:
         check_spill_over(spill_over)
         if keep_turns is not None and (type(keep_turns) is not int or keep_turns < 1):
@@ -172,6 +185,8 @@ class Toolbox:
             offered = (*offered, search_tools)
         if spill_over is not None:
             offered = with_reader(offered, spill_over)
+        if skills is not None:
+            offered = (*offered, *_skills(skills).tools)
         self.tools: tuple[Tool, ...] = offered
         """The offered tools, in order."""
         self.concurrent: bool = concurrent
@@ -312,6 +327,13 @@ class Toolbox:
         return f"Toolbox([{', '.join(self.names)}])"
 
 
+def _skills(skills: Any) -> Skills:
+    # Imported here: few programs have skills.
+    from ferrule.tools.skills.shelf import Skills
+
+    return Skills.of(skills)
+
+
 class LiveToolbox(Toolbox):
     """A toolbox with MCP servers, each replaced by its tools.
 
@@ -324,6 +346,8 @@ class LiveToolbox(Toolbox):
 
     def __init__(self, tools: Any = (), **options: Any) -> None:
         self._entries: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
+        if options.get("skills") is not None:  # read once, and not with each listing
+            options["skills"] = _skills(options["skills"])
         self._options = options
         self.concurrent = options.get("concurrent", True)
         self._checks: list[Callable[[Toolbox], None]] = []
@@ -403,11 +427,13 @@ class LiveToolbox(Toolbox):
     @property
     def has_shelf(self) -> bool:
         """Whether tools are put on a shelf, so that some are not offered."""
-        return bool(self._options.keys() - {"concurrent"})
+        return bool(self._options.keys() - {"concurrent", "skills"})
 
     def local(self) -> dict[str, Tool]:
         """The local tools, by name. Contacts no server."""
         tools = [Tool.of(entry) for entry in self._entries if not is_server(entry)]
+        if self._options.get("skills") is not None:
+            tools += self._options["skills"].tools
         return {tool.name: tool for tool in tools}
 
     def when_listed(self, check: Callable[[Toolbox], None]) -> None:

@@ -205,6 +205,7 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
         post("/runs/{id}/questions/{question}", deciding.decide),
         post("/runs/{id}/say", deciding.say),
         post("/runs/{id}/cancel", deciding.cancel),
+        post("/runs/{id}/fork", deciding.fork),
         post("/runs/{id}/cancel-call", deciding.cancel_call),
         post("/runs/{id}/resume", deciding.resume),
         Mount("/static", _Files(directory=FOLDER / "static")),

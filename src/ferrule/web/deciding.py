@@ -171,6 +171,29 @@ class Deciding:
             raise Refused(409, str(error)) from error
         return _back(request)
 
+    def fork(self, request: Request) -> Response:
+        """`/runs/ID/fork`: a new run goes on from a place of this one. Shows its page."""
+        run_id = reading.id_from_path(request.path_params["id"])
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        work = self._pages.work
+        existing_run(partial(self._store.summary, run_id))
+        try:
+            if work is None or not work.fits(stored_head(self._store, run_id)):
+                raise Refused(
+                    409,
+                    "This page serves another program than that of the run. "
+                    "Fork the run with `ferrule fork`.",
+                )
+            if not sent.get("at"):
+                raise Refused(400, "The form does not say from where.")
+            # A browser may send a form twice.
+            new_id = digest_of((run_id, sent["at"], sent.get("key", "")), 32)
+            if not _is_there(self._store, new_id):
+                work.fork(run_id, sent["at"], new_id)
+        except FerruleError as error:
+            raise Refused(409, str(error)) from error
+        return RedirectResponse(f"/runs/{reading.id_in_path(new_id)}", 303)
+
     def _find(self, run_id: str, question_id: str) -> reading.AskedQuestion | None:
         """The question, if it waits.
 

@@ -284,6 +284,8 @@ def _meta(beat: Beat) -> str:
         facts.append(f"<span>{money(beat.cost)}</span>")
     if beat.model:
         facts.append(f'<span class="model">{_safe(beat.model)}</span>')
+    again = f'name="at" value="{_safe(beat.slot)}" title="A new run goes on from before this step"'
+    facts.append(f'<button form="again" class="quiet again" {again}>Run again from here</button>')
     return "\n".join(facts)
 
 

@@ -206,6 +206,14 @@ class Pages:
             and not head.get("redacted")
         )
         fits = could_resume and self.work is not None and self.work.fits(head)
+        can_fork = (
+            not self.is_read_only
+            and run.status != "queued"
+            and not run.leased
+            and not is_here
+            and self.work is not None
+            and self.work.fits(head)
+        )
         command = ""
         if could_resume and not fits:
             place = self.work.place if self.work is not None else ""
@@ -213,6 +221,7 @@ class Pages:
         actions: dict[str, Any] = {
             "can_stop": run.status in {"queued", "running", "waiting"},
             "can_resume": fits and not self.is_read_only,
+            "can_fork": can_fork,
             "command": command,
         }
         csrf = request.scope["ferrule.session"].csrf

@@ -21,6 +21,7 @@ from ferrule.approval.message import is_message
 from ferrule.approval.question import Decision, Question
 from ferrule.errors import InputError, StoreError
 from ferrule.runs.about import read_pairs
+from ferrule.runs.journal.cut import ForkedFrom, forked_from
 from ferrule.runs.journal.encode import read_entry, read_usage
 from ferrule.runs.journal.spending import spent
 from ferrule.runs.protocols import RunStatus, Store, Summary
@@ -244,6 +245,11 @@ class Read(Struct):
     """
     lock: Any = field(default_factory=RLock)
     _head: str = ""
+
+    @property
+    def forked_from(self) -> ForkedFrom | None:
+        """What the run is a fork of; None for most runs."""
+        return forked_from(self.head)
 
     @property
     def inputs(self) -> Mapping[str, Any]:

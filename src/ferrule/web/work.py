@@ -173,6 +173,11 @@ class Work:
         run.goes_on(resumed=True)
         self._begin(run)
 
+    def fork(self, run_id: str, at: str, new_id: str) -> None:
+        """Begin a run, with a new id, with what a stored run recorded before a place."""
+        run: Run[Any] = Run.load(self._store, run_id, self.program, deps=self._deps)
+        self._begin(run.fork(at=at, run_id=new_id))
+
     def _begin(self, run: Run[Any]) -> None:
         execution = _Execution()
         with self._lock:

@@ -120,6 +120,38 @@ def test_a_run_is_listed_approved_and_resumed_without_a_terminal(here: Path, cap
     assert "paid 3 to ann" in said(capsys, "show", "bill-7")
 
 
+def test_a_run_is_forked_and_shown_with_its_origin(here: Path, capsys: Any) -> None:
+    waiting("bill-7")
+    said(capsys, "deny", "bill-7")
+    said(capsys, "resume", "bill-7", "--program", "billing:agent")
+    program = ("--program", "billing:agent")
+    forked = said(
+        capsys,
+        "fork",
+        "bill-7",
+        *program,
+        "--at-step",
+        "1",
+        "--say",
+        "Be kind",
+        "--input",
+        "task=12",
+    )
+    fork_id = forked.partition(":")[0]
+    assert forked == f'{fork_id}: done\n{{"answer":"ok"}}\n'
+    shown = said(capsys, "show", fork_id)
+    assert "forked from bill-7, before 2" in shown
+    assert 'task = "12"' in shown
+    assert "Be kind" in shown
+    document = json.loads(said(capsys, "show", fork_id, "--json"))
+    assert document["forked_from"] == {"run_id": "bill-7", "at": "2"}
+    assert json.loads(said(capsys, "show", "bill-7", "--json"))["forked_from"] is None
+    asked = said(capsys, "fork", "bill-7", *program, "--at", "1.0?a0", code=3)
+    assert ": waiting" in asked
+    assert "no entry at" in said(capsys, "fork", "bill-7", *program, "--at", "x", code=2)
+    assert "name=value" in said(capsys, "fork", "bill-7", *program, "--input", "x", code=2)
+
+
 class Secretive:
     """A run whose journal holds what is nobody's business: sealed thoughts of the provider, and the key of a call."""
 
@@ -188,7 +220,10 @@ def test_the_json_of_a_run_has_the_documented_keys_with_times_and_cost(
         Secretive.agent().start(task="?", store=store, run_id="r")
     [line] = json.loads(said(capsys, "runs", "--json"))
     shown = json.loads(said(capsys, "show", "r", "--json"))
-    assert (line.keys(), shown.keys()) == (LINE, LINE | {"args", "inputs", "journal"})
+    assert (line.keys(), shown.keys()) == (
+        LINE,
+        LINE | {"args", "inputs", "forked_from", "journal"},
+    )
     assert {name: shown[name] for name in LINE} == line
     assert (line["usage"].keys(), line["usage"]["by_model"]["m"].keys()) == (
         COUNTS | {"by_model"},

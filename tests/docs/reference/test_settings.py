@@ -92,6 +92,7 @@ def options_of(callable_: object, *, without: tuple[str, ...]) -> dict[str, str]
     [
         ("`ReAct(...)`", ferrule.ReAct.__init__, ("self", "signature", "tools"), {"native"}),
         ("`Predict(...)`", ferrule.Predict.__init__, ("self", "signature"), {"n", "native"}),
+        ("`Skills(...)`", ferrule.Skills, ("places",), set()),
         ("`MCPApp(...)`", ferrule.mcp_bridge.MCPApp.__init__, ("self", "tools"), set()),
         ("`SQLiteStore(...)`", ferrule.SQLiteStore, ("path", "clock"), set()),
         ("`PostgresStore(...)`", ferrule.PostgresStore, ("dsn",), set()),

@@ -271,6 +271,20 @@ def test_a_run_is_made_once(store: Store) -> None:
         store.create("r", program="P", head=head())
 
 
+def test_a_run_is_made_with_its_first_entries(store: Store) -> None:
+    """Those of a run that it is a fork of: what is written, or said, comes after them."""
+    lease = store.create(
+        "r", program="P", head=head(takes_messages=True), entries=["a", "b"], said=3
+    )
+    store.append(lease, "c")
+    assert store.load("r").entries == ["a", "b", "c"]
+    assert store.load("r", after=2).entries == ["c"]
+    assert store.say("r", "hello").question_id == "say:000004"
+    with pytest.raises(StoreError):
+        store.create("r", program="P", head=head(), entries=["x"])
+    assert store.load("r").entries == ["a", "b", "c"]
+
+
 def test_a_run_that_is_not_there_is_named(store: Store) -> None:
     with pytest.raises(StoreError, match="has no run 'r'"):
         store.load("r")

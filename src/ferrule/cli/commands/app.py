@@ -38,6 +38,7 @@ _COMMANDS = {
     "say": runs.say_to_run,
     "cancel": runs.cancel_run,
     "resume": runs.resume_run,
+    "fork": runs.fork_run,
     "ui": show_page,
     "worker": run_worker,
 }

@@ -1,11 +1,11 @@
 """The commands on stored runs.
 
-`ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel` and `resume`.
+`ferrule runs`, `show`, `approve`, `deny`, `reply`, `cancel`, `resume` and `fork`.
 
-Only `resume` loads a program; the others read and write the store. `approve`, `deny` and `reply`
-print the call and ask at the terminal: a person decides on what stands there, not on what the run
-asked when he last looked. Without a terminal, `--yes` needs the question by name. Its id is made
-from the call, so that a run that has moved on does not take the decision.
+Only `resume` and `fork` load a program; the others read and write the store. `approve`, `deny` and
+`reply` print the call and ask at the terminal: a person decides on what stands there, not on what
+the run asked when he last looked. Without a terminal, `--yes` needs the question by name. Its id is
+made from the call, so that a run that has moved on does not take the decision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ferrule.cli.arguments import find_program, make_deps, model_setting, text_o
 # Typer reads annotations at run time.
 from ferrule.cli.commands.tools import DEPS, JSON  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
-from ferrule.cli.prompt import read_edits, user_name
+from ferrule.cli.prompt import json_or_text, read_edits, user_name
 from ferrule.cli.screen import (
     call_text,
     in_options,
@@ -45,6 +45,7 @@ from ferrule.encoding.stored import LAST_TIME, parse_json, reading
 from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.programs.code_mode.snippets import RUN_CODE
 from ferrule.runs.about import read_pairs
+from ferrule.runs.journal.cut import forked_from
 from ferrule.runs.journal.encode import entry_form, read_entry
 from ferrule.runs.protocols import check_status
 from ferrule.runs.store.listing import decisions_of
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
     from ferrule.runs.protocols import Store, Stored, Summary
+    from ferrule.runs.run import Run
 
 _Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, or its beginning.")]
 _QuestionId = Annotated[
@@ -343,6 +345,76 @@ def resume_run(
             loaded.resume()
         # A run that could not begin, such as one without a model, keeps its status in the store.
         has_changed = loaded.status != "failed" or opened.summary(run_id).status == "failed"
+    return _show_end(loaded, has_changed=has_changed)
+
+
+def fork_run(
+    run: _Run,
+    program: Annotated[
+        str,
+        typer.Option(help="The program of the new run: module:attribute, or file.py:attribute."),
+    ],
+    at_step: Annotated[
+        int | None,
+        typer.Option(
+            min=0, metavar="N", help="Keep the first N steps. Default: all that the run has."
+        ),
+    ] = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="Keep what came before this place, as `ferrule show` prints it.",
+        ),
+    ] = "",
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--input", help="A changed input, as name=value. May be repeated."),
+    ] = None,
+    message: Annotated[
+        list[str] | None,
+        typer.Option("--say", metavar="TEXT", help="A message to the agent. May be repeated."),
+    ] = None,
+    store: StorePlace = DEFAULT_STORE,
+    lm: Annotated[
+        str | None,
+        typer.Option(
+            help="The model, as provider/model. Default: the model that the program sets."
+        ),
+    ] = None,
+    deps: DEPS = None,
+) -> int:
+    """Begin a new run with the first steps of a run, and continue it until it ends or waits.
+
+    These steps are not done again. Exit codes as of `ferrule resume`.
+    """
+    from ferrule.runs.run import Run
+
+    with open_store(store) as opened, settings.context(**model_setting(lm)):
+        original = Run.load(
+            opened, _find_run(opened, run).id, find_program(program), deps=make_deps(deps)
+        )
+        inputs = _changed_inputs(change or (), original.inputs)
+        forked = original.fork(at_step=at_step, at=at, inputs=inputs, messages=message or ())
+        forked.resume()
+    return _show_end(forked, has_changed=True)
+
+
+def _changed_inputs(words: Iterable[str], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """`name=value` as inputs. A value is JSON, unless the input is a text by now."""
+    changed: dict[str, Any] = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign or not name:
+            raise ConfigurationError(f"`--input` is name=value; found {word!r}.")
+        changed[name] = value
+        if not isinstance(inputs.get(name), str):
+            changed[name] = json_or_text(value)
+    return changed
+
+
+def _show_end(loaded: Run[Any], *, has_changed: bool) -> int:
+    """Print how an execution ended; returns the exit code."""
     if has_changed:
         write_text(f"{_shown_id(loaded.id)}: {loaded.status}")
     for question in loaded.pending:
@@ -520,8 +592,16 @@ def _run_document(run: Summary, stored: Stored) -> dict[str, Any]:
         **_line_document(run),
         "args": head["args"],
         "inputs": head["inputs"],
+        "forked_from": _origin_document(head),
         "journal": entries,
     }
+
+
+def _origin_document(head: Mapping[str, Any]) -> dict[str, str] | None:
+    origin = forked_from(head)
+    if origin is None:
+        return None
+    return {"run_id": origin.run_id, "at": origin.at}
 
 
 def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
@@ -534,7 +614,12 @@ def _run_lines(run: Summary, stored: Stored) -> Iterator[str]:
         yield f"  metadata: {_cut(reveal(json_text(run.metadata)))}"
     if run.usage.calls:
         yield f"  {usage_text(run.usage)}"
-    for name, value in json.loads(stored.head)["inputs"].items():
+    head = json.loads(stored.head)
+    origin = forked_from(head)
+    if origin is not None:
+        where = f", before {reveal(origin.at)}" if origin.at else ""
+        yield f"  forked from {_shown_id(origin.run_id)}{where}"
+    for name, value in head["inputs"].items():
         yield f"  {name} = {_cut(json_text(value))}"
     for entry in map(_masked, stored.entries):
         kind, text = _entry_words(entry)

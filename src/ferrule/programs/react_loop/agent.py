@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from ferrule.acts import CallTools
 from ferrule.adapters.fields import tool_inputs
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from ferrule.values.outcome import Step
     from ferrule.values.signatures.signature import Signature
 
+E = TypeVar("E")
 OnLimit = Literal["raise", "extract"]
 OWN_KEYWORDS = ("lm", "config", "max_iters")
 """Keywords of a call that are options, unless an input has that name."""
@@ -179,6 +181,14 @@ def check_on_limit(value: Any) -> OnLimit:
     if value not in {"raise", "extract"}:
         raise ConfigurationError(f'`on_limit` is "raise" or "extract", found {shown(value)}.')
     return value
+
+
+def instructed(extract: E, text: str) -> E:
+    """The extractor with further instructions, for one run."""
+    copied: Any = copy(extract)
+    copied.predict = copy(copied.predict)
+    copied.predict.signature = copied.predict.signature.append_instructions(text)
+    return copied
 
 
 def tool_names(tools: Any) -> frozenset[str]:

@@ -43,12 +43,14 @@ from ferrule.programs.react_loop.agent import (
     check_bounded_tools,
     check_names,
     check_on_limit,
+    instructed,
     note_results,
     outputs_of_result,
 )
 from ferrule.programs.react_loop.compaction import Compaction, truncate
 from ferrule.programs.react_loop.modes import Mode, Turn, make_mode
 from ferrule.programs.react_loop.step import with_builtin
+from ferrule.programs.tool_use.chosen import choose_for_run
 from ferrule.programs.tool_use.dynamic import Host, ModuleContext, ModuleView
 from ferrule.programs.tool_use.finish import outputs_in, split_finish, why_void
 from ferrule.programs.tool_use.live import after_turns
@@ -69,7 +71,6 @@ if TYPE_CHECKING:
     from ferrule.adapters.adapter import Adapter
     from ferrule.programs.react_loop.agent import Agent
     from ferrule.programs.tool_use.finish import Problems
-    from ferrule.programs.tool_use.live import LiveTools, LoadedTools
     from ferrule.runs.limits import Limits
     from ferrule.tools.tool import Tool
     from ferrule.values.content.parts import Content
@@ -104,7 +105,18 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
     on_limit = check_on_limit(options.get("on_limit", agent.on_limit))
     if limits.are_shared or on_limit == "extract":
         yield Within(limits, answers_at_limit=on_limit == "extract")
-    loop = _Loop(agent, asker, values, demos, tools, limits=limits, native=native)
+    instructions, offered = yield from choose_for_run(agent.react.choices, tools)
+    loop = _Loop(
+        agent,
+        asker,
+        values,
+        demos,
+        offered,
+        all_tools=tools,
+        instructions=instructions,
+        limits=limits,
+        native=native,
+    )
     # The extractor has the settings of the program already; those of the call are passed on.
     config_of_call: Mapping[str, Any] = options.get("config") or {}
     config = {name: value for name, value in asker.config.items() if name in config_of_call}
@@ -150,10 +162,13 @@ def _extract(
         options["lm"] = asker.lm
     if config:
         options["config"] = config
+    extract = agent.extract
+    if loop.instructions:
+        extract = instructed(extract, loop.instructions)
     rounds = 0
     while True:
         trajectory = format_trajectory(Trajectory(loop.with_short_results(loop.shown)))
-        extracting = agent.extract.flow(**loop.inputs, trajectory=trajectory, **options)
+        extracting = extract.flow(**loop.inputs, trajectory=trajectory, **options)
         try:
             prediction = yield from extracting
         except ContextOverflowError:
@@ -192,9 +207,12 @@ class _Loop:
         demos: list[Any],
         tools: Toolbox,
         *,
+        all_tools: Toolbox,
+        instructions: str,
         limits: Limits,
         native: bool,
     ) -> None:
+        """`tools` has those of `all_tools` that were chosen for this run."""
         self.agent = agent
         self.limits = limits
         self.tools = tools
@@ -206,7 +224,11 @@ class _Loop:
         `inputs` are those that the model sees, perhaps with a shorter history.
         """
         self.demos = demos
+        self.instructions = instructions
+        """The further instructions of this run."""
         self.note = ""
+        if instructions:
+            self.note = f"\n\n{instructions}"
         """Text added to the signature's instructions."""
         self.spill_over = agent.react.toolbox.spill_over
         """See `Toolbox`; None if the model calls tools in code, which bounds what it prints."""
@@ -226,10 +248,9 @@ class _Loop:
             describe=describe,
             keeps_whole=agent.react.toolbox.spill_over is not None,
         )
-        self.live: LiveTools | LoadedTools | None = None
-        toolbox = agent.react.toolbox
-        if toolbox.servers or toolbox.has_remote or toolbox.keep_turns is not None:
-            self.live = after_turns(toolbox, self.host, asker.conditions)
+        self.live = after_turns(
+            agent.react.toolbox, self.host, asker.conditions, agent.react.choices, all_tools
+        )
         self.news = ""
         """The changes of the tools, in words. Rendered with the current step."""
         self.returned: dict[str | None, ToolResult] = {}
@@ -304,7 +325,7 @@ class _Loop:
         if self.live is not None:
             note = yield from self.live.begin()
             if note:
-                self.note = f"\n\n{note}"
+                self.note += f"\n\n{note}"
                 self.mode = self._make_mode()
         self.request = self.mode.request(self.shown)
 

@@ -217,7 +217,7 @@ class Host:
         """By tool with `retries`, how many of its latest calls in a row were the model's faults."""
         self.called: set[str] = set()
         """The tools that code of the current turn called. The turn's own calls are in its step."""
-        self._describe = describe
+        self.describe = describe
         if conditions.policy is not None and not conditions.is_resumed:
             warn_of_rules(conditions.policy, names_in_process().union(RESERVED))
         # Weak, because the owner holds the host: a run's memory is freed at its end.
@@ -282,7 +282,7 @@ class Host:
         self.owner.toolbox = toolbox
         added = [tool for tool in toolbox if before.get(tool.name) is not tool]
         removed = [tool.name for tool in before if toolbox.get(tool.name) is None]
-        return shown_results, self._describe(added, removed)
+        return shown_results, self.describe(added, removed)
 
     def _apply_one(self, toolbox: Toolbox, change: Mapping[str, Any]) -> Toolbox:
         """The tools after one change. Raises `DuplicateToolError` for two tools with one name."""

@@ -19,6 +19,7 @@ from weakref import WeakMethod
 from ferrule.acts import Act, CallTools, Once, Tell
 from ferrule.errors import ConfigurationError, MCPError
 from ferrule.events import ServerUnavailable
+from ferrule.programs.tool_use.chosen import ChosenTools
 from ferrule.programs.tool_use.use import has_changes
 from ferrule.tools.execution.tool_changes import module_callback
 from ferrule.tools.mcp.tool import RemoteCall
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
     from ferrule.acts import Conditions
+    from ferrule.programs.tool_use.chosen import Choices
     from ferrule.programs.tool_use.dynamic import Host, ModuleContext
     from ferrule.values.calls.call import ToolSpec
     from ferrule.values.outcome import Step
@@ -43,16 +45,20 @@ The name in the program may differ: tools can be renamed when they are given to 
 
 
 def after_turns(
-    toolbox: Toolbox, host: Host, conditions: Conditions
-) -> LiveTools | LoadedTools | None:
+    toolbox: Toolbox, host: Host, conditions: Conditions, choices: Choices, all_tools: Toolbox
+) -> LiveTools | LoadedTools | ChosenTools | None:
     """The object that changes a run's tools after its turns; None if the tools never change.
 
-    The object has `begin()` and `refresh(step)`.
+    The object has `begin()` and `refresh(step)`. `choices` choose among `all_tools`.
     """
-    live = LiveTools.of(toolbox, host, conditions)
-    if toolbox.keep_turns is None:
-        return live
-    return LoadedTools(toolbox.keep_turns, host, live)
+    live: LiveTools | LoadedTools | None = None
+    if toolbox.servers or toolbox.has_remote:
+        live = LiveTools.of(toolbox, host, conditions)
+    if toolbox.keep_turns is not None:
+        live = LoadedTools(toolbox.keep_turns, host, live)
+    if choices.tools_for is not None and (live is not None or choices.each == "step"):
+        return ChosenTools(choices, all_tools, host, live)
+    return live
 
 
 class LoadedTools:

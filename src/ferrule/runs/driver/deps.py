@@ -81,9 +81,9 @@ def _check(program: Any, deps: Any, seen: set[int]) -> None:
         elif tool.is_program:
             _check(tool.func.program, deps, seen)
     for predictor in _predictors(program):
-        for validator in predictor.output_validators:
-            if validator.context is not None:
-                check_type(validator.what, validator.context.deps_type, deps)
+        for function in (*predictor.output_validators, *predictor.choices.functions):
+            if function.context is not None:
+                check_type(function.what, function.context.deps_type, deps)
 
 
 def _tools(program: Any) -> Iterator[Any]:

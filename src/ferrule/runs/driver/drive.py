@@ -443,6 +443,8 @@ def _note_step(frame: Frame, step: Step) -> None:
     journal = frame.run.journal
     if not frame.path:
         frame.run.steps.append(step)
+        if isinstance(journal, ClosedJournal):
+            journal.note_step()
     elif isinstance(journal, ClosedJournal):
         journal.steps.setdefault(frame.path, []).append(step)
 

@@ -138,7 +138,10 @@ def _may_need_deps(program: Any) -> bool:
     if tool_users is None:
         return False
     return any(
-        user.toolbox.servers or user.toolbox.asks_deps or user.output_validators
+        user.toolbox.servers
+        or user.toolbox.asks_deps
+        or user.output_validators
+        or user.choices.functions
         for user in tool_users()
     )
 
@@ -254,14 +257,18 @@ def _begin(run: RunState, execution: Execution, options: _Options, *, goes_on: b
 
 
 async def _open_for_observers(run: RunState, tell: Observers, *, blocks: bool) -> None:
-    event, notes = started(run.program, run.args, run.inputs, run.about), run.notes
+    origin = ""
+    if run.forked_from is not None:
+        origin = run.forked_from.run_id
+    event = started(run.program, run.args, run.inputs, run.about, forked_from=origin)
+    notes = run.notes
     run.notes = tell.open_run(event, notes)
     if run.notes != notes and run.persistence is not None:
         if blocks:
             run.persistence.note()
         else:
             await offload.run_or_cancel(run.persistence.note)
-    if not run.journal.unread:
+    if run.is_new_fork or not run.journal.unread:
         tell(event)
 
 

@@ -53,7 +53,7 @@ async def wait_entry(
     """
     run, tool = frame.run, checked.tool
     args = checked.arguments.shown
-    key = later.key or key_of(run.id, slot, tool.name, args)
+    key = later.key or key_of(run.starter_of(slot), slot, tool.name, args)
     answered = {
         entry.value.question_id for entry in list(run.journal.entries) if entry.kind == "decision"
     }

@@ -247,7 +247,8 @@ def _claim(frame: Frame, call: PlacedCall) -> Entry | None:
         return None
     value: dict[str, Any] = {}
     if tool.takes_context or tool.reconcile is not None:
-        value["key"] = key_of(frame.run.id, slot, tool.name, checked.arguments.shown)
+        starter = frame.run.starter_of(slot)
+        value["key"] = key_of(starter, slot, tool.name, checked.arguments.shown)
         value["effect"] = tool.effect
     elif tool.effect != "once":
         value["effect"] = tool.effect

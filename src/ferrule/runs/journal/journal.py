@@ -545,6 +545,21 @@ class ClosedJournal(Journal):
         """The first act that the program asked for and that is not recorded."""
         self.steps: dict[str, list[Step]] = {}
         """The steps of programs inside the run, by their paths."""
+        self.most_steps: int | None = None
+        """After how many steps of the run's own program to note how far the replay has come."""
+        self.after_steps: int | None = None
+        """The number of the first entry that was not taken then; None before that."""
+        self._own_steps = 0
+
+    def note_step(self) -> None:
+        """Called when the run's own program has done one more step."""
+        self._own_steps += 1
+        if self._own_steps == self.most_steps:
+            untaken = {id(entry) for entry in self.unread.values()}
+            self.after_steps = next(
+                (number for number, entry in enumerate(self.entries) if id(entry) in untaken),
+                len(self.entries),
+            )
 
     def take(
         self, slot: str, kind: EntryKind, question: str | Request, call_id: str | None = None

@@ -35,6 +35,7 @@ from ferrule.forms import usage_form
 from ferrule.models.setting_names import check_saved
 from ferrule.runs.about import about
 from ferrule.runs.governing import Governing
+from ferrule.runs.journal.cut import forked_from
 from ferrule.runs.journal.encode import (
     PART_NAMES,
     PARTS,
@@ -117,6 +118,8 @@ def head_form(run: RunState, inputs: Mapping[str, Any]) -> dict[str, Any]:
         form["usage"] = usage_form(usage)
     if run.notes:
         form["notes"] = dict(run.notes)
+    if run.forked_from is not None:
+        form["forked_from"] = asdict(run.forked_from)
     form["questions"] = [record_form(question) for question in run.pending]
     # Decisions on a stored run are only in its store, where each is used once: a copy does not
     # contain them.
@@ -234,6 +237,7 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     run.status = head["status"]
     run.notes = head.get("notes", {})
     run.about = about(head.get("metadata"), head.get("title"))
+    run.forked_from = forked_from(head)
     run.governing = Governing.read(head.get("settings", {}))
     run.error = None
     if head["error"] is not None:

@@ -185,12 +185,21 @@ class SQLStore:
 
     # -- leases
 
-    def create(self, run_id: str, *, program: str, head: str, about: About = NOTHING) -> Lease:
+    def create(
+        self,
+        run_id: str,
+        *,
+        program: str,
+        head: str,
+        about: About = NOTHING,
+        entries: Sequence[str] = (),
+        said: int = 0,
+    ) -> Lease:
         """See `Store`."""
         # The token is random: the process of a deleted run with this id must not write here.
-        lease = Lease(run_id, secrets.randbits(62))
+        lease = Lease(run_id, secrets.randbits(62), said)
         try:
-            self._create(lease, program, head, about)
+            self._create(lease, program, head, about, entries)
             self._watch()
         except BaseException:
             self._give_back(lease, "running")
@@ -198,7 +207,15 @@ class SQLStore:
         return lease
 
     @_writes
-    def _create(self, db: Any, lease: Lease, program: str, head: str, about: About) -> None:
+    def _create(
+        self,
+        db: Any,
+        lease: Lease,
+        program: str,
+        head: str,
+        about: About,
+        entries: Sequence[str],
+    ) -> None:
         now = self._now(db)
         leased_column, _ = self._LEASED
         columns = {
@@ -206,9 +223,20 @@ class SQLStore:
             "status": "running",
             "head": head,
             "owner": self._owner,
-            leased_column: self._hold(lease, now, 0),
+            "said": lease.said,
+            leased_column: self._hold(lease, now, len(entries)),
         }
         insert(db, self._name, lease, now, about, **columns)
+        if entries:
+            self._begin_with(db, lease.run_id, entries, now)
+
+    def _begin_with(self, db: Any, run_id: str, entries: Sequence[str], now: float) -> None:
+        (number,) = self._row(db, run_id, "no")
+        for count, entry in enumerate(entries):
+            db.execute(
+                "INSERT INTO entries (place, entry, written_at) VALUES (?, ?, ?)",
+                (number * MOST_ENTRIES + count, entry, now),
+            )
 
     def take(self, run_id: str, *, after: int) -> Stored:
         """See `Store`.

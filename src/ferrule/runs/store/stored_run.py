@@ -22,6 +22,7 @@ from ferrule.errors import RunCancelledError, RunError, StoreError
 from ferrule.runs.cancelling import halt_calls
 from ferrule.runs.decisions import caller_notes
 from ferrule.runs.governing import Governing
+from ferrule.runs.journal.cut import messages_in
 from ferrule.runs.journal.encode import entry_text, read_entry
 from ferrule.runs.protocols import UnheardError
 from ferrule.runs.steering import send_again, untaken_messages
@@ -143,7 +144,12 @@ class StoredRun:
             self._inputs = inputs_form(run)
             self._before = "running", self._head()
             self.lease = self.store.create(
-                run.id, program=run.program.name, head=self._before[1], about=run.about
+                run.id,
+                program=run.program.name,
+                head=self._before[1],
+                about=run.about,
+                entries=list(map(entry_text, run.journal.entries)),  # those of a fork
+                said=messages_in(run.journal.entries),
             )
             self.is_new = False
             self._send_messages(run)
@@ -161,8 +167,8 @@ class StoredRun:
         messages = untaken_messages(run, ends=True)
         for message in messages:
             send_again(self.store, run.id, message)
-        self.note_message(len(messages))
-        run.heard = len(messages)
+        run.heard = messages_in(run.journal.entries) + len(messages)
+        self.note_message(run.heard)
 
     def _await_turn(self, run: RunState, execution: Execution) -> None:
         # A caller that sees the run pause or end may get here before the previous execution has

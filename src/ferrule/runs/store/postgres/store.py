@@ -33,7 +33,7 @@ from ferrule.runs.store.sql_store import SQLStore
 from ferrule.runs.store.statements import fence, park
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from ferrule.runs.protocols import Lease
     from ferrule.runs.store.lease import Leases
@@ -339,6 +339,10 @@ class PostgresStore(SQLStore):
     @property
     def _leases(self) -> Leases:
         return self._presence.leases
+
+    def _begin_with(self, db: Any, run_id: str, entries: Sequence[str], now: float) -> None:
+        super()._begin_with(db, run_id, entries, now)
+        db.execute("UPDATE runs SET written = ? WHERE id = ?", (len(entries), run_id))
 
     def _hold(self, lease: Lease, now: float, written: int) -> str | None:  # noqa: ARG002
         self._presence.show()
