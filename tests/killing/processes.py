@@ -87,9 +87,9 @@ def fork(world: World, scenario: Scenario, store: Any, agent: Any) -> Run:
     if _has(store, ORIGINAL):
         original = Run.load(store, ORIGINAL, agent)
     elif scenario.is_async:
-        original = asyncio.run(agent.astart(store=store, run_id=ORIGINAL, task=task))
+        original = asyncio.run(agent.astart(store=store, run_id=ORIGINAL, task=task, **ABOUT))
     else:
-        original = agent.start(store=store, run_id=ORIGINAL, task=task)
+        original = agent.start(store=store, run_id=ORIGINAL, task=task, **ABOUT)
     if original.status == "waiting":  # nobody decides on it
         original.cancel()
     run = original.fork(run_id=RUN)
