@@ -52,7 +52,7 @@ API = {
     "events": ("Events and observers", "events", "observers", "telemetry.", "front_ends."),
     "acts": ("Acts", "acts"),
     "mcp": ("MCP", "mcp_bridge.", "tools.server_tools", "tools.mcp_definition", "tools.mcp."),
-    "testing": ("Testing", "testing."),
+    "testing": ("Testing", "testing.", "runs.cases."),
     "settings": ("Settings", "settings"),
     "errors": ("Errors", "errors"),
 }
@@ -73,7 +73,7 @@ def public_names() -> dict[str, str]:
     for module in ("acts", "errors", "events"):
         members = _assigned(f"ferrule.{module}", "__all__")
         names |= {f"ferrule.{module}.{name}": f"ferrule.{module}" for name in members}
-    for module in ("local", "schemas"):  # these import each name from its home
+    for module in ("cases", "local", "schemas"):  # these import each name from its home
         for node in _tree(f"ferrule.{module}").body:
             if isinstance(node, ast.ImportFrom) and node.module != "__future__":
                 names |= {

@@ -30,7 +30,7 @@ NEEDS = {
     "14_constrained_calls": "llguidance",
     "15_code_mode": "pydantic_monty",
 }
-SUBMODULES = ("acts", "errors", "events", "local", "mcp_bridge", "schemas", "testing")
+SUBMODULES = ("acts", "cases", "errors", "events", "local", "mcp_bridge", "schemas", "testing")
 PUBLIC = {"ferrule", "ferrule.testing", *(f"ferrule.{name}" for name in ferrule.__all__)}
 
 # The example runs as `__main__`, with the door to the network closed and warnings as errors.

@@ -39,7 +39,7 @@ FLOORS = {
     "programs": 5,
     "web": 6,
     "cli": 7,
-    **dict.fromkeys(["__main__", "local", "schemas"], 8),
+    **dict.fromkeys(["__main__", "cases", "local", "schemas"], 8),
     FACE: 8,
     "compat": 9,
 }

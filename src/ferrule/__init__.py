@@ -2,8 +2,9 @@
 
 The names that programs write daily are names of this package, and are loaded when they are first
 used, so that `import ferrule` stays cheap. The others are in public submodules: `ferrule.events`,
-`ferrule.errors`, `ferrule.acts`, `ferrule.schemas`, `ferrule.local`, `ferrule.testing` and
-`ferrule.mcp_bridge`. `docs/architecture.md` describes the modules behind them.
+`ferrule.errors`, `ferrule.acts`, `ferrule.cases`, `ferrule.schemas`, `ferrule.local`,
+`ferrule.testing` and `ferrule.mcp_bridge`. `docs/architecture.md` describes the modules behind
+them.
 """
 
 from __future__ import annotations
@@ -86,7 +87,17 @@ _HOMES = {
     "ferrule.web.ui": ("result_route", "ui_app"),
 }  # fmt: skip
 """Which module each public name lives in."""
-_SUBMODULES = ("acts", "errors", "events", "local", "mcp_bridge", "schemas", "settings", "testing")
+_SUBMODULES = (
+    "acts",
+    "cases",
+    "errors",
+    "events",
+    "local",
+    "mcp_bridge",
+    "schemas",
+    "settings",
+    "testing",
+)
 """The public submodules: `ferrule.events` needs no import of its own."""
 
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -1,6 +1,7 @@
 # The face as type checkers see it: the names of `__init__.py` (tests/test_face.py compares them).
 
 from ferrule import acts as acts
+from ferrule import cases as cases
 from ferrule import errors as errors
 from ferrule import events as events
 from ferrule import local as local

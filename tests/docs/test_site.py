@@ -39,6 +39,7 @@ def test_the_reference_shows_every_public_name_on_one_page(site) -> None:
             f"{module.__name__}.{name}"
             for module in (
                 ferrule.acts,
+                ferrule.cases,
                 ferrule.errors,
                 ferrule.events,
                 ferrule.local,

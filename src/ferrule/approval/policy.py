@@ -316,7 +316,7 @@ class Rule(Struct, frozen=True):
         Without `tool_call`, a condition on the call itself is in doubt. One that looks beyond the
         call is always in doubt here; `may_cover` leaves it out.
         """
-        return fnmatchcase(tool, self.tool) and self._fits(tool, args, tool_call)
+        return self.is_about(tool) and self._fits(tool, args, tool_call)
 
     def __call__(
         self, args: Mapping[str, Any], tool_call: ToolCall | None = None, *, tool: str = ""
@@ -333,7 +333,7 @@ class Rule(Struct, frozen=True):
 
     def may_cover(self, tool: str, args: Mapping[str, Any], tool_call: ToolCall) -> bool:
         """Whether the rule applies to this call if what looks beyond it says so."""
-        if not fnmatchcase(tool, self.tool) or not self._fits_arguments(tool, args):
+        if not self.is_about(tool) or not self._fits_arguments(tool, args):
             return False
         if isinstance(self.when, CallCondition):
             return self._in_doubt(self.when.holds_apart(tool_call))
@@ -377,6 +377,30 @@ class Rule(Struct, frozen=True):
     def _fits_argument(self, tool: str, name: str, value: Any) -> bool:
         with naming_failure(lambda: f"In a call of `{tool}`, the condition of {self} on `{name}`"):
             return _fits(name, self.where[name], value, careful=self.verdict == "allow")
+
+    def is_about(self, tool: str) -> bool:
+        """Whether the tool's name matches, whatever the arguments."""
+        return fnmatchcase(tool, self.tool)
+
+    def unmet(
+        self, tool: str, args: Mapping[str, Any], tool_call: ToolCall | None = None
+    ) -> list[str]:
+        """The conditions that a call of a fitting tool does not meet, in words.
+
+        As in an `allow`, a value that cannot be compared does not meet a condition.
+        """
+        unmet: list[str] = []
+        for name, condition in self.where.items():
+            if name not in args:
+                unmet.append(f"{name} is missing")
+                continue
+            with naming_failure(lambda name=name: f"In a call of `{tool}`, the condition `{name}`"):
+                is_met = _fits(name, condition, args[name], careful=True, warns=False)
+            if not is_met:
+                unmet.append(f"{name} is {shown(args[name], 80)}, not {shown(condition, 80)}")
+        if isinstance(self.when, CallCondition) and not self.when.holds(tool_call):
+            unmet.append(f"it does not meet when={self.when!r}")
+        return unmet
 
     def __str__(self) -> str:
         conditions = [f", {name}={condition!r}" for name, condition in self.where.items()]
@@ -868,14 +892,17 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _fits(name: str, condition: Any, value: Any, *, careful: bool) -> bool:
+def _fits(name: str, condition: Any, value: Any, *, careful: bool, warns: bool = True) -> bool:
     """Whether the value of an argument meets a condition.
 
     With `careful`, every element of a list must meet it, and a value that cannot be compared does
-    not; without, one element is enough, and a value that cannot be compared does.
+    not; without, one element is enough, and a value that cannot be compared does. `warns` of a
+    pattern for a path, which is a mistake where the answer lets a call run.
     """
     if is_sequence(value) and _is_about_elements(condition):
-        answers = [_fits(name, condition, element, careful=careful) for element in value]
+        answers = [
+            _fits(name, condition, element, careful=careful, warns=warns) for element in value
+        ]
         if careful:
             return bool(answers) and all(answers)
         return any(answers)
@@ -886,7 +913,8 @@ def _fits(name: str, condition: Any, value: Any, *, careful: bool) -> bool:
         return bool(answer)
     if isinstance(condition, str):
         if isinstance(value, str):
-            _warn_of_pattern(name, condition, value)
+            if warns:
+                _warn_of_pattern(name, condition, value)
             text = value
         else:
             text = json_text(value)

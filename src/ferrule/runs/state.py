@@ -31,7 +31,7 @@ from ferrule.runs.about import NOTHING, About
 from ferrule.runs.governing import Governing
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import Journal
-from ferrule.runs.journal.recall import reads_untrusted
+from ferrule.runs.journal.recall import entries_with_calls, reads_untrusted
 from ferrule.runs.journal.spending import spending, spent
 from ferrule.runs.limits import Budget, Limits
 from ferrule.runs.observers import CallPlace, Execution, OpenCall, cancelled_around
@@ -606,7 +606,8 @@ class RunState:
     def _record_outcome(self, prediction: Any) -> None:
         self._end()
         if isinstance(cast("object", prediction), Prediction):
-            prediction = prediction.counted(spending(self.journal.entries))
+            entries = self.journal.entries
+            prediction = prediction.counted(spending(entries), entries_with_calls(entries))
         self.outcome = prediction
         self.status = "done"
         self.executing = None

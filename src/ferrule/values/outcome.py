@@ -245,6 +245,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
     __slots__ = (
         "_calls",
+        "_entries",
         "_history",
         "_messages",
         "_others",
@@ -306,6 +307,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         self._calls: tuple[ToolCall, ...] = ()
         self._history: History | None = None
         self._others: tuple[Prediction[S], ...] = ()
+        self._entries: Sequence[Any] | None = None
 
     @classmethod
     def of(
@@ -330,17 +332,24 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         prediction._others = tuple(others)
         return prediction
 
-    def counted(self, usage: Usage | Callable[[], Usage]) -> Self:
+    def counted(
+        self, usage: Usage | Callable[[], Usage], entries: Sequence[Any] | None = None
+    ) -> Self:
         """The prediction with its usage, or with a function that computes the usage when needed.
 
         The driver calls it at a program's end. Returns a copy if the prediction has a usage
         already, from an inner program or another run: the original keeps that usage.
+
+        `entries` are those of the program in the journal, if it made calls; None if unknown.
+        Conditions on calls (`ferrule.cases`) read them: a trajectory lacks the calls of programs
+        that were called as tools.
         """
         if self._usage is _NO_USAGE:
             prediction = self
         else:
             prediction = self._shallow_copy()
         prediction._usage = usage  # noqa: SLF001  of this class
+        prediction._entries = entries  # noqa: SLF001  of this class
         return prediction
 
     def _shallow_copy(self) -> Self:
@@ -503,6 +512,14 @@ class Completions(Sequence["Prediction[S]"]):
 _NO_USAGE = Usage()
 
 
+def made_by(prediction: Prediction[Any]) -> tuple[Sequence[Any] | None, Trajectory]:
+    """The journal entries of a prediction's calls (`Prediction.counted`), and its trajectory.
+
+    Outputs may hide the attributes of these names.
+    """
+    return prediction._entries, prediction._trajectory  # noqa: SLF001
+
+
 def recast(prediction: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
     """A prediction of the class `kind` with other outputs.
 
@@ -518,7 +535,7 @@ def recast(prediction: Any, kind: Any, outputs: Mapping[str, Any]) -> Any:
         signature=prediction._signature,  # noqa: SLF001
         others=[recast(other, kind, dict(other)) for other in prediction._others],  # noqa: SLF001
     )
-    return recast_prediction.counted(prediction._usage)  # noqa: SLF001
+    return recast_prediction.counted(prediction._usage, prediction._entries)  # noqa: SLF001
 
 
 def _unpickle(outputs: dict[str, Any], usage: Usage, attributes: dict[str, Any]) -> Prediction:

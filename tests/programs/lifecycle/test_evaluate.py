@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ferrule import Evaluate, Evaluation, MemoryStore, Module, Predict, SQLiteStore
+from ferrule import Evaluate, Evaluation, MemoryStore, Module, Predict, ReAct, SQLiteStore
 from ferrule.errors import ConfigurationError, InputError
 from ferrule.testing import ScriptedLM
 
@@ -113,6 +113,11 @@ def test_a_metric_that_returns_no_number_is_named(answer: Any) -> None:
     result = Evaluate(CASES[:1], {"odd": lambda example, prediction: answer})(classify())
     assert isinstance(result[0].error, ConfigurationError)
     assert "`odd`" in str(result[0].error)
+
+
+def test_the_inputs_of_an_agent_are_those_of_its_signature() -> None:
+    agent = ReAct("review -> mood", [], lm=ScriptedLM(by=lambda request: "good"))
+    assert Evaluate(CASES, exact)(agent).score == pytest.approx(2 / 3)
 
 
 def test_several_metrics_and_words_from_them() -> None:
@@ -247,3 +252,44 @@ def test_an_evaluation_that_is_killed_goes_on_where_it_stopped(tmp_path: Path) -
     assert 200 <= asked.stat().st_size <= 200 + 4 * kills
     with SQLiteStore(tmp_path / "runs.db") as store:
         assert {run.status for run in store.list(limit=None)} == {"done"}
+
+
+KILLS_ITSELF = """
+import os, signal, sys
+from ferrule import Evaluate, Predict, SQLiteStore
+from ferrule.testing import ScriptedLM
+
+ends_at = int(sys.argv[1])
+
+def model(request):
+    with open("asked.txt", "a") as file:
+        if file.tell() == ends_at:  # before this request is counted
+            os.kill(os.getpid(), signal.SIGKILL)
+        file.write("x")
+    return {"outputs": {"answer": "a"}}
+
+cases = [{"question": str(number), "answer": "a"} for number in range(1000)]
+evaluate = Evaluate(
+    cases,
+    lambda example, prediction: example["answer"] == prediction.answer,
+    store=SQLiteStore("runs.db"), evaluation_id="e", max_concurrency=1,
+)
+print(evaluate(Predict("question -> answer", lm=ScriptedLM(by=model))).score)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.integration
+@pytest.mark.skipif(sys.platform == "win32", reason="kills by a signal of POSIX")
+def test_an_evaluation_of_1000_items_killed_five_times_asks_1000_times(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text(KILLS_ITSELF, encoding="utf-8")
+
+    def run(ends_at: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "run.py", str(ends_at)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    ends = [run(ends_at).returncode for ends_at in (1, 200, 400, 600, 999)]
+    assert ends == [-signal.SIGKILL] * 5
+    done = run(-1)
+    assert float(done.stdout) == 1.0, done.stderr
+    assert (tmp_path / "asked.txt").stat().st_size == 1000

@@ -12,6 +12,7 @@ import typer
 from ferrule.cli.arguments import USAGE_ERRORS
 from ferrule.cli.commands import runs
 from ferrule.cli.commands.ask import ask_question
+from ferrule.cli.commands.cases import make_cases
 from ferrule.cli.commands.logins import mcp_app
 from ferrule.cli.commands.rules import rules_app
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
@@ -39,6 +40,7 @@ _COMMANDS = {
     "cancel": runs.cancel_run,
     "resume": runs.resume_run,
     "fork": runs.fork_run,
+    "cases": make_cases,
     "ui": show_page,
     "worker": run_worker,
 }

@@ -21,7 +21,9 @@ from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.encoding.safe_text import one_line
 from ferrule.errors import ConfigurationError, InputError, shown
 from ferrule.programs.lifecycle.batch import check_workers
+from ferrule.runs.cases.expectations import Expectation
 from ferrule.tools.definition.inspect_function import name_of
+from ferrule.values.typed import plan_of
 
 if TYPE_CHECKING:
     from ferrule.programs.lifecycle.batch import BatchResults
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
 Metric = Callable[..., Any]
 """`metric(example, prediction)`, or with `trace` as a third argument; sync or async.
 
-It returns a number or a boolean; or an object with `score`, and `feedback` in words.
+It returns a number or a boolean; or an object with `score`, and `feedback` in words. Or it is an
+expectation of `ferrule.cases`, such as `called("refund")`, on the calls that a run made.
 """
 _MOST_CHARS = 32
 """Of a cell of the table."""
+_MOST_WORDS = 120
+"""Characters of a cell with feedback or an error, which is the last one of its row."""
 _MOST_ROWS = 50
 
 
@@ -184,7 +189,7 @@ class Evaluation(Sequence[EvaluatedItem]):
         shown_rows = rows if most is None else rows[:most]
         heading = list(dict.fromkeys(name for row in rows for name in row))
         cells = [heading]
-        cells += [[_cell(row.get(name, "")) for name in heading] for row in shown_rows]
+        cells += [[_cell(name, row.get(name, "")) for name in heading] for row in shown_rows]
         widths = [max(len(line[column]) for line in cells) for column in range(len(heading))]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -437,9 +442,9 @@ def _listed(devset: Iterable[Any]) -> list[Any]:
 
 def _declared_inputs(program: Any) -> tuple[str, ...]:
     """The names of a program's inputs, by its signature or its `forward`."""
-    signature = getattr(program, "program_signature", None)
-    if signature is not None:
-        return tuple(signature.input_fields)
+    plan = plan_of(program)
+    if plan is not None:
+        return tuple(plan.inputs)
     function = program.aforward if program.is_only_async else program.forward
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -489,12 +494,16 @@ def _metrics(metric: Any) -> dict[str, Metric]:
 
 
 def _name_of(metric: Metric) -> str:
+    if isinstance(metric, Expectation):
+        return str(metric)
     name = name_of(metric) or ""
     return name if name.isidentifier() else "score"
 
 
 async def _call_metric(metric: Metric, example: Any, prediction: Any) -> Any:
     """What a metric says of an answer; a sync one runs in a thread."""
+    if isinstance(metric, Expectation):
+        return metric.judge(prediction)
     arguments = [example, prediction]
     with suppress(ValueError, TypeError):  # a function in C may have no signature
         signature = inspect.signature(metric)
@@ -531,7 +540,8 @@ def _plain(value: Any) -> Any:
     return json_text(value)
 
 
-def _cell(value: Any) -> str:
+def _cell(name: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
-    return one_line(str(_plain(value)), _MOST_CHARS)
+    most = _MOST_WORDS if name in ("feedback", "error") else _MOST_CHARS
+    return one_line(str(_plain(value)), most)

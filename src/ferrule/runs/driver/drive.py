@@ -45,6 +45,7 @@ from ferrule.runs.driver.once import answer_once
 from ferrule.runs.driver.tool_calls import call_tools
 from ferrule.runs.journal.entry import Entry
 from ferrule.runs.journal.journal import ClosedJournal
+from ferrule.runs.journal.recall import entries_with_calls
 from ferrule.runs.journal.spending import spent_below
 from ferrule.runs.limits import Budget
 from ferrule.runs.observers import OpenCall, cancellable, started
@@ -199,7 +200,8 @@ async def _perform_here(
     # A prediction has the spending of its program. It is summed when it is read.
     entries = journal.entries
     span = slice(first, len(entries))
-    return outcome.counted(partial(spent_below, entries, frame.path, span))
+    usage = partial(spent_below, entries, frame.path, span)
+    return outcome.counted(usage, entries_with_calls(entries[span], frame.path))
 
 
 def _flow(program: Program, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> Flow:

@@ -14,11 +14,15 @@ from ferrule.values.calls.call import ToolCall, failure
 from ferrule.values.slot import Slot, programs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ferrule.approval.question import Decision
     from ferrule.runs.journal.entry import Entry
     from ferrule.values.calls.call import ToolResult
+
+
+_OF_CALLS = frozenset({"begun", "result", "decision"})
+"""The kinds of entries that say what became of a call."""
 
 
 def recalled_events(
@@ -72,6 +76,17 @@ def ended_calls(entries: Iterable[Entry]) -> list[tuple[ToolCall, ToolResult]]:
         for entry in entries
         if entry.kind == "result"
     ]
+
+
+def entries_with_calls(entries: Sequence[Entry], below: str = "") -> tuple[Entry, ...]:
+    """The entries whose slots begin with `below`; none if no call is among them.
+
+    Most programs without tools have predictions by the thousand, which need not keep any.
+    """
+    inside = tuple([entry for entry in entries if entry.slot.startswith(below)])
+    if any(entry.kind in _OF_CALLS for entry in inside):
+        return inside
+    return ()
 
 
 def reads_untrusted(entries: Iterable[Entry], below: str = "") -> bool:
