@@ -53,7 +53,7 @@ class Document(NamedTuple):
     title: str
     project: str
     file: str
-    """Its file in `../shared/seeds`."""
+    """Its file in `../shared/seeds`; empty for a library itself."""
 
 
 DSPY = Document("Tools, ReAct, and MCP", "DSPy", "000_01a079996dd01e17.txt")
@@ -103,7 +103,8 @@ def section(document: Document) -> str:
         for row in DIFFERENCES
         if row.document is document
     ]
-    head = ["| the document says | in ferrule | why |", "|---|---|---|"]
+    heads = ("the document says", "in ferrule") if document.file else ("there", "in the facade")
+    head = [f"| {heads[0]} | {heads[1]} | why |", "|---|---|---|"]
     title = f"## {document.project}: {document.title}"
     return "\n".join([title, "", *head, *rows, ""])
 

@@ -18,7 +18,11 @@ def as_one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text.translate(_QUOTES).replace("`", ""))
 
 
-@pytest.mark.parametrize("row", DIFFERENCES, ids=lambda row: row.shown_by.__name__)
+@pytest.mark.parametrize(
+    "row",
+    [row for row in DIFFERENCES if row.document.file],  # the others are about libraries
+    ids=lambda row: row.shown_by.__name__,
+)
 def test_a_statement_is_in_its_document(row: Difference) -> None:
     document = as_one_line(shared_file(f"seeds/{row.document.file}").read_text(encoding="utf-8"))
     assert as_one_line(row.statement) in document
