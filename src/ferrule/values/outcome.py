@@ -512,7 +512,7 @@ class Completions(Sequence["Prediction[S]"]):
 _NO_USAGE = Usage()
 
 
-def made_by(prediction: Prediction[Any]) -> tuple[Sequence[Any] | None, Trajectory]:
+def made_by(prediction: Any) -> tuple[Sequence[Any] | None, Trajectory]:
     """The journal entries of a prediction's calls (`Prediction.counted`), and its trajectory.
 
     Outputs may hide the attributes of these names.

@@ -9,6 +9,7 @@ import pytest
 
 from ferrule import (
     Evaluate,
+    Later,
     MemoryStore,
     Module,
     Policy,
@@ -99,7 +100,7 @@ FIND = made("find_order", order="A1")
         in_order(called("find_order"), called("refund")),
         in_order(called("refund")),
     ],
-    ids=str,
+    ids=range(16),
 )
 def test_a_run_that_is_as_expected_passes(expectation: Expectation) -> None:
     run = ran(FIND, REFUND)
@@ -127,7 +128,7 @@ def test_a_run_that_is_as_expected_passes(expectation: Expectation) -> None:
         in_order(called("refund"), called("refund")),
         asked_person("refund"),
     ],
-    ids=str,
+    ids=range(15),
 )
 def test_a_run_that_is_not_as_expected_fails(expectation: Expectation) -> None:
     run = ran(FIND, REFUND)
@@ -250,6 +251,32 @@ def test_a_question_of_a_forward_was_asked() -> None:
     run.answer(run.pending[0].reply("yes"))
     run.resume()
     assert asked_person("ask_person")(run)
+
+
+def test_a_result_from_outside_is_no_answer_to_a_question() -> None:
+    @tool
+    def order(item: str) -> Later[str]:
+        """Order an item."""
+        return Later(key=item)
+
+    run = ran(made("order", item="lamp"), tools=[order])
+    assert called("order")(run)
+    run.deliver("lamp", "sent")
+    run.resume()
+    assert called("order", item="lamp")(run)
+    assert not asked_person().judge(run)
+
+
+def test_a_tool_of_ones_own_may_be_called_run_code() -> None:
+    @tool
+    def run_code(code: str) -> str:
+        """Run code somewhere else."""
+        return "ran"
+
+    run = ran(made("run_code", code="1"), tools=[run_code])
+    assert called("run_code", code="1")(run)
+    assert called("run_code", code="1")(run.prediction)
+    assert never("finish")(run)
 
 
 def test_calls_of_a_program_that_is_a_tool_count() -> None:

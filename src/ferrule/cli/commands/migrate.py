@@ -11,7 +11,7 @@ import typer
 from ferrule.cli.commands.tools import JSON  # noqa: TC001
 from ferrule.cli.exit_code import ExitCode
 from ferrule.cli.migrate.check import check_repository, used_names
-from ferrule.cli.migrate.names import names_of
+from ferrule.cli.migrate.names import LIBRARIES, names_of
 from ferrule.cli.screen import print_json, write_text
 from ferrule.encoding.safe_text import one_line, reveal
 
@@ -27,11 +27,6 @@ migrate_app = typer.Typer(
     rich_markup_mode=None,
 )
 _MOST_PLACES = 3
-
-
-@migrate_app.callback()
-def _group() -> None:
-    """See what becomes of a program of DSPy or udspy here."""
 
 
 @migrate_app.command("check")
@@ -57,8 +52,7 @@ def _lines(checked: Checked) -> Iterator[str]:
     names = used_names(checked.uses)
     if not names:
         yield "No file imports dspy or udspy."
-    libraries = dict.fromkeys(library for library, _ in names)
-    for library in libraries:
+    for library in _libraries(checked):
         yield from _library_lines(
             library, [uses for key, uses in names.items() if key[0] == library]
         )
@@ -66,6 +60,12 @@ def _lines(checked: Checked) -> Iterator[str]:
         yield "Could not be read:"
         for file, problem in checked.unread.items():
             yield f"  {_safe(file)}: {_safe(problem)}"
+
+
+def _libraries(checked: Checked) -> list[Library]:
+    """The libraries that the files use."""
+    used = {use.library for use in checked.uses}
+    return [library for library in LIBRARIES if library in used]
 
 
 def _library_lines(library: Library, names: list[list[Use]]) -> Iterator[str]:
@@ -129,8 +129,7 @@ def _document(checked: Checked) -> dict[str, Any]:
             for (library, name), uses in names.items()
         ],
         "differences": {
-            library: list(names_of(library).general)
-            for library in dict.fromkeys(library for library, _ in names)
+            library: list(names_of(library).general) for library in _libraries(checked)
         },
         "unread": checked.unread,
     }

@@ -127,7 +127,7 @@ def _outputs_of(source: Any) -> Mapping[str, Any]:
         return cast("Prediction[Any]", prediction)
     raise ConfigurationError(
         f"The outputs of a case are compared with those of a run or a prediction; "
-        f"found {shown(source)}."
+        f"found {shown(cast('object', source))}."
     )
 
 
@@ -192,7 +192,8 @@ def read_cases(path: str | Path) -> list[Case]:
     if not isinstance(form, dict) or cast("Any", form).get("ferrule_cases") != _VERSION:
         raise ConfigurationError(
             f"{str(path)!r} has no cases of this version: it is a JSON object with "
-            f'`"ferrule_cases": {_VERSION}` and a list `"cases"`; found {shown(form)}.'
+            f'`"ferrule_cases": {_VERSION}` and a list `"cases"`; found '
+            f"{shown(cast('object', form))}."
         )
     forms: Any = cast("dict[str, Any]", form).get("cases")
     if not isinstance(forms, list):
@@ -206,14 +207,13 @@ def read_cases(path: str | Path) -> list[Case]:
     return cases
 
 
-_TYPES: Mapping[str, type] = {
-    "name": str,
-    "program": str,
-    "inputs": dict,
-    "expect": list,
-    "outputs": dict,
+_TYPES: Mapping[str, tuple[type[Any], str]] = {
+    "name": (str, "a text"),
+    "program": (str, "a text"),
+    "inputs": (dict, "an object"),
+    "expect": (list, "a list"),
+    "outputs": (dict, "an object"),
 }
-_TYPE_NAMES = {str: "a text", dict: "an object", list: "a list"}
 
 
 def _read_case(form: Any) -> Case:
@@ -221,14 +221,12 @@ def _read_case(form: Any) -> Case:
         raise ConfigurationError(f"A case is an object with `inputs` and `expect`; found {form!r}.")
     fields = dict(cast("dict[str, Any]", form))
     for name, value in fields.items():
-        expected = _TYPES.get(name)
-        if expected is None:
+        if name not in _TYPES:
             known = ", ".join(f"`{key}`" for key in _TYPES)
             raise ConfigurationError(f"A case has no {name!r}; it has {known}.")
-        if not isinstance(value, expected):
-            raise ConfigurationError(
-                f"`{name}` of a case is {_TYPE_NAMES[expected]}; found {shown(value)}."
-            )
+        kind, words = _TYPES[name]
+        if not isinstance(value, kind):
+            raise ConfigurationError(f"`{name}` of a case is {words}; found {shown(value)}.")
     if "inputs" not in fields:
         raise ConfigurationError("A case needs `inputs`.")
     expect = [read_expectation(text) for text in fields.pop("expect", ())]

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _OF_THE_LOOP = frozenset({"finish", "run_code"})
 """Calls with which a model ends a run, or hands over code: the calls in that code count."""
+_ANSWERS = frozenset({"approve", "edit", "deny", "reply"})
+"""The kinds of decisions that answer a question. Cancelling a call is a decision, too."""
 _MOST_CHARS = 100
 """Of a result, and of a reason."""
 
@@ -98,7 +100,8 @@ def conduct_in(entries: Iterable[Entry], waiting: Sequence[Question] = ()) -> Co
 def _calls_in(beats: Sequence[Beat], depth: int) -> Iterator[MadeCall]:
     for beat in beats:
         for call in beat.calls:
-            if call.name not in _OF_THE_LOOP:
+            is_of_loop = call.name in _OF_THE_LOOP and not call.slot  # no tool of this name ran
+            if not is_of_loop:
                 yield _made(call, depth, beat.first)
             yield from _calls_in(call.inside, depth + 1)
 
@@ -114,13 +117,16 @@ def _made(call: CallBeat, depth: int, turn: int) -> MadeCall:
         tool_call,
         ran,
         _outcome(call, ran=ran),
-        any(map(_is_by_person, call.decisions)),
+        any(_is_by_person(decision, call) for decision in call.decisions),
         depth,
         turn,
     )
 
 
-def _is_by_person(decision: Decision) -> bool:
+def _is_by_person(decision: Decision, call: CallBeat) -> bool:
+    is_result_from_outside = decision.kind == "reply" and call.waits
+    if decision.kind not in _ANSWERS or is_result_from_outside:
+        return False
     # A question that expired had been asked.
     return decision.via != "policy" and not decision.via.startswith("grant:")
 
