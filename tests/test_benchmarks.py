@@ -231,7 +231,6 @@ def test_an_import_of_a_private_module_is_seen(snippet: str) -> None:
 
 PUBLIC = {
     "ferrule.acts",
-    "ferrule.cases",
     "ferrule.errors",
     "ferrule.events",
     "ferrule.local",

@@ -129,6 +129,7 @@ def names_of_ferrule(code: str) -> Iterator[str]:
 def is_public(name: str) -> bool:
     return (
         name in PUBLIC
+        or name == "ferrule.compat"
         or name.startswith("ferrule.compat.")
         or any(name.startswith(f"ferrule.{submodule}.") for submodule in SUBMODULES)
         or name.endswith("__")
