@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ferrule.schema.drafts import IGNORE_SIBLINGS
 from ferrule.schema.nodes import is_list, is_object, is_sequence
 from ferrule.schema.patterns import with_surrogates
 from ferrule.schema.references import join_pointer
-from ferrule.schema.validator import IGNORE_SIBLINGS, UncheckableError, Validator
+from ferrule.schema.validator import UncheckableError, Validator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

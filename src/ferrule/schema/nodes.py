@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from typing import TYPE_CHECKING, Any, TypeGuard
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -120,7 +121,7 @@ def find_pointer(reference: str, root: Schema) -> Any:
         return None
     target: Any = root
     for step in reference[1:].split("/")[1:]:
-        name = unescape_step(step)
+        name = unescape_step(unquote(step))
         if is_object(target) and name in target:
             target = target[name]
         elif is_list(target) and name.isdecimal() and int(name) < len(target):

@@ -162,11 +162,10 @@ class SchemaReferences:
         if resource is None:
             return []
         if not fragment or fragment.startswith("/"):
-            steps = unquote(fragment)
-            node = find_pointer(f"#{steps}", resource[1])
+            node = find_pointer(f"#{fragment}", resource[1])
             if node is None:
                 return []
-            return [(resource[0] + steps, node)]
+            return [(resource[0] + unquote(fragment), node)]
         places: list[_Place] = []
         named = self._anchors.get(f"{target}#{fragment}")
         if named is not None:

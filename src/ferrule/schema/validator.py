@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.parse import quote
 
 from ferrule.encoding.encode import jsonable
+from ferrule.schema.drafts import DRAFTS, IGNORE_SIBLINGS, draft_of, named_draft, nodes
 from ferrule.schema.nodes import Schema, is_list, is_object, members
 from ferrule.schema.patterns import (
     escape_bare_brackets,
@@ -29,11 +30,7 @@ from ferrule.schema.references import (
     SchemaReferences,
     TooMuchWorkError,
     count_work,
-    parts,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _DEEPEST = 100
 _DEEPEST_SCHEMA = 150
@@ -51,16 +48,6 @@ _MOST_MATCHED = 100_000_000
 So many take about a second.
 """
 _SCALARS = frozenset({int, float, bool, type(None)})
-_LATEST = "https://json-schema.org/draft/2020-12/schema"
-_DRAFTS = {
-    "http://json-schema.org/draft-04/schema": "Draft4Validator",
-    "http://json-schema.org/draft-06/schema": "Draft6Validator",
-    "http://json-schema.org/draft-07/schema": "Draft7Validator",
-    "https://json-schema.org/draft/2019-09/schema": "Draft201909Validator",
-    _LATEST: "Draft202012Validator",
-}
-IGNORE_SIBLINGS = frozenset({"Draft4Validator", "Draft6Validator", "Draft7Validator"})
-"""Drafts that ignore the keywords beside `$ref`."""
 _STEP = "x-ferrule-step"
 _MOST_STEPS = 200_000
 """The most references followed in one check, if they must be counted.
@@ -85,7 +72,7 @@ class Validator:
 
     def __init__(self, schema: Schema | bool, *, lenient: bool = False) -> None:
         self.schema: Any = _own(schema)
-        self.kind = _DRAFTS.get(draft_of(self.schema), _DRAFTS[_LATEST])
+        self.kind = DRAFTS[draft_of(self.schema)]
         self.references = SchemaReferences(self.schema)
         self.work = count_work(self.references, is_backtracking)
         self._unfolded = _unfolded(self.schema)
@@ -173,7 +160,7 @@ class Validator:
     def _compile_readable(self) -> Any:
         """Make a validator from the readable parts of the schema."""
         has_unread = False
-        for node in _nodes(self.schema):
+        for node in nodes(self.schema):
             if self.references.targets(node) is None:
                 for key in REFERENCES:
                     node.pop(key, None)
@@ -187,7 +174,7 @@ class Validator:
                 has_unread = True
                 node.pop("additionalProperties", None)
         if has_unread:
-            for node in _nodes(self.schema):
+            for node in nodes(self.schema):
                 node.pop("unevaluatedProperties", None)
         try:
             return self.compile(self.schema)
@@ -226,7 +213,7 @@ def _count_references(schema: Any, *, has_siblings: bool) -> None:
 
     No other part of the schema changes its place, so that pointers into it stay right.
     """
-    for node in list(_nodes(schema)):
+    for node in list(nodes(schema)):
         if has_siblings and not is_list(node.get("allOf", [])):
             continue  # such a schema does not compile
         followed = [{key: node.pop(key)} for key in REFERENCES if key in node]
@@ -246,14 +233,6 @@ def _base(schema: Any) -> str:
         if isinstance(name, str) and ":" in name:
             return name.partition("#")[0]
     return "json-schema:///root"
-
-
-def draft_of(schema: Any) -> str:
-    """The draft that a schema names."""
-    named: Any = schema.get("$schema") if is_object(schema) else None
-    if isinstance(named, str):
-        return named.removesuffix("#")
-    return _LATEST
 
 
 def schema_problem(schema: Any) -> str:
@@ -293,7 +272,7 @@ def _unfolded(schema: Any) -> int:
     Raises `TooMuchWorkError` if that is too many for any text.
     """
     most = 0
-    for node in _nodes(schema):
+    for node in nodes(schema):
         for pattern in (node.get("pattern"), *members(node, "patternProperties")):
             if isinstance(pattern, str):
                 most = max(most, unfolded_size(pattern))
@@ -353,18 +332,18 @@ def _own(schema: Any) -> Any:
     Without keywords that are only notes, and without unknown metaschemas.
     """
     copy, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
-    for node in _nodes(copy):
-        if draft_of(node) not in _DRAFTS:
-            del node["$schema"]
+    for node in nodes(copy):
+        if named_draft(node) not in DRAFTS:
+            node.pop("$schema", None)
         for key in _ENCODINGS:
             node.pop(key, None)
-    if _DRAFTS.get(draft_of(copy)) in IGNORE_SIBLINGS:
+    if DRAFTS[draft_of(copy)] in IGNORE_SIBLINGS:
         _escape_patterns(copy)
     return copy
 
 
 def _escape_patterns(schema: Any) -> None:
-    for node in _nodes(schema):
+    for node in nodes(schema):
         if isinstance(node.get("pattern"), str):
             node["pattern"] = escape_bare_brackets(node["pattern"])
         if is_object(node.get("patternProperties")):
@@ -372,13 +351,3 @@ def _escape_patterns(schema: Any) -> None:
                 escape_bare_brackets(pattern): part
                 for pattern, part in node["patternProperties"].items()
             }
-
-
-def _nodes(schema: Any) -> Iterator[Schema]:
-    """All objects among a schema and the schemas inside it."""
-    waiting = [schema]
-    while waiting:
-        node = waiting.pop()
-        if is_object(node):
-            yield node
-            waiting.extend(inside for _, _, inside in parts(node))

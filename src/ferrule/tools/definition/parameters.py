@@ -32,10 +32,12 @@ from typing_extensions import TypedDict
 
 from ferrule.encoding.encode import escape_surrogates, json_text
 from ferrule.errors import ToolDefinitionError
+from ferrule.schema.drafts import as_part
 from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.iterables import eager_type, validator_kinds
 from ferrule.schema.nodes import Schema, is_object, names_elsewhere
 from ferrule.schema.python_types import InputArguments
+from ferrule.schema.references import join_pointer
 from ferrule.tools.definition.inspect_function import (
     FunctionSpec,
     Parameter,
@@ -429,7 +431,8 @@ def _apply_options(
         if isinstance(option, str):
             _describe(properties, {key: option})
         else:
-            properties[key] = {**_description_of(before), **copy.deepcopy(option)}
+            part = as_part(option, join_pointer("", "properties", key))
+            properties[key] = {**_description_of(before), **part}
         if before is None or is_object(option):
             changes_rules = True
     texts = {

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.schema.nodes import find_pointer, is_list, is_object, subschemas
+from ferrule.schema.drafts import EXCLUSIVE, draft_of, problem_of_draft
+from ferrule.schema.nodes import is_list, is_object
 from ferrule.schema.patterns import is_pattern
-from ferrule.schema.validator import work_problem
+from ferrule.schema.references import REFERENCES, SchemaReferences, parts
+from ferrule.schema.validator import Validator, work_problem
 
 if TYPE_CHECKING:
     from ferrule.schema.nodes import Schema
@@ -18,8 +20,6 @@ _KEYWORDS_OF_LISTS = ("enum", "anyOf", "oneOf", "allOf")
 _KEYWORDS_OF_NUMBERS = (
     "minimum",
     "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
     "multipleOf",
     "minLength",
     "maxLength",
@@ -47,6 +47,7 @@ def check_schema(owner: str, schema: Schema) -> None:
     problem = work_problem(schema)
     if problem:
         raise ToolDefinitionError(f"The schema of {owner} cannot be used: {problem}.")
+    draft, references = draft_of(schema), SchemaReferences(schema)
     # With a list of nodes instead of a recursive function: the schema may be nested deeply.
     waiting: list[tuple[tuple[object, ...], Any]] = [((), schema)]
     while waiting:
@@ -54,7 +55,7 @@ def check_schema(owner: str, schema: Schema) -> None:
         if isinstance(node, bool):
             continue
         if is_object(node):
-            problem = _problem(node, schema)
+            problem = _problem(node, references) or problem_of_draft(node, draft)
         else:
             problem = f"is not a schema: {shown(node)}"
         if problem:
@@ -62,14 +63,18 @@ def check_schema(owner: str, schema: Schema) -> None:
             raise ToolDefinitionError(
                 f"The schema of {owner} cannot be used: {location} {problem}."
             )
-        for key, step, subschema in subschemas(node):
+        for key, step, subschema in parts(node):
             inner_path = (*path, key)
             if step is not None:
                 inner_path = (*inner_path, step)
             waiting.append((inner_path, subschema))
+    try:
+        Validator(schema)
+    except ValueError as error:  # a form that no rule above knows
+        raise ToolDefinitionError(f"The schema of {owner} cannot be used: {error}.") from error
 
 
-def _problem(node: Schema, root: Schema) -> str:
+def _problem(node: Schema, references: SchemaReferences) -> str:
     """Why one node cannot be used, as the end of a sentence; empty if it can."""
     kind = node.get("type")
     kinds: list[Any] = kind if is_list(kind) else [kind]
@@ -88,8 +93,11 @@ def _problem(node: Schema, root: Schema) -> str:
         limit = node.get(keyword, 0)
         if isinstance(limit, bool) or not isinstance(limit, int | float):
             return f"has {shown(limit)} for `{keyword}`, which must be a number"
-    reference = node.get("$ref")
-    if reference is not None and not _is_resolvable(reference, root):
+    for keyword in EXCLUSIVE:  # a boolean may be right, if the schema is of draft 4
+        if not isinstance(node.get(keyword, 0), int | float):
+            return f"has {shown(node[keyword])} for `{keyword}`, which must be a number"
+    if references.targets(node) is None:
+        reference = next(node[keyword] for keyword in REFERENCES if keyword in node)
         return f"refers to {shown(reference)}, which is not in it"
     patterns: list[Any] = list(node.get("patternProperties", {}))
     if "pattern" in node:
@@ -105,7 +113,3 @@ def _problem(node: Schema, root: Schema) -> str:
 
 def _is_type(name: Any) -> bool:
     return isinstance(name, str) and name in _TYPES
-
-
-def _is_resolvable(reference: Any, root: Schema) -> bool:
-    return isinstance(reference, str) and find_pointer(reference, root) is not None
