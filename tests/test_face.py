@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import json
 import re
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 import ferrule
 from ferrule import testing
+from ferrule.errors import FerruleError
 
 STUB = Path(ferrule.__file__).with_suffix(".pyi")
 RECORD = Path(__file__).parent / "golden" / "face.json"
@@ -235,14 +237,14 @@ def type_parameters(cls: type) -> list[str]:
 
 def _made_by(cls: type, annotations: dict[str, Any]) -> dict[str, Signature]:
     """The signature of a class that has one of ferrule's making; those of Python's own exceptions differ between versions."""
+    if hasattr(cls, "__struct_fields__"):
+        return {"signature": describe_signature(cls)}
     call = type(cls).__call__
     if inspect.isfunction(call) and call.__module__.split(".")[0] == "ferrule":
         return {"signature": describe_signature(call)[1:]}
     is_model = issubclass(cls, BaseModel)
     if is_model:
         cls.model_rebuild()  # its signature is known when it is built, which is put off to its first use
-    if hasattr(cls, "__struct_fields__"):
-        return {"signature": describe_signature(cls)}
     maker = next(
         (each for each in cls.__mro__ if "__init__" in vars(each) or "__new__" in vars(each)),
         object,
@@ -313,3 +315,90 @@ def changes(recorded: Signature | None, now: Signature | None) -> list[str]:
         if name not in known and default is None and "variadic" not in kind
     )
     return broken
+
+
+# --- misspelled keywords -----------------------------------------------------------------------------------------------------------
+
+REQUIRED: dict[str, tuple[Any, ...]] = {
+    "ChainOfThought": ("question -> answer",),
+    "LM": ("openai/gpt-5-mini",),
+    "Predict": ("question -> answer",),
+    "ReAct": ("question -> answer", []),
+    "mcp": ("npx server",),
+    "mcp_bridge.connect_mcp_tools": ([], {}),
+    "serve": ([],),
+    "tool": (len,),
+    "Tool": (len,),
+}
+"""What those need that take keywords of any name, and check them after Python has read the call."""
+TAKES_ANY_NAME = {"Prediction", "acall_tool", "allow", "ask", "call_tool", "deny", "review"}
+"""Their keywords are outputs, or arguments of a tool."""
+MADE_BY_RUNS = {"acts", "events"}
+"""Records that a run makes for each step and token: msgspec's own error is enough."""
+OWN_TOOLS = "ferrule.errors"
+"""Its functions are ferrule's own tools; its classes are for users."""
+LONGEST = 250
+
+
+def _options(public: Any) -> list[str]:
+    """The keywords that a call may leave out."""
+    if isinstance(public, type) and issubclass(public, BaseModel):
+        return [name for name in public.model_fields if public is not ferrule.Tool]
+    return [
+        parameter.name
+        for parameter in inspect.signature(public).parameters.values()
+        if parameter.default is not parameter.empty
+        and parameter.kind in {parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD}
+    ]
+
+
+def _with_options() -> list[tuple[str, Any, list[str]]]:
+    found: list[tuple[str, Any, list[str]]] = []
+    for name in ferrule.__all__:
+        value = getattr(ferrule, name)
+        public = {name: value}
+        if isinstance(value, ModuleType):
+            names = () if name in MADE_BY_RUNS else getattr(value, "__all__", ())
+            public = {f"{name}.{inner}": getattr(value, inner) for inner in names}
+        for full_name, item in public.items():
+            if full_name in TAKES_ANY_NAME or not callable(item):
+                continue
+            if isinstance(item, type) and issubclass(item, (ferrule.Signature, ferrule.Event)):
+                continue
+            if inspect.isfunction(item) and item.__module__ == OWN_TOOLS:
+                continue
+            try:
+                options = _options(item)
+            except ValueError:  # an exception of one text has no signature
+                continue
+            if options:
+                found.append((full_name, item, options))
+    return found
+
+
+def _make(public: Any, required: tuple[Any, ...], keywords: dict[str, None]) -> None:
+    made = public(*required, **keywords)
+    if inspect.iscoroutine(made):
+        asyncio.run(made)
+    if public is ferrule.context:
+        made.__enter__()
+
+
+WITH_OPTIONS = _with_options()
+
+
+def test_most_public_names_have_options_that_can_be_misspelled() -> None:
+    assert len(WITH_OPTIONS) > 100
+
+
+@pytest.mark.parametrize(
+    ("name", "public", "options"), WITH_OPTIONS, ids=[row[0] for row in WITH_OPTIONS]
+)
+def test_a_misspelled_keyword_is_one_short_error_that_names_the_nearest(
+    name: str, public: Any, options: list[str]
+) -> None:
+    for option in options:
+        misspelled = {f"{option}{option[-1]}": None}
+        with pytest.raises(FerruleError, match=f"`{option}`") as caught:
+            _make(public, REQUIRED.get(name, ()), misspelled)
+        assert len(str(caught.value)) < LONGEST

@@ -143,11 +143,10 @@ def test_a_block_left_in_another_context_is_left_quietly():
 
 def test_an_unknown_setting_is_named_with_those_there_are():
     for sets in (configure, lambda **changes: context(**changes).__enter__()):
-        with pytest.raises(
-            ConfigurationError,
-            match=r"There is no setting 'temperature', 'top_p'. Settings are: adapter, allow",
-        ):
+        with pytest.raises(ConfigurationError, match=r"`top_p`. It has: `adapter`, `allow"):
             sets(top_p=1, temperature=0)
+        with pytest.raises(ConfigurationError, match=r"`polcy`. Did you mean `policy`"):
+            sets(polcy=None)
     assert current() == Settings()
 
 

@@ -56,7 +56,8 @@ import copyreg
 import re
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -128,6 +129,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def shown(value: object, limit: int = 200) -> str:
@@ -148,33 +150,60 @@ def nearest(name: str, names: Iterable[str], *, cutoff: float = 0.6) -> str | No
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=cutoff)), None)
 
 
-def refuse_unknown(what: str, names: Iterable[str], known: Collection[str]) -> None:
+def refuse_unknown(
+    what: str, names: Iterable[str], known: Collection[str], *, where: str = ""
+) -> None:
     """Raise `ConfigurationError` for a keyword that `what` does not accept.
 
-    The message suggests the nearest one, or lists all.
+    The message suggests the nearest one, or lists all; if these are many, it says `where` they are.
     """
     for name in names:
         if name not in known:
             near = nearest(name, known)
             if near:
                 remedy = f"Did you mean `{near}`?"
+            elif where:
+                remedy = f"Its options are in {where}."
             else:
                 remedy = f"It has: {', '.join(f'`{option}`' for option in known)}."
             raise ConfigurationError(f"`{what}` has no option `{name}`. {remedy}")
 
 
-def checks_keywords(init: Callable[P, None]) -> Callable[P, None]:
-    """Make a keyword-only `__init__` raise `ConfigurationError` for an unknown keyword.
+def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function or a constructor raise `ConfigurationError` for an unknown keyword.
 
-    Python would raise a `TypeError`, which suggests no other name.
+    Python raises a `TypeError`, which suggests another name only since 3.13, and only if it is a
+    name of the same function. `tests/test_face.py` holds every public name to it.
     """
-    what = init.__qualname__.partition(".")[0]
-    known = cast("FunctionType", init).__kwdefaults__ or {}
+    code = cast("FunctionType", function).__code__
+    known = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    name = function.__name__
+    if name in {"__init__", "__new__"}:
+        known = known[1:]
 
-    @wraps(init)
-    def checked(*args: P.args, **keywords: P.kwargs) -> None:
+    def refuse(args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        match name:
+            case "__init__":
+                what = type(args[0]).__name__  # a subclass without an `__init__` of its own
+            case "__new__":
+                what = args[0].__name__
+            case _:
+                what = name
         refuse_unknown(what, keywords, known)
-        init(*args, **keywords)
+
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def checked_async(*args: P.args, **keywords: P.kwargs) -> Any:
+            refuse(args, keywords)
+            return await function(*args, **keywords)
+
+        return cast("Callable[P, R]", checked_async)
+
+    @wraps(function)
+    def checked(*args: P.args, **keywords: P.kwargs) -> R:
+        refuse(args, keywords)
+        return function(*args, **keywords)
 
     return checked
 
@@ -281,6 +310,7 @@ class InputError(FerruleError, ValueError, TypeError):
 
     problems: Sequence[tuple[str, str]] = ()
 
+    @checks_keywords
     def __init__(self, message: str = "", problems: Iterable[tuple[str, str]] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
@@ -313,6 +343,7 @@ class ToolCallError(BoundaryError):
     `index` is its place in a list, `tool` its tool if known, `reason` one word.
     """
 
+    @checks_keywords
     def __init__(
         self,
         code: str,
@@ -335,6 +366,7 @@ class AdapterParseError(BoundaryError):
     from the answer. `signature` is None if the adapter got none.
     """
 
+    @checks_keywords
     def __init__(
         self,
         adapter: str,
@@ -400,6 +432,7 @@ class ToolArgumentsError(ToolError, ValueError):
     `problems` holds pairs `(path, text)`: a dotted path (`filters.0`), or `""` for the whole.
     """
 
+    @checks_keywords
     def __init__(self, tool: str, problems: Sequence[tuple[str, str]], expected: str = "") -> None:
         self.tool, self.problems, self.expected = tool, tuple(problems), expected
         lines = [f"Call to `{tool}` was not run. Fix and call again:", *_lines(self.problems)]
@@ -433,6 +466,7 @@ class ToolTimeoutError(ToolError, TimeoutError):
     The thread of a sync tool is abandoned and may still run.
     """
 
+    @checks_keywords
     def __init__(
         self, tool: str, timeout_s: float, *, abandoned: bool = False, because: str = ""
     ) -> None:
@@ -464,6 +498,7 @@ class ConfirmationRequired(FerruleError):
     The message is the question, and what to do.
     """
 
+    @checks_keywords
     def __init__(
         self,
         question: str,
@@ -495,6 +530,7 @@ class ConfirmationRejected(FerruleError):
     A direct call is made outside a run, or through `call_tool`.
     """
 
+    @checks_keywords
     def __init__(self, message: str, *, confirmation_id: str = "", tool_call: Any = None) -> None:
         self.message, self.confirmation_id, self.tool_call = message, confirmation_id, tool_call
         super().__init__(message)
@@ -503,6 +539,7 @@ class ConfirmationRejected(FerruleError):
 class LMError(FerruleError):
     """A model could not answer. `provider`, `status` and `request_id` are None if unknown."""
 
+    @checks_keywords
     def __init__(
         self,
         message: str,
@@ -583,6 +620,7 @@ class MCPError(FerruleError):
     `retry_after_s`; JSON-RPC errors have `data`, and a number as `code`.
     """
 
+    @checks_keywords
     def __init__(
         self,
         message: str,
@@ -673,6 +711,7 @@ class LimitReachedError(RunError):
     a whole batch.
     """
 
+    @checks_keywords
     def __init__(self, name: str, limit: float, *, is_of_batch: bool = False) -> None:
         self.name, self.limit, self.reason = name, limit, f"limits.{name}"
         self.is_of_batch = is_of_batch
@@ -719,6 +758,7 @@ class UnknownOutcomeError(RunError):
 class ReplayMismatchError(RunError):
     """A program differs from its journal: it changed, or it is not deterministic."""
 
+    @checks_keywords
     def __init__(self, at: str, recorded: str, found: str, *, is_done: bool = False) -> None:
         self.at, self.recorded, self.found = at, recorded, found
         if is_done:
@@ -745,6 +785,7 @@ class DecisionError(RunError, ValueError):
     - `"unfit"`: anything else; another decision may be accepted.
     """
 
+    @checks_keywords
     def __init__(self, message: str, *, reason: str = "unfit") -> None:
         self.reason = reason
         super().__init__(message)

@@ -23,7 +23,13 @@ from msgspec import Struct, structs
 
 from ferrule.concurrency.forking import ForkLock
 from ferrule.concurrency.halting import DEFAULT_GRACE_S
-from ferrule.errors import ConfigurationError, refuse_async, refuse_other_arguments, shown
+from ferrule.errors import (
+    ConfigurationError,
+    refuse_async,
+    refuse_other_arguments,
+    refuse_unknown,
+    shown,
+)
 from ferrule.values.tracebacks import callers_frames
 
 if TYPE_CHECKING:
@@ -133,7 +139,7 @@ def configure(*unnamed: Never, **changes: Unpack[Changes]) -> None:
     """
     global _configured
     _refuse_unnamed("configure", unnamed)
-    checked = _checked({**changes})
+    checked = _checked("configure", {**changes})
     with _configuring.lock:
         _configured = structs.replace(_configured, **checked)
 
@@ -155,7 +161,7 @@ def context(*unnamed: Never, **changes: Unpack[Changes]) -> Generator[None]:
     """
     _refuse_unnamed("context", unnamed)
     scope = _scope.get()
-    overrides = {**scope.overrides, **_checked({**changes})}
+    overrides = {**scope.overrides, **_checked("context", {**changes})}
     with entered(Scope(overrides, scope.frame, scope.call)):
         yield
 
@@ -313,14 +319,9 @@ _INSTANCES = {
 """Settings that must be instances, with words for the error about a class."""
 
 
-def _checked(changes: dict[str, Any]) -> dict[str, Any]:
+def _checked(door: str, changes: dict[str, Any]) -> dict[str, Any]:
     """The changes, once each is known to be a setting with a value that it takes."""
-    unknown = sorted(changes.keys() - _NAMES)
-    if unknown:
-        raise ConfigurationError(
-            f"There is no setting {', '.join(map(repr, unknown))}. "
-            f"Settings are: {', '.join(sorted(_NAMES - {'lm_overrides'}))}."
-        )
+    refuse_unknown(door, changes, sorted(_NAMES - {"lm_overrides"}))
     if "callbacks" in changes:
         changes["callbacks"] = _checked_callbacks(changes["callbacks"])
     if "grace_s" in changes:

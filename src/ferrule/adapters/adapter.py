@@ -36,7 +36,13 @@ from ferrule.adapters.native_text import (
 )
 from ferrule.adapters.parse import output_spec, parse_outputs
 from ferrule.adapters.render import as_read, field_description, join_pieces, task_description
-from ferrule.errors import AdapterParseError, ConfigurationError, ToolCallError, shown
+from ferrule.errors import (
+    AdapterParseError,
+    ConfigurationError,
+    ToolCallError,
+    checks_keywords,
+    shown,
+)
 from ferrule.events import Formatted, ParseFinished, ParseStarted
 from ferrule.observers import events_around
 from ferrule.settings import Scope, current, entered, is_observed, scope
@@ -130,6 +136,7 @@ class Adapter:
 
     __slots__ = _SETTINGS
 
+    @checks_keywords
     def __init__(
         self,
         *,

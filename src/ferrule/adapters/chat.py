@@ -17,6 +17,7 @@ from ferrule.adapters.render import (
 from ferrule.adapters.streaming import Buffer, JSONStrings, Unescaped, follows_fence, starts_line
 from ferrule.encoding.mark import Mark
 from ferrule.encoding.pattern import pattern
+from ferrule.errors import checks_keywords
 from ferrule.values.content.type import TEXTS
 from ferrule.values.signatures.compiled import derived
 from ferrule.values.signatures.fields import without_none
@@ -46,6 +47,7 @@ class ChatAdapter(Adapter):
 
     __slots__ = ()
 
+    @checks_keywords
     def __init__(
         self,
         *,

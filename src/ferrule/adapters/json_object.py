@@ -12,7 +12,7 @@ from ferrule.encoding.encode import json_text
 from ferrule.encoding.loose import read_escape
 from ferrule.encoding.pattern import pattern
 from ferrule.encoding.repair import flaw_of_object, objects_in, read_json, strict_json
-from ferrule.errors import AdapterParseError
+from ferrule.errors import AdapterParseError, checks_keywords
 from ferrule.values.content.convert import pieces_of
 from ferrule.values.conversation.exchange import Shape
 
@@ -36,6 +36,7 @@ class JSONAdapter(Adapter):
 
     __slots__ = ()
 
+    @checks_keywords
     def __init__(
         self,
         *,

@@ -12,6 +12,7 @@ from ferrule.adapters.json_object import JSONAdapter
 from ferrule.adapters.render import read_verbatim
 from ferrule.adapters.streaming import Buffer, Unescaped, starts_line
 from ferrule.adapters.tags import end_tag, render_tags
+from ferrule.errors import checks_keywords
 from ferrule.schema.nodes import is_object, members
 from ferrule.values.content.type import TEXTS
 from ferrule.values.signatures.fields import without_none
@@ -41,6 +42,7 @@ class XMLAdapter(Adapter):
 
     __slots__ = ()
 
+    @checks_keywords
     def __init__(
         self,
         *,

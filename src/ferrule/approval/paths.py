@@ -32,7 +32,7 @@ from msgspec import Struct
 from ferrule.encoding.encode import is_masked
 from ferrule.encoding.pattern import pattern
 from ferrule.encoding.safe_text import is_hidden
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, checks_keywords, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -131,6 +131,7 @@ def conditions_on_server(conditions: Mapping[str, Any]) -> dict[str, Any]:
     return changed
 
 
+@checks_keywords
 def under(
     folder: str | os.PathLike[str], /, *, root: str | os.PathLike[str] | None = None
 ) -> Under:

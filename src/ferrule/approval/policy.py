@@ -28,6 +28,7 @@ from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.errors import (
     ConfigurationError,
+    checks_keywords,
     naming_failure,
     nearest,
     refuse_async,
@@ -35,6 +36,7 @@ from ferrule.errors import (
     refuse_other_arguments,
     shown,
 )
+from ferrule.record import CheckedStruct
 from ferrule.schema.nodes import is_sequence
 
 if TYPE_CHECKING:
@@ -207,6 +209,7 @@ class CallCondition(Struct, frozen=True):
         return f"call({', '.join(conditions)})"
 
 
+@checks_keywords
 def call(
     *,
     rescued: bool | None = None,
@@ -510,7 +513,7 @@ def check_expiry(expires_s: Any) -> None:
     raise ConfigurationError(f"`expires_s` is a number of seconds above 0, found {expires_s!r}.")
 
 
-class Policy(Struct, frozen=True):
+class Policy(Struct, metaclass=CheckedStruct, frozen=True):
     """Rules for an agent (`ReAct(..., policy=)`) or for all programs (`configure(policy=)`).
 
     Their order does not matter. The strictest rule that matches a call wins: deny, then ask, then
@@ -769,7 +772,7 @@ def strictest(rules: Sequence[Rule]) -> Rule:
     return max(rules, key=lambda rule: _STRICTNESS[rule.verdict])
 
 
-class Grant(Struct, frozen=True):
+class Grant(Struct, metaclass=CheckedStruct, frozen=True):
     """Consent to further calls of one tool in the same run: `question.approve(always=Grant(...))`.
 
     `args` selects the calls: `"same"` (the arguments of the question), `"any"`, or by argument

@@ -37,7 +37,7 @@ from ferrule.approval.paths import folder_of, is_path_argument, under
 from ferrule.approval.policy import Grant, arguments_digest
 from ferrule.encoding.encode import digest_of, is_exact, is_masked, json_text
 from ferrule.errors import DecisionError, shown
-from ferrule.record import PartlyCompared
+from ferrule.record import CheckedStruct, PartlyCompared
 from ferrule.schema.nodes import is_list, members
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.secrets import STARS
@@ -70,7 +70,7 @@ _STATUS: dict[str, DecisionStatus] = {
 _YES, _NO = frozenset({"y", "yes"}), frozenset({"n", "no"})
 
 
-class Question(Struct, frozen=True):
+class Question(Struct, metaclass=CheckedStruct, frozen=True):
     """A question to a person.
 
     `approve`, `edit`, `deny`, `reply`, `fill` and `decide` make a `Decision` for `run.answer`.
@@ -421,7 +421,7 @@ class Question(Struct, frozen=True):
         return self.edit(cast("Mapping[str, Any]", args), removed=removed)
 
 
-class Decision(PartlyCompared, Struct, frozen=True):
+class Decision(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """An answer to one question, with its author.
 
     Decisions with the same content are equal, regardless of author.

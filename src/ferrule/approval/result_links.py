@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 from msgspec import Struct
 
-from ferrule.errors import ConfigurationError, DecisionError, FerruleError, shown
+from ferrule.errors import ConfigurationError, DecisionError, FerruleError, checks_keywords, shown
 from ferrule.values.calls.context import key_of
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class ResultLinks:
 
     """
 
+    @checks_keywords
     def __init__(
         self, base_url: str, *, secret: str | Sequence[str], valid_s: float = _WEEK_S
     ) -> None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from ferrule.approval.decisions import asked_now
 from ferrule.encoding.encode import json_text, jsonable
-from ferrule.errors import DecisionError, InputError, shown
+from ferrule.errors import DecisionError, InputError, checks_keywords, shown
 from ferrule.front_ends.messages import objects
 from ferrule.front_ends.narrator import Narrator
 from ferrule.front_ends.page import question_id, tool_call_id
@@ -52,6 +52,7 @@ class FrontEnd:
     _last_chunk: ClassVar[str] = ""
     """The text after the last message; empty if the protocol has none."""
 
+    @checks_keywords
     def __init__(
         self,
         body: Mapping[str, Any] | None = None,

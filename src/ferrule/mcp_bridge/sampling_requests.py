@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, cast
 
-from ferrule.errors import MCPToolError, shown
+from ferrule.errors import MCPToolError, checks_keywords, shown
 from ferrule.tools.mcp.safety import scrub
 from ferrule.values.content.convert import content_text
 from ferrule.values.content.parts import Audio, Content, Image, Part, Text
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _STOPS = {"length": "maxTokens", "max_tokens": "maxTokens", "stop_sequence": "stopSequence"}
 
 
+@checks_keywords
 def sampling(
     lm: Model, *, max_calls: int = 10, max_tokens: int = 1000, approve: Approve | None = None
 ) -> Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]:

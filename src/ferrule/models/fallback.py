@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from msgspec.structs import replace
 
 from ferrule import settings as running
-from ferrule.errors import ConfigurationError, LMError, UnavailableError, shown
+from ferrule.errors import ConfigurationError, LMError, UnavailableError, checks_keywords, shown
 from ferrule.events import ModelFellBack
 from ferrule.models.model import BaseLM, as_model
 from ferrule.values.conversation.exchange import Capabilities, Delta, Response
@@ -37,6 +37,7 @@ class FallbackLM(BaseLM):
     model that answered.
     """
 
+    @checks_keywords
     def __init__(
         self,
         models: Iterable[Any],

@@ -75,6 +75,7 @@ OPTIONS = (
     "on_limit",
     "parallel",
     "policy",
+    "reasoning_description",
     "require_confirmation",
     "signature",
     "stop_at_tools",

@@ -25,7 +25,7 @@ from ferrule.approval.direct_calls import asked_directly, decide_directly
 from ferrule.approval.question import Decision, DecisionStatus, Question
 from ferrule.concurrency.forking import ForkLock
 from ferrule.encoding.stored import parse_object, reading
-from ferrule.errors import DecisionError
+from ferrule.errors import DecisionError, checks_keywords
 from ferrule.observers import note_caller
 from ferrule.runs.journal.encode import read_entry, read_question
 from ferrule.values.slot import Slot
@@ -46,6 +46,7 @@ _deciding = ForkLock()
 """Held while a decision is recorded: if two people decide at once, the second gets an error."""
 
 
+@checks_keywords
 def respond_to_confirmation(
     confirmation_id: str,
     approved: bool = True,

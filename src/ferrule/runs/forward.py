@@ -13,7 +13,7 @@ from ferrule.acts import AskPerson, Suspended
 from ferrule.approval.policy import check_expiry
 from ferrule.approval.question import Question
 from ferrule.concurrency import offload
-from ferrule.errors import ConfirmationRejected, InputError, RunError, shown
+from ferrule.errors import ConfirmationRejected, InputError, RunError, checks_keywords, shown
 from ferrule.runs.driver.approval import answer_questions
 from ferrule.runs.driver.inner_programs import hand_up, keep_caught
 from ferrule.runs.driver.once import record
@@ -31,6 +31,7 @@ T3 = TypeVar("T3")
 T4 = TypeVar("T4")
 
 
+@checks_keywords
 def once(make: Callable[[], T], name: str = "once") -> T:
     """Compute a value and record it in the run.
 
@@ -61,11 +62,13 @@ def once(make: Callable[[], T], name: str = "once") -> T:
 async def aonce(make: Callable[[], Awaitable[T]], name: str = "once") -> T: ...
 @overload
 async def aonce(make: Callable[[], T], name: str = "once") -> T: ...
+@checks_keywords
 async def aonce(make: Callable[[], Any], name: str = "once") -> Any:
     """`once` on an event loop. `make` may be async."""
     return await record(make, name, blocks=False)
 
 
+@checks_keywords
 def ask_person(question: str, *, expires_s: float | None = None) -> str:
     """Ask a person, and return the answer.
 
@@ -94,6 +97,7 @@ def ask_person(question: str, *, expires_s: float | None = None) -> str:
     return offload.run_blocking(_ask(frame, question, expires_s))
 
 
+@checks_keywords
 async def aask_person(question: str, *, expires_s: float | None = None) -> str:
     """`ask_person` on an event loop."""
     return await _ask(_frame_that_waits(), question, expires_s)

@@ -21,7 +21,7 @@ from ferrule import events, settings
 from ferrule.concurrency.cancellation import STOPPED
 from ferrule.concurrency.halting import DEFAULT_GRACE_S, Halt, cancelled_by, is_halted
 from ferrule.encoding.encode import escape_surrogates, json_text
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, checks_keywords
 from ferrule.observers import Observers
 from ferrule.runs.about import NOTHING, About
 from ferrule.runs.journal.recall import ended_calls
@@ -425,6 +425,7 @@ def without_traces(error: BaseException) -> None:
         cause.__traceback__ = None
 
 
+@checks_keywords
 def progress(message: str = "", *, done: float | None = None, total: float | None = None) -> None:
     """Report the progress of a tool call to the run's observers: call it inside the tool.
 
@@ -444,6 +445,7 @@ def is_cancelled() -> bool:
     return call is not None and call.cancelled
 
 
+@checks_keywords
 def emit_event(name: str, payload: Any = None) -> None:
     """Send a custom event to the run's observers, from inside a tool or a program.
 
@@ -454,6 +456,7 @@ def emit_event(name: str, payload: Any = None) -> None:
         tell(events.Custom(name, payload))
 
 
+@checks_keywords
 def inspect_history(n: int = 1, *, file: TextIO | None = None) -> None:
     """Print the last `n` of up to 100 model calls of this process, oldest first.
 

@@ -25,6 +25,7 @@ from ferrule.errors import (
     LMError,
     RunCancelledError,
     RunError,
+    checks_keywords,
 )
 from ferrule.observers import Observers
 from ferrule.runs.about import NOTHING, About
@@ -277,6 +278,7 @@ def _copied(value: Any) -> Any:
 class RunState:
     """The state of a run, on which its driver works. `Run` adds the public methods."""
 
+    @checks_keywords
     def __init__(
         self,
         program: Program,

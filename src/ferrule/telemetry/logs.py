@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ferrule import events
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, checks_keywords, shown
 from ferrule.values.outcome import Prediction
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
     yours to add.
     """
 
+    @checks_keywords
     def __init__(self, name: str = "ferrule", *, level: int | str = "INFO") -> None:
         number: Any = level
         if isinstance(level, str):

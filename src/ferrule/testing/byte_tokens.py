@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ferrule.errors import checks_keywords
 from ferrule.models.local.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 END, OPENER = 256, 257
 
 
+@checks_keywords
 def byte_vocabulary(size: int | None = None) -> Vocabulary:
     """One token for each byte; 256 ends a text, and 257 is the special token `<tool_call>`.
 

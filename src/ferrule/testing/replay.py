@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.encoding.stored import check_fields, reading
-from ferrule.errors import ConfigurationError, FerruleError, ScriptError, shown
+from ferrule.errors import ConfigurationError, FerruleError, ScriptError, checks_keywords, shown
 from ferrule.forms import usage_form
 from ferrule.models.calls_in_text import is_hosted, option_of
 from ferrule.models.model import BaseLM, answer_of, as_model, check_text_calls
@@ -46,6 +46,7 @@ class RecordLM(BaseLM):
     unchanged; if there is none, answers are recorded.
     """
 
+    @checks_keywords
     def __init__(
         self, lm: Any, path: str | Path, *, mode: Literal["once", "new", "append"] = "append"
     ) -> None:
@@ -108,6 +109,7 @@ class ReplayLM(LocalLM):
     `repeat=True`, gets the last again.
     """
 
+    @checks_keywords
     def __init__(self, path: str | Path, *, repeat: bool = False) -> None:
         self._path = Path(path)
         self._repeat = repeat

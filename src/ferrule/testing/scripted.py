@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from msgspec.structs import replace
 
 from ferrule.encoding.pattern import pattern
-from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, shown
+from ferrule.errors import ConfigurationError, ScriptError, ToolCallError, checks_keywords, shown
 from ferrule.models.model import BaseLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.type import Type
@@ -79,6 +79,7 @@ class ScriptedLM(LocalLM):
 
     name = "scripted"
 
+    @checks_keywords
     def __init__(
         self,
         answers: Iterable[Any] | Any = (),

@@ -13,6 +13,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from ferrule.errors import ToolDefinitionError, shown
+from ferrule.record import CheckedStruct
 from ferrule.schema.nodes import Schema, is_list, is_object, map_children
 from ferrule.schema.validator import schema_problem
 
@@ -22,7 +23,7 @@ _NULLABLE = ("const", "default")
 """Keywords that may be null in JSON Schema."""
 
 
-class MCPDefinition(Struct, frozen=True):
+class MCPDefinition(Struct, metaclass=CheckedStruct, frozen=True):
     """One tool as its server declares it.
 
     The server may lie, so its hints protect against nothing.

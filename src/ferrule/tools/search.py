@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.approval.rulings import needs_person
 from ferrule.encoding.encode import json_text
-from ferrule.errors import ToolDefinitionError, ToolRetry
+from ferrule.errors import ToolDefinitionError, ToolRetry, checks_keywords
 from ferrule.tools.execution.run import call_directly
 from ferrule.tools.mcp.safety import scrub
 from ferrule.tools.tool import Tool
@@ -40,6 +40,7 @@ _DESCRIPTION_OF_CALL = (
 )
 
 
+@checks_keywords
 def defer_tools(
     tools: Iterable[Tool], *, on_load: Callable[[Tool], object] | None = None
 ) -> list[Tool]:

@@ -131,7 +131,7 @@ class Toolbox:
 
     def __new__(cls, tools: Any = (), **options: Any) -> Self:
         """Make a `LiveToolbox` if MCP servers are among the tools."""
-        refuse_unknown("Toolbox", options, _OPTIONS)
+        refuse_unknown("Toolbox", options, ("tools", *_OPTIONS))
         entries: Iterable[Any] = [tools]
         if isinstance(tools, (list, tuple)):
             entries = cast("Iterable[Any]", tools)

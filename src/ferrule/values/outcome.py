@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.pattern import pattern
+from ferrule.errors import checks_keywords
+from ferrule.record import CheckedStruct
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.convert import content_text
@@ -63,7 +65,7 @@ class Observation(str):
         return observation
 
 
-class Step(Struct, frozen=True):
+class Step(Struct, metaclass=CheckedStruct, frozen=True):
     """One round of an agent: the model's thought, its calls, and their results in call order."""
 
     thought: str = ""
@@ -110,6 +112,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
 
     __slots__ = ("steps",)
 
+    @checks_keywords
     def __init__(self, steps: Iterable[Step] = ()) -> None:
         self.steps: Log[Step] = steps if type(steps) is Log else Log(steps)
         """The steps in order."""

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _PACKAGES = ("jinja2", "starlette", "uvicorn")
 
 
+@checks_keywords
 def ui_app(
     store: Store,
     program: Program | None = None,
@@ -66,6 +67,7 @@ def ui_app(
     )
 
 
+@checks_keywords
 def result_route(
     store: Store, *, on_delivered: Callable[[str], Any] | None = None, path: str = "/results"
 ) -> Route:

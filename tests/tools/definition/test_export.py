@@ -113,7 +113,7 @@ CHECK = Draft202012Validator(calculator.to_dict())
 def test_what_is_written_in_the_form_of_a_call_is_one_and_the_other_way_round(written):
     """Whatever validates parses; and a call of the tool with an intention, whose arguments need no repair, validates."""
     try:
-        call = ToolCall(**written)
+        call = ToolCall.model_validate(written)
     except ValidationError:
         assert not CHECK.is_valid(written)
         return

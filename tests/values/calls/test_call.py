@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from made_calls import calls, sound, texts
 from pydantic import BaseModel, ValidationError, field_validator
 
-from ferrule.errors import ToolCallError
+from ferrule.errors import ConfigurationError, ToolCallError
 from ferrule.values.calls.call import CallFault, StandIn, ToolCall, ToolResult, ToolSpec
 from ferrule.values.calls.tool_calls import ToolCalls
 from ferrule.values.content.parts import Image, Text
@@ -130,9 +130,11 @@ def test_a_call_of_the_wrong_form_is_refused(fields):
 
 
 def test_an_unknown_key_is_reported():
-    """Unknown keys are reported."""
-    with pytest.raises(ValidationError, match="argumants"):
+    """Code that misspells one reads which it is; data that has one is invalid."""
+    with pytest.raises(ConfigurationError, match=r"`argumants`\. Did you mean `arguments`"):
         ToolCall(name="add", argumants={"a": 1})
+    with pytest.raises(ValidationError, match="argumants"):
+        ToolCall.model_validate({"name": "add", "argumants": {"a": 1}})
 
 
 def test_a_call_does_not_change():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from msgspec import Struct
 
 from ferrule.concurrency.offload import run_async
-from ferrule.errors import ConfigurationError, MCPError
+from ferrule.errors import ConfigurationError, MCPError, checks_keywords
 from ferrule.mcp_bridge.client.mcp_server import MCPServer
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ async def aconnect_all(
     return Connected(tuple(connected), tuple(skipped))
 
 
+@checks_keywords
 def connect_all(
     servers: Iterable[MCPServer], *, on_error: Literal["raise", "skip"] = "raise"
 ) -> Connected:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Never, Self, TypeVar, cast
 
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from ferrule.concurrency.offload import background_loop, is_awaited_by_loop, run_async
-from ferrule.errors import ConfigurationError, MCPTimeoutError, UnknownToolError
+from ferrule.errors import ConfigurationError, MCPTimeoutError, UnknownToolError, shown
 from ferrule.mcp_bridge.client.client import Client
 from ferrule.mcp_bridge.client.listing import ToolChanges
 from ferrule.mcp_bridge.client.options import ServerOptions, check_option, options_from
@@ -127,8 +127,21 @@ class MCPServer:
     """
 
     def __init__(
-        self, spec: ServerSpec, options: ServerOptions, live: Mapping[str, Any] | None = None
+        self,
+        spec: ServerSpec | None = None,
+        options: ServerOptions | None = None,
+        live: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> None:
+        # Its classmethods pass the first two. Users may pass anything.
+        if unknown or not isinstance(spec, ServerSpec) or not isinstance(options, ServerOptions):
+            # The error about a misspelled option says more than the one below.
+            options_from(unknown, ("spec", "options", "live"))
+            raise ConfigurationError(
+                "`MCPServer` has a constructor for each way to reach a server: "
+                '`mcp("command or address")`, `MCPServer.stdio(command, args)`, `.http(url)`, '
+                "`.sse(url)`, `.in_memory(server)`. All take options."
+            )
         self.spec = spec
         self.options = options
         self._live = dict(live or {})
@@ -165,7 +178,7 @@ class MCPServer:
             env={str(key): str(value) for key, value in (env or {}).items()},
             cwd=None if cwd is None else str(cwd),
         )
-        return cls(spec, options_from(options))
+        return cls(spec, options_from(options, ("command", "args", "env", "cwd", "name")))
 
     @classmethod
     def http(
@@ -188,7 +201,9 @@ class MCPServer:
                 "Pass them to the client, not to `MCPServer.http`."
             )
         spec, other_auth = remote_spec("http", url, headers, auth, name)
-        return cls(spec, options_from(options), {"auth": other_auth, "http_client": http_client})
+        names = ("url", "headers", "auth", "http_client", "name")
+        live = {"auth": other_auth, "http_client": http_client}
+        return cls(spec, options_from(options, names), live)
 
     @classmethod
     def sse(
@@ -202,14 +217,15 @@ class MCPServer:
     ) -> Self:
         """A server reached by the older HTTP+SSE (revision 2024-11-05)."""
         spec, other_auth = remote_spec("sse", url, headers, auth, name)
-        return cls(spec, options_from(options), {"auth": other_auth})
+        names = ("url", "headers", "auth", "name")
+        return cls(spec, options_from(options, names), {"auth": other_auth})
 
     @classmethod
     def in_memory(cls, server: Any, *, name: str | None = None, **options: Any) -> Self:
         """A server of the SDK (`mcp.server.Server` or `MCPServer`) in this process: for tests."""
         own_name: Any = getattr(server, "name", None)
         spec = ServerSpec(name=name or own_name or "memory", transport="memory")
-        return cls(spec, options_from(options), {"server": server})
+        return cls(spec, options_from(options, ("server", "name")), {"server": server})
 
     @classmethod
     def replay(cls, path: str | PathLike[str], **options: Any) -> Self:
@@ -734,6 +750,10 @@ def mcp(where: str, args: Sequence[str] = (), **options: Any) -> MCPServer:
     # Users pass anything.
     text = where.strip() if isinstance(where, str) else ""
     if text.startswith(("http://", "https://")):
+        if args:
+            raise ConfigurationError(
+                f"`args` are the words of a command, and `mcp` got the address {shown(text)}."
+            )
         return MCPServer.http(text, **options)
     if not text:
         raise ConfigurationError(

@@ -28,6 +28,7 @@ from ferrule.errors import (
     refuse_async,
     refuse_awaitable,
     refuse_other_arguments,
+    refuse_unknown,
     shown,
 )
 from ferrule.mcp_bridge.connection.handshake import PROTOCOL_MODES, ProtocolMode
@@ -222,8 +223,8 @@ def _is_plain(value: Any) -> bool:
 # -- checking
 
 
-def options_from(values: Mapping[str, Any]) -> ServerOptions:
-    """Options by name.
+def options_from(values: Mapping[str, Any], arguments: Iterable[str] = ()) -> ServerOptions:
+    """Options by name. `arguments` are the other keywords that the caller has.
 
     Raises `ConfigurationError` for an unknown name and for a value of the wrong kind.
     """
@@ -232,17 +233,8 @@ def options_from(values: Mapping[str, Any]) -> ServerOptions:
     rule_names = {*ConversionRules.__struct_fields__, *ShowRules.__struct_fields__} - {"show"}
     # `timeout_s` is a field of both structs. The server's is the one that a user sets.
     rule_names -= server_names
-    unknown = [name for name in values if name not in server_names and name not in rule_names]
-    if unknown:
-        known = sorted(server_names | rule_names)
-        near = nearest(unknown[0], known)
-        if near is not None:
-            raise ConfigurationError(
-                f"An MCP server has no option `{unknown[0]}`. Did you mean `{near}`?"
-            )
-        raise ConfigurationError(
-            f"An MCP server has no option {_listed(unknown)}. It has: {_listed(known)}."
-        )
+    known = sorted({*server_names, *rule_names, *arguments})
+    refuse_unknown("MCPServer", values, known, where="docs/reference/settings.md")
     for name, value in values.items():
         if name in _CHECKS:
             check_option(name, value)
@@ -264,10 +256,6 @@ def check_option(name: str, value: Any) -> None:
         raise ConfigurationError(
             f"`{name}` of an MCP server must be {wanted}, found {shown(value)}."
         )
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 class _Check(Struct, frozen=True):

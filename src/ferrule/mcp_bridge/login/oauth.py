@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.errors import ConfigurationError
-from ferrule.record import PartlyCompared
+from ferrule.record import CheckedStruct, PartlyCompared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _HIGHEST_PORT = 65_535
 
 
-class OAuth(PartlyCompared, Struct, frozen=True, kw_only=True):
+class OAuth(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
     """A log-in by OAuth: `mcp("https://...", auth=OAuth(client_id="..."))`.
 
     `auth="oauth"` is `OAuth()`. Without `client_id`, the client registers itself with the

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import math
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from ferrule.errors import ConfigurationError, UnknownToolError, shown
+from ferrule.errors import (
+    ConfigurationError,
+    UnknownToolError,
+    checks_keywords,
+    refuse_unknown,
+    shown,
+)
 from ferrule.mcp_bridge.connection.handshake import client_info
 from ferrule.mcp_bridge.errors import missing_extra
 from ferrule.mcp_bridge.server.call import CallRules, CallRunner
@@ -46,6 +53,7 @@ class MCPApp:
     `ConfigurationError`, also an `ImportError`, if the extra `ferrule[mcp]` is missing.
     """
 
+    @checks_keywords
     def __init__(
         self,
         tools: Iterable[Any] | Mapping[str, Any] = (),
@@ -219,6 +227,8 @@ def serve(
     }
     # Only those that were passed: over stdio they are refused.
     passed = {name: value for name, value in http_options.items() if value is not None}
+    known = [*(serve.__kwdefaults__ or ()), *inspect.signature(MCPApp).parameters]
+    refuse_unknown("serve", options, known)
     MCPApp(tools, **options).run(transport, host=host, port=port, **passed)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from ferrule.encoding.encode import json_text
+from ferrule.record import CheckedStruct
 from ferrule.schema.nodes import Schema, escape_step, is_object, map_children
 from ferrule.values.calls.call import ToolCall
 
@@ -26,7 +27,7 @@ _COMPACT = {"whitespace_flexible": False}
 """No whitespace between JSON tokens: a model that may write spaces could write nothing else."""
 
 
-class CallForm(Struct, frozen=True, kw_only=True):
+class CallForm(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
     """The form of a constrained answer: a thought, the call and the text around it.
 
     Lengths are in characters.

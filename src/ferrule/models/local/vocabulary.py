@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -73,6 +73,7 @@ class Vocabulary:
 
     """
 
+    @checks_keywords
     def __init__(
         self,
         tokens: Sequence[bytes],

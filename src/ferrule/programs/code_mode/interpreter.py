@@ -22,6 +22,7 @@ from msgspec import Struct
 from ferrule.concurrency.forking import ForkLock, run_in_child
 from ferrule.errors import ConfigurationError, shown
 from ferrule.programs.code_mode.stubs import MODULES
+from ferrule.record import CheckedStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,7 +70,7 @@ _TIMES_IN_REPLAY = 10
 """What took less than the limit before a crash must not reach it on a slower machine."""
 
 
-class CodeMode(Struct, frozen=True, kw_only=True):
+class CodeMode(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
     """The bounds of a snippet: `ReAct(..., calls=CodeMode(seconds=2))`. `calls="code"` has these.
 
     Each is a clear error for the model, which may write another snippet.

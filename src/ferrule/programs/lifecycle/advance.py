@@ -20,6 +20,7 @@ from ferrule.errors import (
     RunError,
     RunTakenError,
     StoreError,
+    checks_keywords,
     shown,
 )
 from ferrule.runs.protocols import RunStatus, check_store
@@ -46,6 +47,7 @@ After that, its run is put back into the queue anyway.
 """
 
 
+@checks_keywords
 def advance(
     store: Store,
     run_id: str,
@@ -83,6 +85,7 @@ def advance(
 
 
 @with_settings_of_call
+@checks_keywords
 async def aadvance(
     store: Store,
     run_id: str,

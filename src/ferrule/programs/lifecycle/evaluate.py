@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ferrule.concurrency import offload
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.encoding.safe_text import one_line
-from ferrule.errors import ConfigurationError, InputError, shown
+from ferrule.errors import ConfigurationError, InputError, checks_keywords, shown
 from ferrule.programs.lifecycle.batch import check_workers
 from ferrule.runs.cases.expectations import Expectation
 from ferrule.tools.definition.inspect_function import name_of
@@ -96,6 +96,7 @@ class Comparison(Struct, frozen=True):
 class Evaluation(Sequence[EvaluatedItem]):
     """The result of `Evaluate`: its items, in the order of the examples."""
 
+    @checks_keywords
     def __init__(
         self,
         items: Sequence[EvaluatedItem],
@@ -245,6 +246,7 @@ class Evaluation(Sequence[EvaluatedItem]):
 class Evaluate:
     """Runs a program on examples and scores its answers: `Evaluate(devset, metric)(program)`."""
 
+    @checks_keywords
     def __init__(
         self,
         devset: Iterable[Any],

@@ -17,6 +17,7 @@ from ferrule.errors import (
     InputError,
     LimitReachedError,
     RunError,
+    checks_keywords,
     shown,
 )
 from ferrule.runs.decisions import decided_ids
@@ -47,6 +48,7 @@ class ResumeState:
     (`respond_to_confirmation`), or "yes" if there is none. `user_response` is udspy's name for it.
     """
 
+    @checks_keywords
     def __init__(
         self,
         exception: Any,
@@ -220,6 +222,7 @@ def _decided_run(program: Any, state: Any, inputs: Mapping[str, Any], deps: Any)
     return run
 
 
+@checks_keywords
 def run_until_done(
     program: ProgramTypes[S, D],
     inputs: Mapping[str, Any] | None = None,
@@ -251,6 +254,7 @@ def run_until_done(
 
 
 @with_settings_of_call
+@checks_keywords
 async def arun_until_done(
     program: ProgramTypes[S, D],
     inputs: Mapping[str, Any] | None = None,

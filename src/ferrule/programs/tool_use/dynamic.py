@@ -27,6 +27,7 @@ from ferrule.approval.policy import warn_of_rules
 from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import DuplicateToolError, RunCancelledError, RunError, shown
 from ferrule.programs.instructions import describe_new_tools, is_builtin
+from ferrule.record import CheckedStruct
 from ferrule.tools.execution.tool_changes import digest
 from ferrule.tools.read_result import is_reader
 from ferrule.tools.tool import Tool, names_in_process
@@ -59,7 +60,7 @@ def _no_history() -> History:
     return History()
 
 
-class ModuleContext(Struct, frozen=True):
+class ModuleContext(Struct, metaclass=CheckedStruct, frozen=True):
     """The argument of a `@module_callback`."""
 
     module: Any

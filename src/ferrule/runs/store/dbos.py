@@ -20,7 +20,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ferrule.concurrency.connection import is_usable
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, checks_keywords, shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -71,6 +71,7 @@ class DBOSEngine:
 
     """
 
+    @checks_keywords
     def __init__(
         self,
         *,

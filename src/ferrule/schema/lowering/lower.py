@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from msgspec import Struct
 
 from ferrule.errors import ConfigurationError, ToolCallError, shown
+from ferrule.record import CheckedStruct
 from ferrule.schema.lowering.grammar import GrammarPass
 from ferrule.schema.lowering.limits import beyond_limits, nodes, within_request
 from ferrule.schema.lowering.rules import RULES, ProviderTarget, SchemaLoss, Target
@@ -47,7 +48,7 @@ __all__ = [
 TARGETS: tuple[ProviderTarget, ...] = get_args(ProviderTarget)
 
 
-class LoweredSchema(Struct, frozen=True, dict=True):
+class LoweredSchema(Struct, metaclass=CheckedStruct, frozen=True, dict=True):
     """A schema in the form that one target accepts."""
 
     schema: Schema
@@ -198,7 +199,7 @@ def _dictionary(items: list[Any]) -> Any:
     return dictionary
 
 
-class LoweredTools(Struct, frozen=True):
+class LoweredTools(Struct, metaclass=CheckedStruct, frozen=True):
     """Declarations in the form that one target accepts."""
 
     tools: tuple[dict[str, Any], ...]

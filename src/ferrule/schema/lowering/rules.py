@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from ferrule.encoding.encode import json_text
+from ferrule.record import CheckedStruct
 from ferrule.schema.words import LIMITS
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ ELSEWHERE = frozenset({"not", "if", "then", "else"})
 """Keywords for values of any type, which no target accepts."""
 
 
-class SchemaLoss(Struct, frozen=True):
+class SchemaLoss(Struct, metaclass=CheckedStruct, frozen=True):
     """A rule of a schema that its lowered form does not express."""
 
     path: str

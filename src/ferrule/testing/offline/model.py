@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from ferrule.errors import checks_keywords
 from ferrule.testing.offline.example import example, is_free
 from ferrule.testing.offline.task import read_task
 from ferrule.testing.scripted import LocalLM
@@ -28,6 +29,7 @@ class AutoLM(LocalLM):
 
     name = "auto"
 
+    @checks_keywords
     def __init__(self, answer: Any = "done", *, capabilities: Capabilities | None = None) -> None:
         super().__init__(capabilities=capabilities)
         self._answer = answer

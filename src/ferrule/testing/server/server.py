@@ -23,7 +23,7 @@ from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ferrule.encoding.encode import json_bytes
-from ferrule.errors import FerruleError, InputError, shown
+from ferrule.errors import FerruleError, InputError, checks_keywords, shown
 from ferrule.models.hosted import LM
 from ferrule.models.model import as_model
 from ferrule.net.loopback import refusal
@@ -102,6 +102,7 @@ _PROTOCOLS: Mapping[str, ServerProtocol] = {"/chat/completions": openai_chat}
 
 
 @contextmanager
+@checks_keywords
 def serve(
     lm: Any, *, port: int = 0, protocols: Mapping[str, ServerProtocol] = _PROTOCOLS
 ) -> Generator[Served]:

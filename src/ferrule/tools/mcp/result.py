@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from ferrule.encoding.encode import json_text
 from ferrule.errors import MCPProtocolError, MCPToolError, shown
-from ferrule.record import PartlyCompared
+from ferrule.record import CheckedStruct, PartlyCompared
 from ferrule.schema.explain import SchemaCheck
 from ferrule.schema.nodes import Schema, is_object
 from ferrule.schema.python_types import typed_value
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class MCPResult(PartlyCompared, Struct, frozen=True):
+class MCPResult(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """The whole result of one call."""
 
     _not_compared = frozenset({"output_schema", "result_type", "result_mode"})

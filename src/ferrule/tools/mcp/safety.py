@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from ferrule.encoding.mark import Mark
 from ferrule.encoding.safe_text import IGNORABLE
+from ferrule.errors import checks_keywords
+from ferrule.record import CheckedStruct
 from ferrule.schema.nodes import Schema, is_list, is_object
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ _CHARACTERS_A_TOKEN = 4
 """An estimate for English JSON and common tokenisers, 10-20 % off."""
 
 
-class MCPFinding(Struct, frozen=True):
+class MCPFinding(Struct, metaclass=CheckedStruct, frozen=True):
     """Something suspicious about a tool or a text."""
 
     server: str | None
@@ -116,6 +118,7 @@ def _scrub_node(node: Any) -> Any:
     return scrubbed
 
 
+@checks_keywords
 def scan_mcp_definition(
     server: str | None,
     definition: MCPDefinition,

@@ -24,7 +24,7 @@ from ferrule.errors import (
     UnknownToolError,
 )
 from ferrule.execute_calls import ainvoke, callers_functions, invoke
-from ferrule.record import PartlyCompared
+from ferrule.record import CheckedModel, CheckedStruct, PartlyCompared
 from ferrule.text_calls.drafts import CallFault
 from ferrule.values.calls.error_text import error_text
 from ferrule.values.calls.shapes import call_fields, fields_at, schema_of
@@ -46,7 +46,7 @@ such as an example in a page that it was asked to summarize.
 """
 
 
-class ToolCall(BaseModel):
+class ToolCall(CheckedModel, BaseModel):
     """One call that a model asked for: `ToolCall(name="add", args={"a": 1})`.
 
     `arguments=` is an alias of `args=`.
@@ -239,7 +239,7 @@ def call_at(entry: Any, index: int) -> ToolCall:
     return ToolCall.unchecked(**fields_at(entry, index))
 
 
-class ToolResult(PartlyCompared, Struct, frozen=True):
+class ToolResult(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """The result of one call.
 
     The model sees `content`; the function returned `value` (None in a loaded run). With

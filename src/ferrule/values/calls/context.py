@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
 from typing_extensions import TypeVar
 
-from ferrule.errors import ConfigurationError
+from ferrule.errors import ConfigurationError, checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -119,6 +119,7 @@ class Context(Generic[Deps]):
     They are the same in every attempt of this call, in any process.
     """
 
+    @checks_keywords
     def __init__(
         self,
         *,

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.record import CheckedStruct
 
 
-class Later(Struct, frozen=True, kw_only=True):
+class Later(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
     """A tool returns it when its result comes later, from outside: a build, a payment, a person.
 
     The call has begun and the run waits, without a process, until `deliver` brings the result.

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict, field_serializer, model_validator
 
 from ferrule.encoding.encode import jsonable
 from ferrule.errors import shown
+from ferrule.record import CheckedModel
 from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.type import Type
 
 
-class ToolCallResult(BaseModel):
+class ToolCallResult(CheckedModel, BaseModel):
     """The result of one call."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -49,7 +50,7 @@ class ToolCallResult(BaseModel):
         return cls(call_id=result.call_id, name=result.name, value=value, is_error=result.is_error)
 
 
-class ToolCallResults(Type):
+class ToolCallResults(CheckedModel, Type):
     """The results of the calls of one answer.
 
     In a turn of a `History`: `ToolCalls(tool_calls=calls, tool_call_results=results)`.

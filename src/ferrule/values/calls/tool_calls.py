@@ -9,6 +9,7 @@ from pydantic import ConfigDict, model_validator
 
 from ferrule.errors import ToolCallError, shown
 from ferrule.execute_calls import ainvoke_all, callers_functions, invoke_all
+from ferrule.record import CheckedModel
 from ferrule.text_calls.find import find
 from ferrule.values.calls.call import ToolCall, failure, to_result
 from ferrule.values.calls.results import ToolCallResults
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ferrule.values.calls.call import ToolResult
 
 
-class ToolCalls(Type):
+class ToolCalls(CheckedModel, Type):
     """The calls of one answer, in order: the type of an output field that receives them."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(

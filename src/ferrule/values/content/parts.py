@@ -15,10 +15,11 @@ from pydantic_core import core_schema
 
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import InputError, shown
+from ferrule.record import CheckedModel
 from ferrule.values.content.type import Type
 
 
-class Text(Type):
+class Text(CheckedModel, Type):
     """Plain text among other parts of a message: `Text(text="Look at this:")`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
@@ -59,7 +60,7 @@ def read_data_url(address: str) -> tuple[str, str] | None:
     return match[1], match[2]
 
 
-class _Media(Type):
+class _Media(CheckedModel, Type):
     """Media content: either bytes, as base64 in `data`, or an address in `url`."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True)
@@ -77,7 +78,9 @@ class _Media(Type):
             raise cls._misuse(args[0])
         if isinstance(fields.get("data"), bytes):
             raise cls._misuse(fields["data"])
-        return super().__new__(cls)
+        if takes_positional:
+            return object.__new__(cls)
+        return super().__new__(cls, **fields)
 
     @classmethod
     def _misuse(cls, value: Any) -> InputError:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_core import core_schema
 
 from ferrule.encoding.encode import json_text
+from ferrule.errors import checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -204,6 +205,7 @@ class Reasoning(str):
 
     __slots__ = ()
 
+    @checks_keywords
     def __new__(cls, content: str = "") -> Self:
         """Make reasoning from a text."""
         return super().__new__(cls, content)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.errors import ConfigurationError, shown
+from ferrule.record import CheckedStruct
 from ferrule.values.content.convert import render
 from ferrule.values.content.parts import Text
 from ferrule.values.conversation.message import Message, shorten
@@ -45,7 +46,7 @@ Providers count between 85 and 4,800, by size and model (their pages, November 2
 """
 
 
-class Compact(Struct, frozen=True):
+class Compact(Struct, metaclass=CheckedStruct, frozen=True):
     """When and how to shorten a conversation: `ReAct(..., compact=Compact(100_000, "summarize"))`.
 
     Older steps and turns of the conversation go first. See

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from pydantic_core import from_json
 
 from ferrule.encoding.encode import json_bytes
-from ferrule.record import PartlyCompared
+from ferrule.record import CheckedStruct, PartlyCompared
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.confidence import Token
 from ferrule.values.calls.secrets import Secrets
@@ -27,7 +27,7 @@ from ferrule.values.conversation.message import Message, Messages
 T = TypeVar("T")
 
 
-class Usage(PartlyCompared, Struct, frozen=True):
+class Usage(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """Tokens of one or more model calls, and their cost. Usages can be added with `+`."""
 
     _not_compared = _not_shown = frozenset({"by_model"})
@@ -99,7 +99,7 @@ SchemaTarget = Literal["openai-strict", "anthropic", "gemini"]
 """A dialect of JSON Schema that providers enforce."""
 
 
-class Capabilities(Struct, frozen=True):
+class Capabilities(Struct, metaclass=CheckedStruct, frozen=True):
     """The features that a model supports. Programs choose the form of their requests by them."""
 
     native_tools: bool = True
@@ -231,7 +231,7 @@ class Addition(Struct, frozen=True):
     """The number of the first of its tools in the request; they end where the next ones begin."""
 
 
-class Request(PartlyCompared, Struct):
+class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
     """One request to a model.
 
     Treat it as immutable: `following` returns the next one of the conversation.
@@ -330,7 +330,7 @@ class Request(PartlyCompared, Struct):
         return f"{messages_digest:0>20}{rest_hash.hexdigest()[:12]}"
 
 
-class Response(PartlyCompared, Struct, frozen=True, dict=True):
+class Response(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True, dict=True):
     """One answer of a model, in the same form for all providers."""
 
     _not_compared = frozenset({"body", "answered_by"})
@@ -398,7 +398,7 @@ def has_answer(response: Response) -> bool:
     return bool(response.tool_calls) or bool(text and not text.isspace())
 
 
-class CallPiece(Struct, frozen=True):
+class CallPiece(Struct, metaclass=CheckedStruct, frozen=True):
     """A piece of a streamed tool call."""
 
     index: int
@@ -411,7 +411,7 @@ class CallPiece(Struct, frozen=True):
     """The next piece of the arguments' JSON text."""
 
 
-class Delta(PartlyCompared, Struct, frozen=True):
+class Delta(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """A piece of a streamed answer.
 
     A stream is any number of these, then one `Response` with the whole answer.

@@ -22,6 +22,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from ferrule.encoding.encode import json_text, jsonable
 from ferrule.encoding.pattern import pattern
 from ferrule.errors import InputError, ToolCallError, shown
+from ferrule.record import CheckedModel
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.convert import content_text, marked_parts, read_content, read_marked
 from ferrule.values.content.parts import Part
@@ -109,7 +110,7 @@ class HistoryMessage(dict[str, Any]):
         return HistoryMessage(_copied(dict(self)), self._message)
 
 
-class History(Type):
+class History(CheckedModel, Type):
     """Earlier turns of a conversation, oldest first.
 
     The `add_...` methods change it; programs never change their input.

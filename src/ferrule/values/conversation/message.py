@@ -17,6 +17,8 @@ from msgspec.structs import replace
 
 from ferrule.encoding.encode import json_bytes
 from ferrule.encoding.pattern import pattern
+from ferrule.errors import checks_keywords
+from ferrule.record import CheckedStruct
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.convert import content_text
 from ferrule.values.content.parts import Content, Text
@@ -65,7 +67,7 @@ class Author(Struct, frozen=True):
         return cls(host, digest[:_DIGITS_OF_ACCOUNT], model)
 
 
-class Message(Struct, frozen=True, dict=True):
+class Message(Struct, metaclass=CheckedStruct, frozen=True, dict=True):
     """One message of a conversation."""
 
     role: Role
@@ -221,6 +223,7 @@ class Messages(Log[Message]):
 
     __slots__ = ("_authors", "_call_places", "_digests", "_joined", "_repeats")
 
+    @checks_keywords
     def __init__(self, items: Iterable[Message] = ()) -> None:
         super().__init__(items)
         self._authors: list[frozenset[Author]] = []

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from ferrule.concurrency.offload import to_its_end
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, checks_keywords, shown
 from ferrule.runs.protocols import Order, Stored, UnheardError
 from ferrule.runs.store.lease import check_leasing
 from ferrule.runs.store.postgres import server
@@ -69,6 +69,7 @@ class PostgresStore(SQLStore):
     # Keeps the run's queue: a process that decides, such as a command, may name another.
     _LEASED = ("queue", "coalesce(queue, ?)")
 
+    @checks_keywords
     def __init__(
         self,
         dsn: str,

@@ -15,7 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 
 from ferrule.concurrency.forking import ForkLock
-from ferrule.errors import ConfigurationError, shown
+from ferrule.errors import ConfigurationError, checks_keywords, shown
 from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
 from ferrule.runs.store.sql_store import SQLStore
 from ferrule.runs.store.sqlite.batch import Append, tend, write_all
@@ -51,6 +51,7 @@ class SQLiteStore(SQLStore):
     _LEASED = "until", "?"
     """The end of the lease itself."""
 
+    @checks_keywords
     def __init__(
         self,
         path: str | Path = "ferrule.db",
@@ -231,6 +232,7 @@ class MemoryStore(SQLiteStore):
     For tests, and for runs that wait within one process.
     """
 
+    @checks_keywords
     def __init__(
         self,
         *,
