@@ -8,7 +8,7 @@ import pytest
 
 from ferrule import Tool
 from ferrule.errors import ToolArgumentsError, ToolDefinitionError
-from ferrule.schema.drafts import DRAFT_4, DRAFT_7, DRAFT_2019, LATEST, as_part, draft_of
+from ferrule.schema.drafts import DRAFT_4, DRAFT_7, DRAFT_2019, LATEST_DRAFT, as_part, draft_of
 from ferrule.schema.validator import Validator
 
 DRAFT_6 = "http://json-schema.org/draft-06/schema"
@@ -47,10 +47,10 @@ FORMS: dict[str, tuple[dict[str, Any], str, list[Any], list[Any]]] = {
         [{"a": {"b": None}}, None],
         [3, {"a": 3}],
     ),
-    "nothing that tells": (PAIR, LATEST, [[1]], [["a"]]),
+    "nothing that tells": (PAIR, LATEST_DRAFT, [[1]], [["a"]]),
     "a property that is called as a keyword": (
         {"properties": {"items": {"type": "string"}, "exclusiveMinimum": True}},
-        LATEST,
+        LATEST_DRAFT,
         [{"items": "a"}],
         [{"items": 1}],
     ),
@@ -109,7 +109,7 @@ def test_a_draft_that_is_named_wins_over_forms():
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ({**TUPLE, "$schema": LATEST}, "a list for `items`, .* `prefixItems` since 2020-12"),
+        ({**TUPLE, "$schema": LATEST_DRAFT}, "a list for `items`, .* `prefixItems` since 2020-12"),
         ({"allOf": [TUPLE, PAIR]}, "`prefixItems`, which .*2019-09.* does not have"),
         ({**EXCLUSIVE, "$schema": DRAFT_7}, "True for `exclusiveMinimum`, which must be a number"),
         ({"exclusiveMaximum": "3"}, "'3' for `exclusiveMaximum`, which must be a number"),

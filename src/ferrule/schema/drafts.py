@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 DRAFT_4 = "http://json-schema.org/draft-04/schema"
 DRAFT_7 = "http://json-schema.org/draft-07/schema"
 DRAFT_2019 = "https://json-schema.org/draft/2019-09/schema"
-LATEST = "https://json-schema.org/draft/2020-12/schema"
+LATEST_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 DRAFTS = {
     DRAFT_4: "Draft4Validator",
     "http://json-schema.org/draft-06/schema": "Draft6Validator",
     DRAFT_7: "Draft7Validator",
     DRAFT_2019: "Draft201909Validator",
-    LATEST: "Draft202012Validator",
+    LATEST_DRAFT: "Draft202012Validator",
 }
 IGNORE_SIBLINGS = frozenset({"Draft4Validator", "Draft6Validator", "Draft7Validator"})
 """Drafts that ignore the keywords beside `$ref`."""
@@ -53,11 +53,11 @@ def draft_of(schema: Any) -> str:
     named = named_draft(schema)
     if named in DRAFTS:
         return named
-    latest = {_latest_draft(node) for node in nodes(schema)}
+    latest = {_latest_draft(node) for node in schema_nodes(schema)}
     for draft in DRAFTS:  # the oldest first
         if draft in latest:
             return draft
-    return LATEST
+    return LATEST_DRAFT
 
 
 def _latest_draft(node: Schema) -> str:
@@ -69,14 +69,14 @@ def _latest_draft(node: Schema) -> str:
         return DRAFT_7
     if is_list(node.get("items")) or isinstance(node.get("$recursiveAnchor"), bool):
         return DRAFT_2019
-    return LATEST
+    return LATEST_DRAFT
 
 
 def problem_of_draft(node: Schema, draft: str) -> str:
     """Why a node is not of its schema's draft, as the end of a sentence; empty if it is."""
-    if "prefixItems" in node and draft != LATEST:
+    if "prefixItems" in node and draft != LATEST_DRAFT:
         return f"has `prefixItems`, which {draft} does not have: use `items` with a list"
-    if is_list(node.get("items")) and draft == LATEST:
+    if is_list(node.get("items")) and draft == LATEST_DRAFT:
         return "has a list for `items`, which is called `prefixItems` since 2020-12"
     for keyword in EXCLUSIVE:
         if isinstance(node.get(keyword), bool) and draft != DRAFT_4:
@@ -84,7 +84,7 @@ def problem_of_draft(node: Schema, draft: str) -> str:
     return ""
 
 
-def nodes(schema: Any) -> Iterator[Schema]:
+def schema_nodes(schema: Any) -> Iterator[Schema]:
     """All objects among a schema and the schemas inside it."""
     for _, node in _places(schema, ""):
         if is_object(node):
@@ -104,14 +104,14 @@ def as_part(schema: Schema, pointer: str) -> Schema:
         # As a resource of its own, it stays the root of its references.
         return {"$id": f"urn:ferrule:{quote(pointer)}", **part}
     referring: list[tuple[Schema, Any]] = []
-    for node in list(nodes(part)):
+    for node in list(schema_nodes(part)):
         for keyword in _DYNAMIC:
             if keyword in node and "$ref" not in node:
                 node["$ref"] = node.pop(keyword)
         targets = references.targets(node) if "$ref" in node else None
         if targets:
             referring.append((node, targets[0][1]))
-    for node in list(nodes(part)):
+    for node in list(schema_nodes(part)):
         _write_latest(node, ignores_siblings=DRAFTS[draft] in IGNORE_SIBLINGS)
     places = {id(node): place for place, node in _places(part, pointer)}
     for node, target in referring:
@@ -125,9 +125,9 @@ def as_part(schema: Schema, pointer: str) -> Schema:
 
 def _is_dynamic(schema: Schema) -> bool:
     """Whether what a reference refers to may depend on the path to it."""
-    refers = any(keyword in node for node in nodes(schema) for keyword in _DYNAMIC)
-    has_anchors = any("$dynamicAnchor" in node for node in nodes(schema))
-    has_resources = any("$id" in node for node in nodes(schema) if node is not schema)
+    refers = any(keyword in node for node in schema_nodes(schema) for keyword in _DYNAMIC)
+    has_anchors = any("$dynamicAnchor" in node for node in schema_nodes(schema))
+    has_resources = any("$id" in node for node in schema_nodes(schema) if node is not schema)
     return refers and (has_anchors or has_resources)
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from ferrule.encoding.encode import jsonable
-from ferrule.schema.drafts import DRAFTS, IGNORE_SIBLINGS, draft_of, named_draft, nodes
+from ferrule.schema.drafts import DRAFTS, IGNORE_SIBLINGS, draft_of, named_draft, schema_nodes
 from ferrule.schema.nodes import Schema, is_list, is_object, members
 from ferrule.schema.patterns import (
     escape_bare_brackets,
@@ -160,7 +160,7 @@ class Validator:
     def _compile_readable(self) -> Any:
         """Make a validator from the readable parts of the schema."""
         has_unread = False
-        for node in nodes(self.schema):
+        for node in schema_nodes(self.schema):
             if self.references.targets(node) is None:
                 for key in REFERENCES:
                     node.pop(key, None)
@@ -174,7 +174,7 @@ class Validator:
                 has_unread = True
                 node.pop("additionalProperties", None)
         if has_unread:
-            for node in nodes(self.schema):
+            for node in schema_nodes(self.schema):
                 node.pop("unevaluatedProperties", None)
         try:
             return self.compile(self.schema)
@@ -213,7 +213,7 @@ def _count_references(schema: Any, *, has_siblings: bool) -> None:
 
     No other part of the schema changes its place, so that pointers into it stay right.
     """
-    for node in list(nodes(schema)):
+    for node in list(schema_nodes(schema)):
         if has_siblings and not is_list(node.get("allOf", [])):
             continue  # such a schema does not compile
         followed = [{key: node.pop(key)} for key in REFERENCES if key in node]
@@ -272,7 +272,7 @@ def _unfolded(schema: Any) -> int:
     Raises `TooMuchWorkError` if that is too many for any text.
     """
     most = 0
-    for node in nodes(schema):
+    for node in schema_nodes(schema):
         for pattern in (node.get("pattern"), *members(node, "patternProperties")):
             if isinstance(pattern, str):
                 most = max(most, unfolded_size(pattern))
@@ -332,7 +332,7 @@ def _own(schema: Any) -> Any:
     Without keywords that are only notes, and without unknown metaschemas.
     """
     copy, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
-    for node in nodes(copy):
+    for node in schema_nodes(copy):
         if named_draft(node) not in DRAFTS:
             node.pop("$schema", None)
         for key in _ENCODINGS:
@@ -343,7 +343,7 @@ def _own(schema: Any) -> Any:
 
 
 def _escape_patterns(schema: Any) -> None:
-    for node in nodes(schema):
+    for node in schema_nodes(schema):
         if isinstance(node.get("pattern"), str):
             node["pattern"] = escape_bare_brackets(node["pattern"])
         if is_object(node.get("patternProperties")):
