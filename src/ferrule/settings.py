@@ -321,7 +321,8 @@ _INSTANCES = {
 
 def _checked(door: str, changes: dict[str, Any]) -> dict[str, Any]:
     """The changes, once each is known to be a setting with a value that it takes."""
-    refuse_unknown(door, changes, sorted(_NAMES - {"lm_overrides"}))
+    unknown = [name for name in changes if name not in _NAMES]
+    refuse_unknown(door, unknown, sorted(_NAMES - {"lm_overrides"}))
     if "callbacks" in changes:
         changes["callbacks"] = _checked_callbacks(changes["callbacks"])
     if "grace_s" in changes:
