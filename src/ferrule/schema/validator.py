@@ -333,8 +333,9 @@ def _own(schema: Any) -> Any:
     """
     copy, _ = plain_json(schema, _DEEPEST_SCHEMA, _LARGEST_SCHEMA)
     for node in schema_nodes(copy):
-        if named_draft(node) not in DRAFTS:
-            node.pop("$schema", None)
+        draft = named_draft(node)
+        if draft is not None and draft not in DRAFTS:
+            del node["$schema"]
         for key in _ENCODINGS:
             node.pop(key, None)
     if DRAFTS[draft_of(copy)] in IGNORE_SIBLINGS:
