@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ferrule.encoding.stored import parse_object
-from ferrule.errors import StoreError, ToolDefinitionError, ToolError, shown
+from ferrule.errors import StoreError, ToolDefinitionError, ToolError, checks_keywords, shown
 from ferrule.tools.skills.skill import Skill, digest_of_file, find_skills, split_text
 from ferrule.tools.tool import Tool
 from ferrule.values.calls.context import Context  # noqa: TC001  read as an annotation of a tool
@@ -64,6 +64,7 @@ class Skills:
 
     """
 
+    @checks_keywords
     def __init__(
         self,
         *places: str | Path,
