@@ -331,7 +331,10 @@ REQUIRED: dict[str, tuple[Any, ...]] = {
     "Tool": (len,),
 }
 """What those need that take keywords of any name, and check them after Python has read the call."""
-TAKES_ANY_NAME = {"Prediction", "acall_tool", "allow", "ask", "call_tool", "deny", "review"}
+TAKES_ANY_NAME = {
+    *("Prediction", "acall_tool", "allow", "ask", "call_tool", "deny", "review"),
+    *(f"cases.{name}" for name in ("called", "never", "at_least", "at_most", "asked_person")),
+}
 """Their keywords are outputs, or arguments of a tool."""
 MADE_BY_RUNS = {"acts", "events"}
 """Records that a run makes for each step and token: msgspec's own error is enough."""

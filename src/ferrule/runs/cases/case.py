@@ -17,7 +17,8 @@ from msgspec.structs import force_setattr
 
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.encoding.safe_text import one_line
-from ferrule.errors import ConfigurationError, StoreError, shown
+from ferrule.errors import ConfigurationError, StoreError, checks_keywords, shown
+from ferrule.record import CheckedStruct
 from ferrule.runs.cases.conduct import conduct_in, conduct_of
 from ferrule.runs.cases.expectations import (
     Expectation,
@@ -47,7 +48,7 @@ _MOST_ARGUMENT_CHARS = 200
 """Of an argument's value in an expectation that is made from a run; a longer one is left out."""
 
 
-class Case(Struct, frozen=True, kw_only=True):
+class Case(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
     """Inputs, and what a program should do with them.
 
     It is also the mapping of its inputs, so that a list of cases is a `devset` of `Evaluate`.
@@ -244,7 +245,7 @@ class GradedRun(Struct, frozen=True):
     judgement: Judgement
 
 
-class Grades(Struct):
+class Grades(Struct, metaclass=CheckedStruct):
     """The runs of a store, held against cases."""
 
     runs: list[GradedRun] = field(default_factory=list[GradedRun])
@@ -268,6 +269,7 @@ class _StoredConduct(Struct, frozen=True):
     entries: tuple[Entry, ...]
 
 
+@checks_keywords
 def cases_of(store: Store, *, program: str | None = None, with_outputs: bool = False) -> list[Case]:
     """A case for each finished run of a store, in the order of their ends.
 
@@ -291,6 +293,7 @@ def cases_of(store: Store, *, program: str | None = None, with_outputs: bool = F
     return list(cases.values())
 
 
+@checks_keywords
 def grade(store: Store, cases: Iterable[Case], *, program: str | None = None) -> Grades:
     """Hold the finished runs of a store against the cases with their inputs. No model is asked.
 

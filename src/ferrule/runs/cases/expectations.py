@@ -16,6 +16,7 @@ from msgspec import Struct
 from ferrule.approval.policy import Condition, Rule, has_wildcard
 from ferrule.encoding.safe_text import one_line
 from ferrule.errors import ConfigurationError, nearest, shown
+from ferrule.record import CheckedStruct
 from ferrule.runs.cases.conduct import Conduct, MadeCall, conduct_of
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _MOST_CHARS = 160
 """Of one call in a message."""
 
 
-class Judgement(Struct, frozen=True):
+class Judgement(Struct, metaclass=CheckedStruct, frozen=True):
     """Whether a run is as expected, and why not. True as a boolean if it is."""
 
     score: bool

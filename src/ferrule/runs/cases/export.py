@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ferrule.approval.policy import has_wildcard
 from ferrule.encoding.encode import json_text, jsonable
+from ferrule.errors import checks_keywords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ferrule.runs.cases.case import Case
 
 
+@checks_keywords
 def to_pydantic_evals(cases: Iterable[Case], *, name: str = "ferrule") -> str:
     """Cases as the JSON file of a dataset of `pydantic-evals`: `Dataset.from_file(path)`.
 
