@@ -42,6 +42,7 @@ API = {
         "tools.skills.",
         "tools.tool",
         "values.calls.",
+        "values.provider_tools",
         "schema.",
     ),
     "models": ("Models", "models.", "values.conversation.exchange"),

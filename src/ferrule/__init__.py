@@ -30,6 +30,10 @@ _HOMES = {
     "ferrule.values.conversation.history": ("History",),
     "ferrule.values.conversation.message": ("Message", "Messages"),
     "ferrule.values.outcome": ("Prediction", "Step", "Trajectory"),
+    "ferrule.values.provider_tools": (
+        "Citation", "CodeExecution", "FileSearch", "Location", "ProviderCall", "ProviderTool",
+        "RemoteMCP", "WebFetch", "WebSearch",
+    ),
     "ferrule.values.content.parts": ("Audio", "File", "Image", "Text"),
     "ferrule.values.content.type": ("Reasoning", "Type"),
     "ferrule.approval.paths": ("under",),

@@ -130,6 +130,15 @@ from ferrule.values.conversation.message import Messages as Messages
 from ferrule.values.outcome import Prediction as Prediction
 from ferrule.values.outcome import Step as Step
 from ferrule.values.outcome import Trajectory as Trajectory
+from ferrule.values.provider_tools import Citation as Citation
+from ferrule.values.provider_tools import CodeExecution as CodeExecution
+from ferrule.values.provider_tools import FileSearch as FileSearch
+from ferrule.values.provider_tools import Location as Location
+from ferrule.values.provider_tools import ProviderCall as ProviderCall
+from ferrule.values.provider_tools import ProviderTool as ProviderTool
+from ferrule.values.provider_tools import RemoteMCP as RemoteMCP
+from ferrule.values.provider_tools import WebFetch as WebFetch
+from ferrule.values.provider_tools import WebSearch as WebSearch
 from ferrule.values.signatures.signature import InputField as InputField
 from ferrule.values.signatures.signature import OutputField as OutputField
 from ferrule.values.signatures.signature import Signature as Signature

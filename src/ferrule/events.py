@@ -18,6 +18,7 @@ from ferrule.record import PartlyCompared
 from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.conversation.exchange import Request, Response
 from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.values.provider_tools import ProviderCall
 from ferrule.values.slot import is_branch_or_value
 from ferrule.values.typed import plan_of
 
@@ -41,6 +42,8 @@ __all__ = [
     "ParseFinished",
     "ParseStarted",
     "Preamble",
+    "ProviderCallFinished",
+    "ProviderCallStarted",
     "QuestionAsked",
     "Resumed",
     "RuleUsed",
@@ -308,6 +311,25 @@ class CallDelta(Event):
     """The next piece of the arguments' JSON text."""
     tool_call_id: str = ""
     """The provider's id, as far as it is known."""
+
+
+class ProviderCallStarted(Event):
+    """The model's provider begins to run a tool of its own, such as a web search.
+
+    Without a stream, it is told with the answer, as `ProviderCallFinished` is.
+    """
+
+    call_id: str
+    """The model call in which it happens."""
+    call: ProviderCall
+    """Without its result, and perhaps without its arguments."""
+
+
+class ProviderCallFinished(Event):
+    """A call of a provider's tool ended, with or without an error."""
+
+    call_id: str
+    call: ProviderCall
 
 
 class ModelAnswered(Event):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec.structs import asdict
+from msgspec import NODEFAULT
+from msgspec.structs import asdict, fields
 
 from ferrule.approval.question import Decision, Question
 from ferrule.encoding.encode import jsonable
@@ -20,6 +21,7 @@ from ferrule.values.content.convert import marked_parts, read_marked
 from ferrule.values.content.type import Type
 from ferrule.values.conversation.exchange import Request, Response, Usage
 from ferrule.values.outcome import Prediction, Step, Trajectory
+from ferrule.values.provider_tools import ProviderCall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +60,8 @@ def form_of(value: Any) -> Any:
             return {**record_form(value), "digest": value.digest}
         case Decision():
             return record_form(value)
+        case ProviderCall():
+            return set_fields(value)
         case _:
             return _draw(read_marked(jsonable(marked_parts(value))))
 
@@ -86,10 +90,29 @@ def response_form(response: Response) -> dict[str, Any]:
         if value is not None and value != ():
             form[name] = value
     form["usage"] = list(response.usage.counts)
+    if response.usage.provider_calls:
+        form["usage_of_provider_tools"] = dict(response.usage.provider_calls)
+    if response.provider_calls:
+        form["provider_calls"] = [set_fields(call) for call in response.provider_calls]
+    if response.citations:
+        form["citations"] = [set_fields(citation) for citation in response.citations]
     if response.tool_calls:
         form["tool_calls"] = [call_form(call) for call in response.tool_calls]
     if response.others:
         form["others"] = [response_form(other) for other in response.others]
+    return form
+
+
+def set_fields(record: Struct) -> dict[str, Any]:
+    """The fields of a record that do not have their defaults, by name."""
+    form: dict[str, Any] = {}
+    for option in fields(record):
+        value = getattr(record, option.name)
+        default = option.default
+        if default is NODEFAULT and option.default_factory is not NODEFAULT:
+            default = option.default_factory()
+        if value != default:
+            form[option.name] = value
     return form
 
 
@@ -101,8 +124,10 @@ def usage_form(usage: Usage) -> dict[str, Any]:
     form = {
         name: value
         for name, value in asdict(usage).items()
-        if name != "by_model" and value is not None
+        if name not in {"by_model", "provider_calls"} and value is not None
     }
+    if usage.provider_calls:
+        form["provider_calls"] = dict(usage.provider_calls)
     if usage.by_model:
         form["by_model"] = {
             model: usage_form(usage_of_model) for model, usage_of_model in usage.by_model.items()
@@ -170,6 +195,7 @@ def _drawn_result(result: ToolResult) -> dict[str, Any]:
 def _event_response(response: Response) -> dict[str, Any]:
     # Tokens by name: a list of numbers, as in the journal, would need an explanation.
     form = {**response_form(response), "usage": usage_form(response.usage)}
+    form.pop("usage_of_provider_tools", None)  # the usage has it
     form.pop("extra", None)
     form.pop("tokens", None)  # as long as the answer again; what follows from them is in the calls
     return form
@@ -178,17 +204,23 @@ def _event_response(response: Response) -> dict[str, Any]:
 def _event_request(request: Request) -> dict[str, Any]:
     """The request without its messages, which may be long and private."""
     tool_names = [declaration["function"]["name"] for declaration in request.tools]
+    tool_names += [tool.name for tool in request.provider_tools]
     return {"digest": request.digest, "messages": len(request.messages), "tools": tool_names}
 
 
 def _step(step: Step) -> dict[str, Any]:
     if step.said:
         return {"said": step.said}
-    return {
+    form: dict[str, Any] = {
         "thought": step.thought,
         "calls": [call_form(call) for call in step.calls],
         "results": [_drawn_result(result) for result in step.results],
     }
+    if step.provider_calls:
+        form["provider_calls"] = [set_fields(call) for call in step.provider_calls]
+    if step.citations:
+        form["citations"] = [set_fields(citation) for citation in step.citations]
+    return form
 
 
 def _prediction(prediction: Prediction[Any]) -> dict[str, Any]:

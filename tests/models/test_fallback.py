@@ -135,7 +135,9 @@ def test_its_capabilities_are_those_that_all_models_have():
             Named("c", "x", json_schema=True, context_tokens=500),
         ],
     ).capabilities
-    assert can == Capabilities(json_schema=True, parallel_tools=False, context_tokens=500)
+    assert can == Capabilities(
+        json_schema=True, parallel_tools=False, context_tokens=500, provider_tools=()
+    )
 
 
 def test_a_copy_has_copies_of_all_models():

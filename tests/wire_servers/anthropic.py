@@ -156,7 +156,7 @@ def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Messag
 
 
 def _answer(blocks: list[Json], names: dict[str, str]) -> Message:
-    text, thoughts, calls, extra = read_blocks(blocks)
+    text, thoughts, calls, extra, *_ = read_blocks(blocks)
     names.update({call.id: call.name for call in calls if call.id})
     return Message("assistant", text or "", calls, reasoning=thoughts or "", extra=extra)
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from ferrule.values.calls.call import CheckedCall, ToolCall, ToolSpec
+    from ferrule.values.provider_tools import ProviderTool
 
 Verdict = Literal["allow", "ask", "deny"]
 # Any value. The function is named so that a type checker infers the parameter of a lambda.
@@ -654,6 +655,48 @@ def rule_for(policies: Sequence[Policy], checked: CheckedCall) -> Rule | None:
         rule = policy_rule(in_force, tool.name, args, checked.call, applying)
         if rule is not None:
             matching.append(rule)
+    if not matching:
+        return None
+    return strictest(matching)
+
+
+def declared_under(
+    policies: Iterable[Policy], tools: Iterable[ProviderTool]
+) -> tuple[ProviderTool, ...]:
+    """The tools of a provider that policies let a program declare: those that none denies.
+
+    The provider runs a call before it is known here, so a rule with a condition on a call is in
+    doubt, as with a value that cannot be compared: `deny` applies, and the tool is not declared.
+
+    Raises `ConfigurationError` if a policy asks, because nobody could be asked in time.
+    """
+    declared: list[ProviderTool] = []
+    for tool in tools:
+        rules = [_rule_in_doubt(policy, tool.name) for policy in policies]
+        matching = [rule for rule in rules if rule is not None]
+        rule = strictest(matching) if matching else None
+        if rule is not None and rule.verdict == "ask":
+            raise ConfigurationError(
+                f"{rule} asks about `{tool.name}`, which the model's provider runs: its calls are "
+                "over before they are known here, so no person can be asked first. Write "
+                f"`deny({tool.name!r})`, which does not declare the tool; or leave it out of the "
+                "rule, and write a tool of your own for what needs a decision."
+            )
+        if rule is None or rule.verdict == "allow":
+            declared.append(tool)
+    return tuple(declared)
+
+
+def _rule_in_doubt(policy: Policy, name: str) -> Rule | None:
+    """The strictest rule of a policy that may apply to some call of a tool."""
+    matching: list[Rule] = []
+    for one_policy in policies_in(policy):
+        rules = [rule for rule in one_policy.rules if fnmatchcase(name, rule.tool)]
+        # An `allow` with a condition leaves the other calls to `otherwise`.
+        certain = [rule for rule in rules if not rule.where and rule.when is None]
+        matching += [rule for rule in rules if rule.verdict != "allow" or rule in certain]
+        if not certain and one_policy.otherwise is not None:
+            matching.append(Rule(one_policy.otherwise))
     if not matching:
         return None
     return strictest(matching)

@@ -26,7 +26,7 @@ from ferrule.models.providers import (
     Provider,
     capabilities_of,
     is_hosted_at,
-    with_schema_target,
+    of_wire,
 )
 from ferrule.models.setting_names import check_settings
 from ferrule.models.wires.any_answer import body_of, is_answer
@@ -102,7 +102,7 @@ class ClientLM(LearningLM):
         if capabilities is None:
             self.capabilities = capabilities_of(provider, model)
         else:
-            self.capabilities = with_schema_target(capabilities, provider)
+            self.capabilities = of_wire(capabilities, provider)
         self.settings = settings
         self.text_calls = check_text_calls(text_calls)
         self.is_hosted = _is_hosted(client, interface.package, model)

@@ -159,6 +159,8 @@ def _shared(capabilities: list[Capabilities]) -> Capabilities:
     schema_target = capabilities[0].schema_target
     if any(model.schema_target != schema_target for model in capabilities):
         schema_target = None
+    kinds = [model.provider_tools or () for model in capabilities]
+    shared_kinds = [kind for kind in kinds[0] if all(kind in others for others in kinds)]
     return Capabilities(
         native_tools=all_have("native_tools"),
         parallel_tools=all_have("parallel_tools"),
@@ -172,4 +174,5 @@ def _shared(capabilities: list[Capabilities]) -> Capabilities:
         schema_target=schema_target,
         schema_with_tools=all_have("schema_with_tools"),
         shows_schema=all_have("shows_schema"),
+        provider_tools=tuple(shared_kinds),
     )

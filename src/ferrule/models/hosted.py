@@ -23,11 +23,12 @@ from ferrule.models.providers import (
     address,
     capabilities_of,
     choose,
+    of_wire,
     thought_settings,
-    with_schema_target,
 )
 from ferrule.models.setting_names import check_settings, check_spelling
 from ferrule.models.wires.payload import count_of, list_of, mapping
+from ferrule.models.wires.provider_tools import headers_for
 from ferrule.models.wires.streamed import (
     ThoughtsApart,
     UnlabelledAnswer,
@@ -133,7 +134,7 @@ class LM(LearningLM):
         if capabilities is None:
             self.capabilities = capabilities_of(self._provider, self._model)
         else:
-            self.capabilities = with_schema_target(capabilities, self._provider)
+            self.capabilities = of_wire(capabilities, self._provider)
         self.settings = settings
         self._learned = Learned(self._provider.dialect, send_reasoning=send_reasoning)
         self._has_asked_window = False
@@ -297,11 +298,7 @@ class LM(LearningLM):
 
             request = strictly(request, self._provider.wire)
         key = key_for(self._provider, self._key, needed=self._needs_key)
-        auth = self._wire.headers(key)
-        if request.additions and self.wire == "anthropic":
-            from ferrule.models.wires.anthropic.encode import headers_of
-
-            auth |= headers_of(request, self._learned.dialect)
+        auth = {**self._wire.headers(key), **self._betas(request)}
         body = self._wire.render(
             request,
             model=self._model,
@@ -310,6 +307,18 @@ class LM(LearningLM):
             dialect=self._learned.dialect,
         )
         return _Prepared(body, auth, key)
+
+    def _betas(self, request: Request) -> dict[str, str]:
+        """The header that names the unreleased features of its protocol that a request uses."""
+        needed = [headers_for(self.wire, request.provider_tools)]
+        if request.additions and self.wire == "anthropic":
+            from ferrule.models.wires.anthropic.encode import headers_of
+
+            needed.append(headers_of(request, self._learned.dialect))
+        betas = [names["anthropic-beta"] for names in needed if names]
+        if not betas:
+            return {}
+        return {"anthropic-beta": ",".join(betas)}
 
     def author(self) -> Author | None:
         """Who writes the answers: the model, at its host, with the key of the environment."""

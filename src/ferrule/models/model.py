@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 
     from ferrule.values.conversation.exchange import Delta
+    from ferrule.values.provider_tools import ProviderTool
 
 _NO_SETTINGS: Mapping[str, Any] = {}
 TextCalls = Literal["never", "rescue", "always"]
@@ -177,6 +178,13 @@ class BaseLM:
     def context_tokens(self) -> int | None:
         """The size of the context window; None if it is unknown."""
         return self.capabilities.context_tokens
+
+    def can(self, what: str | ProviderTool | type[ProviderTool]) -> bool:
+        """Whether the model has a feature: `lm.can("images")`, `lm.can(WebSearch)`.
+
+        See `Capabilities.can`.
+        """
+        return self.capabilities.can(what)
 
     def copy(self, **settings: Any) -> Self:
         """The same model with other settings: `lm.copy(temperature=1.0)`."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from msgspec import Struct, field
@@ -19,6 +19,9 @@ from msgspec.structs import replace
 from ferrule.errors import ConfigurationError, shown
 from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities, SchemaTarget
+
+if TYPE_CHECKING:
+    from ferrule.values.provider_tools import ProviderTool, ToolKind
 
 
 class Dialect(Struct, frozen=True):
@@ -245,7 +248,7 @@ _PROFILES = (
     _Profile(
         "openai",
         r"gpt-3\.5|gpt-4(?:$|-(?:0|1|32k|turbo|vision))",
-        {"json_schema": False, "json_object": True},
+        {"json_schema": False, "json_object": True, "provider_tools": ()},
     ),
     # Schemas of an answer came with Sonnet 4.5 and Opus 4.1 (page "Structured outputs", 2026-10).
     _Profile(
@@ -253,7 +256,29 @@ _PROFILES = (
         r"claude-(?:instant|[23]|(?:sonnet|opus)-4(?:$|-0|-2025))",
         {"json_schema": False},
     ),
+    # The web search and the sandbox came with Sonnet 3.7 and later versions of 3.5 (pages "Web
+    # search tool" and "Code execution tool", 2026-10).
+    _Profile(
+        "anthropic",
+        r"claude-(?:instant|2|3-(?:opus|sonnet|haiku)|3-5-sonnet-20240620)",
+        {"provider_tools": ()},
+    ),
+    _Profile("gemini", r"(?:models/)?gemini-(?:1|pro)", {"provider_tools": ()}),
 )
+
+
+OFFERS: Mapping[tuple[str, str], tuple[ToolKind, ...]] = {
+    ("openai", "openai_responses"): ("web_search", "code_execution", "file_search", "remote_mcp"),
+    ("azure", "openai_responses"): ("web_search", "code_execution", "file_search", "remote_mcp"),
+    ("xai", "openai_responses"): ("web_search", "code_execution", "file_search", "remote_mcp"),
+    ("anthropic", "anthropic"): ("web_search", "web_fetch", "code_execution", "remote_mcp"),
+    ("gemini", "gemini"): ("web_search", "web_fetch", "code_execution", "file_search"),
+}
+"""The tools that each provider runs, by its name and the wire. A new provider is a row.
+
+A server at an address is trusted to have all that any provider on its wire has: it may be a
+gateway.
+"""
 
 
 SCHEMA_TARGETS: Mapping[str, SchemaTarget] = {
@@ -274,16 +299,57 @@ def capabilities_of(provider: Provider, model: str) -> Capabilities:
     for profile in _PROFILES:
         if profile.provider == provider.name and re.match(profile.pattern, model.lower()):
             capabilities = replace(capabilities, **profile.changes)
-    return with_schema_target(capabilities, provider)
+    return of_wire(capabilities, provider)
 
 
-def with_schema_target(capabilities: Capabilities, provider: Provider) -> Capabilities:
-    """The capabilities with the dialect of JSON Schema of the provider's wire."""
+def of_wire(capabilities: Capabilities, provider: Provider) -> Capabilities:
+    """The capabilities with what follows from the provider and its wire, unless they say it.
+
+    That is the dialect of JSON Schema, and the tools that the provider runs.
+    """
+    if capabilities.provider_tools is None:
+        kinds = offered_kinds(provider.name, provider.wire, is_known=provider.name in PROVIDERS)
+        capabilities = replace(capabilities, provider_tools=kinds)
     if not capabilities.json_schema or capabilities.schema_target is not None:
         return capabilities
     if provider.name == "anthropic" and provider.wire != "anthropic":
         return capabilities
     return replace(capabilities, schema_target=SCHEMA_TARGETS[provider.wire])
+
+
+def offered_kinds(provider: str, wire: str, *, is_known: bool) -> tuple[ToolKind, ...]:
+    """The kinds of tools that a provider runs for models on a wire."""
+    if is_known:
+        return OFFERS.get((provider, wire), ())
+    kinds: dict[ToolKind, None] = {}
+    for (_, other_wire), offered in OFFERS.items():
+        if other_wire == wire:
+            kinds |= dict.fromkeys(offered)
+    return tuple(kinds)
+
+
+def who_runs(kind: ToolKind) -> str:
+    """The models whose providers run a kind of tool, as a program names them."""
+    examples: list[str] = []
+    for (provider, wire), kinds in OFFERS.items():
+        if kind not in kinds:
+            continue
+        if wire == provider:
+            examples.append(f'LM("{provider}/...")')
+        else:
+            examples.append(f'LM("{provider}/...", wire="{wire}")')
+    return ", ".join(examples)
+
+
+def refuse_unsupported(name: str, kinds: Iterable[str], tools: Iterable[ProviderTool]) -> None:
+    """Raise `ConfigurationError` for a tool that the provider of the model `name` does not run."""
+    kinds = frozenset(kinds)
+    for tool in tools:
+        if tool.kind not in kinds:
+            raise ConfigurationError(
+                f"`{name}` has no `{type(tool).__name__}`: nothing was sent. "
+                f"These have it: {who_runs(tool.kind)}."
+            )
 
 
 _VARIABLES: Mapping[str, tuple[tuple[str, ...], str]] = {

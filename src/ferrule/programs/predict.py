@@ -10,11 +10,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast
 
+from ferrule import events
+from ferrule.acts import Tell
 from ferrule.adapters.fields import calls_output
 from ferrule.errors import BadRequestError, ConfigurationError, InputError, SignatureError
 from ferrule.models.setting_names import check_saved, check_spelling
 from ferrule.programs.asking.ask import ask_model, ask_several, rejected
 from ferrule.programs.asking.asker import (
+    calls_natively,
     check_calls,
     check_inputs_of_call,
     check_positive,
@@ -34,7 +37,7 @@ from ferrule.programs.module import Module
 from ferrule.programs.tool_use.chosen import Choices, check_choices, choose_for_run
 from ferrule.programs.with_tools import ask_in_turns, ask_once
 from ferrule.tools.toolbox import Toolbox
-from ferrule.values.outcome import Prediction
+from ferrule.values.outcome import Prediction, Step, Trajectory
 from ferrule.values.signatures.compiled import InvalidOutputsError
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.signature import Signature, as_signature
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from ferrule.tools.toolbox import ToolServer
     from ferrule.values.conversation.exchange import Calls, Response
     from ferrule.values.conversation.message import Messages
+    from ferrule.values.provider_tools import ProviderTool
 
 Validator = TypeVar("Validator", bound="Callable[..., object]")
 _OPTIONS_OF_CALL = ("lm", "config", "demos", "max_turns")
@@ -103,7 +107,8 @@ class Predict(Module[S, D, P]):
 
     Args:
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
-        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
+        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`; and tools that
+            the model's provider runs, such as `WebSearch()`.
         auto_execute_tools: False returns the first calls unexecuted in `prediction.tool_calls`;
             outputs missing in the answer are None.
         max_turns: The maximum number of turns with tool calls.
@@ -138,7 +143,7 @@ class Predict(Module[S, D, P]):
         self,
         signature: Callable[P, S] | Signature | str,
         *,
-        tools: Iterable[Tool | Callable[..., Any] | ToolServer] = (),
+        tools: Iterable[Tool | Callable[..., Any] | ToolServer | ProviderTool] = (),
         auto_execute_tools: bool = True,
         max_turns: int = 10,
         demos: Sequence[Any] | None = None,
@@ -239,7 +244,8 @@ class Predict(Module[S, D, P]):
         """Whether it has tools, and calls them: see `Module.takes_messages`."""
         if not self.auto_execute_tools or calls_output(self.signature) is not None:
             return False
-        return bool(self.toolbox.servers) or bool(len(self.toolbox))
+        has_provider_tools = bool(self.toolbox.provider_tools)
+        return bool(self.toolbox.servers) or has_provider_tools or bool(len(self.toolbox))
 
     @property
     def why_not_batched(self) -> str:
@@ -300,7 +306,8 @@ class Predict(Module[S, D, P]):
             self.config,
             options,
             calls=self.calls,
-            may_ask_several=not returns_calls and not has_tools,
+            may_ask_several=not (returns_calls or has_tools or self.toolbox.provider_tools),
+            provider_tools=self.toolbox.provider_tools,
         )
         demos = list_demos(options.get("demos", self.demos), InputError)
         if returns_calls:
@@ -309,14 +316,16 @@ class Predict(Module[S, D, P]):
                 # No call runs, so the adapter may choose: see docs/how-to/tools/tool-calls.md.
                 native = False
             return (yield from ask_once(self, asker, values, demos, toolbox, native=native))
-        if has_tools:
+        native = declares_tools(self.calls)
+        # The answer after a search is plain text, as after calls of the program's own tools.
+        if has_tools or (asker.provider_tools and calls_natively(asker, native)):
             answering = ask_in_turns(
                 self,
                 asker,
                 values,
                 demos,
                 toolbox,
-                native=declares_tools(self.calls),
+                native=native,
                 all_tools=all_tools,
                 module=module,
                 max_turns=check_positive("max_turns", options.get("max_turns", self.max_turns)),
@@ -355,6 +364,7 @@ class Predict(Module[S, D, P]):
 
         messages = render(asker.adapter)
         request = asker.request(signature, messages)
+        more: dict[str, Any] = {}
         if asker.n > 1:
             judge = partial(self.judged, values)
             answers = yield from ask_several(asker, signature, request, render, read, judge=judge)
@@ -375,7 +385,11 @@ class Predict(Module[S, D, P]):
             outputs, response = yield from ask_model(asker, signature, request, render)
             # A missing native output is not a reason to ask again: the model cannot write it.
             outputs = add_native_outputs(self.signature, outputs, native_outputs, response)
-        return self.make_prediction(outputs, messages=messages.then(response.message()))
+        step = Step(response.text or "").with_provider_part(response)
+        if step.has_provider_part:
+            more["trajectory"] = Trajectory([step])
+            yield Tell(events.StepFinished(0, step))
+        return self.make_prediction(outputs, messages=messages.then(response.message()), **more)
 
     def make_prediction(self, outputs: Mapping[str, Any], **more: Any) -> Prediction[S]:
         """Make a prediction of this signature; for the program's own use."""

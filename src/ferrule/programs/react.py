@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ferrule.tools.toolbox import Toolbox, ToolServer
     from ferrule.values.conversation.exchange import Calls
     from ferrule.values.outcome import Trajectory
+    from ferrule.values.provider_tools import ProviderTool
     from ferrule.values.signatures.signature import Signature
 
 
@@ -71,7 +72,8 @@ class ReAct(Module[S, D, P]):
 
     Args:
         signature: The inputs and outputs: a class, or text such as `"question -> answer: int"`.
-        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`.
+        tools: Functions, tools, `program.as_tool()`, MCP servers, or a `Toolbox`; and tools that
+            the model's provider runs, such as `WebSearch()`.
         max_iters: The maximum number of steps.
         calls: How the model calls tools: `"native"` by tool declarations, `"prompted"` in the text
             of its answer, `"constrained"` by declarations with the answer constrained to a valid
@@ -122,7 +124,7 @@ class ReAct(Module[S, D, P]):
     def __init__(
         self,
         signature: Callable[P, S] | Signature | str,
-        tools: Iterable[Tool | Callable[..., Any] | ToolServer],
+        tools: Iterable[Tool | Callable[..., Any] | ToolServer | ProviderTool],
         max_iters: int = 20,
         *,
         calls: Calls | Literal["code"] | CodeMode | None = None,

@@ -360,7 +360,14 @@ class _OneAnswer(_WithTools):
         calls = output.tool_calls if output else ()
         outputs = self.outputs(fields, response, with_calls=bool(output))
         messages = request.messages.then(response.message())
-        return self.predict.make_prediction(outputs, messages=messages, calls=calls)
+        step = Step(response.text or "").with_provider_part(response)
+        steps: list[Step] = []
+        if step.has_provider_part:
+            steps.append(step)
+            yield Tell(events.StepFinished(0, step))
+        return self.predict.make_prediction(
+            outputs, messages=messages, calls=calls, trajectory=Trajectory(steps)
+        )
 
     def _read(self, adapter: Adapter, response: Response) -> dict[str, Any]:
         return adapter.read(
@@ -487,6 +494,7 @@ class _Turns(_WithTools):
             if not calls:
                 outputs = self.outputs(fields, response, with_calls=False)
                 messages = request.messages.then(self._answer(response, outputs))
+                yield from self._note_provider_part(turn, response)
                 following = yield from self._listen_after(request, messages)
                 if following is None:
                     return self._prediction(messages, outputs)
@@ -518,6 +526,7 @@ class _Turns(_WithTools):
                     calls = (*calls, *finishes)
                     results += [replace(refusal, call_id=call.id) for call in finishes]
             step = Step(thought if self.native else "", calls, tuple(results))
+            step = step.with_provider_part(response)
             self.trajectory = self.trajectory.then(step)
             yield Tell(events.StepFinished(turn, step))
             if answer_fields is not None:
@@ -569,9 +578,12 @@ class _Turns(_WithTools):
         if not said:
             return None
         self.tail += messages[len(request.messages) :]
-        step = Step(content_text(messages[-1].content))
-        self.trajectory = self.trajectory.then(step)
-        yield Tell(events.StepFinished(self.turn - 1, step))
+        last = self.trajectory.steps[-1:]
+        # With a part of the provider's tools, the answer is a step already.
+        if not last or last[0].calls or not last[0].has_provider_part:
+            step = Step(content_text(messages[-1].content))
+            self.trajectory = self.trajectory.then(step)
+            yield Tell(events.StepFinished(self.turn - 1, step))
         return (yield from self._with_messages(request.following(messages), said))
 
     def _with_messages(
@@ -593,6 +605,13 @@ class _Turns(_WithTools):
         if self.native:
             return Message("user", step.said)
         return self.asker.adapter.step_message({f"user_message_{number}": step.said})
+
+    def _note_provider_part(self, turn: int, response: Response) -> Generator[Act, Any, None]:
+        """Add a step for an answer without calls, if the provider's own tools had a part in it."""
+        step = Step(response.text or "").with_provider_part(response)
+        if step.has_provider_part:
+            self.trajectory = self.trajectory.then(step)
+            yield Tell(events.StepFinished(turn, step))
 
     def _use(
         self, calls: Sequence[ToolCall], thought: str

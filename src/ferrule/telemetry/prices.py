@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import Response, Usage
 
 _log = logging.getLogger("ferrule.models")
+_PRICED_CALLS = {
+    "web_search": "web_searches",
+    "file_search": "storage_searches",
+    "code_execution": "code_executions",
+}
+"""The tools of providers that have a price for each call, with genai-prices' names."""
 _LITELLM = "litellm"
 """LiteLLM's names of models hold the provider, and genai-prices reads them."""
 
@@ -188,6 +194,9 @@ def _counts(usage: Usage) -> dict[str, int]:
         "output_reasoning_tokens": min(usage.reasoning_tokens, usage.output_tokens),
     }
     named = {name: count for name, count in further.items() if count}
+    for kind, name in _PRICED_CALLS.items():
+        if usage.provider_calls.get(kind):
+            named[name] = usage.provider_calls[kind]
     return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, **named}
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from ferrule.encoding.encode import json_bytes, json_text
 from ferrule.encoding.stored import check_fields, reading
 from ferrule.errors import ConfigurationError, FerruleError, ScriptError, checks_keywords, shown
-from ferrule.forms import usage_form
+from ferrule.forms import set_fields, usage_form
 from ferrule.models.calls_in_text import is_hosted, option_of
 from ferrule.models.model import BaseLM, answer_of, as_model, check_text_calls
 from ferrule.models.providers import PROVIDERS
@@ -27,6 +27,7 @@ from ferrule.models.wires.payload import Json, decode
 from ferrule.testing.scripted import LocalLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
+from ferrule.values.provider_tools import Citation, ProviderCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -123,7 +124,10 @@ class ReplayLM(LocalLM):
             self._asked.setdefault(entry["key"], entry["asked"])
         self.name = str(head.get("lm") or "replay")
         with reading(f"The first line of {self._path}", ConfigurationError):
-            self.capabilities = check_fields(Capabilities(**head.get("capabilities", {})))
+            known = dict(head.get("capabilities", {}))
+            if known.get("provider_tools") is not None:
+                known["provider_tools"] = tuple(known["provider_tools"])
+            self.capabilities = check_fields(Capabilities(**known))
         self.text_calls = check_text_calls(head.get("text_calls"))
         self.is_hosted = head.get("is_hosted") is True
 
@@ -249,6 +253,8 @@ def _answer(response: Response) -> Json:
         "model": response.model,
         "cost": response.cost,
         "extra": response.extra,
+        "provider_calls": [set_fields(call) for call in response.provider_calls],
+        "citations": [set_fields(citation) for citation in response.citations],
     }
     return {name: value for name, value in fields.items() if value is not None and value != []}
 
@@ -259,6 +265,12 @@ def _response(fields: Json) -> Response:
         **fields,
         "tool_calls": calls,
         "usage": check_fields(Usage(**fields.get("usage", {}))),
+        "provider_calls": tuple(
+            [check_fields(ProviderCall(**call)) for call in fields.get("provider_calls", ())]
+        ),
+        "citations": tuple(
+            [check_fields(Citation(**citation)) for citation in fields.get("citations", ())]
+        ),
     }
     return check_fields(Response(**known))
 

@@ -16,6 +16,7 @@ from ferrule.models.model import BaseLM
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.content.type import Type
 from ferrule.values.conversation.exchange import Capabilities, Delta, Request, Response, Usage
+from ferrule.values.provider_tools import PROVIDER_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,8 @@ class LocalLM(BaseLM):
 
     is_instant = True
     is_free = True
+    # It stands for any model: a script says what the provider's tools find.
+    capabilities = Capabilities(provider_tools=tuple(PROVIDER_TOOLS))
 
     def __init__(self, *, capabilities: Capabilities | None = None) -> None:
         if capabilities is not None:
@@ -153,6 +156,8 @@ class ScriptedLM(LocalLM):
 def _in_words(response: Response) -> Iterator[Delta | Response]:
     """A whole answer as a stream of words."""
     for whole in response.deltas():
+        if whole.provider_call is not None:
+            yield Delta(provider_call=whole.provider_call)
         for word in _WORDS.findall(whole.reasoning):
             yield Delta(reasoning=word)
         for word in _WORDS.findall(whole.text):

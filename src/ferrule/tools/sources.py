@@ -13,6 +13,7 @@ from ferrule.errors import ToolDefinitionError, shown
 from ferrule.schema.inline import SchemaGenerator, inline_definitions, strip_titles
 from ferrule.schema.nodes import is_object
 from ferrule.tools.mcp.tool import mcp_tool_options
+from ferrule.values.provider_tools import ProviderTool
 
 
 def tool_options(thing: Any) -> dict[str, Any]:
@@ -21,6 +22,11 @@ def tool_options(thing: Any) -> dict[str, Any]:
     It is a callable, a LangChain tool, an entry of an MCP list, or a declaration (canonical or
     flat).
     """
+    if isinstance(thing, ProviderTool):
+        raise ToolDefinitionError(
+            f"`{type(thing).__name__}` cannot be run here: the model's provider runs it. Pass it "
+            "in the list of a program's tools, `Predict(..., tools=[...])` or `ReAct(...)`."
+        )
     if is_langchain_tool(thing):
         return langchain_options(thing)
     if is_mcp_entry(thing):

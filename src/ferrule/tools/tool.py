@@ -456,3 +456,8 @@ def names_in_process() -> frozenset[str]:
     of it is misspelled only if there is no such tool at all.
     """
     return frozenset(_names_in_process)
+
+
+def note_name(name: str) -> None:
+    """Note the name of a tool that is no `Tool`: the model's provider runs it."""
+    _names_in_process.add(name)

@@ -19,8 +19,9 @@ from ferrule.errors import (
 )
 from ferrule.tools.read_result import check_spill_over, with_reader
 from ferrule.tools.shelf import Search, Shelf, check_search
-from ferrule.tools.tool import Tool
+from ferrule.tools.tool import Tool, note_name
 from ferrule.values.conversation.exchange import Declarations
+from ferrule.values.provider_tools import ProviderTool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -92,7 +93,8 @@ class Toolbox:
     `.items()`.
 
     Args:
-        tools: Tools, callables, declarations, MCP servers.
+        tools: Tools, callables, declarations, MCP servers; and tools that the model's provider
+            runs, such as `WebSearch()`, which are `provider_tools` and not among the tools here.
         shelf: Tools that are not offered until a tool returns `Load("billing.*")` or a
             `@module_callback` loads them.
         search: `"bm25"` puts all tools on the shelf except `keep`, and offers
@@ -121,6 +123,7 @@ class Toolbox:
         "has_remote",
         "keep_turns",
         "names",
+        "provider_tools",
         "shelf",
         "spill_over",
         "tools",
@@ -142,7 +145,9 @@ class Toolbox:
     # `__new__` takes the same arguments, with looser types.
     def __init__(  # pyright: ignore[reportInconsistentConstructor]
         self,
-        tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] = (),
+        tools: Iterable[
+            Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer | ProviderTool
+        ] = (),
         *,
         shelf: Iterable[Tool | Callable[..., Any] | Mapping[str, Any]] = (),
         search: Search | None = None,
@@ -163,6 +168,9 @@ class Toolbox:
                 "`keep` needs a search, which puts the other tools on the shelf: "
                 'Toolbox(tools, search="bm25", keep=[...]).'
             )
+        self.provider_tools: tuple[ProviderTool, ...] = ()
+        """The tools that the model's provider runs."""
+        tools, self.provider_tools = _split_provider_tools(tools)
         offered = _unique_names(_read_tools(tools))
         shelved = _read_tools(shelf)
         if isinstance(tools, Toolbox):
@@ -213,7 +221,9 @@ class Toolbox:
 
     @classmethod
     def of(
-        cls, tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer] | Toolbox
+        cls,
+        tools: Iterable[Tool | Callable[..., Any] | Mapping[str, Any] | ToolServer | ProviderTool]
+        | Toolbox,
     ) -> Toolbox:
         """A toolbox unchanged; anything else as a toolbox."""
         if isinstance(tools, Toolbox):
@@ -244,6 +254,16 @@ class Toolbox:
                 )
             self._by_name[tool.name] = tool
             self._by_name[tool.wire_name] = tool
+        names = {*self._by_name}
+        for provided in self.provider_tools:
+            if provided.name in names:
+                raise DuplicateToolError(
+                    f"There are two tools named `{provided.name}`, and the model's provider runs "
+                    "one of them. Leave one out, or give your own another name: "
+                    "Tool(function, name=...)."
+                )
+            names.add(provided.name)
+            note_name(provided.name)
         for tool in shelved:
             for name in {tool.name, tool.wire_name}:
                 del self._by_name[name]
@@ -312,6 +332,7 @@ class Toolbox:
             return NotImplemented
         return (
             self.tools == other.tools
+            and self.provider_tools == other.provider_tools
             and self.concurrent == other.concurrent
             and self.keep_turns == other.keep_turns
             and self.spill_over == other.spill_over
@@ -324,7 +345,8 @@ class Toolbox:
         return self._hash
 
     def __repr__(self) -> str:
-        return f"Toolbox([{', '.join(self.names)}])"
+        provided = [tool.name for tool in self.provider_tools]
+        return f"Toolbox([{', '.join([*self.names, *provided])}])"
 
 
 def _skills(skills: Any) -> Skills:
@@ -348,6 +370,7 @@ class LiveToolbox(Toolbox):
         self._entries: tuple[Any, ...] = (tools,) if is_server(tools) else tuple(tools)
         if options.get("skills") is not None:  # read once, and not with each listing
             options["skills"] = _skills(options["skills"])
+        self._entries, self.provider_tools = _split_provider_tools(self._entries)
         self._options = options
         self.concurrent = options.get("concurrent", True)
         self._checks: list[Callable[[Toolbox], None]] = []
@@ -405,7 +428,7 @@ class LiveToolbox(Toolbox):
         if any(tool.mcp is not None for tool in tools):
             self._warn_of_shadowed(tools)
             tools = separate_names(tools, RESERVED)
-        return Toolbox(tools, **self._options)
+        return Toolbox([*tools, *self.provider_tools], **self._options)
 
     def _warn_of_shadowed(self, tools: list[Tool]) -> None:
         from ferrule.tools.server_tools import find_shadowed_tools
@@ -449,6 +472,7 @@ class LiveToolbox(Toolbox):
             if not is_server(entry):
                 entry = Tool.of(entry)  # noqa: PLW2901
             names.append(entry.name)
+        names += [tool.name for tool in self.provider_tools]
         return f"Toolbox([{', '.join(names)}])"
 
 
@@ -458,6 +482,18 @@ def is_server(thing: Any) -> bool:
     Its class is in `mcp_bridge`, above this room, and so cannot be imported here.
     """
     return callable(getattr(cast("Any", type(thing)), "ask_in_runs", None))
+
+
+def _split_provider_tools(tools: Any) -> tuple[Any, tuple[ProviderTool, ...]]:
+    """The other tools, and those that a provider runs. What is not a list stays as it is."""
+    if isinstance(tools, Toolbox):
+        return tools, tools.provider_tools
+    if isinstance(tools, ProviderTool) or not isinstance(tools, (list, tuple)):
+        return tools, ()
+    entries = cast("Iterable[Any]", tools)
+    others = tuple([entry for entry in entries if not isinstance(entry, ProviderTool)])
+    provided = [entry for entry in entries if isinstance(entry, ProviderTool)]
+    return others, tuple({id(tool): tool for tool in provided}.values())
 
 
 def _read_tools(tools: Any) -> tuple[Tool, ...]:

@@ -21,9 +21,11 @@ from ferrule.values.conversation.exchange import Usage
 from ferrule.values.conversation.history import History, after_system
 from ferrule.values.display import Displayed
 from ferrule.values.log import Log
+from ferrule.values.provider_tools import Citation, ProviderCall
 from ferrule.values.typed import S, Typed
 
 if TYPE_CHECKING:
+    from ferrule.values.conversation.exchange import Response
     from ferrule.values.conversation.message import Messages
 
 _KEYS = ("thought", "tool_name", "tool_args", "observation")
@@ -73,6 +75,21 @@ class Step(Struct, metaclass=CheckedStruct, frozen=True):
     results: tuple[ToolResult, ...] = ()
     said: str = ""
     """A message to the run (`Run.say`). A step that has one has nothing else."""
+    provider_calls: tuple[ProviderCall, ...] = ()
+    """The calls that the model's provider ran before the model made `calls` or answered."""
+    citations: tuple[Citation, ...] = ()
+    """The sources that the model's text cites."""
+
+    def with_provider_part(self, response: Response | None) -> Step:
+        """The step with what the model's provider did while it answered."""
+        if response is None or not (response.provider_calls or response.citations):
+            return self
+        return replace(self, provider_calls=response.provider_calls, citations=response.citations)
+
+    @property
+    def has_provider_part(self) -> bool:
+        """Whether the model's provider ran tools of its own in this step, or cited sources."""
+        return bool(self.provider_calls or self.citations)
 
     def entry(self, key: str) -> Any:
         """One of `thought`, `tool_name`, `tool_args`, `observation`.
@@ -85,9 +102,9 @@ class Step(Struct, metaclass=CheckedStruct, frozen=True):
             case "thought":
                 return self.thought
             case "tool_name":
-                entries: list[Any] = [call.name for call in self.calls]
+                entries: list[Any] = [call.name for call in (*self.provider_calls, *self.calls)]
             case "tool_args":
-                entries = [call.args for call in self.calls]
+                entries = [call.args for call in (*self.provider_calls, *self.calls)]
                 if not entries:
                     return {}
             case _ if self.said:
@@ -97,6 +114,8 @@ class Step(Struct, metaclass=CheckedStruct, frozen=True):
                     Observation(content_text(result.content), result.value)
                     for result in self.results
                 ]
+                seen = [Observation(call.result or "") for call in self.provider_calls]
+                entries = [*seen, *entries]
         if not entries:
             return None
         if len(entries) == 1:
@@ -202,6 +221,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
             lines = [step.thought] if step.thought else []
             if step.said:
                 lines.append(f"A message to the run: {step.said}")
+            lines += [f"{call.name} (by the provider): {call.args}" for call in step.provider_calls]
             for call in step.calls:
                 arguments = [f"{name}={json_text(value)}" for name, value in call.args.items()]
                 lines.append(f"{call.name}({', '.join(arguments)})")
@@ -212,7 +232,7 @@ class Trajectory(Displayed, Mapping[str, Any]):
 def _name_of(step: Step) -> str:
     if step.said:
         return "message"
-    return "+".join(call.name for call in step.calls) or "no call"
+    return "+".join(call.name for call in (*step.provider_calls, *step.calls)) or "no call"
 
 
 class _Attribute:
@@ -240,10 +260,10 @@ class _Attribute:
 class Prediction(Displayed, Typed[S], Mapping[str, Any]):
     """Typed outputs by name, as attributes and as items: `Prediction(answer=42).answer`.
 
-    Its keys are the outputs only. `outputs`, `trajectory`, `usage`, `cost`, `messages` and `reason`
-    are further attributes, unless an output has that name. `outputs` is an instance of the
-    signature's class, for type checkers: `prediction.outputs.answer`. An output named like a method
-    of a mapping (`items`, `keys`, ...) is read as an item.
+    Its keys are the outputs only. `outputs`, `trajectory`, `usage`, `cost`, `messages`, `citations`
+    and `reason` are further attributes, unless an output has that name. `outputs` is an instance of
+    the signature's class, for type checkers: `prediction.outputs.answer`. An output named like a
+    method of a mapping (`items`, `keys`, ...) is read as an item.
     """
 
     __slots__ = (
@@ -285,6 +305,8 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         """All answers to the request, this one first: several with `n`, otherwise one."""
         tool_calls: ToolCalls
         """The model's calls that were not run (`auto_execute_tools=False`)."""
+        citations: tuple[Citation, ...]
+        """The sources that the model cited in the run, by its provider's own tools."""
         reason: str | None
         """Why the run ended before the model finished (`max_iters`, or a limit).
 
@@ -299,6 +321,7 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
         history = _Attribute(methodcaller("_get_history"))
         completions = _Attribute(methodcaller("_get_completions"))
         tool_calls = _Attribute(methodcaller("_get_tool_calls"))
+        citations = _Attribute(methodcaller("_get_citations"))
         reason = _Attribute(attrgetter("_reason"))
 
     def __init__(self, /, **outputs: Any) -> None:
@@ -421,6 +444,9 @@ class Prediction(Displayed, Typed[S], Mapping[str, Any]):
 
     def _get_tool_calls(self) -> ToolCalls:
         return ToolCalls(tool_calls=list(self._calls))
+
+    def _get_citations(self) -> tuple[Citation, ...]:
+        return tuple([citation for step in self._trajectory.steps for citation in step.citations])
 
     def _get_history(self) -> History:
         if self._history is None:

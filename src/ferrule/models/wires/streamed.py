@@ -147,6 +147,9 @@ class ThoughtsApart:
             yield Delta(reasoning=delta.reasoning)
         if delta.text:
             yield from _deltas(self._splitter.feed(delta.text))
+        if delta.provider_call is not None:
+            yield from _deltas(self._splitter.finish())
+            yield Delta(provider_call=delta.provider_call, is_running=delta.is_running)
         if delta.call is not None:
             yield Delta(call=delta.call)
 
@@ -219,7 +222,8 @@ class _Halves:
         if call is not None:
             call = replace(call, arguments=self._joined(call.index, call.arguments))
         text = self._joined("text", delta.text)
-        return Delta(text, self._joined("reasoning", delta.reasoning), call)
+        reasoning = self._joined("reasoning", delta.reasoning)
+        return replace(delta, text=text, reasoning=reasoning, call=call)
 
     def rest(self) -> Iterator[Delta]:
         """The halves that no second half followed."""

@@ -18,6 +18,7 @@ from ferrule.acts import Act, CallModel, Tell
 from ferrule.adapters.native_text import text_output
 from ferrule.errors import AdapterParseError, BadRequestError, RefusalError, shown
 from ferrule.models.several import SeveralLM
+from ferrule.models.wires.anthropic.pausing import continued, is_paused
 from ferrule.programs.asking.validators import Judged
 from ferrule.values.conversation.exchange import FieldReader, Request, Response
 
@@ -35,6 +36,8 @@ Check = Callable[["Adapter", dict[str, Any], Response], Generator[Act, Any, dict
 
 It raises `AdapterParseError` with what the model must correct.
 """
+_MOST_PAUSES = 50
+"""How often one answer may pause. A run's limits end it earlier; this ends a server's mistake."""
 _UNPARSED = "output that does not match the expected"
 """Part of the error (status 500) of llama.cpp's server if it cannot parse its model's calls."""
 
@@ -162,9 +165,19 @@ def _call_model(
     make_reader: Callable[[], FieldReader] | None,
     attempt: int,
 ) -> Generator[Act, Any, Response]:
-    """Call the model. If its server cannot parse its calls, raise the error of a parser."""
+    """Call the model, and again while its answer pauses.
+
+    If its server cannot parse its calls, raise the error of a parser.
+    """
     try:
-        return (yield CallModel(request, lm, make_reader, attempt))
+        response: Response = yield CallModel(request, lm, make_reader, attempt)
+        for _ in range(_MOST_PAUSES):
+            if not is_paused(response):
+                break
+            going_on = request.following(request.messages.then(response.message()))
+            rest = yield CallModel(going_on, lm, make_reader, attempt)
+            response = continued(response, rest)
+        return response
     except BadRequestError as error:
         if _UNPARSED not in str(error):
             raise

@@ -16,9 +16,11 @@ from ferrule.acts import Act, Conditions, Once, Within
 from ferrule.adapters.adapter import Adapter
 from ferrule.adapters.chat import ChatAdapter
 from ferrule.adapters.fields import tool_inputs
+from ferrule.approval.policy import declared_under
 from ferrule.errors import ConfigurationError, InputError, ToolCallError, shown
 from ferrule.models.calls_in_text import reads_prompted_calls
 from ferrule.models.model import as_model
+from ferrule.models.providers import refuse_unsupported
 from ferrule.models.wires.openai_chat.read_request import read_request
 from ferrule.programs.asking.refusals import reminded, warn_of_text
 from ferrule.programs.tool_use.inputs import declare_tools
@@ -30,9 +32,11 @@ from ferrule.values.conversation.exchange import (
     Request,
     Shape,
 )
+from ferrule.values.provider_tools import ProviderTool
 from ferrule.values.signatures.compiled import compiled
 
 if TYPE_CHECKING:
+    from ferrule.approval.policy import Policy
     from ferrule.errors import FerruleError
     from ferrule.models.model import Model
     from ferrule.tools.toolbox import Toolbox
@@ -67,6 +71,8 @@ class Asker(Struct):
     """How many answers the program asks for; the others are `prediction.completions`."""
     constrained: bool = False
     """Whether calls of declared tools are valid by construction."""
+    provider_tools: tuple[ProviderTool, ...] = ()
+    """The tools that the model's provider runs, without those that a policy denies."""
     reads_other_forms: bool = True
     """Whether calls in the text may have another form than the one that the prompt asks for."""
 
@@ -98,6 +104,8 @@ class Asker(Struct):
             request.shape = _CALL
         if secrets:
             request.secrets = secrets
+        if self.provider_tools:
+            request.provider_tools = self.provider_tools
         return request
 
 
@@ -119,6 +127,8 @@ def make_asker(
     calls: Calls | None,
     may_ask_several: bool = False,
     must_call: bool = False,
+    provider_tools: tuple[ProviderTool, ...] = (),
+    policy: Policy | None = None,
 ) -> Generator[Act, Any, Asker]:
     """Choose model, adapter and sampling settings for a run.
 
@@ -126,6 +136,7 @@ def make_asker(
     An overriding model replaces the first two.
     `calls` is how the program wants tools called. If it is None, a model that refused tools before
     is not sent any again. With `must_call`, a constrained answer must be a call.
+    `provider_tools` are those of the program, and `policy` is its own.
     """
     conditions: Conditions = (yield Within(lm=options.get("lm"))) or Conditions()
     if _MADE_INPUTS in conditions.due:
@@ -147,6 +158,10 @@ def make_asker(
             "For the strict mode of a provider, use `LM(..., strict_tools=True)` with "
             '`calls="native"`.'
         )
+    if provider_tools:
+        policies = [rules for rules in (conditions.policy, policy) if rules is not None]
+        provider_tools = declared_under(policies, provider_tools)
+        refuse_unsupported(model.name, model.capabilities.provider_tools or (), provider_tools)
     if calls is None:
         model = reminded(model)
     constrained = can_constrain and calls in {None, "constrained"}
@@ -167,6 +182,7 @@ def make_asker(
         conditions,
         n,
         constrained,
+        provider_tools,
         reads_other_forms,
     )
 

@@ -123,6 +123,7 @@ class _Saved(TypedDict):
     config: dict[str, Any]
     tools: list[dict[str, Any]]
     servers: NotRequired[list[dict[str, Any]]]
+    provider_tools: NotRequired[list[dict[str, Any]]]
 
 
 class _State(TypedDict):
@@ -157,6 +158,9 @@ def _dump(predictor: Predictor) -> dict[str, Any]:
         "config": jsonable(predictor.config),
         "tools": [tool.dump_state() for tool in predictor.tools.values()],
     }
+    provider_tools = [tool.declaration() for tool in predictor.toolbox.provider_tools]
+    if provider_tools:
+        state["provider_tools"] = jsonable(provider_tools)
     servers = _dump_servers(predictor.toolbox)
     if servers:
         state["servers"] = servers
@@ -178,6 +182,7 @@ def _load_tools(
     path: str, saved: _Saved, predictor: Predictor, passed: Mapping[str, Tool]
 ) -> Toolbox:
     """The toolbox of a predictor: the saved tools, found by name among the tools at hand."""
+    _check_provider_tools(path, saved.get("provider_tools", ()), predictor.toolbox)
     servers = _load_servers(saved.get("servers", ()), predictor.toolbox)
     remote = _load_remote_tools(saved["tools"], servers)
     own: Mapping[str, Tool]
@@ -215,12 +220,23 @@ def _load_tools(
         return _live_toolbox(tools, servers, predictor.toolbox)
     before = predictor.toolbox
     return Toolbox(
-        tools,
+        [*tools, *before.provider_tools],
         shelf=before.shelf or (),
         keep_turns=before.keep_turns,
         concurrent=before.concurrent,
         spill_over=before.spill_over,
     )
+
+
+def _check_provider_tools(path: str, saved: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> None:
+    """Raise if a tool of the model's provider is missing; its options may have changed."""
+    missing = {str(state.get("kind")) for state in saved}
+    missing -= {tool.kind for tool in toolbox.provider_tools}
+    if missing:
+        raise ToolDefinitionError(
+            f"`{path}` was saved with tools that the model's provider runs and that are missing "
+            f"now: {', '.join(sorted(missing))}. Make the program with them, and load it then."
+        )
 
 
 def _changed_keys(tool: Tool, state: Mapping[str, Any], *, is_remote: bool) -> list[str]:
@@ -291,14 +307,15 @@ def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -
 
 def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> Toolbox:
     """The saved tools, in a toolbox that follows the changes of servers given whole."""
-    toolbox = Toolbox(tools, concurrent=before.concurrent)
+    toolbox = Toolbox([*tools, *before.provider_tools], concurrent=before.concurrent)
     if isinstance(before, LiveToolbox):
         return before.fill(toolbox)
     whole = [server for server, is_whole in servers.values() if is_whole]
     if not whole:
         return toolbox
     own = [tool for tool in tools if not _is_of(tool, whole)]
-    return LiveToolbox([*whole, *own], concurrent=before.concurrent).fill(toolbox)
+    entries = [*whole, *own, *before.provider_tools]
+    return LiveToolbox(entries, concurrent=before.concurrent).fill(toolbox)
 
 
 def _is_of(tool: Tool, servers: Sequence[Any]) -> bool:

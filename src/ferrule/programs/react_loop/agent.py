@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 from ferrule.acts import CallTools
 from ferrule.adapters.fields import tool_inputs
 from ferrule.adapters.render import RenderedText
-from ferrule.approval.policy import check_rules
+from ferrule.approval.policy import check_rules, declared_under
 from ferrule.errors import ConfigurationError, DuplicateToolError, SignatureError, shown
 from ferrule.programs.code_mode.snippets import check_tools_of_code
 from ferrule.programs.instructions import extract_instructions
@@ -265,8 +265,10 @@ def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
     if policy is None or tool_inputs(react.program_signature):
         return
     toolbox = react.toolbox
+    declared_under([policy], toolbox.provider_tools)  # raises for one that it would ask about
+    builtin = (*RESERVED, *[tool.name for tool in toolbox.provider_tools])
     if not isinstance(toolbox, LiveToolbox):
-        check_rules(policy, (*toolbox, *(toolbox.shelf or ())), builtin=RESERVED)
+        check_rules(policy, (*toolbox, *(toolbox.shelf or ())), builtin=builtin)
         return
     is_checked = False
 
@@ -274,7 +276,7 @@ def check_policy_of_agent(policy: Policy | None, react: Predict) -> None:
         nonlocal is_checked
         if is_checked or any(server.is_away for server in toolbox.servers):
             return
-        check_rules(policy, (*listed, *(listed.shelf or ())), builtin=RESERVED)
+        check_rules(policy, (*listed, *(listed.shelf or ())), builtin=builtin)
         is_checked = True
 
     toolbox.when_listed(check)

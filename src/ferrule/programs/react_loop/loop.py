@@ -90,7 +90,13 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
     if tools is not agent.react.toolbox:
         check_names(tools, intention=False)
     asker = yield from make_asker(
-        agent.react.lm, agent.react.config, options, calls=agent.calls, must_call=True
+        agent.react.lm,
+        agent.react.config,
+        options,
+        calls=agent.calls,
+        must_call=True,
+        provider_tools=agent.react.toolbox.provider_tools,
+        policy=agent.policy,
     )
     native = calls_natively(asker, declares_tools(agent.calls))
     max_iters = check_positive("max_iters", options.get("max_iters", agent.max_iters))
@@ -347,10 +353,14 @@ class _Loop:
             if turn.outputs is not None:  # plain text, which ends the loop, too
                 outputs, problems = yield from self._validated(dict(turn.outputs))
                 if not problems:
-                    self.last = Step(turn.thought), turn
+                    step = Step(turn.thought).with_provider_part(turn.response)
+                    self.last = step, turn
+                    if step.has_provider_part:
+                        yield from self._finish_step(step)
                     return outputs, None
                 turn = replace(turn, outputs=None, problem=_not_accepted(problems))
             step, end = yield from self._step(turn)
+            step = step.with_provider_part(turn.response)
             self._show(step)
             yield Tell(events.StepFinished(index, step))
             if end is not None:
@@ -412,7 +422,8 @@ class _Loop:
                 self.compaction.count_again()
         else:
             step, turn = self.last
-            if not step.calls:  # an answer in plain text
+            # An answer in plain text is a step by now only if the provider's tools had a part.
+            if not step.calls and not step.has_provider_part:
                 yield from self._finish_step(step)
             yield from self._add_step(step, turn)
         yield from self._add_messages(messages)

@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from ferrule.adapters.native_text import text_output
 from ferrule.adapters.parse import CUT_OFF
+from ferrule.encoding.encode import json_text
 from ferrule.encoding.loose import unfenced
 from ferrule.encoding.written import split_digits
 from ferrule.errors import AdapterParseError
@@ -43,7 +44,7 @@ from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.calls.offered import calls_in_answer, holds_calls, under_offered_names
 from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.exchange import Declarations, Response, has_answer
-from ferrule.values.conversation.message import Message, Messages, tool_message
+from ferrule.values.conversation.message import Message, Messages, shorten, tool_message
 from ferrule.values.signatures.fields import declare
 from ferrule.values.signatures.output_checks import AS_WRITTEN
 from ferrule.values.signatures.signature import Signature
@@ -202,6 +203,9 @@ class _TextMode(Struct):
         if not step.calls and _is_summary(step):
             return adapter.step_message({f"observation_{index}": step.results[0].content})
         contents = [
+            shorten(call.result or "", self.observation_chars) for call in step.provider_calls
+        ]
+        contents += [
             shown_to_model(result, self.observation_chars, self.spill_over).content
             for result in step.results
         ]
@@ -328,12 +332,24 @@ class _NativeMode(Struct):
             return (Message("user", step.results[0].content),)
         else:
             answer = Message("assistant", step.thought, tuple(map(write_intention, step.calls)))
+        seen: list[Message] = []
+        if turn is None and step.provider_calls:
+            # The provider's own form of them is not known any more.
+            seen.append(Message("user", shorten(_in_words(step), self.observation_chars)))
         if not step.calls:
-            return (answer, *(Message("user", result.content) for result in step.results))
-        return (answer, *[self._result_message(result) for result in step.results])
+            return (*seen, answer, *(Message("user", result.content) for result in step.results))
+        return (*seen, answer, *[self._result_message(result) for result in step.results])
 
     def _result_message(self, result: ToolResult) -> Message:
         return tool_message(shown_to_model(result, self.observation_chars, self.spill_over))
+
+
+def _in_words(step: Step) -> str:
+    """The calls that the model's provider ran, as text."""
+    lines = ["What your provider's tools found:"]
+    for call in step.provider_calls:
+        lines.append(f"{call.name} {json_text(call.args)}: {call.result or 'done'}")
+    return "\n".join(lines)
 
 
 def _with_reason_of_cut(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ferrule.values.conversation.exchange import CallPiece, FieldReader
     from ferrule.values.conversation.message import Messages
     from ferrule.values.conversation.thoughts import Kind
+    from ferrule.values.provider_tools import ProviderCall
     from ferrule.values.slot import Slot
 
 
@@ -75,6 +76,9 @@ async def call_model(frame: Frame, slot: Slot, act: CallModel) -> Response:
             tell(events.ModelAnswered(slot, error=error))
         raise
     if tell is not None:
+        if not frame.run.wants_deltas:  # a stream has told of them as they came
+            for call in response.provider_calls:
+                _tell_provider_call(tell, slot, call)
         shown = masked_response(response, act.request.secrets)
         tell(events.ModelAnswered(slot, shown))
     response = _with_ids(response, slot, act.request.messages)
@@ -184,6 +188,13 @@ def _with_ids(response: Response, slot: str, messages: Messages) -> Response:
     return replace(response, tool_calls=tuple(calls))
 
 
+def _tell_provider_call(tell: Observers, slot: str, call: ProviderCall) -> None:
+    """Tell of a call that has ended, of which nothing was told before."""
+    begun = replace(call, result=None, is_error=False)
+    tell(events.ProviderCallStarted(slot, begun))
+    tell(events.ProviderCallFinished(slot, call))
+
+
 class _Deltas:
     """Reports the pieces of one streamed answer, each once, and keeps its final response.
 
@@ -211,9 +222,13 @@ class _Deltas:
         """The text that was reported and may precede calls; None after the first call."""
         self._names: dict[int, str] = {}
         """The names of the calls so far."""
+        self._provider_calls: dict[str, bool] = {}
+        """By id, or by name and arguments, the provider's calls so far, and whether they ended."""
         self._is_silent = True
         """Whether no piece has come so far: a model may stream only its final response."""
         self._response: Response | None = None
+        self._is_over = False
+        """Whether the pieces have come, and only the whole response follows."""
         self.so_far: Response | None = None
         """What is known of the model and of the tokens, before the whole response."""
 
@@ -222,12 +237,15 @@ class _Deltas:
         if isinstance(item, Response):
             response = _answer_of(self._frame, self._act, item)
             self._response = response
+            self._is_over = not self._is_silent
             if self._is_silent:
                 for delta in response.deltas():
                     self.take(delta)
             elif response.tool_calls and not item.tool_calls:
                 self._note_rescued(response.text or "")
             self._take_pieces(self._splitter.finish())
+            for call in response.provider_calls:  # a model may tell of them at the end only
+                self._take_provider_call(call, is_running=False)
             if self._reader is not None:
                 self._finish_reader(self._reader)
             self._tell_held_back()
@@ -244,8 +262,30 @@ class _Deltas:
             self._tell(events.ThoughtDelta(self._slot, item.reasoning))
         if item.text:
             self._take_pieces(self._splitter.feed(item.text))
+        if item.provider_call is not None:
+            self._take_provider_call(item.provider_call, is_running=item.is_running)
         if item.call is not None:
             self._take_call(item.call)
+
+    def _take_provider_call(self, call: ProviderCall, *, is_running: bool) -> None:
+        """Tell of a call of the provider once when it begins, and once when it has ended."""
+        key = call.id or f"{call.name} {call.args}"
+        has_ended = self._provider_calls.get(key)
+        if has_ended is None:
+            self._take_pieces(self._splitter.finish())
+            if not self._is_over:
+                self._begin_again()
+            self._tell(events.ProviderCallStarted(self._slot, replace(call, result=None)))
+        if not is_running and not has_ended:
+            self._tell(events.ProviderCallFinished(self._slot, call))
+        self._provider_calls[key] = bool(has_ended) or not is_running
+
+    def _begin_again(self) -> None:
+        """Report that the text so far precedes a call: the answer begins after it."""
+        if self._reported_text is not None:
+            self._end_text()
+        self._begin_reader()
+        self._held_back, self._reported_text, self._has_fields = [], [], False
 
     def _take_pieces(self, pieces: Sequence[tuple[Kind, str]]) -> None:
         for kind, piece in pieces:

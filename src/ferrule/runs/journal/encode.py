@@ -23,6 +23,7 @@ from ferrule.values.calls.call import ToolCall, ToolResult
 from ferrule.values.calls.confidence import Token
 from ferrule.values.content.parts import Audio, File, Image, Text
 from ferrule.values.conversation.exchange import Response, Usage
+from ferrule.values.provider_tools import Citation, ProviderCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -116,7 +117,12 @@ def _value(entry: Entry) -> Any:
 
 def _read_response(form: dict[str, Any]) -> Response:
     fields = dict(form)
-    fields["usage"] = check_fields(Usage(*form["usage"]))
+    provider_usage = fields.pop("usage_of_provider_tools", {})
+    fields["usage"] = check_fields(Usage(*form["usage"], provider_calls=provider_usage))
+    provider_calls = [check_fields(ProviderCall(**call)) for call in form.get("provider_calls", ())]
+    fields["provider_calls"] = tuple(provider_calls)
+    citations = [check_fields(Citation(**citation)) for citation in form.get("citations", ())]
+    fields["citations"] = tuple(citations)
     fields["tool_calls"] = tuple(map(_read_call, form.get("tool_calls", ())))
     fields["others"] = tuple(map(_read_response, form.get("others", ())))
     fields["tokens"] = tuple([Token(*token) for token in form.get("tokens", ())])

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ferrule.runs.journal.encode import read_usage
-from ferrule.values.conversation.exchange import Usage, total_cost
+from ferrule.values.conversation.exchange import Usage, sum_counts, total_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -64,4 +64,5 @@ def _sum(answers: Sequence[Answer], by_model: dict[str, Usage]) -> Usage:
         *map(sum, zip(*[usage.counts for _, usage, _ in answers], strict=True)),
         cost=cost,
         by_model=by_model,
+        provider_calls=sum_counts([usage.provider_calls for _, usage, _ in answers]),
     )

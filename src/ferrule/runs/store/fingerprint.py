@@ -35,11 +35,14 @@ def program_fingerprint(program: Program) -> dict[str, Any]:
     predictors: dict[str, Any] = {}
     for path, predictor in _predictors(program):
         signature = predictor.program_signature
+        tools = {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()}
+        for provided in predictor.toolbox.provider_tools:
+            tools[provided.name] = digest_of(provided.declaration())
         predictors[path] = {
             "signature": signature.signature,
             # Cached, because a stored run needs it twice.
             "digest": signature.cached_value(_own_digest, partial(_own_digest, signature)),
-            "tools": {name: digest_of(tool.declaration) for name, tool in predictor.tools.items()},
+            "tools": tools,
         }
     return {"program": type(program).__qualname__, "predictors": predictors}
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from ferrule.events import Event
     from ferrule.values.conversation.exchange import Response
+    from ferrule.values.provider_tools import ProviderCall
 
 _FIRST, _LAST, _STATE, _COUNT = "first_traceparent", "traceparent", "tracestate", "segment"
 """The notes of a run: the contexts of its first and its last segment, and how many there were."""
@@ -111,6 +112,8 @@ class OTel:
             events.ModelAnswered: self._model_answered,
             events.CallStarted: self._call_started,
             events.CallFinished: self._call_finished,
+            events.ProviderCallStarted: self._provider_call_started,
+            events.ProviderCallFinished: self._provider_call_finished,
             **self._people.receives,
             events.TextDelta: self._delta,
             events.FieldDelta: self._delta,
@@ -450,6 +453,51 @@ class OTel:
                 span.set_attributes(self._content.of_result(result))
             if error is not None:
                 self._fail(span, error, result.error, str(result.content))
+        if self._metrics is not None:
+            self._metrics.tool(opened, error)
+        spans.close(opened)
+
+    # -- tools that the model's provider runs: spans inside that of the model call
+
+    def _provider_call_started(self, spans: Spans, event: events.ProviderCallStarted) -> None:
+        parent = spans.current
+        if parent is None or parent.kind != "model" or parent.is_over or parent.is_muted:
+            return
+        call = event.call
+        on_metrics = {
+            names.OPERATION: "execute_tool",
+            names.TOOL_NAME: call.name,
+            names.TOOL_TYPE: "extension",
+        }
+        # Not current: the provider runs several at once, and nothing here happens inside one.
+        opened = OpenSpan("tool", call.name, (event.run_id, call.id or ""), event.depth, parent)
+        attributes = {**on_metrics, names.TOOL_CALL_ID: call.id or ""}
+        spans.open(opened, f"execute_tool {call.name}", attributes)
+        opened.common_attributes = on_metrics
+
+    def _provider_call_finished(self, spans: Spans, event: events.ProviderCallFinished) -> None:
+        parent, call = spans.current, event.call
+        if parent is None or parent.kind != "model":
+            return
+        for opened in tuple(parent.children.values()):
+            if opened.kind == "tool" and opened.key == (event.run_id, call.id or ""):
+                self._end_provider_call(spans, opened, call)
+                return
+
+    def _end_provider_call(self, spans: Spans, opened: OpenSpan, call: ProviderCall) -> None:
+        error = None
+        if call.is_error:
+            error = "tool_error"
+        if opened.span.is_recording():
+            if self._content is not None:
+                opened.span.set_attributes(
+                    {
+                        **self._content.value(names.TOOL_ARGUMENTS, dict(call.args)),
+                        **self._content.value(names.TOOL_RESULT, call.result or ""),
+                    }
+                )
+            if error is not None:
+                self._fail(opened.span, error, None, call.result or "")
         if self._metrics is not None:
             self._metrics.tool(opened, error)
         spans.close(opened)

@@ -18,11 +18,13 @@ from msgspec.structs import replace
 from pydantic_core import from_json
 
 from ferrule.encoding.encode import json_bytes
+from ferrule.errors import ConfigurationError, nearest, shown
 from ferrule.record import CheckedStruct, PartlyCompared
 from ferrule.values.calls.call import ToolCall
 from ferrule.values.calls.confidence import Token
 from ferrule.values.calls.secrets import Secrets
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.provider_tools import PROVIDER_TOOLS, Citation, ProviderCall, ProviderTool
 
 T = TypeVar("T")
 
@@ -30,7 +32,8 @@ T = TypeVar("T")
 class Usage(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """Tokens of one or more model calls, and their cost. Usages can be added with `+`."""
 
-    _not_compared = _not_shown = frozenset({"by_model"})
+    _not_compared = frozenset({"by_model"})
+    _not_shown = frozenset({"by_model", "provider_calls"})  # most answers have neither
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -49,6 +52,11 @@ class Usage(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """
     by_model: Mapping[str, Usage] = field(default_factory=dict[str, "Usage"])
     """The usage of each model in a run, by `Response.model`; `""` for answers without one."""
+    provider_calls: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How often the provider ran its own tools, by their kind, such as `web_search`.
+
+    Providers charge for some of them by the call.
+    """
 
     @property
     def total_tokens(self) -> int:
@@ -63,11 +71,12 @@ class Usage(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
         # A usage without calls and without a cost does not make the sum unknown.
         priced = [usage for usage in (self, other) if usage.calls or usage.cost is not None]
         cost = total_cost([usage.cost for usage in priced])
-        return Usage(*counts, cost=cost, by_model=models)
+        provider_calls = sum_counts([self.provider_calls, other.provider_calls])
+        return Usage(*counts, cost=cost, by_model=models, provider_calls=provider_calls)
 
     @property
     def counts(self) -> tuple[int, int, int, int, int, int]:
-        """The numbers, in the order of the fields."""
+        """The numbers of tokens and of model calls, in the order of the fields."""
         return (
             self.input_tokens,
             self.output_tokens,
@@ -76,6 +85,15 @@ class Usage(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
             self.reasoning_tokens,
             self.cache_write_tokens,
         )
+
+
+def sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of several counts by name."""
+    total: dict[str, int] = {}
+    for names in counts:
+        for name, count in names.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 def total_cost(costs: Sequence[float | None]) -> float | None:
@@ -131,6 +149,37 @@ class Capabilities(Struct, metaclass=CheckedStruct, frozen=True):
 
     Servers of open models only constrain the next token: a model knows of the schema by its prompt.
     """
+    provider_tools: tuple[str, ...] | None = None
+    """The kinds of tools that the provider runs itself, such as `web_search`.
+
+    `LM` sets it by the provider and the wire. None counts as none.
+    """
+
+    def can(self, what: str | ProviderTool | type[ProviderTool]) -> bool:
+        """Whether the model has a feature: a field here, such as `"images"`, or a provider's tool.
+
+        A tool is named by its kind (`"web_search"`), its class or a declaration.
+        """
+        if not isinstance(what, str):
+            what = what.kind
+        if what in PROVIDER_TOOLS:
+            return what in (self.provider_tools or ())
+        if what in _FEATURES:
+            return bool(getattr(self, what))
+        names = (*PROVIDER_TOOLS, *_FEATURES)
+        near = nearest(what, names)
+        hint = f"one of {', '.join(names)}"
+        if near is not None:
+            hint = f"perhaps `{near}`"
+        raise ConfigurationError(f"No feature of models is called {shown(what)}: {hint}.")
+
+
+_FEATURES = tuple(
+    name
+    for name in Capabilities.__struct_fields__
+    if name not in {"context_tokens", "schema_target", "provider_tools"}
+)
+"""The features that a model has or has not."""
 
 
 class Shape(Struct, frozen=True):
@@ -257,6 +306,8 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
 
     A provider keeps the beginning of a prompt in its cache, and `tools` are a part of it. Not part
     of the digest."""
+    provider_tools: tuple[ProviderTool, ...] = ()
+    """Tools that the provider runs. A wire that cannot declare one raises before it sends."""
 
     if TYPE_CHECKING:
 
@@ -271,6 +322,7 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
             form: AnswerForm | None = None,
             secrets: Secrets = ...,
             additions: tuple[Addition, ...] = (),
+            provider_tools: tuple[ProviderTool, ...] = (),
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -324,6 +376,8 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
         tools_hash = self.tools.cached_value("sha256", lambda: sha256(self.tools.json))
         rest_hash = tools_hash.copy()
         rest_hash.update(json_bytes(options))
+        if self.provider_tools:
+            rest_hash.update(json_bytes([tool.declaration() for tool in self.provider_tools]))
         messages_digest = self.messages.digest.hex()[:20]
         # The first 20 digits are the messages', the last 12 those of the rest. Without messages
         # there are no digits of theirs.
@@ -362,6 +416,10 @@ class Response(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True, dic
 
     The setting `confidence=True` asks for them.
     """
+    provider_calls: tuple[ProviderCall, ...] = ()
+    """The calls that the provider ran itself, in order."""
+    citations: tuple[Citation, ...] = ()
+    """The sources that the text cites, in order."""
 
     @cached_property
     def raw(self) -> Any:
@@ -386,6 +444,8 @@ class Response(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True, dic
 
     def deltas(self) -> Iterator[Delta]:
         """The answer as a stream whose pieces all arrive at once."""
+        for provider_call in self.provider_calls:  # first: text before one is not the answer
+            yield Delta(provider_call=provider_call)
         if self.text or self.reasoning:
             yield Delta(self.text or "", self.reasoning or "")
         for index, call in enumerate(self.tool_calls):
@@ -426,6 +486,10 @@ class Delta(PartlyCompared, Struct, metaclass=CheckedStruct, frozen=True):
     """What is known of the model and of the tokens so far, if the server sends that early.
 
     This is counted if the request is cut off."""
+    provider_call: ProviderCall | None = None
+    """A call of the provider that begins (with `is_running`) or has ended."""
+    is_running: bool = False
+    """Whether `provider_call` has begun and not ended: its arguments may come later."""
 
 
 class FieldReader(Protocol):

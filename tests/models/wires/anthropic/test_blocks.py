@@ -158,7 +158,7 @@ def test_calls_that_are_gone_from_the_message_do_not_go_back():
         {"type": "thinking", "thinking": "t", "signature": "s"},
         {"type": "tool_use", "id": "b", "name": "y", "input": {}},
     ]
-    _, thoughts, calls, extra = read_blocks(came)
+    _, thoughts, calls, extra, *_ = read_blocks(came)
     assert thoughts == "t"
     assert assistant_blocks(Message("assistant", "", calls, extra=extra)) == came
     assert assistant_blocks(Message("assistant", "", calls[:1], extra=extra)) == came[:2]

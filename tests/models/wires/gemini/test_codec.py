@@ -36,6 +36,7 @@ from ferrule.values.calls.call import CallFault, ToolCall
 from ferrule.values.content.parts import Image, Text
 from ferrule.values.conversation.exchange import Declarations, Request, Response, Shape, Usage
 from ferrule.values.conversation.message import Message, Messages
+from ferrule.values.provider_tools import ProviderCall
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 ADD = {
@@ -477,8 +478,11 @@ ANSWERS = {
         None,
         "stop",
         None,
-        Usage(17, 20, 0, 1),
+        Usage(17, 20, 0, 1, provider_calls={"code_execution": 1}),
         "gemini-3.5-flash",
+        provider_calls=(
+            ProviderCall("code_execution", {"code": "print(2+2)"}, "4\n", id="code_0"),
+        ),
         extra=kept(
             {"executableCode": {"language": "PYTHON", "code": "print(2+2)"}},
             {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "4\n"}},

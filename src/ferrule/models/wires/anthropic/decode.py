@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ferrule.errors import MissingContentError, RefusalError
+from ferrule.models.wires.anthropic.provider_calls import calls_in, citations_in, is_call
 from ferrule.models.wires.payload import (
     Json,
     count_of,
@@ -20,11 +21,13 @@ from ferrule.models.wires.payload import (
 from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Response, Usage
+from ferrule.values.provider_tools import count_calls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ferrule.values.calls.call import ToolCall
+    from ferrule.values.provider_tools import Citation, ProviderCall
 
 WIRE = "anthropic"
 """The key of this protocol's own blocks in `Response.extra` and `Message.extra`."""
@@ -49,6 +52,8 @@ class Blocks(NamedTuple):
     calls: tuple[ToolCall, ...]
     extra: Json | None
     """The blocks to send back with the message, for `Message.extra`."""
+    provider_calls: tuple[ProviderCall, ...] = ()
+    citations: tuple[Citation, ...] = ()
 
 
 def read(payload: Json | bytes) -> Response:
@@ -82,10 +87,12 @@ def read(payload: Json | bytes) -> Response:
         reasoning=blocks.thoughts,
         finish_reason=reason,
         refusal=refusal,
-        usage=usage_of(mapping(body.get("usage"))),
+        usage=usage_of(mapping(body.get("usage")), blocks.provider_calls),
         model=text_of(body.get("model")),
         extra=blocks.extra,
         body=raw,
+        provider_calls=blocks.provider_calls,
+        citations=blocks.citations,
     )
 
 
@@ -95,8 +102,12 @@ def read_blocks(blocks: Sequence[Json]) -> Blocks:
     An answer with more than plain text and calls (signed thoughts, the provider's own tools,
     citations) is sent back with all its blocks in order, except the arguments of calls, which the
     message holds.
+
+    Text before a call that the provider ran ("I'll look that up.") is not a part of the answer,
+    unless no other text follows.
     """
-    texts: list[str] = []
+    texts: list[Json] = []
+    texts_before: list[Json] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
     to_send_back: list[Json] = []
@@ -107,24 +118,35 @@ def read_blocks(blocks: Sequence[Json]) -> Blocks:
         block_to_send = block
         match kind(block):
             case "text":
-                texts.append(text_of(block.get("text")) or "")
+                texts.append(block)
             case "tool_use":
                 calls.append(call_in(block, len(calls)))
                 block_to_send = {key: value for key, value in block.items() if key != "input"}
             case "thinking":
                 thoughts.append(text_of(block.get("thinking")) or "")
                 is_plain = False
-            case _:
+            case other:
                 is_plain = False
+                if is_call(other):
+                    texts_before += texts
+                    texts = []
         if block.get("citations"):
             is_plain = False
         to_send_back.append(block_to_send)
+    if not _joined(texts).strip():
+        texts = [*texts_before, *texts]
     return Blocks(
-        text="".join(texts) if texts else None,
+        text=_joined(texts) if texts else None,
         thoughts="".join(thoughts) or None,
         calls=tuple(calls),
         extra=None if is_plain else {WIRE: {"content": to_send_back}},
+        provider_calls=() if is_plain else calls_in(blocks),
+        citations=() if is_plain else citations_in(texts),
     )
+
+
+def _joined(texts: Sequence[Json]) -> str:
+    return "".join([text_of(block.get("text")) or "" for block in texts])
 
 
 def kind(block: Json) -> str:
@@ -140,8 +162,15 @@ def call_in(block: Json, index: int) -> ToolCall:
     return call_at({"id": block.get("id"), "name": block.get("name"), "input": arguments}, index)
 
 
-def usage_of(usage: Json) -> Usage:
-    """The tokens that a body reports."""
+def usage_of(usage: Json, provider_calls: Sequence[ProviderCall] = ()) -> Usage:
+    """The tokens that a body reports, and the calls that the provider ran.
+
+    What it says of its calls comes first: it charges for those.
+    """
+    counts = count_calls(provider_calls)
+    for name, count in mapping(usage.get("server_tool_use")).items():
+        if count_of(count):
+            counts[name.removesuffix("_requests")] = count_of(count)
     cached_tokens = count_of(usage.get("cache_read_input_tokens"))
     cache_write_tokens = count_of(usage.get("cache_creation_input_tokens"))
     output_details = mapping(usage.get("output_tokens_details"))
@@ -153,4 +182,5 @@ def usage_of(usage: Json) -> Usage:
         calls=1,
         reasoning_tokens=count_of(output_details.get("thinking_tokens")),
         cache_write_tokens=cache_write_tokens,
+        provider_calls=counts,
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.encoding.encode import json_bytes
 from ferrule.errors import ConfigurationError, shown
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.anthropic.decode import UNREADABLE, WIRE, kind
+from ferrule.models.wires.anthropic.decode import UNREADABLE, WIRE, kind, read_blocks
 from ferrule.models.wires.payload import (
     Json,
     added_tools,
@@ -33,8 +33,8 @@ from ferrule.models.wires.payload import (
     placeholder,
     refuse_settings,
     take_confidence,
-    text_of,
 )
+from ferrule.models.wires.provider_tools import with_provider_tools
 from ferrule.schema.lowering.lower import lower_schema
 from ferrule.values.content.parts import File, Image, Text, inline_data
 from ferrule.values.conversation.message import safe_id, safe_name
@@ -114,7 +114,9 @@ def render(
     """
     settings = {**settings, **request.settings}
     mark = _mark(settings)
-    extra: Json = settings.pop("extra", None) or {}
+    extra: Json = with_provider_tools(
+        WIRE, request.provider_tools, settings.pop("extra", None) or {}
+    )
     head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
     parts: dict[str, bytes] = {}
     added = added_tools(request, dialect)
@@ -165,7 +167,7 @@ def _head(request: Request, *, model: str, settings: Json, stream: bool, dialect
                 head[name] = {**value, **mapping(head.get(name))}
             case _:
                 head[dialect.names.get(name) or _NAMES.get(name, name)] = value
-    if request.tools:
+    if request.tools or request.provider_tools:
         choice = _choice(request.tool_choice, request.parallel)
         if choice:
             head["tool_choice"] = choice
@@ -443,8 +445,7 @@ def _original_blocks(message: Message) -> list[Json]:
     text = _plain_text(message, "answers")
     extra = mapping((message.extra or {}).get(WIRE))
     blocks = [mapping(block) for block in list_of(extra.get("content"))]
-    texts = [text_of(block.get("text")) or "" for block in blocks if kind(block) == "text"]
-    if "".join(texts) == text:
+    if (read_blocks(blocks).text or "") == text:
         return [block for block in blocks if block]
     # The text was edited: only the signed thoughts among the provider's blocks are still valid.
     thoughts = [block for block in blocks if kind(block) in {"thinking", "redacted_thinking"}]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.repair import strict_json
 from ferrule.models.wires.anthropic.decode import read, usage_of
+from ferrule.models.wires.anthropic.provider_calls import call_in
 from ferrule.models.wires.payload import Json, decode_event, mapping, text_of
 from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
@@ -21,6 +22,8 @@ from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ferrule.values.provider_tools import ProviderCall
 
 _PIECES = {
     "text_delta": "text",
@@ -41,6 +44,8 @@ class Assembly(EventAssembly):
         self._blocks: list[_Block] = []
         self._current: dict[int, _Block] = {}
         """The latest block of each index."""
+        self._provider_calls: dict[str, ProviderCall] = {}
+        """The calls that the provider ran so far, by id."""
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if the stream broke off."""
@@ -66,6 +71,8 @@ class Assembly(EventAssembly):
                 block = self._current.get(_index(event))
                 if block is not None:
                     yield from block.end()
+                    if text_of(block.start.get("type")) in {"server_tool_use", "mcp_tool_use"}:
+                        yield from self._provider_call(block.whole(), is_running=True)
             case "message_delta":
                 self._body.update(mapping(event.get("delta")))
                 self._count(event.get("usage"))
@@ -84,7 +91,21 @@ class Assembly(EventAssembly):
             block.call_index = sum(other.call_index is not None for other in self._blocks)
         self._blocks.append(block)
         self._current[index] = block
+        yield from self._provider_call(start, is_running=False)
         yield from block.begin()
+
+    def _provider_call(self, block: Json, *, is_running: bool) -> Iterator[Delta]:
+        """The delta of a call of the provider: with its arguments, or with its result."""
+        known: dict[str, ProviderCall] = {}
+        if not is_running:
+            if not text_of(block.get("tool_use_id")):
+                return  # a call that begins: its arguments come first
+            known = self._provider_calls
+        call = call_in(block, known)
+        if call is None:
+            return
+        self._provider_calls[call.id or ""] = call
+        yield Delta(provider_call=call, is_running=is_running)
 
     def _count(self, usage: Any) -> None:
         """Take token counts: they are running totals, and a later event may omit some."""

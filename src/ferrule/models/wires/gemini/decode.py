@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ferrule.errors import MissingContentError, RefusalError
+from ferrule.models.wires.gemini.provider_calls import (
+    calls_in_metadata,
+    calls_in_parts,
+    citations_in,
+    is_provider_part,
+)
 from ferrule.models.wires.payload import (
     Json,
     count_of,
@@ -25,9 +33,12 @@ from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import CallFault, ToolCall, call_at
 from ferrule.values.calls.confidence import with_confidence
 from ferrule.values.conversation.exchange import Response, Usage
+from ferrule.values.provider_tools import count_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from ferrule.values.provider_tools import ProviderCall
 
 WIRE = "gemini"
 """The key of this protocol's own parts in `Response.extra` and `Message.extra`."""
@@ -57,6 +68,7 @@ class Turn(NamedTuple):
     calls: tuple[ToolCall, ...]
     extra: Json | None
     """The parts to send back with the message, for `Message.extra`."""
+    provider_calls: tuple[ProviderCall, ...] = ()
 
 
 def read(payload: Json | bytes) -> Response:
@@ -77,6 +89,9 @@ def read(payload: Json | bytes) -> Response:
     if word in _BAD_CALLS and not calls:
         calls = (_bad_call(word, candidate),)
     reason = _reason(word, has_calls=bool(calls))
+    told = calls_in_metadata(candidate, turn.provider_calls)
+    provider_calls = (*turn.provider_calls, *told)
+    model = text_of(body.get("modelVersion"))
     if not turn.text and not calls and reason not in {"stop", "length"}:
         raise _error_without_answer(body, candidate, word)
     return Response(
@@ -84,17 +99,35 @@ def read(payload: Json | bytes) -> Response:
         tool_calls=calls,
         reasoning=turn.reasoning,
         finish_reason=reason,
-        usage=usage_of(mapping(body.get("usageMetadata"))),
-        model=text_of(body.get("modelVersion")),
+        usage=replace(
+            usage_of(mapping(body.get("usageMetadata"))),
+            provider_calls=_charged(provider_calls, model),
+        ),
+        model=model,
         extra=turn.extra,
         body=raw,
         tokens=tokens,
+        provider_calls=provider_calls,
+        citations=citations_in(candidate, turn.text or ""),
     )
 
 
+def _charged(calls: Iterable[ProviderCall], model: str | None) -> dict[str, int]:
+    """The calls that are charged for: before Gemini 3, one search a request, however many."""
+    counts = count_calls(calls)
+    if "web_search" in counts and (model or "").startswith(("gemini-1", "gemini-2")):
+        counts["web_search"] = 1
+    return counts
+
+
 def read_parts(parts: Iterable[Any]) -> Turn:
-    """Text, thoughts and calls in the parts of a turn, and the parts if they must be sent back."""
+    """Text, thoughts and calls in the parts of a turn, and the parts if they must be sent back.
+
+    Text before a call that the provider ran ("I'll look that up.") is not a part of the answer,
+    unless no other text follows.
+    """
     texts: list[str] = []
+    texts_before: list[str] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
     to_send_back: list[Json] = []
@@ -108,17 +141,23 @@ def read_parts(parts: Iterable[Any]) -> Turn:
             texts.append(text)
         if not part.keys() <= {"text", "thought", "functionCall"}:
             is_plain = False  # a signature, an image, code that the provider ran
+        if is_provider_part(part):
+            texts_before += texts
+            texts = []
         if "functionCall" in part:
             calls.append(call_at(part["functionCall"], len(calls)))
             # The message holds the call: a run may give it another id.
             part["functionCall"] = {}
         if part:
             to_send_back.append(part)
+    if not "".join(texts).strip():
+        texts = [*texts_before, *texts]
     return Turn(
         text="".join(texts) if texts else None,
         reasoning="".join(thoughts) or None,
         calls=tuple(calls),
         extra=None if is_plain else {WIRE: {"parts": to_send_back}},
+        provider_calls=() if is_plain else calls_in_parts(to_send_back),
     )
 
 

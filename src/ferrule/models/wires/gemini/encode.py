@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from ferrule.encoding.encode import json_bytes
 from ferrule.errors import ConfigurationError, shown
 from ferrule.models.providers import Dialect
-from ferrule.models.wires.gemini.decode import WIRE
+from ferrule.models.wires.gemini.decode import WIRE, read_parts
 from ferrule.models.wires.payload import (
     Json,
     body_of,
@@ -30,6 +30,7 @@ from ferrule.models.wires.payload import (
     take_confidence,
     text_of,
 )
+from ferrule.models.wires.provider_tools import with_provider_tools
 from ferrule.schema.lowering.lower import lower_schema, lower_tools
 from ferrule.values.content.parts import Text, inline_data, media_type_of
 from ferrule.values.conversation.message import safe_name
@@ -137,8 +138,12 @@ def render(
     if take_confidence(settings):
         settings["response_logprobs"] = True
     is_since_3 = _SINCE_3.search(model) is not None
-    extra: Json = settings.pop("extra", None) or {}
+    extra: Json = with_provider_tools(
+        WIRE, request.provider_tools, settings.pop("extra", None) or {}
+    )
     head = _head(request, settings=settings, dialect=dialect, is_since_3=is_since_3)
+    if request.tools and request.provider_tools:
+        _allow_both(head, model, is_since_3=is_since_3)
     parts: dict[str, bytes] = {}
     if request.tools:
         parts["tools"] = b"[%b]" % _functions(request.tools)
@@ -149,6 +154,18 @@ def render(
     contents = _contents(request.messages, start, is_since_3=is_since_3)
     parts["contents"] = b"[%b]" % contents
     return body_of(head, {**extra, **_merged(head, extra)}, parts)
+
+
+def _allow_both(head: Json, model: str, *, is_since_3: bool) -> None:
+    """Let a request have functions and the provider's own tools ("Tool combination")."""
+    if not is_since_3:
+        raise ConfigurationError(
+            f"`{model}` takes either functions or its provider's own tools: nothing was sent. "
+            "Models from Gemini 3 on take both; with this one, use one kind alone, or "
+            '`calls="prompted"`, which declares no functions.'
+        )
+    config = mapping(head.get("toolConfig"))
+    head["toolConfig"] = {**config, "includeServerSideToolInvocations": True}
 
 
 def _merged(head: Json, extra: Json) -> Json:
@@ -434,7 +451,7 @@ def _original_parts(message: Message) -> list[Json]:
     extra = mapping((message.extra or {}).get(WIRE))
     parts = [mapping(part) for part in list_of(extra.get("parts"))]
     number_of_calls = sum("functionCall" in part for part in parts)
-    if number_of_calls != len(message.tool_calls) or _text(parts) != message.text:
+    if number_of_calls != len(message.tool_calls) or (read_parts(parts).text or "") != message.text:
         return []
     calls = iter(message.tool_calls)
     original: list[Json] = []
@@ -444,8 +461,3 @@ def _original_parts(message: Message) -> list[Json]:
         else:
             original.append(dict(part))
     return original
-
-
-def _text(parts: list[Json]) -> str:
-    texts = [text_of(part.get("text")) or "" for part in parts if not part.get("thought")]
-    return "".join(texts)

@@ -18,6 +18,7 @@ from ferrule.models.wires.gemini.decode import (
     read_parts,
     usage_of,
 )
+from ferrule.models.wires.gemini.provider_calls import calls_in_parts, is_provider_part
 from ferrule.models.wires.payload import Json, count_of, decode_event, list_of, mapping, text_of
 from ferrule.net.errors import is_error, payload_error
 from ferrule.net.sse import EventAssembly
@@ -25,6 +26,8 @@ from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ferrule.values.provider_tools import ProviderCall
 
 
 class Assembly(EventAssembly):
@@ -37,6 +40,8 @@ class Assembly(EventAssembly):
         self._parts: list[Json] = []
         self._tokens: list[Any] = []
         self._number_of_calls = 0
+        self._told: tuple[ProviderCall, ...] = ()
+        """The calls of the provider so far."""
 
     def response(self) -> Response:
         """The whole answer; raises `UnavailableError` if no event said why it ended."""
@@ -71,6 +76,7 @@ class Assembly(EventAssembly):
         for entry in list_of(mapping(candidate.get("content")).get("parts")):
             part = present(entry)
             self._parts.append(part)
+            yield from self._provider_calls(part)
             text = text_of(part.get("text"))
             if text and part.get("thought"):
                 yield Delta(reasoning=text)
@@ -80,6 +86,16 @@ class Assembly(EventAssembly):
                 index = self._number_of_calls
                 self._number_of_calls += 1
                 yield Delta(call=CallPiece(index, call.id or "", call.name, call.arguments_text))
+
+    def _provider_calls(self, part: Json) -> Iterator[Delta]:
+        """The call of the provider that a part begins, or that it completes."""
+        if not is_provider_part(part):
+            return
+        before = self._told
+        self._told = calls_in_parts(self._parts)
+        for number, call in enumerate(self._told):
+            if number >= len(before) or before[number] != call:
+                yield Delta(provider_call=call, is_running=call.result is None)
 
 
 def _filled_fields(fields: Json, *, without: str) -> Json:

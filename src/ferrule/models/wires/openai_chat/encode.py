@@ -31,6 +31,7 @@ from ferrule.models.wires.payload import (
     refuse_settings,
     take_confidence,
 )
+from ferrule.models.wires.provider_tools import with_provider_tools
 from ferrule.values.content.parts import Audio, Text
 from ferrule.values.conversation.message import Message, openai_content, safe_id, sent_message
 
@@ -89,6 +90,9 @@ def render(
     messages = request.messages.joined(
         form_name, lambda added: _conversation(added, form_name, dialect)
     )
+    extra = with_provider_tools(
+        WIRE, request.provider_tools, extra
+    )  # raises: this protocol has none
     return body_of(head, extra, {"tools": tools, "messages": b"[%b]" % messages})
 
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from ferrule.errors import LMError, MissingContentError, RefusalError
+from ferrule.models.wires.openai_responses.provider_calls import (
+    citations_in,
+    is_provider_call,
+    provider_calls_in,
+)
 from ferrule.models.wires.payload import (
     Json,
     cost_of,
@@ -22,6 +29,7 @@ from ferrule.models.wires.payload import (
 from ferrule.net.errors import is_error, payload_error
 from ferrule.values.calls.call import call_at
 from ferrule.values.conversation.exchange import Response, Usage
+from ferrule.values.provider_tools import count_calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,6 +67,7 @@ def read(payload: Json | bytes) -> Response:
     usage = mapping(body.get("usage"))
     text, refusal = text_in(items)
     calls = calls_in(items)
+    provider_calls = provider_calls_in(items)
     reason = _reason(status, body, has_calls=bool(calls))
     if reason == "content_filter" and not text and not calls and not refusal:
         raise RefusalError(
@@ -70,12 +79,14 @@ def read(payload: Json | bytes) -> Response:
         reasoning=reasoning_in(items),
         finish_reason=reason,
         refusal=refusal,
-        usage=_usage(usage),
+        usage=replace(_usage(usage), provider_calls=count_calls(provider_calls)),
         model=text_of(body.get("model")),
         cost=cost_of(usage),
         extra=extra_of(items, is_stored=body.get("store") is True),
         body=raw,
         tokens=_tokens(items),
+        provider_calls=provider_calls,
+        citations=citations_in(answer_parts(items)),
     )
 
 
@@ -93,23 +104,41 @@ def error_of(error: Any) -> LMError:
 
 def text_in(items: Iterable[Json]) -> tuple[str | None, str | None]:
     """The text and the refusal in the items of an answer; None for one that is missing."""
-    texts: list[str] = []
+    items = list(items)
+    text = None
+    parts = answer_parts(items)
+    if parts:
+        text = "".join([part["text"] for part in parts])
     refusals: list[str] = []
     for item in items:
-        if item.get("type") != "message":
-            continue
-        for part in _content_parts(item.get("content")):
-            kind = text_of(part.get("type"))
-            text, refusal = part.get("text"), part.get("refusal")
-            if kind in {"output_text", "text"} and isinstance(text, str):
-                texts.append(text)
-            elif kind == "refusal" and isinstance(refusal, str):
-                refusals.append(refusal)
-    if texts:
-        text = "".join(texts)
-    else:
-        text = None
+        if item.get("type") == "message":
+            for part in _content_parts(item.get("content")):
+                refusal = part.get("refusal")
+                if part.get("type") == "refusal" and isinstance(refusal, str):
+                    refusals.append(refusal)
     return text, "".join(refusals) or None
+
+
+def answer_parts(items: Iterable[Json]) -> list[Json]:
+    """The parts of the answer's text.
+
+    Text before a call that the provider ran ("I'll look that up.") is not a part of the answer,
+    unless no other text follows.
+    """
+    parts: list[Json] = []
+    parts_before: list[Json] = []
+    for item in items:
+        if is_provider_call(item):
+            parts_before += parts
+            parts = []
+        elif item.get("type") == "message":
+            for part in _content_parts(item.get("content")):
+                is_text = text_of(part.get("type")) in {"output_text", "text"}
+                if is_text and isinstance(part.get("text"), str):
+                    parts.append(part)
+    if any(part["text"].strip() for part in parts):
+        return parts
+    return [*parts_before, *parts]
 
 
 def _tokens(items: Iterable[Json]) -> tuple[Token, ...]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.encoding.encode import json_bytes
 from ferrule.models.providers import Dialect
 from ferrule.models.wires.openai_responses.decode import WIRE, is_call, text_in
+from ferrule.models.wires.openai_responses.provider_calls import included_for
 from ferrule.models.wires.payload import (
     Json,
     added_tools,
@@ -28,6 +29,7 @@ from ferrule.models.wires.payload import (
     refuse_settings,
     take_confidence,
 )
+from ferrule.models.wires.provider_tools import with_provider_tools
 from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.message import safe_id, safe_name
@@ -106,6 +108,7 @@ def render(
     tools = b""
     if declared:
         tools = _tools(declared)
+    extra = with_provider_tools(WIRE, request.provider_tools, extra)
     if added:
         items = _with_added_tools([*request.messages], added)
     else:
@@ -119,7 +122,10 @@ def _head(
     """All fields of the body except tools and items, and those that the user adds (`extra`)."""
     head: Json = {"model": model, "store": False}
     if not _WITHOUT_REASONING.search(model):
-        head["include"] = _INCLUDED
+        head["include"] = [*_INCLUDED]
+    included = included_for(request.provider_tools)
+    if included:
+        head["include"] = [*list_of(head.get("include")), *included]
     extra: Json = {}
     # One after the other, not merged: `reasoning_effort` of the model and `reasoning` of the
     # request are two settings of one field.
@@ -135,7 +141,7 @@ def _head(
                 _put(head, field, key, value)
     if take_confidence({**settings, **request.settings}):
         head["include"] = [*list_of(head.get("include")), _LOGPROBS]
-    if request.tools and request.tool_choice is not None:
+    if (request.tools or request.provider_tools) and request.tool_choice is not None:
         head["tool_choice"] = _choice(request.tool_choice)
     if request.tools and request.parallel is not None:
         head["parallel_tool_calls"] = request.parallel

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ferrule.models.wires.openai_responses.decode import error_of, read
+from ferrule.models.wires.openai_responses.provider_calls import provider_call_in
 from ferrule.models.wires.payload import Json, decode_event, list_of, mapping, text_of
 from ferrule.net.errors import is_error
 from ferrule.net.sse import EventAssembly
@@ -96,6 +97,9 @@ class Assembly(EventAssembly):
         item, fields = self._item_of(event), mapping(event.get("item"))
         if fields:
             item.fields, item.is_whole = fields, is_whole
+        provider_call = provider_call_in(fields)
+        if provider_call is not None:
+            yield Delta(provider_call=provider_call, is_running=not is_whole)
         if fields.get("type") != "function_call":
             return
         pieces = item.pieces_of(_ARGUMENTS, 0)
