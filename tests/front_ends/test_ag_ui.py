@@ -19,8 +19,12 @@ from ferrule import (
     Module,
     Predict,
     Prediction,
+    ProviderCall,
     ReAct,
+    Response,
     Run,
+    Usage,
+    WebSearch,
     context,
     emit_event,
     progress,
@@ -322,6 +326,18 @@ def test_progress_and_custom_events_are_custom() -> None:
         "total": 2.0,
     }
     assert (second["name"], second["value"]) == ("chart", {"x": [1, None]})
+
+
+def test_a_call_that_the_models_provider_runs_is_custom_and_no_call_of_the_page() -> None:
+    found = ProviderCall("web_search", {"query": "x"}, "a page", id="ws_1")
+    lm = ScriptedLM([Response("yes", usage=Usage(1, 1, calls=1), provider_calls=(found,))])
+    program = Predict("question -> answer", tools=[WebSearch()], lm=lm)
+    stream = program.stream(question="?")
+    told = AGUIClient(USER).receive(text_of(AGUI(body())(stream)))
+    custom = [event["value"] for event in told if event.get("name") == "provider_call"]
+    assert [value["is_running"] for value in custom] == [True, False]
+    assert custom[1]["result"] == "a page"
+    assert not any(event["type"].startswith("TOOL_CALL") for event in told)
 
 
 def test_agents_inside_are_subagents_and_what_they_do_is_theirs() -> None:

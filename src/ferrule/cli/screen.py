@@ -120,6 +120,9 @@ class Screen:
             case events.CallFinished(call=call, result=result):
                 self._finished.add(call.id or "")
                 self._result(call, result)
+            case events.ProviderCallFinished(call=call):
+                self._line("", f"{call_text(call.name, call.args)}  # by the provider", "cyan")
+                self._line("→ ", call.result or "(nothing)", "red" if call.is_error else "green")
             case events.Custom(name=name, payload=payload):
                 self._line("· ", f"{name}: {one_line(json_text(payload))}", "dim")
             case events.Said(text=text):

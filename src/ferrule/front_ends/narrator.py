@@ -227,6 +227,11 @@ class Narrator:
                 shown_id = self._places.get(event.path) or self._shown_id(program, call_id)
                 value = {"toolCallId": shown_id, "message": message, "done": done, "total": total}
                 self._page.custom("progress", value, agent)
+            case events.ProviderCallStarted() | events.ProviderCallFinished():
+                # Not as a call: the page would send it back as one of the program's own.
+                is_running = isinstance(event, events.ProviderCallStarted)
+                value = {**form_of(event.call), "is_running": is_running}
+                self._page.custom("provider_call", value, agent)
             case events.QuestionAsked(question=question):
                 program = question.path.strip("/")
                 self._close(self._texts_of(program))

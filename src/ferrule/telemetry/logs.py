@@ -64,6 +64,7 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
             events.AttemptFailed: self._attempt_failed,
             events.CallStarted: self._call_started,
             events.CallFinished: self._call_finished,
+            events.ProviderCallFinished: self._provider_call_finished,
         }
 
     def __call__(self, event: events.Event) -> None:
@@ -199,6 +200,19 @@ class log_to:  # noqa: N801  an observer that is made like the result of a funct
     def _call_started(self, event: events.CallStarted) -> None:
         call = event.call
         self._debug(event, self._tools, "%s is called", call.name, tool=call.name, call_id=call.id)
+
+    def _provider_call_finished(self, event: events.ProviderCallFinished) -> None:
+        call = event.call
+        text = "%s failed at the provider" if call.is_error else "%s returned at the provider"
+        self._debug(
+            event,
+            self._tools,
+            text,
+            call.name,
+            tool=call.name,
+            call_id=call.id,
+            is_error=call.is_error,
+        )
 
     def _call_finished(self, event: events.CallFinished) -> None:
         call, is_error = event.call, event.result.is_error

@@ -28,6 +28,7 @@ from ferrule import (
     OTel,
     Policy,
     Predict,
+    ProviderCall,
     ReAct,
     Response,
     Run,
@@ -35,6 +36,7 @@ from ferrule import (
     ToolCall,
     ToolStop,
     Usage,
+    WebSearch,
     allow,
     context,
     events,
@@ -888,3 +890,27 @@ def test_ferrule_without_its_metadata_and_providers_that_fail_change_no_run(
         pytest.warns(RuntimeWarning, match="no tracer"),
     ):
         assert Predict("question -> answer")(question="q").answer == "Rome"
+
+
+@pytest.mark.parametrize("driver", ["sync", "stream"])
+def test_a_call_that_the_models_provider_ran_is_a_span_inside_that_of_the_model(driver):
+    found = ProviderCall("web_search", {"query": "x"}, "a page", id="ws_1")
+    failed = ProviderCall("web_search", {"query": "y"}, "no luck", is_error=True, id="ws_2")
+    answer = Response("yes", usage=Usage(1, 1, calls=1), provider_calls=(found, failed))
+    sent = Sent(content=True)
+    program = Predict("question -> answer", tools=[WebSearch()], lm=ScriptedLM([answer]))
+    with context(callbacks=[sent.observer]):
+        if driver == "sync":
+            program(question="?")
+        else:
+            list(program.stream(question="?"))
+    searches = ["execute_tool web_search"] * 2
+    assert sent.tree() == [["invoke_agent Predict", ["chat scripted", *searches]]]
+    first, second = [span for span in sent.spans if span.name == "execute_tool web_search"]
+    attributes = dict(first.attributes)
+    assert attributes["gen_ai.tool.name"] == "web_search"
+    assert attributes["gen_ai.tool.type"] == "extension"
+    assert attributes["gen_ai.tool.call.id"] == "ws_1"
+    assert json.loads(attributes["gen_ai.tool.call.arguments"]) == {"query": "x"}
+    assert first.status.status_code is StatusCode.UNSET
+    assert second.status.status_code is StatusCode.ERROR
