@@ -16,13 +16,13 @@ from msgspec import Struct, ValidationError, convert, field
 from msgspec.structs import fields, force_setattr
 
 from ferrule.errors import ToolDefinitionError, shown
-from ferrule.record import PartlyCompared
+from ferrule.record import CheckedStruct, PartlyCompared
 
 ToolKind = Literal["web_search", "web_fetch", "code_execution", "file_search", "remote_mcp"]
 """What a provider's tool does, in one word for all providers."""
 
 
-class ProviderTool(Struct, frozen=True, kw_only=True):
+class ProviderTool(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True):
     """Base class of tools that the model's provider runs."""
 
     kind: ClassVar[ToolKind]
@@ -76,7 +76,7 @@ def _hints(kind: type[ProviderTool]) -> dict[str, Any]:
     return {name: hint for name, hint in get_type_hints(kind).items() if name in names}
 
 
-class Location(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Location(Struct, metaclass=CheckedStruct, frozen=True, kw_only=True, omit_defaults=True):
     """Where the user is, roughly, for results that fit the place."""
 
     city: str | None = None
@@ -209,7 +209,7 @@ PROVIDER_TOOLS: Mapping[ToolKind, type[ProviderTool]] = {
 """Every kind of tool that a provider may run, with the class that declares it."""
 
 
-class ProviderCall(Struct, frozen=True):
+class ProviderCall(Struct, metaclass=CheckedStruct, frozen=True):
     """A call that the provider made and ran while the model answered."""
 
     name: str
@@ -243,7 +243,7 @@ def count_calls(calls: Iterable[ProviderCall]) -> dict[str, int]:
     return counts
 
 
-class Citation(Struct, frozen=True):
+class Citation(Struct, metaclass=CheckedStruct, frozen=True):
     """A source that an answer cites."""
 
     url: str | None = None
