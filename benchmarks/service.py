@@ -1,4 +1,4 @@
-"""Chats at once, in one service of each library: `python benchmarks/service.py` prints a table.
+"""Chats at once, in one service of each library: `scripts/service-bench.sh` prints a table.
 
 Each service (`services/`) is a FastAPI app under uvicorn, written as its library's documentation
 says. A chat has five turns of about 40 words: the second calls a tool, and in every tenth chat the

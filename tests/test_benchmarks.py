@@ -188,7 +188,7 @@ def test_a_limit_that_is_exceeded_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert table.print_limits() == ["a step, native, 100 steps: times the floor"]
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(BENCHMARKS).as_posix())
 def test_a_benchmark_is_one_of_all(path: Path) -> None:
     others = [each.read_text(encoding="utf-8") for each in SCRIPTS if each != path]
     named = (
@@ -196,6 +196,7 @@ def test_a_benchmark_is_one_of_all(path: Path) -> None:
         f'"{path.stem}"',
         f"from {path.stem} import",
         f"peers.{path.stem} import",
+        f"services.{path.stem}",
     )
     root = BENCHMARKS.parent
     commands = [root / "Makefile", *(root / "scripts").iterdir()]
@@ -209,7 +210,7 @@ def test_a_benchmark_is_one_of_all(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.relative_to(BENCHMARKS).as_posix())
 def test_a_benchmark_imports_public_names_only(path: Path) -> None:
     assert list(_private(path.read_text(encoding="utf-8"))) == []
 
