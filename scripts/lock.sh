@@ -8,7 +8,7 @@ make --quiet .venv/.dev
 compile() { .venv/bin/uv pip compile --override requirements/left-out.txt --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate "$@"; }
 extras() { for extra in "$@"; do printf -- '--extra %s ' "$extra"; done; }
 # dev.txt comes first: the others follow its pins, so that tests, demo and benchmarks use one version of a package.
-compile pyproject.toml requirements/dev.in $(extras cli code dbos embedded langchain local mcp otel prices ui) -o requirements/dev.txt
+compile pyproject.toml requirements/dev.in $(extras cli code dbos embedded langchain local mcp otel prices skills ui) -o requirements/dev.txt
 compile pyproject.toml requirements/core.in -c requirements/dev.txt -o requirements/core.txt
 compile pyproject.toml requirements/run.in $(extras cli embedded mcp ui) -c requirements/dev.txt -o requirements/run.txt
 mkdir -p build

@@ -248,7 +248,7 @@ def _read_head(head: str, where: str) -> dict[str, Any]:
     try:
         yaml = import_module("yaml")
     except ImportError:
-        raise ConfigurationError("Skills need PyYAML: pip install pyyaml") from None
+        raise ConfigurationError("Skills need PyYAML: pip install 'ferrule[skills]'") from None
     try:
         node = yaml.compose(head, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError) as error:
