@@ -94,6 +94,7 @@ def test_a_tool_made_of_it_asks_by_itself(make) -> None:
 OPTIONS = [
     *("name", "description", "args", "arg_types", "arg_desc", "desc", "schema", "mcp_server"),
     *("require_confirmation", "effect", "reconcile", "unknown", "timeout_s", "concurrent"),
+    "retries",
     *("result", "within_s", "untrusted"),
 ]
 

@@ -227,7 +227,7 @@ def _rules_here(rules: ShowRules) -> ShowRules:
     What it reads must be in the run; the program cuts what it shows.
     """
     call = scope().call
-    if call is None or call.checked is None:
+    if call is None or call.frame is None or call.checked is None:
         return rules
     if not getattr(call.checked.host, "keeps_whole", False):
         return rules

@@ -39,7 +39,7 @@ def check_dsn(dsn: str) -> None:
                 "add `sslmode=verify-full` to the DSN, or `sslmode=require`, which does not check "
                 "the server's certificate."
             )
-            warnings.warn(msg, RuntimeWarning, stacklevel=4)
+            warnings.warn(msg, RuntimeWarning, stacklevel=5)
             return
 
 
