@@ -316,7 +316,7 @@ class CallDelta(Event):
 class ProviderCallStarted(Event):
     """The model's provider begins to run a tool of its own, such as a web search.
 
-    Without a stream, it is told with the answer, as `ProviderCallFinished` is.
+    Without a stream, it comes with the answer, like `ProviderCallFinished`.
     """
 
     call_id: str

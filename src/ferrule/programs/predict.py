@@ -279,7 +279,9 @@ class Predict(Module[S, D, P]):
         predictor = self
         if text:
             predictor = self._instructed(text)
-        answering = predictor._flow_with(options, values, all_tools, toolbox, module)  # noqa: SLF001
+        answering = predictor._flow_with(  # noqa: SLF001  a copy of this one
+            options, values, all_tools, toolbox, module
+        )
         return (yield from answering)
 
     def _instructed(self, text: str) -> Self:
