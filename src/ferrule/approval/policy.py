@@ -668,7 +668,7 @@ def declared_under(
     The provider runs a call before it is known here, so a rule with a condition on a call is in
     doubt, as with a value that cannot be compared: `deny` applies, and the tool is not declared.
 
-    Raises `ConfigurationError` if a policy asks, because the call ends before a person could answer.
+    Raises `ConfigurationError` if a policy asks: the call ends before a person could answer.
     """
     declared: list[ProviderTool] = []
     for tool in tools:

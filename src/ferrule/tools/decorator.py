@@ -99,8 +99,8 @@ def tool(
         concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
             turns it off for all its tools.
         retries: How often in a row the model may try again after a call that it made wrong
-            (arguments that do not fit, `ToolRetry`). Then the tool is not run any more. None: no
-            such bound. It repeats nothing by itself.
+            (arguments that do not fit, `ToolRetry`). After that, the tool no longer runs. None: no
+            bound. It does not repeat calls by itself.
         result: `"outside"` if the result comes later, by `deliver`: the function is not called, and
             its body is `...`. `"page"` if the page of a chat gives it.
         within_s: Seconds after which the model reads that no result from outside came.

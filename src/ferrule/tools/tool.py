@@ -95,8 +95,8 @@ class Tool(ToolAttributes, Type):
         concurrent: Whether calls of one step may run at the same time. `Toolbox(concurrent=False)`
             turns it off for all its tools.
         retries: How often in a row the model may try again after a call that it made wrong
-            (arguments that do not fit, `ToolRetry`). Then the tool is not run any more. None: no
-            such bound. It repeats nothing by itself.
+            (arguments that do not fit, `ToolRetry`). After that, the tool no longer runs. None: no
+            bound. It does not repeat calls by itself.
         result: `"outside"` if the result of a call comes later, by `deliver`: nothing runs here. A
             function then only declares the arguments and the type of the result; its body is `...`.
             `"page"` is the same, and the page of a chat may give the result (`AGUI`, `VercelAI`).
