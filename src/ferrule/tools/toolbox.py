@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ferrule.tools.skills.shelf import Skills
     from ferrule.values.calls.secrets import Secrets
 
+_KEPT_OPTIONS = ("concurrent", "keep_turns", "spill_over")
 RESERVED = ("finish", "user_clarification")
 """Names of the programs' own tools. A server's tool so named is offered as `server__finish`."""
 _MOST_CACHED = 256
@@ -213,6 +214,11 @@ class Toolbox:
         """The names of the offered tools, in order."""
         self.declarations = Declarations(tool.declaration for tool in self.tools)
         """Their canonical declarations, in order; shared, do not change them."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that its tools do not tell, for a toolbox that takes its place."""
+        return {name: getattr(self, name) for name in _KEPT_OPTIONS}
 
     @property
     def secrets(self) -> Secrets:
@@ -448,16 +454,19 @@ class LiveToolbox(Toolbox):
         return self
 
     @property
+    def options(self) -> dict[str, Any]:
+        """See `Toolbox.options`. Contacts no server."""
+        return {name: value for name, value in self._options.items() if name in _KEPT_OPTIONS}
+
+    @property
     def has_shelf(self) -> bool:
         """Whether tools are put on a shelf, so that some are not offered."""
-        return bool(self._options.keys() - {"concurrent", "skills"})
+        return self._options.get("search") is not None or bool(self._options.get("shelf"))
 
     def local(self) -> dict[str, Tool]:
-        """The local tools, by name. Contacts no server."""
-        tools = [Tool.of(entry) for entry in self._entries if not is_server(entry)]
-        if self._options.get("skills") is not None:
-            tools += self._options["skills"].tools
-        return {tool.name: tool for tool in tools}
+        """The tools that need no server, by name: also those that options bring."""
+        own = [entry for entry in self._entries if not is_server(entry)]
+        return {tool.name: tool for tool in Toolbox(own, **self._options)}
 
     def when_listed(self, check: Callable[[Toolbox], None]) -> None:
         """Call `check` with the toolbox when its tools are known, or at once if they are."""

@@ -150,6 +150,29 @@ def test_a_toolbox_with_a_search_is_asked_for_again(tmp_path: Path) -> None:
     mine.close()
 
 
+@pytest.mark.parametrize("has_server", [True, False], ids=["its own server", "the saved server"])
+@pytest.mark.parametrize("options", [{"spill_over": 2000}, {"concurrent": False}], ids=str)
+def test_the_options_of_the_toolbox_hold_beside_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], has_server: bool
+) -> None:
+    """Before the servers list their tools again, and after it."""
+    monkeypatch.setenv("API_KEY", "again")
+    path = saved(tmp_path, Toolbox([server(tmp_path), local], **options))
+    tools: list[Any] = [local]
+    if has_server:
+        tools = [server(tmp_path), local]
+    agent = ReAct("task -> answer", Toolbox(tools, **options))
+    agent.load(path)
+    toolbox = agent.react.toolbox
+    [there] = toolbox.servers
+    assert not there.is_connected
+    listed = toolbox.list_tools()
+    for each in (toolbox, listed):
+        assert {name: getattr(each, name) for name in options} == options
+        assert ("read_result" in each) is ("spill_over" in options)
+    there.close()
+
+
 def test_a_run_is_resumed_with_the_saved_program_though_the_server_changed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

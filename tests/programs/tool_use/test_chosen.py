@@ -19,6 +19,7 @@ from ferrule import (
     Response,
     Run,
     SQLiteStore,
+    Toolbox,
     tool,
 )
 from ferrule.errors import ConfigurationError, UnavailableError
@@ -242,6 +243,35 @@ def test_predict_offers_the_chosen_tools(each: Any) -> None:
     )
     assert program(a="A").b == "B"
     assert offered(lm) == [["look"], ["look" if each == "run" else "pay"]]
+
+
+@pytest.mark.parametrize("each", ["run", "step"])
+@pytest.mark.parametrize("make", [ReAct, Predict])
+def test_a_long_result_can_be_read_whichever_tools_are_chosen(make: Any, each: Any) -> None:
+    """The model is told to read it with a tool that no function needs to name."""
+
+    def report() -> str:
+        """Write a report."""
+        return "long " * 2000
+
+    def other() -> str:
+        """Do something else."""
+        return "done"
+
+    read = {"name": "read_result", "args": {"call": "c1", "start": 5000, "length": 10}}
+    last: Any = {"name": "finish", "args": {"answer": "well"}}
+    if make is Predict:
+        last = "well"
+    lm = ScriptedLM([{"tool_calls": [{"name": "report", "args": {}, "id": "c1"}]}, read, last])
+    program = make(
+        "question -> answer",
+        tools=Toolbox([report, other], spill_over=1000),
+        native=True,
+        tools_for=lambda ctx: ["report"],
+        tools_each=each,
+    )
+    assert program(question="q", lm=lm).answer == "well"
+    assert lm.requests[-1].messages[-1].text.count("long") == 2
 
 
 def test_no_tools_are_a_choice_too() -> None:

@@ -219,13 +219,7 @@ def _load_tools(
     if servers:
         return _live_toolbox(tools, servers, predictor.toolbox)
     before = predictor.toolbox
-    return Toolbox(
-        [*tools, *before.provider_tools],
-        shelf=before.shelf or (),
-        keep_turns=before.keep_turns,
-        concurrent=before.concurrent,
-        spill_over=before.spill_over,
-    )
+    return Toolbox([*tools, *before.provider_tools], shelf=before.shelf or (), **before.options)
 
 
 def _check_provider_tools(path: str, saved: Iterable[Mapping[str, Any]], toolbox: Toolbox) -> None:
@@ -307,7 +301,7 @@ def _load_remote_tools(states: Iterable[Mapping[str, Any]], servers: _Servers) -
 
 def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> Toolbox:
     """The saved tools, in a toolbox that follows the changes of servers given whole."""
-    toolbox = Toolbox([*tools, *before.provider_tools], concurrent=before.concurrent)
+    toolbox = Toolbox([*tools, *before.provider_tools], **before.options)
     if isinstance(before, LiveToolbox):
         return before.fill(toolbox)
     whole = [server for server, is_whole in servers.values() if is_whole]
@@ -315,7 +309,7 @@ def _live_toolbox(tools: Sequence[Tool], servers: _Servers, before: Toolbox) -> 
         return toolbox
     own = [tool for tool in tools if not _is_of(tool, whole)]
     entries = [*whole, *own, *before.provider_tools]
-    return LiveToolbox(entries, concurrent=before.concurrent).fill(toolbox)
+    return LiveToolbox(entries, **before.options).fill(toolbox)
 
 
 def _is_of(tool: Tool, servers: Sequence[Any]) -> bool:

@@ -20,6 +20,7 @@ from ferrule.errors import ConfigurationError, refuse_awaitable, shown
 from ferrule.programs.instructions import is_builtin
 from ferrule.tools.definition.deps import ContextParameter, context_parameter
 from ferrule.tools.definition.inspect_function import name_of
+from ferrule.tools.read_result import is_reader
 from ferrule.tools.skills.shelf import skills_prompt
 from ferrule.tools.tool import Tool
 from ferrule.tools.toolbox import RESERVED, Toolbox
@@ -192,6 +193,8 @@ def _names(returned: Any, toolbox: Toolbox, function: ChoosingFunction) -> list[
             f"{function.what} returns names of the program's tools. There is no tool "
             f"{shown(min(unknown))}; the tools are: {', '.join(toolbox.names) or 'none'}."
         )
+    # Results that are cut tell the model to call it, whichever tools are left.
+    wanted |= {tool.name for tool in toolbox if is_reader(tool)}
     return [name for name in toolbox.names if name in wanted]
 
 
