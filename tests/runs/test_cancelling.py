@@ -26,6 +26,7 @@ from ferrule import (
 from ferrule.acts import CallTools
 from ferrule.errors import RunCancelledError, ToolStop
 from ferrule.runs.driver.execution import aexecute, execute
+from ferrule.runs.observers import Execution
 from ferrule.testing import ScriptedLM
 from ferrule.values.calls.call import CheckedCall
 from ferrule.values.outcome import Prediction
@@ -396,3 +397,16 @@ def test_a_program_that_catches_its_cancellation_is_cancelled_all_the_same(drive
             driver,
         )  # the answer is recorded: no model is asked
         assert (again.status, again.prediction.answer) == ("done", "42")
+
+
+@pytest.mark.parametrize("grace_s", [..., 1.0])
+def test_a_run_whose_execution_ends_just_now_can_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch, grace_s: Any
+) -> None:
+    """The thread that executes it may end it between any two lines of the one that cancels it."""
+    run = Run(ReAct("question -> answer", []), (), {"question": "q"})
+    execution = Execution(None, grace_s=1.0)
+    read = iter([execution])
+    monkeypatch.setattr(Run, "executing", property(lambda _: next(read, None)), raising=False)
+    run.cancel(grace_s=grace_s)
+    assert execution.halt.is_set

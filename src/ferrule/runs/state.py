@@ -525,12 +525,13 @@ class RunState:
 
     def _halt(self, grace_s: float | EllipsisType | None) -> None:
         """End what the current execution waits for, if there is one."""
-        if self.executing is None:
+        execution = self.executing  # read once: its thread may end it meanwhile
+        if execution is None:
             return
         if grace_s is ...:
-            grace_s = self.executing.grace_s
+            grace_s = execution.grace_s
         if grace_s is not None:
-            self.executing.halt.set(grace_s)
+            execution.halt.set(grace_s)
 
     def goes_on(
         self,

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agent_script import native_step
@@ -34,7 +34,8 @@ from ferrule import (
 from ferrule.concurrency.offload import background_loop
 from ferrule.concurrency.pool import ThreadPool
 from ferrule.errors import RunTakenError, StoreError
-from ferrule.programs.lifecycle.advance import advance_in_thread
+from ferrule.programs.lifecycle.advance import _interrupt, advance_in_thread
+from ferrule.runs.observers import Execution
 from ferrule.testing import ScriptedLM
 
 DONE = native_step("done", "finish", {"answer": "ok"})
@@ -418,6 +419,28 @@ def test_a_cancelled_segment_in_a_thread_cancels_its_async_tool_and_goes_back_to
     line = store.summary("r")
     assert (line.status, line.leased, line.error, line.recoveries) == ("queued", False, None, 0)
     assert threads.ended.is_set()
+
+
+def test_a_segment_whose_execution_ends_just_now_can_be_cancelled() -> None:
+    """Its thread may end it between any two lines of the one that interrupts it."""
+
+    class Ending:
+        def __init__(self) -> None:
+            self.executions = [Execution(None, grace_s=None)]
+
+        @property
+        def executing(self) -> Execution | None:
+            return self.executions.pop() if self.executions else None
+
+    async def interrupt() -> None:
+        working: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        working.set_result("done")
+        await _interrupt(working, [cast("Run", ending)])
+
+    ending = Ending()
+    [execution] = ending.executions
+    asyncio.run(interrupt())
+    assert execution.is_stopped
 
 
 def test_a_cancelled_segment_leaves_a_blocked_thread_behind_which_writes_nothing_more(

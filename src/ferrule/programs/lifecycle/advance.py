@@ -153,10 +153,11 @@ async def _interrupt(working: asyncio.Future[Any], loaded: list[Run]) -> None:
     # Retrieve the error: the caller gets the cancellation.
     working.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     for run in loaded:
-        if run.executing is None:
+        execution = run.executing  # read once: the thread may end it meanwhile
+        if execution is None:
             continue
-        run.executing.halt.set(_GRACE_S / 2)
-        for task in run.executing.stop():
+        execution.halt.set(_GRACE_S / 2)
+        for task in execution.stop():
             with suppress(RuntimeError):  # its loop is closed
                 task.get_loop().call_soon_threadsafe(cancel_once, task)
     await asyncio.wait((working,), timeout=_GRACE_S)

@@ -38,7 +38,7 @@ from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite import batch
 from ferrule.runs.store.sqlite import file as sqlite_file
 from ferrule.runs.store.sqlite.batch import APPEND_ONE, Append
-from ferrule.runs.store.sqlite.file import SQLiteFile
+from ferrule.runs.store.sqlite.file import SQLiteFile, _Connection
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
 from ferrule.runs.store.sqlite.writer_thread import WriterThread
 from ferrule.values.calls.call import ToolCall
@@ -1136,3 +1136,20 @@ def test_a_connection_that_an_interrupt_let_go_is_closed(
     with pytest.raises(KeyboardInterrupt):
         SQLiteStore(tmp_path / "runs.db").list()
     gc.collect()  # a warning would fail this test
+
+
+@pytest.mark.parametrize("is_opened", [True, False])
+def test_a_connection_is_closed_when_python_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_opened: bool
+) -> None:
+    """The names of its module may then be gone."""
+    connection = _Connection.__new__(_Connection)
+    if is_opened:
+        connection.__init__(tmp_path / "runs.db")
+    with monkeypatch.context() as ended:
+        for name in vars(sqlite_file):
+            if not name.startswith("__"):
+                ended.setattr(sqlite_file, name, None)
+        connection.__del__()
+    with pytest.raises(sqlite3.ProgrammingError):
+        connection.execute("SELECT 1")

@@ -111,9 +111,13 @@ class _Connection(sqlite3.Connection):
     the garbage collector happens to run.
     """
 
+    _NotOpened = sqlite3.ProgrammingError  # when Python ends, the names of modules are gone
+
     def __del__(self) -> None:
-        with suppress(sqlite3.ProgrammingError):  # it could not be opened
+        try:  # noqa: SIM105  the name `suppress` is gone as well
             self.close()
+        except self._NotOpened:
+            pass
 
 
 class SQLiteFile:
