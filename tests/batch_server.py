@@ -28,6 +28,7 @@ Json = dict[str, Any]
 
 def _checks() -> dict[str, TypeAdapter[Any]]:
     """The SDKs' own types of what a client sends."""
+    from anthropic.types.beta.messages.batch_create_params import BatchCreateParams as BetaOrder
     from anthropic.types.messages.batch_create_params import BatchCreateParams as AnthropicOrder
     from openai.types.batch_create_params import BatchCreateParams
     from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
@@ -36,6 +37,7 @@ def _checks() -> dict[str, TypeAdapter[Any]]:
     return {
         "/v1/batches": TypeAdapter(BatchCreateParams),
         "/v1/messages/batches": TypeAdapter(AnthropicOrder),
+        "beta": TypeAdapter(BetaOrder),
         "/v1/chat/completions": TypeAdapter(CompletionCreateParamsNonStreaming),
         "/v1/responses": TypeAdapter(ResponseCreateParamsNonStreaming),
     }
@@ -76,6 +78,8 @@ class BatchProvider:
         self.taken: Counter[str] = Counter()
         """How often each request was taken, by its id and body."""
         self.creations = 0
+        self.headers: list[dict[str, str]] = []
+        """Those of each request that was posted, names in lower case."""
         self.hook: Callable[[str], None] = lambda point: None
         self.end_status = "completed"
         self.lines: Callable[[list[bytes]], list[bytes]] = lambda lines: lines[::-1]
@@ -218,6 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
+        self.provider.headers.append({name.lower(): value for name, value in self.headers.items()})
         if self._fails():
             return
         path = self.path.partition("?")[0]
@@ -225,7 +230,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._upload(body)
             return
         order = json.loads(body)
-        CHECKS[path].validate_python(order, strict=False)
+        check = CHECKS[path]
+        if "anthropic-beta" in self.headers:
+            check = CHECKS["beta"]
+        check.validate_python(order, strict=False)
         if path == "/v1/batches":
             requests = self._requests_in(order["input_file_id"], order["endpoint"])
             batch = self.provider.take(

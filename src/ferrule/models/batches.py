@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -28,9 +29,10 @@ from ferrule.encoding.encode import json_bytes
 from ferrule.errors import BadRequestError, LMError, UnavailableError, shown
 from ferrule.models.wires.payload import Json, count_of, decode, list_of, mapping, text_of
 from ferrule.net.errors import payload_error, status_error
+from ferrule.net.transport import joined_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ferrule.net.transport import HTTPTransport
 
@@ -54,6 +56,8 @@ class BatchRequest(Struct, frozen=True):
     id: str
     """Its id in results: at most 64 letters, digits, `-` and `_`."""
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the body needs in headers."""
 
 
 class SentBatch(Struct, frozen=True):
@@ -129,11 +133,22 @@ class _HTTP:
         return self._transport.exchange(self._address(path, query), None, auth, key)
 
     def _post(
-        self, path: str, body: bytes, *, content_type: str = "application/json", once: bool = False
+        self,
+        path: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+        once: bool = False,
     ) -> Json:
         auth, key = self._authorize()
         content = self._transport.exchange(
-            self._address(path, {}), body, auth, key, content_type=content_type, may_repeat=not once
+            self._address(path, {}),
+            body,
+            {**auth, **(headers or {})},
+            key,
+            content_type=content_type,
+            may_repeat=not once,
         )
         try:
             return decode(content)
@@ -290,7 +305,11 @@ class AnthropicBatches(_HTTP):
             for request in requests
         ]
         order = b'{"requests":[%b]}' % b",".join(items)
-        batch = self._read(self._post("/messages/batches", order, once=True))
+        headers: dict[str, str] = {}
+        for request in requests:
+            headers = joined_headers(headers, request.headers)
+        answer = self._post("/messages/batches", order, headers=headers, once=True)
+        batch = self._read(answer)
         if not batch.id:
             raise UnavailableError("the answer to a submission has no id of a batch")
         return batch

@@ -31,9 +31,10 @@ from ferrule.models.providers import (
 from ferrule.models.setting_names import check_settings
 from ferrule.models.wires.any_answer import body_of, is_answer
 from ferrule.models.wires.streamed import assembly
-from ferrule.models.wires.wire import wire
+from ferrule.models.wires.wire import rendered, wire
 from ferrule.net.errors import payload_error, status_error, with_provider
 from ferrule.net.sse import event
+from ferrule.net.transport import joined_headers
 from ferrule.values.conversation.message import Author
 from ferrule.values.conversation.thoughts import split_thoughts
 
@@ -211,27 +212,33 @@ class ClientLM(LearningLM):
     def _arguments(
         self, request: Request, create: Callable[..., Any], *, stream: bool = False
     ) -> dict[str, Any]:
-        """The request's body as keyword arguments of the client.
+        """The request as keyword arguments of the client.
 
-        Those that the client does not declare go into its `extra_body`.
+        Fields that the client does not declare go into its `extra_body`, and the headers that the
+        request needs into `extra_headers`.
         """
         self._check(request.settings)
-        body: dict[str, Any] = json.loads(
-            wire(self._wire_name).render(
-                request,
-                model=self._model,
-                settings=self.settings,
-                stream=stream,
-                dialect=self._learned.dialect,
-            )
+        content, headers = rendered(
+            wire(self._wire_name),
+            request,
+            model=self._model,
+            settings=self.settings,
+            stream=stream,
+            dialect=self._learned.dialect,
         )
+        body: dict[str, Any] = json.loads(content)
         declared = inspect.signature(create).parameters
-        if "extra_body" not in declared:
-            return body
-        arguments = {name: value for name, value in body.items() if name in declared}
-        others = {name: value for name, value in body.items() if name not in declared}
-        if others:
-            arguments["extra_body"] = others
+        arguments = body
+        if "extra_body" in declared:
+            arguments = {name: value for name, value in body.items() if name in declared}
+            others = {name: value for name, value in body.items() if name not in declared}
+            if others:
+                arguments["extra_body"] = others
+        if headers:
+            # The client would replace its own list of betas by ours.
+            own: Mapping[str, str] = getattr(self._client, "default_headers", None) or {}
+            same = {name.lower(): own[name] for name in own if name.lower() in headers}
+            arguments["extra_headers"] = joined_headers(headers, same)
         return arguments
 
     @contextmanager

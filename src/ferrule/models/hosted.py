@@ -28,7 +28,6 @@ from ferrule.models.providers import (
 )
 from ferrule.models.setting_names import check_settings, check_spelling
 from ferrule.models.wires.payload import count_of, list_of, mapping
-from ferrule.models.wires.provider_tools import headers_for
 from ferrule.models.wires.streamed import (
     ThoughtsApart,
     UnlabelledAnswer,
@@ -36,6 +35,7 @@ from ferrule.models.wires.streamed import (
     is_event_stream,
     read_stream,
 )
+from ferrule.models.wires.wire import Rendered, rendered
 from ferrule.models.wires.wire import wire as wire_of
 from ferrule.net.errors import (
     cost_in,
@@ -298,27 +298,15 @@ class LM(LearningLM):
 
             request = strictly(request, self._provider.wire)
         key = key_for(self._provider, self._key, needed=self._needs_key)
-        auth = {**self._wire.headers(key), **self._betas(request)}
-        body = self._wire.render(
+        body, needed = rendered(
+            self._wire,
             request,
             model=self._model,
             settings=self.settings,
             stream=stream,
             dialect=self._learned.dialect,
         )
-        return _Prepared(body, auth, key)
-
-    def _betas(self, request: Request) -> dict[str, str]:
-        """The header that names the unreleased features of its protocol that a request uses."""
-        needed = [headers_for(self.wire, request.provider_tools)]
-        if request.additions and self.wire == "anthropic":
-            from ferrule.models.wires.anthropic.encode import headers_of
-
-            needed.append(headers_of(request, self._learned.dialect))
-        betas = [names["anthropic-beta"] for names in needed if names]
-        if not betas:
-            return {}
-        return {"anthropic-beta": ",".join(betas)}
+        return _Prepared(body, {**self._wire.headers(key), **needed}, key, needed)
 
     def author(self) -> Author | None:
         """Who writes the answers: the model, at its host, with the key of the environment."""
@@ -351,9 +339,10 @@ class LM(LearningLM):
 
         return api(self._transport, self._wire.path(self._model), authorize)
 
-    def body_in_batch(self, request: Request) -> bytes:
-        """The body of a request, in the form that the server accepts, for a batch."""
-        return self._prepare(self._learned.accepted(request, self)).body
+    def rendered_for_batch(self, request: Request) -> Rendered:
+        """A request in the form that the server accepts, for a batch."""
+        sent = self._prepare(self._learned.accepted(request, self))
+        return Rendered(sent.body, dict(sent.needed))
 
     def answer_in_batch(self, request: Request, body: bytes) -> Response:
         """The answer to a request in a body of a batch. Raises `LMError` as `complete` does."""
@@ -536,8 +525,10 @@ class _Prepared(NamedTuple):
 
     body: bytes
     auth: Mapping[str, str]
-    """The headers that carry the key."""
+    """The headers that carry the key, and `needed`."""
     key: str | None
+    needed: Mapping[str, str]
+    """The headers that the body needs."""
 
 
 class _StreamedAnswer:

@@ -413,12 +413,8 @@ class HTTPTransport:
     # -- what both have in common
 
     def all_headers(self, auth: Headers) -> dict[str, str]:
-        """All headers of a request. The user's replace ours, except a list of betas: it grows."""
-        headers = {**auth, **self._headers}
-        betas = [fields[_BETAS] for fields in (auth, self._headers) if _BETAS in fields]
-        if len(betas) == 2:
-            headers[_BETAS] = ",".join(betas)
-        return headers
+        """All headers of a request."""
+        return joined_headers(auth, self._headers)
 
     def _parsed(self, url: str) -> httpx2.URL:
         from httpx2 import URL
@@ -529,6 +525,21 @@ def _ends_by(deadline: float) -> Timeout:
     from asyncio import timeout
 
     return timeout(left_until(deadline))
+
+
+def joined_headers(ours: Headers, users: Headers) -> dict[str, str]:
+    """Headers with those of the user, names in lower case.
+
+    The user's replace ours, except a list of betas: it grows.
+    """
+    headers = {**ours, **users}
+    betas: dict[str, None] = {}
+    for fields in (ours, users):
+        names = [name.strip() for name in fields.get(_BETAS, "").split(",")]
+        betas |= dict.fromkeys(filter(None, names))
+    if betas:
+        headers[_BETAS] = ",".join(betas)
+    return headers
 
 
 def _checked_headers(headers: Headers) -> dict[str, str]:

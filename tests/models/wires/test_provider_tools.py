@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
+import anthropic as sdk
 import pytest
 from provider_server import (
+    anthropic_events,
     check_anthropic,
     check_openai,
     message,
     openai_message,
     openai_response,
+    provider,
 )
 
 from ferrule import (
@@ -35,7 +39,6 @@ from ferrule import (
 from ferrule.errors import ConfigurationError, ToolDefinitionError
 from ferrule.models.providers import PROVIDERS, capabilities_of
 from ferrule.models.wires import anthropic, gemini, openai_responses
-from ferrule.models.wires.provider_tools import headers_for
 from ferrule.values.provider_tools import PROVIDER_TOOLS
 
 QUESTION = Messages([Message("user", "What?")])
@@ -69,7 +72,58 @@ def test_every_tool_and_option_of_anthropic_has_the_form_of_its_sdk():
             "authorization_token": "t",
         }
     ]
-    assert headers_for("anthropic", [MCP]) == {"anthropic-beta": "mcp-client-2025-11-20"}
+
+
+def through_lm(url: str, request: Request) -> None:
+    LM("anthropic/claude-opus-4-8", base_url=url, api_key="k").complete(request)
+
+
+def through_client(url: str, request: Request) -> None:
+    sync = sdk.Anthropic(base_url=url.removesuffix("/v1"), api_key="k")
+    LM.from_client(sync, "claude-opus-4-8").complete(request)
+
+
+def through_stream_of_client(url: str, request: Request) -> None:
+    sync = sdk.Anthropic(base_url=url.removesuffix("/v1"), api_key="k")
+    list(LM.from_client(sync, "claude-opus-4-8").stream(request))
+
+
+def through_async_client(url: str, request: Request) -> None:
+    async def ask() -> None:
+        async with sdk.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="k") as client:
+            await LM.from_client(client, "claude-opus-4-8").acomplete(request)
+
+    asyncio.run(ask())
+
+
+DOORS = (through_lm, through_client, through_stream_of_client, through_async_client)
+
+
+@pytest.mark.parametrize("ask", DOORS)
+@pytest.mark.parametrize("has_addition", [False, True])
+def test_what_a_request_needs_in_headers_goes_with_it_through_every_door(ask, has_addition):
+    request = Request(QUESTION, provider_tools=(MCP,))
+    needed = ["mcp-client-2025-11-20"]
+    if has_addition:
+        late = {"type": "function", "function": {"name": "late", "parameters": {}}}
+        question = Messages([*QUESTION, Message("assistant", "Hm."), Message("user", "Go on.")])
+        request = Request(question, [ADD], provider_tools=(MCP,))
+        request = Request(question, [ADD, late], provider_tools=(MCP,)).continuing(request)
+        needed.append("inline-tools-2026-09-15")
+    answer = message({"type": "text", "text": "ok"})
+    with provider([answer], check_anthropic, anthropic_events) as side:
+        ask(side.url, request)
+    assert side.headers[0]["anthropic-beta"].split(",") == needed
+
+
+def test_betas_of_the_users_client_stay():
+    client = {"default_headers": {"Anthropic-Beta": "mine-2026, mcp-client-2025-11-20"}}
+    answer = message({"type": "text", "text": "ok"})
+    with provider([answer], check_anthropic, anthropic_events) as side:
+        sync = sdk.Anthropic(base_url=side.url.removesuffix("/v1"), api_key="k", **client)
+        lm = LM.from_client(sync, "claude-opus-4-8")
+        lm.complete(Request(QUESTION, provider_tools=(MCP,)))
+    assert side.headers[0]["anthropic-beta"] == "mcp-client-2025-11-20,mine-2026"
 
 
 def test_every_tool_and_option_of_openai_has_the_form_of_its_sdk():
@@ -178,8 +232,8 @@ def test_models_in_turn_can_what_all_of_them_can():
 
 
 def test_every_provider_says_which_of_its_tools_it_has():
-    for provider in PROVIDERS.values():
-        assert set(capabilities_of(provider, "m").provider_tools or ()) <= PROVIDER_TOOLS.keys()
+    for known in PROVIDERS.values():
+        assert set(capabilities_of(known, "m").provider_tools or ()) <= PROVIDER_TOOLS.keys()
 
 
 # -- what came of them

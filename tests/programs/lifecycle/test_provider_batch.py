@@ -17,10 +17,14 @@ from ferrule import (
     FallbackLM,
     Limits,
     MemoryStore,
+    Message,
+    Messages,
     Module,
     Predict,
     Prices,
     ReAct,
+    RemoteMCP,
+    Request,
     context,
 )
 from ferrule.errors import (
@@ -30,6 +34,7 @@ from ferrule.errors import (
     LMError,
     UnavailableError,
 )
+from ferrule.models.batches import BatchRequest
 from ferrule.testing import ScriptedLM
 
 WIRES = {
@@ -80,6 +85,20 @@ def test_one_batch_answers_all_items_at_half_the_price(wire):
     full = {"anthropic": 1000 * 3e-6 + 500 * 15e-6}.get(wire, 1000 * 0.25e-6 + 500 * 2e-6)
     assert whole == pytest.approx(full / 2)
     assert results.cost == pytest.approx(5 * full / 2)
+
+
+def test_a_batch_names_the_unreleased_features_of_its_requests():
+    question = Messages([Message("user", "What is 1 x 7?")])
+    server = RemoteMCP(label="docs", url="https://mcp.example")
+    provider = BatchProvider()
+    with batch_server(provider) as url:
+        lm = model(url, "anthropic")
+        sent = lm.rendered_for_batch(Request(question, provider_tools=(server,)))
+        plain = lm.rendered_for_batch(Request(question))
+        requests = [BatchRequest("a", *sent), BatchRequest("b", *plain)]
+        lm.batch_api().submit(requests, "key")
+    assert plain.headers == {}
+    assert [headers["anthropic-beta"] for headers in provider.headers] == ["mcp-client-2025-11-20"]
 
 
 def test_own_prices_are_halved_too():

@@ -155,8 +155,6 @@ FORMS: Mapping[str, Mapping[ToolKind, Form]] = {
 }
 """For each wire, how it declares each kind of tool that its providers run."""
 
-_MCP_BETA = "mcp-client-2025-11-20"
-
 
 def with_provider_tools(wire: str, tools: Iterable[ProviderTool], extra: Json) -> Json:
     """`extra`, the user's fields of a body, with the declarations of a provider's tools.
@@ -185,10 +183,3 @@ def with_provider_tools(wire: str, tools: Iterable[ProviderTool], extra: Json) -
         # The user's own come after: the beginning of the body stays the same for the cache.
         sections[name] = [*entries, *list_of(extra.get(name))]
     return {**extra, **sections}
-
-
-def headers_for(wire: str, tools: Iterable[ProviderTool]) -> dict[str, str]:
-    """The headers that a request with these tools needs."""
-    if wire == "anthropic" and any(tool.kind == "remote_mcp" for tool in tools):
-        return {"anthropic-beta": _MCP_BETA}
-    return {}

@@ -7,7 +7,7 @@ body of a request, `decode` reads an answer, `stream` a streamed one.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from ferrule.errors import ConfigurationError, shown
 
@@ -85,6 +85,10 @@ class Wire(Protocol):
         """
         ...
 
+    def request_headers(self, request: Request, dialect: Dialect) -> dict[str, str]:
+        """The headers that the form of a request needs, besides those of `headers`."""
+        ...
+
     def read(self, payload: Json | bytes) -> Response:
         """The answer in a body.
 
@@ -92,6 +96,38 @@ class Wire(Protocol):
         `RefusalError` if it was withheld.
         """
         ...
+
+
+class Rendered(NamedTuple):
+    """A request as it is sent, but for the key."""
+
+    body: bytes
+    headers: dict[str, str]
+    """What the body needs in headers, such as the names of unreleased features."""
+
+
+def rendered(
+    wire: Wire,
+    request: Request,
+    *,
+    model: str,
+    settings: Mapping[str, Any],
+    stream: bool = False,
+    dialect: Dialect,
+) -> Rendered:
+    """The body of a request and the headers that it needs.
+
+    Every way to a provider takes both from here: HTTP, the user's client, a batch. So no way can
+    send a body without the headers that the provider requires with it.
+    """
+    body = wire.render(request, model=model, settings=settings, stream=stream, dialect=dialect)
+    return Rendered(body, wire.request_headers(request, dialect))
+
+
+def no_headers(request: Request, dialect: Dialect) -> dict[str, str]:
+    """The `request_headers` of a wire whose requests need none."""
+    del request, dialect
+    return {}
 
 
 def wire(name: str) -> Wire:

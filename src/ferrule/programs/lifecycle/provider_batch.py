@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ferrule.models.batches import BatchAPI, Results, SentBatch
+    from ferrule.models.wires.wire import Rendered
     from ferrule.values.conversation.exchange import Request, Response
 
 DEFAULT_POLL_S = 30.0
@@ -165,24 +166,24 @@ class ProviderRequests:
         """See `BatchRequests`."""
         lm = check_model(lm)
         while True:
-            body = lm.body_in_batch(request)
-            result = await self._result(mark, lm, body)
+            sent = lm.rendered_for_batch(request)
+            result = await self._result(mark, lm, sent)
             try:
                 if isinstance(result, bytes):
                     return lm.answer_in_batch(request, result)
                 raise result
             except BadRequestError as error:
                 # Many requests of a batch are refused for one reason: the first teaches all.
-                if not lm.learns_from(error, request) and lm.body_in_batch(request) == body:
+                if not lm.learns_from(error, request) and lm.rendered_for_batch(request) == sent:
                     raise
 
     def end_item(self) -> None:
         """Count an item that has ended."""
         self._rest()
 
-    async def _result(self, mark: bytes, lm: LM, body: bytes) -> bytes | LMError:
-        digest = HMAC(mark, body, sha256).hexdigest()[:40]
-        waiting = _Waiting(BatchRequest(f"{self._key}-{digest}", body))
+    async def _result(self, mark: bytes, lm: LM, sent: Rendered) -> bytes | LMError:
+        digest = HMAC(mark, sent.body, sha256).hexdigest()[:40]
+        waiting = _Waiting(BatchRequest(f"{self._key}-{digest}", sent.body, sent.headers))
         route = self._route(lm)
         route.waiting[waiting.request.id] = waiting
         self._rest()

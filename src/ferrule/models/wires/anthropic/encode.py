@@ -71,6 +71,7 @@ A thinking budget is added to it, because thoughts count too.
 _NAMES = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
 _PLAIN = Dialect()
 _VERSION = "2023-06-01"
+_REMOTE_MCP = "mcp-client-2025-11-20"
 _ADDED_TOOLS = "inline-tools-2026-09-15"
 """The beta of tools that are defined within a conversation (platform.claude.com, "Mid-conversation
 system messages and tool changes", November 2026)."""
@@ -86,11 +87,16 @@ def path(model: str, *, stream: bool = False) -> str:
     return "/messages"
 
 
-def headers_of(request: Request, dialect: Dialect) -> dict[str, str]:
-    """The headers that the form of a request needs."""
+def request_headers(request: Request, dialect: Dialect) -> dict[str, str]:
+    """The header that names the unreleased features of the protocol that a request uses."""
+    betas: list[str] = []
+    if any(tool.kind == "remote_mcp" for tool in request.provider_tools):
+        betas.append(_REMOTE_MCP)
     if added_tools(request, dialect):
-        return {"anthropic-beta": _ADDED_TOOLS}
-    return {}
+        betas.append(_ADDED_TOOLS)
+    if not betas:
+        return {}
+    return {"anthropic-beta": ",".join(betas)}
 
 
 def headers(key: str | None) -> dict[str, str]:
