@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.parser import BytesParser
 from email.policy import HTTP
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def _checks() -> dict[str, TypeAdapter[Any]]:
-    """The SDKs' own types of what a client sends."""
+@cache
+def checks() -> dict[str, TypeAdapter[Any]]:
+    """The SDKs' own types of what a client sends. Their import takes seconds."""
     from anthropic.types.beta.messages.batch_create_params import BatchCreateParams as BetaOrder
     from anthropic.types.messages.batch_create_params import BatchCreateParams as AnthropicOrder
     from openai.types.batch_create_params import BatchCreateParams
@@ -41,9 +43,6 @@ def _checks() -> dict[str, TypeAdapter[Any]]:
         "/v1/chat/completions": TypeAdapter(CompletionCreateParamsNonStreaming),
         "/v1/responses": TypeAdapter(ResponseCreateParamsNonStreaming),
     }
-
-
-CHECKS = _checks()
 
 
 def answer_of(question: str) -> str:
@@ -230,9 +229,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._upload(body)
             return
         order = json.loads(body)
-        check = CHECKS[path]
+        check = checks()[path]
         if "anthropic-beta" in self.headers:
-            check = CHECKS["beta"]
+            check = checks()["beta"]
         check.validate_python(order, strict=False)
         if path == "/v1/batches":
             requests = self._requests_in(order["input_file_id"], order["endpoint"])
@@ -270,7 +269,7 @@ class _Handler(BaseHTTPRequestHandler):
             assert entry.keys() == {"custom_id", "method", "url", "body"}
             assert (entry["method"], entry["url"]) == ("POST", endpoint)
             assert entry["custom_id"] not in requests
-            CHECKS[endpoint].validate_python(entry["body"], strict=False)
+            checks()[endpoint].validate_python(entry["body"], strict=False)
             requests[entry["custom_id"]] = entry["body"]
         return requests
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from functools import cache
 from typing import Any
 
 import pytest
-from anthropic.types.beta.message_create_params import MessageCreateParamsNonStreaming as Messages
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from pydantic import TypeAdapter
 from wire_servers import anthropic, openai_responses
 
@@ -24,15 +23,27 @@ WIRES = {
         "openai/gpt-5.6",
         {"wire": "openai_responses"},
         {"/responses": openai_responses},
-        TypeAdapter(ResponseCreateParamsNonStreaming),
     ),
     "anthropic": (
         "anthropic/claude-opus-4-8",
         {"prompt_cache": False},
         {"/messages": anthropic},
-        TypeAdapter(Messages),
     ),
 }
+
+
+@cache
+def check_of(wire: str) -> TypeAdapter[Any]:
+    """The SDK's own type of a request. The SDKs are imported here, since that takes seconds."""
+    if wire == "anthropic":
+        from anthropic.types.beta.message_create_params import MessageCreateParamsNonStreaming
+
+        return TypeAdapter(MessageCreateParamsNonStreaming)
+    from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+
+    return TypeAdapter(ResponseCreateParamsNonStreaming)
+
+
 MARK = re.compile(rb',"cache_control":\{[^}]*\}')
 
 
@@ -64,7 +75,7 @@ def run(
     wire: str, steps: list[Any], *, program: Any = None, toolbox: Any = None, **settings: Any
 ) -> list[bytes]:
     """The bodies of the requests of a run."""
-    name, options, protocols, check = WIRES[wire]
+    name, options, protocols = WIRES[wire]
     script = ScriptedLM([*steps, call("finish", answer="ok")])
     with serve(script, protocols=protocols) as server:
         lm = LM(
@@ -73,7 +84,7 @@ def run(
         agent = ReAct("task -> answer", toolbox or shelf(), max_iters=50, lm=lm)
         assert (program or agent)(task="Do it.").answer == "ok"
         for body in server.requests:
-            check.validate_python(body)
+            check_of(wire).validate_python(body)
         return server.bodies
 
 
@@ -139,20 +150,20 @@ def test_a_tool_that_is_removed_begins_the_prompt_anew(wire):
 
 
 def test_predict_sends_them_in_the_same_way(wire):
-    name, options, protocols, check = WIRES[wire]
+    name, options, protocols = WIRES[wire]
     script = ScriptedLM([call("load", name="tool_1"), call("tool_1"), "ok"])
     with serve(script, protocols=protocols) as server:
         lm = LM(name, base_url=server.base_url, api_key="k", **options)
         assert Predict("task -> answer", tools=shelf(), lm=lm)(task="Do it.").answer == "ok"
         for body in server.requests:
-            check.validate_python(body)
+            check_of(wire).validate_python(body)
         bodies = server.bodies
     for body, following in itertools.pairwise(bodies):
         assert following.startswith(without_end(body))
 
 
 def test_a_choice_of_one_tool_finds_it_declared(wire):
-    name, options, protocols, _ = WIRES[wire]
+    name, options, protocols = WIRES[wire]
     script = ScriptedLM([call("load", name="tool_1"), call("finish", answer="ok")])
     with serve(script, protocols=protocols) as server:
         lm = LM(name, base_url=server.base_url, api_key="k", **options)
@@ -170,7 +181,7 @@ def test_other_servers_get_all_tools_declared():
 
 
 def test_a_server_that_refuses_additions_gets_all_tools_declared(wire):
-    name, options, protocols, _ = WIRES[wire]
+    name, options, protocols = WIRES[wire]
     [(path, protocol)] = protocols.items()
 
     class Older:
