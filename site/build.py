@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -135,6 +137,71 @@ def api_pages() -> dict[str, str]:
     return pages
 
 
+def api_text(page: str) -> str:
+    """A page of the API reference as plain text, for language models: signatures and docstrings."""
+    parts = [f"# {API[page][0]}"]
+    for name, home in sorted(public_names().items()):
+        if api_page_of(home) == page:
+            node = _defined(home, name.rpartition(".")[2])
+            parts.append(f"## {name}\n\n```python\n{_outline(node)}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _defined(module: str, name: str) -> ast.stmt:
+    """The statement that gives a module this name. Of several, as with `@overload`, it is the last."""
+    tree = _tree(module)
+    found = [node for node in ast.walk(tree) if _name_of(node) == name]
+    if found:
+        return found[-1]
+    for node in tree.body:  # the module hands on what another one defines
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
+            return _defined(str(node.module), name)
+    raise LookupError(f"{module} does not define `{name}`")
+
+
+def _name_of(node: ast.AST) -> str:
+    match node:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return node.name
+        case ast.Assign():
+            return ast.unparse(node.targets[0])
+        case ast.AnnAssign():
+            return ast.unparse(node.target)
+        case _:
+            return ""
+
+
+def _outline(node: ast.stmt) -> str:
+    """A definition without the bodies of its functions, and without private members."""
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            docstring = ast.get_docstring(node)
+            body = "..." if docstring is None else _quoted(docstring)
+        case ast.ClassDef():
+            members = [_outline(member) for member in node.body if _is_public(member)]
+            body = "\n".join(members) or "..."
+        case ast.Expr(value=ast.Constant(value=str() as docstring)):
+            return _quoted(inspect.cleandoc(docstring))
+        case _:
+            return ast.unparse(node)
+    node.body = [ast.Expr(ast.Constant(...))]
+    head = ast.unparse(node).removesuffix("...").rstrip()
+    return f"{head}\n{indent(body, '    ')}"
+
+
+def _quoted(docstring: str) -> str:
+    return f'"""{docstring}"""'
+
+
+def _is_public(member: ast.stmt) -> bool:
+    match member:
+        case ast.Expr(value=ast.Constant(value=str())):  # a docstring, of the class or a field
+            return True
+        case _:
+            name = _name_of(member)
+            return name == "__init__" or name[:1].isalpha()
+
+
 def stage() -> None:
     """Write all pages into build/pages."""
     shutil.rmtree(STAGE, ignore_errors=True)
@@ -156,7 +223,9 @@ def stage() -> None:
     for page, text in api_pages().items():
         _write(pages / "reference" / "api" / f"{page}.md", text)
     decisions = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    rows = "\n".join(f"- [{_title(page)}]({page.name})" for page in decisions)
+    rows = "\n".join(
+        f"- [{_title(page.read_text(encoding='utf-8'))}]({page.name})" for page in decisions
+    )
     _write(
         pages / "decisions" / "index.md",
         f"# Decisions\n\nWhy ferrule is built as it is: each page has a question, the choices and the decision.\n\n{rows}\n",
@@ -234,10 +303,8 @@ def _staged(target: Path) -> Path:
     return staged / "index.md" if target.is_dir() else staged
 
 
-def _title(page: Path) -> str:
-    return next(
-        line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("# ")
-    ).removeprefix("# ")
+def _title(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("# ")).removeprefix("# ")
 
 
 def _write(path: Path, text: str) -> None:
@@ -279,17 +346,26 @@ def _zensical() -> str:
 
 
 def _write_llms_txt(site: Path) -> None:
-    """`llms.txt` names every page with its first sentence, in the form of llmstxt.org; `llms-full.txt` holds their text."""
+    """`llms.txt` names every page with its first sentence, in the form of llmstxt.org; `llms-full.txt` holds their text.
+
+    Each page is beside its HTML as Markdown, too. The pages of the API reference have no text in the stage: it is made here.
+    """
     project = tomllib.loads((STAGE / "zensical.toml").read_text(encoding="utf-8"))["project"]
     lines, whole = ["# ferrule", "", f"> {project['site_description']}", ""], []
+    lines += [
+        "The whole text is in [llms-full.txt](llms-full.txt). A skill for coding agents comes with the package: `ferrule skill install`.",
+        "",
+    ]
     for section in project["nav"]:
         ((title, inside),) = section.items()
         lines += [f"## {title}", ""]
         for page in _pages_of(inside):
-            source = STAGE / "docs" / page
-            text = source.read_text(encoding="utf-8")
+            if page.startswith("reference/api/"):
+                text = api_text(Path(page).stem)
+            else:
+                text = (STAGE / "docs" / page).read_text(encoding="utf-8")
             _write(site / page, text)
-            lines.append(f"- [{_title(source)}]({page}){_first_sentence(text)}")
+            lines.append(f"- [{_title(text)}]({page}){_first_sentence(text)}")
             whole.append(text)
         lines.append("")
     _write(site / "llms.txt", "\n".join(lines))

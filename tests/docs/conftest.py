@@ -49,12 +49,14 @@ def links() -> Callable[[str], list[str]]:
 
     def broken(page: str) -> list[str]:
         path = ROOT / page
-        found = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8"))
+        prose = _CODE.sub("", path.read_text(encoding="utf-8"))
+        found = re.findall(r"\]\(([^)#]+)[^)]*\)", prose)
         return [link for link in found if "://" not in link and not (path.parent / link).exists()]
 
     return broken
 
 
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _OUTPUT = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

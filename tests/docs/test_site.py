@@ -99,6 +99,48 @@ def test_the_list_for_language_models_gives_each_page_its_first_sentence(site) -
     assert site._first_sentence("# T\n\n## U\n") == ""
 
 
+@pytest.fixture
+def staged(site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a site with the files for language models, without its HTML."""
+    monkeypatch.setattr(site, "STAGE", tmp_path / "pages")
+    site.stage()
+    site._write_llms_txt(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_llms_txt_has_the_form_of_llmstxt_org_and_names_every_page(site, staged: Path) -> None:
+    text = (staged / "llms.txt").read_text(encoding="utf-8")
+    title, _, summary = text.splitlines()[:3]
+    assert title == "# ferrule"
+    assert summary.startswith("> ")
+    for line in text.splitlines()[4:]:
+        assert re.match(r"$|## \w|- \[.+\]\(\S+\.md\)(: .+)?$|The whole text", line), line
+    links = re.findall(r"^- \[.+?\]\((\S+)\)", text, re.MULTILINE)
+    assert [page for page in PAGES if page not in links] == []
+    assert [link for link in links if not (staged / link).is_file()] == []
+
+
+def test_llms_full_txt_holds_every_page_and_every_public_name(site, staged: Path) -> None:
+    whole = (staged / "llms-full.txt").read_text(encoding="utf-8")
+    assert ":::" not in whole
+    for page in PAGES:
+        assert (site.STAGE / "docs" / page).read_text(encoding="utf-8") in whole
+    assert [name for name in site.public_names() if f"\n## {name}\n" not in whole] == []
+
+
+def test_the_text_of_the_reference_is_python_without_private_members(site) -> None:
+    text = site.api_text("approval")
+    [grant] = re.findall(r"## ferrule\.Grant\n\n```python\n(.*?)```", text, re.DOTALL)
+    [definition] = ast.parse(grant).body
+    assert ast.get_docstring(definition).startswith("Consent to further calls")
+    for page in site.API:
+        for code in re.findall(
+            r"```python\n(.*?)^```$", site.api_text(page), re.DOTALL | re.MULTILINE
+        ):
+            names = re.findall(r"^    def (_\w+)", code, re.MULTILINE)
+            assert set(names) <= {"__init__"}
+
+
 def test_a_notebook_is_a_page_of_its_cells_and_outputs(site) -> None:
     page = site._notebook(ROOT / "examples" / "notebooks" / "first_agent.ipynb")
     assert page.startswith("# A first agent\n")

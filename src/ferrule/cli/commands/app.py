@@ -16,6 +16,7 @@ from ferrule.cli.commands.cases import make_cases
 from ferrule.cli.commands.logins import mcp_app
 from ferrule.cli.commands.migrate import migrate_app
 from ferrule.cli.commands.rules import rules_app
+from ferrule.cli.commands.skill import skill_app
 from ferrule.cli.commands.tools import lint_tools, list_tools, serve_tools
 from ferrule.cli.commands.ui import show_page
 from ferrule.cli.commands.worker import run_worker
@@ -83,6 +84,7 @@ for _name, _command in _COMMANDS.items():
 app.add_typer(mcp_app, name="mcp")
 app.add_typer(rules_app, name="rules")
 app.add_typer(migrate_app, name="migrate")
+app.add_typer(skill_app, name="skill")
 
 
 def run_command(arguments: Sequence[str]) -> int:
