@@ -8,7 +8,6 @@ awk -v heading="## [$version]" \
     'index($0, "## [") == 1 { inside = index($0, heading) == 1; next } inside' CHANGELOG.md > build/NOTES.md
 if ! grep -q '[^[:space:]]' build/NOTES.md; then
     echo "A release takes its notes from the section [$version] of CHANGELOG.md, and there is none, or it is empty." \
-        "Rename [Unreleased] to '[$version] - $(date +%Y-%m-%d)', put a new empty '## [Unreleased]' above it," \
-        "and run make release again." >&2
+        "Name its first section '[$version] - $(date +%Y-%m-%d)', and run make release again." >&2
     exit 1
 fi

@@ -103,7 +103,7 @@ def test_a_release_takes_its_notes_from_the_changelog_or_says_what_to_do(tmp_pat
             "the section [1.2.3] of CHANGELOG.md, and there is none, or it is empty"
             in refused.stderr
         )
-        assert "Rename [Unreleased] to '[1.2.3] - 2" in refused.stderr
+        assert "Name its first section '[1.2.3] - 2" in refused.stderr
     assert (
         notes(
             "## [Unreleased]\n\n## [1.2.3] - 2026-12-31\n\n- New.\n\n## [1.2.2]\n- Old.\n",
