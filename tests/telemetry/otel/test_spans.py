@@ -592,7 +592,7 @@ def test_a_coroutine_that_is_never_finished_leaves_no_context_behind(sent: Sent)
 )
 @pytest.mark.parametrize(
     ("runs", "most_objects"),
-    [(1_500, 100), pytest.param(10_000, 500, marks=pytest.mark.long)],
+    [(1_500, 50), pytest.param(10_000, 250, marks=pytest.mark.long)],
 )
 def test_thousands_of_runs_leave_nothing_behind(sent: Sent, runs: int, most_objects: int) -> None:
     """No open span, no object, no series of a metric and no log line for each; also of failed, async and abandoned runs."""
@@ -632,7 +632,10 @@ def test_thousands_of_runs_leave_nothing_behind(sent: Sent, runs: int, most_obje
 
     with context(callbacks=[sent.observer], lm=ScriptedLM(by=by)):
         before = run(range(runs // 10))
-        assert run(range(runs // 10, runs)) - before < most_objects
+        middle = run(range(runs // 10, runs // 2))
+        after = run(range(runs // 2, runs))
+    # What other threads of this process make comes once; what runs leave behind comes twice.
+    assert min(middle - before, after - middle) < most_objects
     assert not sent.observer._spans.programs
     assert sum(map(len, sent.points().values())) <= 30
 
