@@ -217,3 +217,23 @@ def test_steps_that_cannot_be_rebuilt_are_an_error_but_the_question_can_be_decid
             getattr(loaded, name)
     with pytest.raises(ConfirmationRequired):
         _ = loaded.prediction
+
+
+def test_the_requests_of_a_loaded_run_are_those_that_were_sent() -> None:
+    """No model is called again. The replay of a call that has a result does not go into its agent."""
+    inner = agent(name="inner").as_tool(name="ask", description="Ask.")
+    program = ReAct("task -> answer", [inner])
+    answers = [
+        {"name": "ask", "args": {"task": "Look."}},
+        {"name": "finish", "args": {"answer": "seen"}},
+        {"name": "finish", "args": {"answer": "done"}},
+    ]
+    store, asking = MemoryStore(), ScriptedLM(answers)
+    with context(lm=asking):
+        run = program.start(task="Pay.", store=store)
+        made = Run.load(store, run.id, program).requests()
+    assert run.status == "done"
+    own = [asking.requests[0], asking.requests[2]]
+    assert [request for _, request in made.values()] == own
+    assert all(lm is asking for lm, _ in made.values())
+    assert len(asking.requests) == 3

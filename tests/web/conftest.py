@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 def pytest_pycollect_makemodule(module_path: Any, parent: Any) -> Any:
     """Without the extra, each file is skipped, and not imported: they import the packages."""
-    missing = [each for each in ("jinja2", "starlette", "uvicorn") if find_spec(each) is None]
+    missing = [
+        each
+        for each in ("jinja2", "markdown_it", "starlette", "uvicorn")
+        if find_spec(each) is None
+    ]
     return SkippedFile.from_parent(parent, path=module_path) if missing else None
 
 

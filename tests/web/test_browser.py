@@ -505,6 +505,60 @@ def test_a_run_is_followed_and_a_hidden_page_catches_up(tab: Any, store: SQLiteS
     expect(tab.locator("#head")).to_contain_text("done")
 
 
+def test_a_run_at_work_is_followed_until_somebody_scrolls_up(
+    tab: Any,
+    store: SQLiteStore,
+) -> None:
+    """The page begins at its end, and a person who reads an earlier step is left alone."""
+    tab.set_viewport_size({"width": 900, "height": 500})
+    gate = threading.Semaphore(2)
+    thread = slow_run(store, "order-3007", gate)
+    tab.goto("/runs/order-3007")
+    follow = tab.get_by_label("Follow new steps")
+    expect(follow).to_be_checked()
+    expect(tab.locator("#beats > .beat")).to_have_count(2)
+    expect(tab.locator("#beats > .beat").last).to_be_in_viewport()
+    tab.mouse.move(400, 250)
+    tab.mouse.wheel(0, -5_000)
+    expect(follow).not_to_be_checked()
+    gate.release()
+    expect(tab.locator("#beats > .beat")).to_have_count(3)
+    expect(tab.get_by_role("heading", level=1)).to_be_in_viewport()
+    tab.mouse.wheel(0, 50_000)
+    expect(follow).to_be_checked()
+    gate.release()
+    thread.join(30)
+    expect(tab.locator("#beats > .beat")).to_have_count(4)
+    expect(tab.locator("#beats > .beat").last).to_be_in_viewport()
+
+
+def test_a_hidden_page_tells_of_new_questions_and_counts_them_in_its_title(
+    chromium: Any,
+    app: Any,
+    address: str,
+    store: SQLiteStore,
+) -> None:
+    with person(chromium, address, app, "ann", permissions=["notifications"]) as tab:
+        tab.clock.install()
+        tab.add_init_script(
+            "window.told = []; window.Notification = class { constructor(title, options) "
+            "{ told.push(options.body) } static permission = 'granted' }",
+        )
+        tab.goto("/")
+        expect(tab).to_have_title("(3) Runs · ferrule")
+        expect(tab.get_by_role("button", name="Notify me of questions")).to_be_hidden()
+        tab.evaluate(
+            "Object.defineProperty(document, 'hidden', {value: true, configurable: true}); document.dispatchEvent(new Event('visibilitychange'))",
+        )
+        start(store, "order-2001", "x", answer("", call("refund", order="A-77", euros=3)))
+        tab.clock.run_for(16_000)
+        expect(tab).to_have_title("(4) Runs · ferrule")
+        tab.wait_for_function("told.length === 1")
+        assert tab.evaluate("told") == ["refund: order A-77, euros 3, reason null, notify true"]
+        tab.clock.run_for(16_000)
+        assert tab.evaluate("told.length") == 1
+
+
 def test_the_earlier_steps_of_a_long_run_are_folded_and_found(tab: Any, store: SQLiteStore) -> None:
     """They are in the page, hidden until a search finds them or a person wants them; nothing moves before."""
     long_run(store)

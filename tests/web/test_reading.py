@@ -26,8 +26,9 @@ from ferrule import (
 from ferrule.errors import StoreError
 from ferrule.testing import ScriptedLM
 from ferrule.web import reading
-from ferrule.web.markup import beats_html
 from ferrule.web.reading import Readings, read_run
+from ferrule.web.render import steps_html
+from ferrule.web.timeline import grouped_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +80,7 @@ def end(run: Run[Any]) -> None:
 
 
 def shown(read: reading.Read, count: int) -> str:
-    return beats_html(read.turns_between(read.turns - count, read.turns), "/runs/x", {})
+    return _steps_html(read.turns_between(read.turns - count, read.turns), "/runs/x", {})
 
 
 def test_the_latest_turns_of_a_long_run_are_those_of_the_whole() -> None:
@@ -232,11 +233,11 @@ def test_a_call_that_did_not_run_is_shown_so_once_the_model_has_answered_again()
     page: dict[int, str] = {}
     for number in range(len(store.load("r").entries)):
         read.more()
-        beats_html(read.turns_between(0, read.turns), "/runs/r", read.shown)
+        _steps_html(read.turns_between(0, read.turns), "/runs/r", read.shown)
         page |= {each.first: shown_alone(each) for each in read.since(number)}
     whole = read_run(store, "r")
     assert shown(whole, whole.turns).count("not run") == 6
-    assert beats_html(read.turns_between(0, read.turns), "/runs/x", read.shown).replace(
+    assert _steps_html(read.turns_between(0, read.turns), "/runs/x", read.shown).replace(
         "/runs/r",
         "/runs/x",
     ) == shown(whole, whole.turns)
@@ -244,4 +245,8 @@ def test_a_call_that_did_not_run_is_shown_so_once_the_model_has_answered_again()
 
 
 def shown_alone(beat: Any) -> str:
-    return beats_html([beat], "/runs/x", {})
+    return _steps_html([beat], "/runs/x", {})
+
+
+def _steps_html(beats: Any, base: str, shown: dict[int, str]) -> str:
+    return "".join(steps_html(grouped_steps(beats), base, shown))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
@@ -40,6 +42,7 @@ from ferrule.models.wires.wire import wire as wire_of
 from ferrule.net.errors import (
     cost_in,
     redact_error,
+    redact_key,
     request_id,
     retry_after_s,
     with_provider,
@@ -293,12 +296,16 @@ class LM(LearningLM):
         """
         if request.settings:
             check_settings(request.settings)
+        key = key_for(self._provider, self._key, needed=self._needs_key)
+        body, needed = self._rendered(request, stream=stream)
+        return _Prepared(body, {**self._wire.headers(key), **needed}, key, needed)
+
+    def _rendered(self, request: Request, *, stream: bool = False) -> Rendered:
         if self._is_strict and request.tools:
             from ferrule.models.wires.strict_tools import strictly  # late: few models are strict
 
             request = strictly(request, self._provider.wire)
-        key = key_for(self._provider, self._key, needed=self._needs_key)
-        body, needed = rendered(
+        return rendered(
             self._wire,
             request,
             model=self._model,
@@ -306,7 +313,6 @@ class LM(LearningLM):
             stream=stream,
             dialect=self._learned.dialect,
         )
-        return _Prepared(body, {**self._wire.headers(key), **needed}, key, needed)
 
     def author(self) -> Author | None:
         """Who writes the answers: the model, at its host, with the key of the environment."""
@@ -352,6 +358,27 @@ class LM(LearningLM):
     def learns_from(self, error: BadRequestError, request: Request) -> bool:
         """Whether a request that was refused in a batch may now succeed, in another form."""
         return self._learned.learn(error, request, self._learned.accepted(request, self), self)
+
+    # -- the request for a person
+
+    def curl(self, request: Request) -> str:
+        """The request as a command line of `curl`, which sends it again.
+
+        It holds no key: the key, the headers that you added, and values in the address's query are
+        named as variables of the shell.
+        """
+        request = self._learned.accepted(request, self)
+        body, needed = self._rendered(request)
+        variable = self._provider.key_variable
+        if variable is None and self._key is not None:
+            variable = "API_KEY"
+        key = None
+        if variable is not None:
+            key = f"${variable}"
+        headers = {**self._wire.headers(key), **needed}
+        sent = self._transport.all_headers(headers)
+        command = curl_of(self.url, sent, headers, body.decode("utf-8", "replace"))
+        return redact_key(command, key_for(self._provider, self._key, needed=False))
 
     # -- answers
 
@@ -518,6 +545,47 @@ class LM(LearningLM):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _wire=wire_of(state["_provider"].wire))
+
+
+_PLAIN_HEADERS = frozenset({"content-type"})
+_NOT_SHOWN = frozenset({"accept-encoding", "user-agent"})
+_PLAIN_PARAMETERS = frozenset({"alt", "api-version"})
+
+
+def curl_of(url: str, headers: Mapping[str, str], ours: Mapping[str, str], body: str) -> str:
+    """A request as a command line of `curl`. Whatever could be a key is a variable of the shell."""
+    lines = [f"curl {_in_shell(_address_without_keys(url))}"]
+    for name, value in headers.items():
+        if name in _NOT_SHOWN:
+            continue
+        shown_value = value
+        if name not in _PLAIN_HEADERS and ours.get(name) != value:
+            shown_value = _variable(name)
+        lines.append(f"-H {_in_shell(f'{name}: {shown_value}')}")
+    lines.append(f"--data-raw {shlex.quote(body)}")
+    return " \\\n  ".join(lines)
+
+
+def _address_without_keys(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    query: list[str] = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        shown_value = value
+        if name not in _PLAIN_PARAMETERS:
+            shown_value = _variable(name)
+        query.append(f"{name}={shown_value}")
+    return urlunsplit(parts._replace(netloc=host, query="&".join(query)))
+
+
+def _variable(name: str) -> str:
+    return "$" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _in_shell(text: str) -> str:
+    """A text in double quotes, in which the shell replaces our variables and nothing else."""
+    escaped = re.sub(r'([\\"`])', r"\\\1", text)
+    return f'"{escaped}"'
 
 
 class _Prepared(NamedTuple):

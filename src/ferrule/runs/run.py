@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from ferrule.events import Event
     from ferrule.runs.limits import Limits
     from ferrule.runs.protocols import Program, Store, Stored, Summary, TypedProgram
-    from ferrule.values.conversation.exchange import Usage
+    from ferrule.values.conversation.exchange import Request, Usage
     from ferrule.values.outcome import Prediction
 
 T = TypeVar("T")
@@ -627,6 +627,19 @@ class Run(Displayed, RunState, Typed[S]):
         with entered(Scope(scope().overrides)):
             execute(again, is_silent=True)
         return again
+
+    def requests(self) -> dict[str, tuple[Any, Request]]:
+        """By slot, the model and the request of each recorded model call of the run's own program.
+
+        Those of agents that are tools are missing: a call that has a result is not made again.
+
+        A journal has only the digests of requests. So the journal is replayed, as far as it goes:
+        no model is called and no tool runs, but the code of a `forward` runs again.
+        """
+        journal = ClosedJournal(self.journal.entries)
+        self._replayed_in(journal)
+        recorded = {entry.slot for entry in self.journal.entries}
+        return {slot: sent for slot, sent in journal.requests.items() if slot in recorded}
 
     def _reason_of_end(self) -> BaseException | None:
         """The error of a run that has ended without a prediction; None for any other run."""

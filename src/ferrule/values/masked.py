@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ferrule.values.calls.secrets import masked_call, secret_values, without_secrets
+from ferrule.values.conversation.message import Messages
 
 if TYPE_CHECKING:
     from ferrule.values.calls.secrets import Secrets
-    from ferrule.values.conversation.exchange import Response
+    from ferrule.values.conversation.exchange import Request, Response
     from ferrule.values.outcome import Step
 
 
@@ -28,6 +29,29 @@ def masked_response(response: Response, secrets: Secrets) -> Response:
         extra=None,  # the provider's own form repeats the calls
         tokens=(),  # so do the tokens
     )
+
+
+def masked_request(request: Request) -> Request:
+    """A request as people see it: its conversation repeats what the model wrote."""
+    secrets = request.secrets
+    if not secrets:
+        return request
+    calls = [call for message in request.messages for call in message.tool_calls]
+    values = set(secret_values(calls, secrets))
+    messages = Messages()
+    for message in request.messages:
+        content = message.content
+        if isinstance(content, str):
+            content = without_secrets(content, values, secrets) or ""
+        masked = replace(
+            message,
+            content=content,
+            reasoning=without_secrets(message.reasoning, values, secrets) or "",
+            tool_calls=tuple([masked_call(call, secrets) for call in message.tool_calls]),
+            extra=None,  # the provider's own form repeats the calls
+        )
+        messages = messages.then(masked)
+    return request.following(messages)
 
 
 def masked_step(step: Step, secrets: Secrets) -> Step:

@@ -195,8 +195,10 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
         Route("/live", pages.runs_live),
         Route("/inbox", pages.inbox),
         Route("/inbox/live", pages.inbox_live),
+        Route("/waiting", pages.waiting),
         Route("/runs/{id}", pages.run),
         Route("/runs/{id}/live", pages.run_live),
+        Route("/runs/{id}/request/{first:ferrule_number}", pages.model_request),
         Route("/runs/{id}/text/{first:ferrule_number}/{what}", pages.text),
         Route(
             "/runs/{id}/picture/{first:ferrule_number}/{call:ferrule_number}/{part:ferrule_number}",

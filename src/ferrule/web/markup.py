@@ -8,8 +8,6 @@ All text is escaped, and invisible characters are shown by their numbers.
 from __future__ import annotations
 
 import json
-import re
-from base64 import b64decode
 from datetime import UTC, datetime
 from functools import lru_cache
 from time import localtime, strftime
@@ -18,39 +16,24 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from ferrule.approval.call_view import LONG, means, whole_number
+from ferrule.approval.call_view import whole_number
 from ferrule.approval.question import DECIDED
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.safe_text import reveal
-from ferrule.programs.code_mode.snippets import RUN_CODE
-from ferrule.values.calls.in_code import numbered_lines, place_in_code
-from ferrule.values.content.convert import content_text
-from ferrule.values.content.parts import Image
 from ferrule.web.reading import can_go_on, id_in_path, undecided, version_of
+from ferrule.web.values import markdown_html
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from ferrule.approval.call_view import ArgumentView, CallView
-    from ferrule.approval.question import Decision
+    from ferrule.approval.call_view import ArgumentView
     from ferrule.runs.protocols import Summary
-    from ferrule.runs.story import Beat, CallBeat
-    from ferrule.values.calls.call import ToolResult
-    from ferrule.values.content.parts import Part
 
 MOST_SHOWN = 20_000
 """Characters of one value on a page; the whole is a download."""
 WORDS = {kind: word.capitalize() for kind, word in DECIDED.items()}
 """What a person decided."""
-_MOST_IN_A_ROW, _MOST_WORDS, _MOST_CHANGED = 300, 2_000, 500
-_PICTURES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-}
-_LINE_OF_CODE = re.compile(r"([> ]) +(\d+) (.*)")
-"""A line in a question about a call that code made (`code_mode/snippets.py`)."""
+_MOST_IN_A_ROW = 300
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -94,7 +77,7 @@ def _time(at: float, now: float) -> str:
     ago = f"{past} s"
     if past >= _MINUTE:
         ago = span(past)
-    return f'<time datetime="{text}" title="{text}" data-ago="{at!r}">{ago} ago</time>'
+    return f'<time datetime="{text}" title="{date(at)}" data-ago="{at!r}">{ago} ago</time>'
 
 
 def rows_html(runs: Iterable[Summary], now: float) -> Markup:
@@ -147,375 +130,32 @@ def metadata_query(name: str, value: Any) -> str:
     return urlencode({"metadata": f"{name}={json_text(value)}"})
 
 
-# -- one turn
+# -- parts of steps and questions
 
 
-def beat_html(beat: Beat, base: str, most: int = MOST_SHOWN) -> Markup:
-    """One beat of the run whose page is at `base`."""
-    return _marked(_beat(beat, _safe(base), most))
+def exact_html(argument: ArgumentView) -> Markup:
+    """The value of an argument that a person must decide on, in full.
 
-
-def beats_html(beats: Iterable[Beat], base: str, shown: dict[int, str]) -> Markup:
-    """Beats of one run.
-
-    `shown` keeps the HTML of each, by its first entry, until the beat changes.
+    Marks made by the style sheet tell a line break from a wrapped line, and a tab from blanks.
     """
-    href = _safe(base)
-    parts = [
-        shown.get(each.first) or shown.setdefault(each.first, _beat(each, href, MOST_SHOWN))
-        for each in beats
-    ]
-    return _marked("".join(parts))
-
-
-def arguments_html(
-    args: Mapping[str, Any] | None,
-    changes: Mapping[str, tuple[Any, Any]],
-    href: str,
-    most: int = MOST_SHOWN,
-) -> Markup:
-    """Arguments by name. `changes` has what the model wrote, and what was prepared."""
-    return _marked(_arguments(args, changes, _safe(href), most))
-
-
-def review_html(shown: CallView) -> Markup:
-    """All arguments of a call that a person must decide on, in full."""
-    if not shown.arguments and not shown.dropped and not shown.not_shown:
-        return _marked('<p class="faint">no arguments</p>')
-    rows = [_reviewed(argument) for argument in shown.arguments]
-    for argument in shown.dropped:
-        rows.append(
-            f'<div class="dropped"><dt>{_escaped(argument.name)}</dt>\n'
-            f"<dd><del>{_escaped(argument.text)}</del>"
-            '<p class="mark">The model wrote it; the tool does not get it.</p></dd></div>\n'
-        )
-    return _marked(f'<dl class="review">{"".join(rows)}</dl>')
-
-
-def _reviewed(argument: ArgumentView) -> str:
-    facts = "secret" if argument.is_secret else argument.type
-    if argument.length > LONG:
-        facts += f", {with_gaps(argument.length)} characters"
-    marks: list[str] = []
-    if argument.is_secret:
-        marks.append("The tool gets the secret behind the stars.")
-    if argument.is_default:
-        marks.append("The default: the model left it out.")
-    if argument.written is not None:
-        marks.append(f"The model wrote {_escaped(argument.written)}")
-    if argument.default is not None:
-        marks.append(f"The default is {_escaped(argument.default)}")
-    mark = "".join([f'<p class="mark">{text}</p>' for text in marks])
-    # Marks made by the style sheet tell a line break from a wrapped line, and a tab from blanks.
     value = _escaped(argument.text)
     if argument.type == "text":
         value = value.replace("\n", '<span class="nl"></span>\n')
         value = value.replace("\t", '<span class="tab">\t</span>')
-    classes = "value"
-    if argument.length > LONG:
-        classes += " long"
-    if argument.written is not None:
-        classes += " changed"
-    return (
-        f"<div><dt>{_escaped(argument.name)} <small>{facts}</small></dt>\n"
-        f'<dd><div class="{classes}" tabindex="0">{value}</div>{mark}</dd></div>\n'
-    )
+    return _marked(value)
 
 
-def decided_html(decision: Decision, after: bool = False) -> Markup:
-    """Who decided what; only who, `after` a heading that says what."""
-    return _marked(_decided(decision, after))
-
-
-def long_html(text: str, href: str, tag: str, most: int = MOST_SHOWN) -> Markup:
-    """A text, cut if it is long; the whole is at `href`."""
-    return _marked(_long(text, _safe(href), tag, most))
+def markdown(text: str, *, has_links: bool) -> Markup | None:
+    """A text of Markdown as HTML; None for a text without Markdown."""
+    html = markdown_html(text, has_links=has_links)
+    if html is None:
+        return None
+    return _marked(html)
 
 
 def _marked(html: str) -> Markup:
     """HTML made here, in which every text is escaped."""
     return Markup(html)  # noqa: S704
-
-
-def _beat(beat: Beat, base: str, most: int) -> str:
-    href = f"{base}/text/{beat.first}"
-    owner = f" of call {_safe(beat.owner)}" if beat.owner else ""
-    said: list[str] = []
-    if beat.message is not None:
-        said.append(_decided(beat.message))
-    if beat.reasoning:
-        text = _long(beat.reasoning, f"{href}/reasoning", "div", most)
-        said.append(f'<details class="thought" open><summary>Thought</summary>{text}</details>')
-    if beat.text:
-        said.append(_long(beat.text, f"{href}/text", "div", most))
-    if beat.error:
-        error = _long(beat.error, f"{href}/error", "div", most)
-        said.append(f'<div class="result bad"><b>The model gave no answer</b> {error}</div>')
-    if beat.limit:
-        said.append(f'<div class="result bad">{_safe(beat.limit)}</div>')
-    if beat.changed is not None:
-        pairs = [
-            f"<p>{_safe(what)}: <del>{_safe(then[:_MOST_CHANGED])}</del> "
-            f"<ins>{_safe(now[:_MOST_CHANGED])}</ins></p>"
-            for what, (then, now) in beat.changed.items()
-        ]
-        said.append(f'<div class="result"><b>The program changed here</b>{"".join(pairs)}</div>')
-    said += _calls(beat, base, most)
-    bad = " bad" if beat.error or beat.limit else ""
-    return (
-        f'<article class="beat{bad}" data-item data-key="b{beat.first}" tabindex="-1"'
-        f' aria-label="Step {beat.number + 1}{owner}">\n<p class="meta">{_meta(beat)}</p>\n'
-        f'<div class="said">\n{"".join(said)}</div></article>\n'
-    )
-
-
-def _meta(beat: Beat) -> str:
-    facts = [f'<b class="no">{beat.number + 1}</b>']
-    if beat.program:
-        facts.append(f"<span>{_safe(beat.program)}</span>")
-    if beat.at is not None:
-        written = iso(beat.at)
-        facts.append(f'<time datetime="{written}" title="{written}">{time_of_day(beat.at)}</time>')
-        if beat.begun_at is not None:
-            facts.append(f"<span>{span(beat.at - beat.begun_at)}</span>")
-    if beat.usage.total_tokens:
-        facts.append(f"<span>{with_gaps(beat.usage.total_tokens)} tokens</span>")
-    if beat.cost:
-        facts.append(f"<span>{money(beat.cost)}</span>")
-    if beat.model:
-        facts.append(f'<span class="model">{_safe(beat.model)}</span>')
-    again = f'name="at" value="{_safe(beat.slot)}" title="A new run goes on from before this step"'
-    facts.append(f'<button form="again" class="quiet again" {again}>Run again from here</button>')
-    return "\n".join(facts)
-
-
-def _calls(beat: Beat, base: str, most: int) -> list[str]:
-    """The calls of a beat. Those that code made stand beside their lines of it."""
-    made: dict[str | None, dict[int, list[str]]] = {
-        call.call_id: {} for call in beat.calls if call.name == RUN_CODE and call.written
-    }
-    outer: list[int] = []
-    for number, call in enumerate(beat.calls):
-        place = place_in_code(call.call_id)
-        if place is None or place.code_call not in made:
-            outer.append(number)
-            continue
-        html = _call(call, beat, number, base, most)
-        made[place.code_call].setdefault(place.line, []).append(html)
-    return [
-        _call(beat.calls[number], beat, number, base, most, made.get(beat.calls[number].call_id))
-        for number in outer
-    ]
-
-
-def _code_html(code: str, calls: Mapping[int, list[str]]) -> str:
-    """Code with its lines numbered, and after each line the calls that it made."""
-    lines: list[str] = []
-    for number, line in numbered_lines(code):
-        calls_html = "".join(calls.get(number, ()))
-        if calls_html:
-            calls_html = f'<div class="made">{calls_html}</div>'
-        lines.append(f'<li value="{number}"><code>{_safe(line)}</code>{calls_html}</li>')
-    return f'<ol class="snippet">{"".join(lines)}</ol>'
-
-
-def note_html(note: str) -> Markup:
-    """What a person must know besides a call. Code in it is shown as code, its line marked."""
-    words: list[str] = []
-    code: list[str] = []
-    for line in note.split("\n"):
-        numbered = _LINE_OF_CODE.fullmatch(line)
-        if numbered is None:
-            words.append(line)
-            continue
-        shown = f"<code>{_safe(numbered[3])}</code>"
-        if numbered[1] == ">":
-            shown = f'<mark><span class="unseen">This line: </span>{shown}</mark>'
-        code.append(f'<li value="{numbered[2]}">{shown}</li>')
-    text = "\n".join(words).strip("\n")
-    html = ""
-    if text:
-        html = f'<div class="warn" role="note">{_safe(text)}</div>'
-    if code:
-        html += f'<ol class="snippet">{"".join(code)}</ol>'
-    return _marked(html)
-
-
-def _call(
-    call: CallBeat,
-    beat: Beat,
-    number: int,
-    base: str,
-    most: int,
-    in_code: Mapping[int, list[str]] | None = None,
-) -> str:
-    href = f"{base}/text/{beat.first}/{number}"
-    if call.name == "finish" and call.result is None and not call.begun:
-        args = _arguments(call.written, {}, f"{href}.written", most)
-        owner = f" of call {_safe(beat.owner)}" if beat.owner else ""
-        return (
-            f'<section class="call answer" aria-label="Answer{owner}"><h3>Answer</h3>'
-            f"{args}</section>\n"
-        )
-    state, name = _call_state(call), _safe(call.name)
-    kind = state.replace(" ", "-")
-    took = (
-        f" <small>{span(call.ended_at - call.begun_at)}</small>"
-        if call.begun_at is not None and call.ended_at is not None
-        else ""
-    )
-    origin = ""
-    if call.is_rescued:
-        origin = ' <span class="chip">read from text</span>'
-    if call.confidence is not None:
-        origin += f' <span class="chip">confidence {call.confidence:.2f}</span>'
-    place = place_in_code(call.call_id)
-    if place is not None:
-        origin += f' <span class="chip">line {place.line}</span>'
-    shown_args = call.args if call.args is not None else call.written
-    args = ""
-    code = (shown_args or {}).get("code")
-    if call.name == RUN_CODE and isinstance(code, str) and len(code) <= most:
-        args = _code_html(code, in_code or {})
-        shown_args = {name: value for name, value in (shown_args or {}).items() if name != "code"}
-    if shown_args or not args:
-        args += _arguments(shown_args, call.changes, f"{href}.args", most)
-    parts = [
-        f"<details><summary>Arguments</summary>{args}</details>" if state == "asked" else args,
-        *map(_decided, call.decisions),
-    ]
-    if call.problem:
-        parts.insert(0, f'<p class="error-line">{_safe(call.problem[:_MOST_WORDS])}</p>')
-    if call.intention:
-        parts.insert(0, f'<p class="intention">{_safe(call.intention[:_MOST_WORDS])}</p>')
-    if call.begun:
-        inside = "".join([_beat(each, base, most) for each in call.inside])
-        parts.append(
-            '<details class="inside"><summary>What happened inside</summary>'
-            f'<div id="in-{_safe(call.key)}" data-noun="step">{inside}</div></details>'
-        )
-    if call.result is not None:
-        parts.append(_result(call.result, beat, number, base, most))
-    return (
-        f'<section class="call k-{kind}" aria-label="Call {_safe(call.key)} of {name}">'
-        f'<h3><code>{name}</code> <span class="chip c-{kind}">{state}</span>{origin}{took}</h3>'
-        f"{''.join(parts)}</section>\n"
-    )
-
-
-def _call_state(call: CallBeat) -> str:
-    if call.name == RUN_CODE and call.result is None:
-        return "code"  # the journal has its calls, which follow, but no result of its own
-    if call.result is not None:
-        return "failed" if call.result.is_error else "done"
-    if call.is_refused:
-        return "denied" if call.decisions[-1].kind == "deny" else "answered"
-    if call.begun:
-        return "running"
-    if call.decisions:
-        return "approved"
-    return "not run" if call.is_past or call.problem else "asked"
-
-
-def _result(result: ToolResult, beat: Beat, number: int, base: str, most: int) -> str:
-    said, bad = ("Error", " bad") if result.is_error else ("Result", "")
-    content, shown = result.content, list[str]()
-    if not isinstance(content, str):
-        pictures: dict[int, Any] = {
-            at: part
-            for at, part in enumerate(content)
-            if base and not beat.owner and picture_type(part)
-        }
-        shown = [
-            _figure(f"{base}/picture/{beat.first}/{number}/{at}", part, at + 1, result.name)
-            for at, part in pictures.items()
-        ]
-        content = content_text(tuple(part for at, part in enumerate(content) if at not in pictures))
-    if content or not shown:
-        shown.insert(0, _long(content, f"{base}/text/{beat.first}/{number}.result", "pre", most))
-    return f'<div class="result{bad}"><span class="unseen">{said}: </span>{"".join(shown)}</div>'
-
-
-def _figure(address: str, part: Image, number: int, tool: str) -> str:
-    size = len(part.data or "") * 3 // 4
-    return (
-        f'<figure><img src="{address}" alt="Picture {number} in the result of {_safe(tool)}" '
-        'loading="lazy">'
-        f"<figcaption>{picture_type(part)}, {with_gaps(size)} bytes</figcaption></figure>"
-    )
-
-
-def picture_type(part: Part) -> str:
-    """The type of a picture that is safe to show, by its first bytes; empty for anything else."""
-    if not isinstance(part, Image) or not part.data:
-        return ""
-    try:
-        start = b64decode(part.data[:16])
-    except ValueError:
-        return ""
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for first, kind in _PICTURES.items() if start.startswith(first)), "")
-
-
-def _long(text: str, href: str, tag: str, most: int) -> str:
-    start = ">"
-    if tag == "pre":
-        # A browser drops a line feed after `<pre>`: without this one, it drops that of the text.
-        start = ' tabindex="0">\n'
-    rest = ""
-    if len(text) > most:
-        rest = (
-            f'<p class="cut">{with_gaps(len(text))} characters. '
-            f'<a href="{href}" download>The whole text</a></p>'
-        )
-    return f'<{tag} class="text"{start}{_safe(text[:most])}</{tag}>{rest}'
-
-
-def _arguments(
-    args: Mapping[str, Any] | None, changes: Mapping[str, tuple[Any, Any]], href: str, most: int
-) -> str:
-    if not args:
-        return '<p class="faint">no arguments</p>'
-    lines: list[str] = []
-    for name, value in args.items():
-        text = pretty(value)
-        shown = _safe(text[:most])
-        if name in changes and not means(changes[name][0], value):
-            shown = _change(changes[name][0], shown, most)
-        if len(text) > most:
-            shown += f' <a class="cut" href="{href}" download>the whole</a>'
-        focusable = ""
-        if len(text) > LONG:  # it may scroll
-            focusable = ' tabindex="0"'
-        lines.append(f"<div><dt>{_safe(name)}</dt>\n<dd{focusable}>{shown}</dd></div>")
-    return f'<dl class="args">{"".join(lines)}</dl>'
-
-
-def _change(written: Any, shown: str, most: int) -> str:
-    """What the model wrote, and the HTML of the value that replaced it."""
-    before = ""
-    if written is not None:
-        text = _safe(pretty(written)[:most])
-        before = f'<del><span class="unseen">The model wrote </span>{text}</del> '
-    return f'{before}<ins><span class="unseen">now </span>{shown}</ins>'
-
-
-def _decided(decision: Decision, after: bool = False) -> str:
-    kind = _safe(decision.kind)
-    facts = ["Decided" if after else f"<b>{WORDS.get(decision.kind, kind)}</b>"]
-    if decision.by:
-        facts.append(f" by {_safe(decision.by)}")
-    if decision.via:
-        facts.append(f" via {_safe(decision.via)}")
-    if decision.at:
-        facts.append(f" at {time_of_day(decision.at)}")
-    if decision.text:
-        facts.append(f": <q>{_safe(decision.text[:_MOST_WORDS])}</q>")
-    changed = [*decision.args, *decision.removed]
-    if changed and not after:
-        facts.append(f", changed: <code>{_safe(', '.join(changed)[:_MOST_WORDS])}</code>")
-    return f'<p class="decided d-{kind}">{"".join(facts)}</p>\n'
 
 
 # -- values as text
@@ -538,6 +178,11 @@ def literal(value: Any) -> str:
 def time_of_day(at: float | None) -> str:
     """A time of day, of the server's time zone."""
     return strftime("%H:%M:%S", localtime(at)) if at is not None else ""
+
+
+def date(at: float) -> str:
+    """A date and time of the server's time zone, with the zone."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 def iso(at: float) -> str:

@@ -9,27 +9,31 @@ from time import time
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlencode
 
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from ferrule.approval.call_view import shortened, view_call
 from ferrule.approval.policy import describe_folders
+from ferrule.encoding.stored import parse_json
 from ferrule.errors import StoreError
+from ferrule.models.providers import Dialect
+from ferrule.models.wires.wire import wire
 from ferrule.runs.store.listing import stored_head
 from ferrule.values.content.convert import content_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
+from ferrule.web.inbox import brief_of
 from ferrule.web.live import live
 from ferrule.web.markup import (
     MOST_SHOWN,
     WORDS,
-    beats_html,
-    picture_type,
     pretty,
     time_of_day,
 )
 from ferrule.web.reading import version_of
-from ferrule.web.render import fill_template
+from ferrule.web.render import fill_template, steps_html
+from ferrule.web.steps import picture_type
+from ferrule.web.timeline import Timeline, grouped_steps, timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,11 +43,14 @@ if TYPE_CHECKING:
     from ferrule.approval.question import Decision
     from ferrule.runs.protocols import Store, Summary
     from ferrule.runs.story import Beat
+    from ferrule.values.conversation.exchange import Request as ModelRequest
     from ferrule.web.live import PageEvent, Watch
     from ferrule.web.work import Work
 
 
 R = TypeVar("R")
+_MOST_TOLD = 20
+"""The latest questions that a hidden page is told."""
 
 
 class Pages:
@@ -162,10 +169,12 @@ class Pages:
             if before is not None:
                 end = min(before, run.turns)
             first = max(0, end - _beats_on_page(run, is_first_page=before is None))
-            beats = beats_html(run.turns_between(first, end), base, run.shown)
+            turns = run.turns_between(first, end)
+            beats = steps_html(grouped_steps(turns), base, run.shown)
+            line = self.timeline_of(summary, turns)
         stream = ""
         if end == run.turns:
-            stream = f"{base}/live?after={run.story.entries}"
+            stream = f"{base}/live?after={run.story.entries}&first={first}"
             if _in_chat(request):
                 stream += "&in=chat"
         return {
@@ -174,11 +183,19 @@ class Pages:
             "read": run,
             "base": base,
             "beats": beats,
+            "line": line,
             "first": first,
             "end": end,
             "draft": None,
             **self.standing(request, summary, run.head),
         }
+
+    def timeline_of(self, run: Summary, beats: list[Beat]) -> Timeline:
+        """The timeline of these steps of a run."""
+        now = None
+        if run.leased:
+            now = self.store.now()
+        return timeline(beats, run.created_at, now)
 
     def standing(self, request: Request, run: Summary, head: Mapping[str, Any]) -> dict[str, Any]:
         """What stands below the beats of a run: its questions, what can be done, its outputs."""
@@ -219,6 +236,7 @@ class Pages:
             place = self.work.place if self.work is not None else ""
             command = reading.command_line(run.id, place, self._title)
         actions: dict[str, Any] = {
+            "has_requests": self.work is not None and self.work.fits(head),
             "can_stop": run.status in {"queued", "running", "waiting"},
             "can_resume": fits and not self.is_read_only,
             "can_fork": can_fork,
@@ -268,6 +286,38 @@ class Pages:
         media_type, data = picture
         return Response(data, media_type=media_type)
 
+    def model_request(self, request: Request) -> Response:
+        """`/runs/ID/request/FIRST`: the request of a model call; with `?as=text`, as a file."""
+        run = self._summary(request)
+        beat = self._beat(request)
+        sent = None
+        if self.work is not None and self.work.fits(stored_head(self.store, run.id)):
+            sent = self.work.request(run.id, beat.slot)
+        if sent is None and beat.owner:
+            raise Refused(409, "The requests of an agent that is a tool are not made again.")
+        if sent is None:
+            raise Refused(
+                409,
+                "A run keeps only the digests of its requests, so a request is made again from the "
+                "program. Open the page with the program of this run: "
+                "`ferrule ui PROGRAM --store STORE`.",
+            )
+        lm, model_request = sent
+        command = written_request(lm, model_request)
+        if request.query_params.get("as") == "text":
+            return _download(command, "request")
+        return self.html(
+            request,
+            "request.html",
+            run=run,
+            beat=beat,
+            base=f"/runs/{request.path_params['id']}",
+            model=getattr(lm, "name", type(lm).__name__),
+            sent=model_request,
+            command=command,
+            is_curl=hasattr(lm, "curl"),
+        )
+
     def _value(self, request: Request) -> str:
         beat = self._beat(request)
         what = request.path_params["what"]
@@ -295,6 +345,20 @@ class Pages:
     async def inbox_live(self, request: Request) -> Response:
         """`/inbox/live`. A question that is gone stays on the page, with its decision."""
         return live(self.watch, _InboxNews(self, request).read)
+
+    def waiting(self, _: Request) -> Response:
+        """`/waiting`: the questions that wait, for a page that is hidden and has no stream."""
+        waiting = reading.inbox(self.store)[0]
+        undecided = [asked for asked in waiting if asked.decision is None]
+        latest = [
+            {
+                "id": asked.question.id,
+                "text": brief_of(asked.question),
+                "href": f"/runs/{reading.id_in_path(asked.run.id)}#q-{asked.question.id}",
+            }
+            for asked in undecided[-_MOST_TOLD:]
+        ]
+        return JSONResponse({"count": len(undecided), "questions": latest})
 
     # -- parts
 
@@ -399,6 +463,8 @@ class _RunNews:
         """The key of the run: another run with the same id has another one."""
         self._entries = seen
         """How many entries the page shows."""
+        self._first = read_number(request.query_params.get("first", "")) or 0
+        """The number of the first step that it shows."""
         self._version = ""
         self._draft_version = -1
 
@@ -424,10 +490,28 @@ class _RunNews:
             draft = pages.work.draft(summary.id)
         draft_version = draft.version if draft is not None else 0
         beats = run.since(self._entries)
-        version = version_of(summary)
+        waiting = reading.count_waiting(pages.store)
+        version = version_of(summary, waiting)
         if not beats and version == self._version and draft_version == self._draft_version:
             return
-        values: dict[str, Any] = {"run": summary, "read": run, "beats": beats, "asked": None}
+        base = f"/runs/{reading.id_in_path(summary.id)}"
+        turns = run.turns_between(self._first, run.turns)
+        changed = {beat.first for beat in beats}
+        groups = [
+            group for group in grouped_steps(turns) if any(beat.first in changed for beat in group)
+        ]
+        values: dict[str, Any] = {
+            "run": summary,
+            "read": run,
+            "base": base,
+            "steps": steps_html(groups, base, run.shown),
+            # Those that a page has by themselves, and that are in a group now.
+            "joined": [beat.first for group in groups for beat in group[1:]],
+            "inner": [beat for beat in beats if beat.owner],
+            "line": pages.timeline_of(summary, turns),
+            "waiting": waiting,
+            "asked": None,
+        }
         if version != self._version:
             values |= pages.standing(self._request, summary, run.head)
         html = pages.part(
@@ -524,6 +608,24 @@ def question_form(asked: reading.AskedQuestion) -> HTMLForm | None:
     if question.kind not in {"confirm", "migration"} or view_call(question).not_shown:
         return None
     return HTMLForm(dict(question.schema or {}), question.call.args, masks=not question.server)
+
+
+def written_request(lm: Any, model_request: ModelRequest) -> str:
+    """A request as a command of `curl`.
+
+    For a model that is not behind an address of HTTP, as JSON in the form of OpenAI's chat.
+    """
+    curl = getattr(lm, "curl", None)
+    if curl is not None:
+        return curl(model_request)
+    body = wire("openai_chat").render(
+        model_request,
+        model=str(getattr(lm, "name", "")),
+        settings=getattr(lm, "settings", {}),
+        stream=False,
+        dialect=Dialect(),
+    )
+    return pretty(parse_json(body.decode("utf-8", "replace")))
 
 
 def picture_of(part: Any) -> tuple[str, bytes] | None:

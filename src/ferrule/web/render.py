@@ -10,11 +10,18 @@ from __future__ import annotations
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ferrule.approval.call_view import LONG, means
 from ferrule.encoding.safe_text import one_line, reveal
 from ferrule.encoding.stored import LAST_TIME
-from ferrule.web import markup, reading
+from ferrule.values.calls.in_code import numbered_lines
+from ferrule.web import markup, reading, steps, timeline, values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ferrule.runs.story import Beat
 
 FOLDER = Path(__file__).parent / "assets"
 TITLES = {
@@ -44,6 +51,24 @@ def fill_template(name: str, **values: Any) -> str:
     return _templates().get_template(name).render(values)
 
 
+def steps_html(groups: Iterable[Sequence[Beat]], base: str, shown: dict[int, str]) -> list[str]:
+    """Steps of the run at `base`, those that failed in the same way together.
+
+    `shown` keeps the HTML of each step, by its first entry, until the step changes.
+    """
+    group_html = _templates().globals["step"].group
+    parts: list[str] = []
+    for group in groups:
+        first = group[0].first
+        if len(group) > 1:
+            parts.append(group_html(group, base, markup.MOST_SHOWN))
+            continue
+        if first not in shown:
+            shown[first] = group_html(group, base, markup.MOST_SHOWN)
+        parts.append(shown[first])
+    return parts
+
+
 def refusal_page(status: int, text: str) -> bytes:
     """A page with a status and a reason."""
     title = _REFUSALS.get(status) or HTTPStatus(status).phrase
@@ -68,6 +93,7 @@ def _templates() -> Any:
         pretty=markup.pretty,
         literal=markup.literal,
         clock=markup.time_of_day,
+        date=markup.date,
         iso=markup.iso,
         span=markup.span,
         run_id=markup.id_in_path,
@@ -78,12 +104,17 @@ def _templates() -> Any:
         rows_html=markup.rows_html,
         state_html=markup.state_html,
         time_html=markup.time_html,
-        beat_html=markup.beat_html,
-        arguments_html=markup.arguments_html,
-        decided_html=markup.decided_html,
-        note_html=markup.note_html,
-        review_html=markup.review_html,
-        long_html=markup.long_html,
+        markdown_html=markup.markdown,
+        exact_html=markup.exact_html,
+        json_tree=values.json_tree,
+        grouped_steps=timeline.grouped_steps,
+        numbered_lines=numbered_lines,
+        calls_of=steps.calls_of,
+        pictures_of=steps.pictures_of,
+        text_of=steps.text_of,
+        read_note=steps.read_note,
+        means=means,
+        LONG=LONG,
         metadata_query=markup.metadata_query,
         version_of=reading.version_of,
         LAST_TIME=LAST_TIME,
@@ -92,7 +123,8 @@ def _templates() -> Any:
         TITLES=TITLES,
     )
     # Loaded once: `import` in a template costs as much as a table each time.
-    environment.globals["parts"] = environment.get_template("parts.html").module
+    for name in ("step", "timeline", "parts"):
+        environment.globals[name] = environment.get_template(f"{name}.html").module
     return environment
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ferrule.runs.protocols import Program, Store
     from ferrule.web.app import UIApp
 
-_PACKAGES = ("jinja2", "starlette", "uvicorn")
+_PACKAGES = ("jinja2", "markdown_it", "starlette", "uvicorn")
 
 
 @checks_keywords

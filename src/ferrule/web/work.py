@@ -22,6 +22,7 @@ from ferrule.runs.run import Run
 from ferrule.runs.store.fingerprint import differences, program_fingerprint
 from ferrule.tools.execution.run import attempt
 from ferrule.values.conversation.history import History
+from ferrule.values.masked import masked_request
 from ferrule.values.outcome import Prediction
 from ferrule.values.signatures.fields import adapter_of, input_check, without_none
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ferrule.events import Event
     from ferrule.runs.protocols import Store, Summary
+    from ferrule.values.conversation.exchange import Request
 
 _MOST_RUNS = 64
 """At once. Each has a thread."""
@@ -235,6 +237,18 @@ class Work:
     def _replayed(self, run_id: str) -> Any:
         """The prediction of a run, made with the settings of the page."""
         return self._context.copy().run(lambda: self._load(run_id).prediction)
+
+    def request(self, run_id: str, slot: str) -> tuple[Any, Request] | None:
+        """The model and the request of one model call of a run, by a replay of its journal.
+
+        Secrets are stars. None if the replay does not come so far.
+        """
+        context = self._context.copy()
+        sent, error = attempt(lambda: context.run(lambda: self._load(run_id).requests().get(slot)))
+        if error is not None or sent is None:
+            return None
+        lm, request = sent
+        return lm, masked_request(request)
 
     def _keep(self, run_id: str, prediction: Any) -> None:
         outputs = {"": prediction}

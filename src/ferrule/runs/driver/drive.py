@@ -359,7 +359,10 @@ async def _call_model(frame: Frame, act: CallModel) -> tuple[Response | None, _F
     if frame.lm_override is not None and not _asks(act.lm, frame.lm_override):
         act = replace(act, lm=frame.lm_override)  # a flow with a model of its own
     recount(frame, slot)
-    entry = frame.run.journal.take(slot, "model", act.request)
+    journal = frame.run.journal
+    if isinstance(journal, ClosedJournal):
+        journal.requests[slot] = act.lm, act.request
+    entry = journal.take(slot, "model", act.request)
     frame.live = entry is None
     if entry is not None:
         return _recorded_answer(frame, act, entry)

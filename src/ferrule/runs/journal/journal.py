@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from ferrule.errors import ReplayMismatchError, RunError, shown
 from ferrule.runs.journal.entry import Entry
@@ -550,6 +550,8 @@ class ClosedJournal(Journal):
         self.after_steps: int | None = None
         """The number of the first entry that was not taken then; None before that."""
         self._own_steps = 0
+        self.requests: dict[str, tuple[Any, Request]] = {}
+        """By slot, the model and the request of each call that the replay has reached."""
 
     def note_step(self) -> None:
         """Called when the run's own program has done one more step."""

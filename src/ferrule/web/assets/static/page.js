@@ -1,7 +1,8 @@
 // Live parts of a page, and keys. Without this file the page works, but is not live.
+import { FIELDS, KEYS } from './keys.js'
+import { keepAtEnd, tellWaiting } from './tell.js'
 const byId = (id) => document.getElementById(id)
 const body = document.body
-const FIELDS = 'input:not([type=hidden]):not([type=checkbox]), textarea, select'
 let [source, last] = [null, '']
 
 // -- the stream: closed while the page is hidden, because a browser opens few connections to one server
@@ -43,7 +44,8 @@ function merge (html) {
   }
   if (focused.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true })
   if (news.length) byId('news').textContent = news.join(', ')
-  if ((news.length || byId('draft')?.firstElementChild) && byId('follow')?.checked) (document.querySelector('.question form') || body).scrollIntoView({ block: 'end' })
+  if (news.length || byId('draft')?.firstElementChild) keepAtEnd()
+  tellWaiting()
   refresh()
 }
 
@@ -54,6 +56,7 @@ function mergeInto (place, part) {
   for (const element of [...part.children]) {
     const old = before.get(element.dataset.key)
     before.delete(element.dataset.key)
+    if ('gone' in element.dataset) { old?.remove(); continue }
     if (!old) added += 1
     after.push(old ? update(old, element) : element)
     if (!old && !('whole' in part.dataset)) place.append(element)
@@ -117,30 +120,6 @@ function refresh () {
 }
 setInterval(refresh, 5000)
 
-// -- keys: they move the focus; Enter alone decides
-const items = () => [...document.querySelectorAll('[data-item]')].filter((each) => each.checkVisibility())
-const here = () => document.activeElement.closest('[data-item]')
-
-function move (step) {
-  const all = items()
-  const next = all[all.indexOf(here()) + step] || (here() && step < 0 ? byId('older') : null) // above the first: those that are folded
-  next?.matches('tr, p') ? next.querySelector('a').focus() : next?.focus()
-}
-
-const reach = (selector) => (here()?.querySelector(selector) || document.querySelector(selector))?.focus()
-const KEYS = {
-  j: () => move(1), k: () => move(-1), a: () => reach('[data-approve]'), d: () => reach('[data-deny]'),
-  e: () => { (here() || document).querySelector('details.edit')?.setAttribute('open', ''); reach('.question :is(.fields, .words:not(.others *)) :is(input, textarea, select)') },
-  g: () => { location.href = '/' }, i: () => { location.href = '/inbox' }, '?': () => byId('keys').showModal()
-}
-addEventListener('keydown', (event) => {
-  const sends = 'send' in event.target.dataset && event.key === 'Enter' && !event.shiftKey && !event.isComposing
-  if (sends) return event.preventDefault() || event.target.form.requestSubmit()
-  if (event.key === 'Escape' && event.target.matches(FIELDS)) return event.target.closest('[data-item]')?.focus()
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches(FIELDS) || !KEYS[event.key]) return
-  event.preventDefault()
-  KEYS[event.key]()
-})
 for (const each of document.querySelectorAll('#help, .only-script')) each.hidden = false
 const typedEarly = [...document.querySelectorAll(FIELDS)].filter((each) => each.value !== (each.defaultValue ?? each.value))
 typedEarly.forEach((each) => each.dispatchEvent(new Event('input', { bubbles: true })))
