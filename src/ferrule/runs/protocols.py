@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, TypeVar, cast, get_args
 
 from msgspec import Struct, field
 
 from ferrule.approval.question import Question
 from ferrule.errors import ConfigurationError, InputError, StoreError, shown
 from ferrule.runs.about import NOTHING, About
+from ferrule.runs.outline import NO_OUTLINE, Outline
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import Unpack
 
     from ferrule.acts import Flow
     from ferrule.approval.message import When
@@ -102,12 +104,52 @@ class Summary(Struct, frozen=True, kw_only=True):
     decided: tuple[str, ...] = field(default_factory=tuple[str, ...])
     """Ids of questions that are decided but that the run, not resumed yet, has not used."""
     usage: Usage = Usage()
-    """Tokens and cost when the run last paused or ended; empty before that."""
+    """Tokens and cost so far. While a run executes, they are a second old, or older."""
+    asked: str = ""
+    """The first input of the run, on one line."""
+    answered: str = ""
+    """Its first output, on one line; empty if it is not done."""
+    steps: int = 0
+    """How often its program asked a model."""
+    seconds: float = 0.0
+    """How long it has executed, without the time in which it waited."""
 
     @property
     def cost(self) -> float | None:
-        """The cost in US dollars when the run last paused or ended; None if unknown."""
+        """The cost in US dollars so far; None if unknown."""
         return self.usage.cost
+
+
+RunOrder = Literal["updated", "created", "duration", "steps", "tokens", "cost"]
+"""By what a list of runs is sorted."""
+NameKind = Literal["program", "tool", "model"]
+
+
+class RunFilter(TypedDict, total=False):
+    """Which runs a list shows. A missing value, or None, does not restrict it."""
+
+    status: str | None
+    program: str | None
+    metadata: Mapping[str, Any] | None
+    """Runs that were started with each of these values, and perhaps others."""
+    search: str | None
+    """Runs that have each of these words, or words that begin so.
+
+    In their id, program, title, metadata, inputs, outputs, errors, tools and arguments of calls.
+    """
+    tool: str | None
+    """Runs that called this tool."""
+    tool_failed: bool | None
+    """True: a call of `tool`, or of any tool, failed."""
+    model: str | None
+    """Runs that this model answered."""
+    since: float | None
+    """Runs that changed at this time or later, in seconds since 1970."""
+    until: float | None
+    """Runs that changed before this time, and not since."""
+    min_cost: float | None
+    """Runs that cost so many US dollars or more."""
+    max_cost: float | None
 
 
 class Store(Protocol):
@@ -120,18 +162,27 @@ class Store(Protocol):
         program: str,
         head: str,
         about: About = NOTHING,
+        outline: Outline = NO_OUTLINE,
         entries: Sequence[str] = (),
         said: int = 0,
     ) -> Lease:
         """Store a new run and lease it. Raises `StoreError` if the id exists.
 
-        `list` finds it by the metadata in `about`, which its head has, too. `entries` are those of
-        the run that it is a fork of, in which `said` messages came.
+        `list` finds it by the metadata in `about`, which its head has, too, and by the words of
+        `outline`. `entries` are those of the run that it is a fork of, in which `said` messages
+        came.
         """
         ...
 
     def submit(
-        self, run_id: str, *, program: str, head: str, order: Order, about: About = NOTHING
+        self,
+        run_id: str,
+        *,
+        program: str,
+        head: str,
+        order: Order,
+        about: About = NOTHING,
+        outline: Outline = NO_OUTLINE,
     ) -> None:
         """Store a new run with the status `queued`, without a lease.
 
@@ -197,8 +248,20 @@ class Store(Protocol):
         """Replace the head of a run that executes. Raises `StoreError` if the lease was lost."""
         ...
 
-    def release(self, lease: Lease, *, status: str, head: str, heard: int | None = None) -> bool:
-        """Store the final status and head of an execution, and give the lease back.
+    def report(self, lease: Lease, outline: Outline) -> None:
+        """Store what happened in a run that executes. Raises `StoreError` if the lease was lost."""
+        ...
+
+    def release(
+        self,
+        lease: Lease,
+        *,
+        status: str,
+        head: str,
+        heard: int | None = None,
+        outline: Outline | None = None,
+    ) -> bool:
+        """Store the final status, head and outline of an execution, and give the lease back.
 
         The run is then at rest. With `heard`: only if the run has got so many messages; otherwise
         returns False, sets `lease.said`, and changes nothing.
@@ -268,18 +331,26 @@ class Store(Protocol):
     def list(
         self,
         *,
-        status: str | None = None,
-        program: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
+        order: RunOrder = "updated",
+        ascending: bool = False,
+        **wanted: Unpack[RunFilter],
     ) -> list[Summary]:
-        """Runs with a status, of a program, most recently changed first.
+        """The runs that are wanted, most recently changed first, or in another order.
 
-        With `metadata`: only runs that were started with each of these values, and perhaps others.
-        All of them with `limit=None`. `before` is `(updated_at, id)` of the last line of the
-        previous page. The `error` of a damaged run says so.
+        All of them with `limit=None`. `before` is the last line of the previous page: the value by
+        which the list is sorted, such as `updated_at`, and the id. The `error` of a damaged run
+        says so.
         """
+        ...
+
+    def count(self, **wanted: Unpack[RunFilter]) -> dict[str, int]:
+        """How many runs are wanted, by their status."""
+        ...
+
+    def names(self, kind: NameKind) -> Sequence[str]:
+        """The names of the programs, tools or models of all runs, sorted. At most 500."""
         ...
 
     def summary(self, run_id: str) -> Summary:
@@ -356,6 +427,35 @@ def check_status(status: str | None, name: str = "status") -> str | None:
     return status
 
 
+def check_filter(wanted: Mapping[str, Any]) -> RunFilter:
+    """Check which runs a list shows. Raises `ConfigurationError` for what is no filter."""
+    unknown = wanted.keys() - RunFilter.__annotations__.keys()
+    if unknown:
+        raise ConfigurationError(
+            f"A list of runs is filtered by {', '.join(RunFilter.__annotations__)}; "
+            f"found {', '.join(sorted(unknown))}."
+        )
+    check_status(wanted.get("status"))
+    for name in ("program", "search", "tool", "model"):
+        value = wanted.get(name)
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"`{name}` is a text; found {shown(value)}.")
+    for name in ("since", "until", "min_cost", "max_cost"):
+        value = wanted.get(name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if value is not None and (not is_number or value != value):
+            raise ConfigurationError(f"`{name}` is a number; found {shown(value)}.")
+    return cast("RunFilter", wanted)
+
+
+def check_name_kind(kind: Any) -> None:
+    """Raise `ConfigurationError` for anything but a kind of names."""
+    if kind not in get_args(NameKind):
+        raise ConfigurationError(
+            f"`kind` is one of {', '.join(get_args(NameKind))}; found {shown(kind)}."
+        )
+
+
 def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
     """The last line of the previous page.
 
@@ -372,7 +472,7 @@ def check_page(limit: Any, before: Any) -> tuple[float, str] | None:
             return updated_at, run_id
         case _:
             raise ConfigurationError(
-                "`before` is the time and the id of a line, `(line.updated_at, line.id)`; "
+                "`before` is the value and the id of a line, such as `(line.updated_at, line.id)`; "
                 f"found {shown(before)}."
             )
 

@@ -68,13 +68,22 @@ from ferrule.values.typed import S, Typed
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Generator, Iterable, Iterator, Mapping
+    from typing import Unpack
 
     from ferrule.approval.message import When
     from ferrule.approval.policy import Grant, Policy
     from ferrule.approval.question import Decision, Question
     from ferrule.events import Event
     from ferrule.runs.limits import Limits
-    from ferrule.runs.protocols import Program, Store, Stored, Summary, TypedProgram
+    from ferrule.runs.protocols import (
+        Program,
+        RunFilter,
+        RunOrder,
+        Store,
+        Stored,
+        Summary,
+        TypedProgram,
+    )
     from ferrule.values.conversation.exchange import Request, Usage
     from ferrule.values.outcome import Prediction
 
@@ -501,20 +510,19 @@ class Run(Displayed, RunState, Typed[S]):
     def list(
         store: Store,
         *,
-        status: str | None = None,
-        program: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
+        order: RunOrder = "updated",
+        ascending: bool = False,
+        **wanted: Unpack[RunFilter],
     ) -> builtins.list[Summary]:
-        """The runs of a store, most recently changed first. See `Store.list`.
+        """The runs of a store that are wanted, most recently changed first. See `Store.list`.
 
-        Each with its id, title, metadata, status, pending questions, tokens and cost.
+        Each with its id, title, metadata, status, pending questions, first input and output,
+        tokens and cost.
         """
         check_store(store)
-        return store.list(
-            status=status, program=program, metadata=metadata, limit=limit, before=before
-        )
+        return store.list(limit=limit, before=before, order=order, ascending=ascending, **wanted)
 
     def to_json(self) -> str:
         """The whole run as one JSON document; `Run.from_json` restores an equal run.

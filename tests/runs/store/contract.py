@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,9 @@ from ferrule.forms import usage_form
 from ferrule.runs.about import about
 from ferrule.runs.journal.encode import entry_text, record_form
 from ferrule.runs.journal.entry import Entry
-from ferrule.runs.protocols import Lease, Order, Store
+from ferrule.runs.outline import NameUse, Outline
+from ferrule.runs.protocols import Lease, Order, Store, Summary
+from ferrule.runs.store.outliner import words_in
 from ferrule.runs.store.postgres.store import PostgresStore
 from ferrule.runs.store.sqlite import batch
 from ferrule.runs.store.sqlite.store import MemoryStore, SQLiteStore
@@ -932,3 +934,187 @@ def test_a_change_by_any_connection_is_seen_as_another_number_and_reading_is_not
     assert changed(lambda: store.decide("r", QUESTION.approve()))
     assert changed(lambda: store.cancel("r"))
     assert any(not changed(lambda: None) for _ in range(50))
+
+
+# -- finding runs
+
+
+def keep(store: Store, run_id: str, *, status: str = "done", program: str = "P", **facts: Any):
+    """A run at rest, with these facts of its outline."""
+    metadata = facts.pop("metadata", None)
+    outline = Outline(**facts)
+    lease = store.create(
+        run_id, program=program, head=head(), about=about(metadata, None), outline=outline
+    )
+    store.release(lease, status=status, head=head(), outline=outline)
+
+
+def ids(runs: Iterable[Summary]) -> list[str]:
+    return sorted(run.id for run in runs)
+
+
+@pytest.fixture
+def support(kept: Kept, store: Store) -> Store:
+    """Four runs of a support desk, a minute apart."""
+    refund = NameUse("tool", "refund", calls=2, failed=1)
+    ask = NameUse("model", "openai/gpt-5", calls=3, tokens=900, cost=0.3, seconds=6.0)
+    keep(
+        store,
+        "acme-1",
+        status="failed",
+        asked="Refund order 77",
+        words=("refund", "acme", "77", "müller"),
+        uses=(refund, ask),
+        steps=3,
+        seconds=6.5,
+        usage=Usage(600, 300, calls=3, cost=0.3),
+        metadata={"user": "ada"},
+    )
+    kept.pass_s(60)
+    keep(store, "acme-2", words=("refund", "acme", "refunded"), uses=(ask,), steps=1)
+    kept.pass_s(60)
+    working = NameUse("tool", "refund", calls=1)
+    keep(store, "globex", words=("refund", "globex", "北", "京"), uses=(working,), program="Q")
+    kept.pass_s(60)
+    keep(store, "quiet", status="cancelled", words=("hello",), metadata={"user": "ada"})
+    return store
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("refund", ["acme-1", "acme-2", "globex"]),
+        ("REF", ["acme-1", "acme-2", "globex"]),
+        ("refund acme", ["acme-1", "acme-2"]),
+        ("acme, refunded!", ["acme-2"]),
+        ("Muller", ["acme-1"]),
+        ("京", ["globex"]),
+        ("fund", []),
+        ("refund nobody", []),
+        ('\' OR "1" : * -', []),
+        ("!?", ["acme-1", "acme-2", "globex", "quiet"]),
+    ],
+)
+def test_a_search_finds_the_runs_that_have_all_words_or_words_that_begin_so(
+    support: Store, search: str, found: list[str]
+) -> None:
+    if search == "Muller":  # words come to a store without accents
+        keep(support, "other", words=tuple(words_in("Müller")))
+        found = ["other"]
+    assert ids(support.list(search=search)) == found
+    assert sum(support.count(search=search).values()) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"status": "failed"}, ["acme-1"]),
+        ({"program": "Q"}, ["globex"]),
+        ({"tool": "refund"}, ["acme-1", "globex"]),
+        ({"tool": "refund", "tool_failed": True}, ["acme-1"]),
+        ({"tool_failed": True}, ["acme-1"]),
+        ({"model": "openai/gpt-5"}, ["acme-1", "acme-2"]),
+        ({"model": "openai/gpt-5", "tool": "refund"}, ["acme-1"]),
+        ({"min_cost": 0.1}, ["acme-1"]),
+        ({"max_cost": 0.1}, ["acme-2", "globex", "quiet"]),
+        ({"metadata": {"user": "ada"}, "search": "acme"}, ["acme-1"]),
+        (
+            {"status": None, "search": "", "tool_failed": None},
+            ["acme-1", "acme-2", "globex", "quiet"],
+        ),
+        ({"tool": "no such tool"}, []),
+        ({"program": "\ud800"}, []),
+    ],
+)
+def test_a_list_and_its_counts_have_the_runs_that_are_wanted(
+    support: Store, wanted: Any, found: list[str]
+) -> None:
+    assert ids(support.list(**wanted)) == found
+    assert sum(support.count(**wanted).values()) == len(found)
+
+
+def test_runs_are_counted_by_status(support: Store) -> None:
+    assert support.count() == {"failed": 1, "done": 2, "cancelled": 1}
+    assert support.count(search="acme") == {"failed": 1, "done": 1}
+
+
+def test_a_time_range_has_the_runs_that_changed_in_it(support: Store) -> None:
+    times = {run.id: run.updated_at for run in support.list()}
+    assert ids(support.list(since=times["acme-2"], until=times["quiet"])) == ["acme-2", "globex"]
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+@pytest.mark.parametrize(
+    ("order", "value"),
+    [
+        ("updated", lambda run: run.updated_at),
+        ("created", lambda run: run.created_at),
+        ("duration", lambda run: run.seconds),
+        ("steps", lambda run: run.steps),
+        ("tokens", lambda run: run.usage.total_tokens),
+        ("cost", lambda run: run.cost or 0.0),
+    ],
+)
+def test_pages_of_each_order_have_every_run_once(
+    support: Store, order: Any, value: Any, ascending: bool
+) -> None:
+    pages: list[Summary] = []
+    before = None
+    while page := support.list(order=order, ascending=ascending, limit=1, before=before):
+        pages += page
+        before = value(page[-1]), page[-1].id
+    values = [(value(run), run.id) for run in pages]
+    assert values == sorted(values, reverse=not ascending)
+    assert ids(pages) == ["acme-1", "acme-2", "globex", "quiet"]
+
+
+def test_a_line_has_what_was_asked_and_what_came_of_it(store: Store) -> None:
+    lease = store.create("r", program="P", head=head(), outline=Outline(asked="How many?"))
+    assert store.summary("r").asked == "How many?"
+    done = Outline(asked="How many?", answered="Two.", steps=2, seconds=1.5)
+    store.report(lease, done)
+    store.release(lease, status="done", head=head(), outline=done)
+    [line] = store.list()
+    # The time is what was spent since the outline before.
+    assert (line.answered, line.steps, line.seconds) == ("Two.", 2, 3.0)
+
+
+def test_a_report_under_a_lost_lease_changes_nothing(kept: Kept, store: Store) -> None:
+    with kept.as_another() as other:
+        old = other.create("r", program="P", head=head())
+    kept.the_others_die()
+    store.take("r", after=0)
+    with pytest.raises(StoreError, match="taken over"):
+        store.report(old, Outline(asked="late"))
+    assert store.summary("r").asked == ""
+
+
+def test_names_are_listed_once_each_and_sorted(support: Store) -> None:
+    assert support.names("tool") == ["refund"]
+    assert support.names("model") == ["openai/gpt-5"]
+    assert support.names("program") == ["P", "Q"]
+
+
+def test_what_is_redacted_or_deleted_is_not_found(support: Store) -> None:
+    support.redact("acme-1")
+    support.delete("acme-2")
+    assert ids(support.list(search="refund")) == ["globex"]
+    assert support.summary("acme-1").asked == ""
+    assert ids(support.list(search="acme-1")) == ["acme-1"]
+    assert ids(support.list(model="openai/gpt-5")) == ["acme-1"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ({"state": "done"}, "filtered by"),
+        ({"status": "over"}, "one of"),
+        ({"search": 3}, "a text"),
+        ({"since": "today"}, "a number"),
+        ({"min_cost": math.nan}, "a number"),
+        ({"order": "length"}, "one of"),
+    ],
+)
+def test_what_is_no_filter_is_refused(store: Store, wanted: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        store.list(**wanted)

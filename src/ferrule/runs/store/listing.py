@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ferrule.approval.decisions import read_decision
 from ferrule.encoding.stored import LAST_TIME, check_fields, parse_json, parse_object, reading
-from ferrule.errors import StoreError
+from ferrule.errors import ConfigurationError, StoreError, shown
 from ferrule.runs.decisions import results_awaited
 from ferrule.runs.journal.encode import read_entry, read_question, read_usage
-from ferrule.runs.protocols import Summary, check_status
+from ferrule.runs.protocols import Summary
 from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ferrule.approval.question import Decision, Question
-    from ferrule.runs.protocols import Store, Stored
+    from ferrule.runs.protocols import NameKind, RunFilter, RunOrder, Store, Stored
 
 NO_ENTRIES = 1 << 31
 """More entries than any journal has.
@@ -28,7 +28,7 @@ _MANY = 1_000
 """A label of so many runs is no way to find few of them."""
 _COLUMNS = (
     "id, program, status, created_at, updated_at, title, metadata, questions, error, recoveries, "
-    "usage, owner"
+    "usage, asked, answered, steps, seconds, tokens, cost, owner"
 )
 
 
@@ -71,46 +71,160 @@ def results_awaited_in(entries: list[str]) -> dict[str, Question]:
 # -- the list
 
 
-def rarest_first(db: Any, labels: list[str]) -> list[tuple[str, int]]:
-    """Labels with the number of their runs, of which at most `_MANY` are counted."""
-    sql = "SELECT count(*) FROM (SELECT 1 FROM labels WHERE label = ? LIMIT ?) AS first"
-    counted = [(label, db.execute(sql, (label, _MANY)).fetchone()[0]) for label in labels]
-    return sorted(counted, key=itemgetter(1))
+class Filtered(NamedTuple):
+    """What a list shows, as the conditions of `condition` need it."""
+
+    wanted: RunFilter
+    labels: list[str]
+    """Digests of the wanted metadata; see `about.digests`."""
+    matching: tuple[str, Any] | None
+    """SQL for the numbers of the runs that a search finds, with its value; None without one."""
+
+
+_LABELLED = "SELECT run FROM labels WHERE label = ?"
+_USED = "SELECT run FROM used WHERE kind = ? AND name = ?"
+_FAILED = "SELECT run FROM used WHERE kind = 'tool' AND failed > 0"
+_BOUNDS = {
+    "since": "updated_at >= ?",
+    "until": "updated_at < ?",
+    "min_cost": "cost >= ?",
+    "max_cost": "cost <= ?",
+}
+_ORDER_COLUMNS: dict[RunOrder, str] = {
+    "updated": "updated_at",
+    "created": "created_at",
+    "duration": "seconds",
+    "steps": "steps",
+    "tokens": "tokens",
+    "cost": "cost",
+}
+_MOST_NAMES = 500
+
+
+def order_column(order: RunOrder) -> str:
+    """The column by which a list is sorted. Raises `ConfigurationError` for another order."""
+    if order not in _ORDER_COLUMNS:
+        raise ConfigurationError(
+            f"`order` is one of {', '.join(_ORDER_COLUMNS)}; found {shown(order)}."
+        )
+    return _ORDER_COLUMNS[order]
+
+
+def order_by(column: str, *, ascending: bool) -> str:
+    """The SQL that sorts a list. Ids too, so that pages are exact where values are equal."""
+    direction = "ASC" if ascending else "DESC"
+    return f"ORDER BY {column} {direction}, id {direction}"
 
 
 def condition(
-    status: str | None,
-    program: str | None,
-    labels: list[tuple[str, int]],
-    before: tuple[float, str] | None,
+    db: Any,
+    filtered: Filtered,
+    column: str = "updated_at",
+    before: tuple[float, str] | None = None,
+    *,
+    ascending: bool = False,
 ) -> tuple[str, tuple[Any, ...]]:
-    """The SQL condition of a list, and its values, for `summaries`.
+    """The SQL condition of a list, and its values, for `summaries` and `counts`.
 
-    It also compares ids, so that `before` is exact for runs with equal times. `labels` are those of
-    `rarest_first`. A label of few runs leads to them directly, and they are sorted. One of many
-    runs is looked up for each run, in the order of the list, until there are enough: sorting them
-    all would take a hundred times as long.
+    `before` has the value of the column `column`, and the id, of the last line of the page before.
     """
+    wanted = filtered.wanted
     terms: list[str] = []
     values: list[Any] = []
-    if check_status(status) is not None:
-        terms.append("status = ?")
-        values.append(status)
-    if program is not None:
-        terms.append("program = ?")
-        values.append(program)
-    for number, (label, count) in enumerate(labels):
-        if number == 0 and count < _MANY:
-            terms.append("no IN (SELECT run FROM labels WHERE label = ?)")
-        else:
-            terms.append("EXISTS (SELECT 1 FROM labels WHERE label = ? AND run = no)")
-        values.append(label)
+    for name in ("status", "program"):
+        value = wanted.get(name)
+        if value is not None:
+            terms.append(f"{name} = ?")
+            values.append(value)
+    for name, term in _BOUNDS.items():
+        value = wanted.get(name)
+        if value is not None:
+            terms.append(term)
+            values.append(value)
+    for term, term_values in _memberships(db, _subqueries(filtered)):
+        terms.append(term)
+        values.extend(term_values)
+    if filtered.matching is not None:
+        # The plus keeps the database from looking up each of a hundred thousand matches in the
+        # table: it reads its index in the order of the list, and stops when it has a page.
+        matching, query = filtered.matching
+        terms.append(f"+no IN ({matching})")
+        values.append(query)
     if before is not None:
-        terms.append("(updated_at, id) < (?, ?)")
+        sign = ">" if ascending else "<"
+        terms.append(f"({column}, id) {sign} (?, ?)")
         values.extend(before)
     if not terms:
         return "", ()
     return "WHERE " + " AND ".join(terms), tuple(values)
+
+
+def _subqueries(filtered: Filtered) -> list[tuple[str, tuple[Any, ...]]]:
+    """SQL for the numbers of the runs that have a label, or used a tool or a model."""
+    wanted = filtered.wanted
+    subqueries: list[tuple[str, tuple[Any, ...]]] = []
+    for label in filtered.labels:
+        subqueries.append((_LABELLED, (label,)))
+    tool, model = wanted.get("tool"), wanted.get("model")
+    if tool is not None:
+        sql = _USED
+        if wanted.get("tool_failed"):
+            sql = f"{_USED} AND failed > 0"
+        subqueries.append((sql, ("tool", tool)))
+    elif wanted.get("tool_failed"):
+        subqueries.append((_FAILED, ()))
+    if model is not None:
+        subqueries.append((_USED, ("model", model)))
+    return subqueries
+
+
+def _memberships(
+    db: Any, subqueries: list[tuple[str, tuple[Any, ...]]]
+) -> list[tuple[str, tuple[Any, ...]]]:
+    """Conditions that a run is among those of each subquery.
+
+    The rarest of them, if it has few runs, leads to them directly, and they are sorted. One of many
+    runs is looked up for each run, in the order of the list, until there are enough: sorting them
+    all would take a hundred times as long.
+    """
+    counted: list[tuple[int, str, tuple[Any, ...]]] = []
+    for sql, values in subqueries:
+        count = f"SELECT count(*) FROM ({sql} LIMIT ?) AS first"
+        counted.append((db.execute(count, (*values, _MANY)).fetchone()[0], sql, values))
+    counted.sort(key=itemgetter(0))
+    memberships: list[tuple[str, tuple[Any, ...]]] = []
+    for number, (count, sql, values) in enumerate(counted):
+        if number == 0 and count < _MANY:
+            memberships.append((f"no IN ({sql})", values))
+        else:
+            memberships.append((f"EXISTS ({sql} AND run = no)", values))
+    return memberships
+
+
+def counts(db: Any, where: str, values: tuple[Any, ...]) -> dict[str, int]:
+    """How many runs fulfil a condition, by status."""
+    try:
+        rows = db.execute(f"SELECT status, count(*) FROM runs {where} GROUP BY status", values)
+        return dict(rows.fetchall())
+    except UnicodeEncodeError:  # as in `summaries`
+        return {}
+
+
+def names(db: Any, kind: NameKind) -> list[str]:
+    """The names of the programs, tools or models of all runs, sorted."""
+    if kind == "program":
+        rows = db.execute(
+            f"SELECT DISTINCT program FROM runs ORDER BY program LIMIT {_MOST_NAMES}"
+        ).fetchall()
+        return [name for (name,) in rows]
+    # One look-up in the index for each name: DISTINCT would read a row for each run.
+    rows = db.execute(
+        "WITH RECURSIVE found(name) AS (SELECT min(name) FROM used WHERE kind = ? UNION ALL "
+        "SELECT (SELECT min(name) FROM used WHERE kind = ? AND name > found.name) FROM found "
+        "WHERE found.name IS NOT NULL) SELECT name FROM found WHERE name <> '' LIMIT ?",
+        (kind, kind, _MOST_NAMES),
+    ).fetchall()
+    return [name for (name,) in rows]
 
 
 def summaries(
@@ -119,11 +233,12 @@ def summaries(
     values: tuple[Any, ...],
     *,
     limit: int | None,
+    order: str,
     until: str,
     is_alive: Callable[[str, float | None], bool],
     is_one: bool = False,
 ) -> list[Summary]:
-    """The runs that fulfil a condition, most recently changed first.
+    """The runs that fulfil a condition.
 
     A damaged row does not hide the others: the `error` of its summary says so. With `is_one` it
     raises `StoreError`.
@@ -133,18 +248,19 @@ def summaries(
         where: The condition, a constant text with a `?` for each value.
         values: The values of the condition.
         limit: The number of runs; None for all.
+        order: What sorts them, made by `order_by`.
         until: The SQL expression for the end of a lease.
         is_alive: Takes the owner of a lease and that time.
         is_one: Whether one run is asked for.
 
     """
-    order = "ORDER BY updated_at DESC, id DESC"
+    page = order
     if limit is not None:
-        order += f" LIMIT {int(limit)}"
+        page += f" LIMIT {int(limit)}"
     sql = f"""
         SELECT line.*, question_id
-        FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {order}) AS line
-        LEFT JOIN decisions ON run_id = id AND NOT taken ORDER BY updated_at DESC, id DESC
+        FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {page}) AS line
+        LEFT JOIN decisions ON run_id = id AND NOT taken {order}
     """
     try:
         joined_rows = db.execute(sql, values).fetchall()
@@ -197,7 +313,8 @@ def _summary(
     row: Any, decided_ids: list[str], is_alive: Callable[[str, float | None], bool]
 ) -> Summary:
     run_id, program, status, created_at, updated_at, *others = row
-    title, metadata_text, questions_text, error_text, recoveries, usage_text, owner, until = others
+    title, metadata_text, questions_text, error_text, recoveries, usage_text = others[:6]
+    asked, answered, steps, seconds, _, _, owner, until = others[6:]
     if not (_is_time(created_at) and _is_time(updated_at)):
         raise ValueError(f"the times {created_at!r} and {updated_at!r}")
     questions: tuple[Question, ...] = ()
@@ -227,6 +344,10 @@ def _summary(
         questions=questions,
         error=error,
         usage=usage,
+        asked=asked,
+        answered=answered,
+        steps=steps,
+        seconds=seconds,
         leased=owner is not None and is_alive(owner, until),
         decided=tuple(decided_ids),
     )

@@ -42,15 +42,29 @@ from ferrule.runs.about import NOTHING, About, check_metadata, digests
 from ferrule.runs.cancelling import call_to_cancel
 from ferrule.runs.decisions import caller_notes, deliveries
 from ferrule.runs.journal.encode import read_entry, read_question, record_form
-from ferrule.runs.protocols import Lease, Order, Stored, check_page, check_pruning
+from ferrule.runs.outline import NO_OUTLINE
+from ferrule.runs.protocols import (
+    Lease,
+    Order,
+    Stored,
+    check_filter,
+    check_name_kind,
+    check_page,
+    check_pruning,
+)
 from ferrule.runs.store.lease import is_held, taken_error
 from ferrule.runs.store.listing import (
+    Filtered,
     condition,
+    counts,
     decision_in,
-    rarest_first,
+    names,
+    order_by,
+    order_column,
     results_awaited_in,
     summaries,
 )
+from ferrule.runs.store.outliner import words_in
 from ferrule.runs.store.statements import (
     MOST_ENTRIES,
     cancel_at_rest,
@@ -58,6 +72,7 @@ from ferrule.runs.store.statements import (
     give_back,
     insert,
     is_decided,
+    outline_run,
     park,
     release,
 )
@@ -65,10 +80,12 @@ from ferrule.runs.store.statements import (
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Unpack
 
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
-    from ferrule.runs.protocols import Summary
+    from ferrule.runs.outline import Outline
+    from ferrule.runs.protocols import NameKind, RunFilter, RunOrder, Summary
     from ferrule.runs.store.lease import Leases
 
 P = ParamSpec("P")
@@ -180,6 +197,17 @@ class SQLStore:
         The call is part of this transaction. Does nothing without an engine.
         """
 
+    def _index(self, db: Any, number: int, words: Sequence[str]) -> None:
+        """Let searches find the run of this number by these words, and by no others."""
+        raise NotImplementedError
+
+    def _matching(self, words: Sequence[str]) -> tuple[str, str]:
+        """SQL for the numbers of the runs that have all words, which may be beginnings of words.
+
+        Returns it with its value.
+        """
+        raise NotImplementedError
+
     def _purge(self) -> None:
         """After runs were deleted, remove what is left of them outside the tables."""
 
@@ -192,6 +220,7 @@ class SQLStore:
         program: str,
         head: str,
         about: About = NOTHING,
+        outline: Outline = NO_OUTLINE,
         entries: Sequence[str] = (),
         said: int = 0,
     ) -> Lease:
@@ -199,7 +228,7 @@ class SQLStore:
         # The token is random: the process of a deleted run with this id must not write here.
         lease = Lease(run_id, secrets.randbits(62), said)
         try:
-            self._create(lease, program, head, about, entries)
+            self._create(lease, program, head, about, outline, entries)
             self._watch()
         except BaseException:
             self._give_back(lease, "running")
@@ -214,6 +243,7 @@ class SQLStore:
         program: str,
         head: str,
         about: About,
+        outline: Outline,
         entries: Sequence[str],
     ) -> None:
         now = self._now(db)
@@ -226,7 +256,8 @@ class SQLStore:
             "said": lease.said,
             leased_column: self._hold(lease, now, len(entries)),
         }
-        insert(db, self._name, lease, now, about, **columns)
+        number = insert(db, self._name, lease, now, about, outline, **columns)
+        self._index(db, number, outline.words)
         if entries:
             self._begin_with(db, lease.run_id, entries, now)
 
@@ -331,10 +362,28 @@ class SQLStore:
         fence(db, lease, self._owner, self._LOCK)
         db.execute("UPDATE runs SET head = ? WHERE id = ?", (head, lease.run_id))
 
-    def release(self, lease: Lease, *, status: str, head: str, heard: int | None = None) -> bool:
+    @_writes
+    def report(self, db: Any, lease: Lease, outline: Outline) -> None:
+        """See `Store`."""
+        fence(db, lease, self._owner, self._LOCK)
+        self._outline(db, lease.run_id, outline)
+
+    def _outline(self, db: Any, run_id: str, outline: Outline) -> None:
+        number = outline_run(db, run_id, outline, self._now(db))
+        self._index(db, number, outline.words)
+
+    def release(
+        self,
+        lease: Lease,
+        *,
+        status: str,
+        head: str,
+        heard: int | None = None,
+        outline: Outline | None = None,
+    ) -> bool:
         """See `Store`."""
         try:
-            is_released = self._release(lease, status, head, heard)
+            is_released = self._release(lease, status, head, heard, outline)
         except StoreError:
             self._leases.let_go(lease)
             raise
@@ -343,7 +392,15 @@ class SQLStore:
         return is_released
 
     @_writes
-    def _release(self, db: Any, lease: Lease, status: str, head: str, heard: int | None) -> bool:
+    def _release(
+        self,
+        db: Any,
+        lease: Lease,
+        status: str,
+        head: str,
+        heard: int | None,
+        outline: Outline | None,
+    ) -> bool:
         form = parse_object(head, "the head of a run")
         now = self._now(db)
         was_cancelled = release(
@@ -359,6 +416,8 @@ class SQLStore:
         )
         if was_cancelled is None:
             return False
+        if outline is not None:
+            self._outline(db, lease.run_id, outline)
         # A run may be cancelled after its last entry, when it was about to wait.
         if status == "cancelled" or (was_cancelled and status in {"waiting", "queued"}):
             cancel_at_rest(db, lease.run_id, now)
@@ -392,6 +451,7 @@ class SQLStore:
         head: str,
         order: Order,
         about: About = NOTHING,
+        outline: Outline = NO_OUTLINE,
     ) -> None:
         """See `Store`."""
         if order != Order() and self.engine is None:
@@ -402,7 +462,9 @@ class SQLStore:
             raise StoreError(msg)
         lease = Lease(run_id, secrets.randbits(62))
         now = self._now(db)
-        insert(db, self._name, lease, now, about, program=program, status="queued", head=head)
+        columns = {"program": program, "status": "queued", "head": head}
+        number = insert(db, self._name, lease, now, about, outline, **columns)
+        self._index(db, number, outline.words)
         self._call_worker(db, run_id, order)
 
     @_writes
@@ -596,20 +658,46 @@ class SQLStore:
     def list(
         self,
         *,
-        status: str | None = None,
-        program: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
         limit: int | None = 100,
         before: tuple[float, str] | None = None,
+        order: RunOrder = "updated",
+        ascending: bool = False,
+        **wanted: Unpack[RunFilter],
     ) -> list[Summary]:
         """See `Store`."""
-        start, labels = check_page(limit, before), digests(check_metadata(metadata or {}))
+        start = check_page(limit, before)
+        column = order_column(order)
+        filtered = self._filtered(wanted)
 
         def look(db: Any) -> builtins.list[Summary]:
-            where, values = condition(status, program, rarest_first(db, labels), start)
-            return self._summaries(db, where, values, limit)
+            where, values = condition(db, filtered, column, start, ascending=ascending)
+            return self._summaries(
+                db, where, values, limit, order=order_by(column, ascending=ascending)
+            )
 
         return self._look(look)
+
+    def count(self, **wanted: Unpack[RunFilter]) -> dict[str, int]:
+        """See `Store`."""
+        filtered = self._filtered(wanted)
+
+        def look(db: Any) -> dict[str, int]:
+            where, values = condition(db, filtered)
+            return counts(db, where, values)
+
+        return self._look(look)
+
+    def names(self, kind: NameKind) -> builtins.list[str]:
+        """See `Store`."""
+        check_name_kind(kind)
+        return self._look(lambda db: names(db, kind))
+
+    def _filtered(self, wanted: RunFilter) -> Filtered:
+        words = words_in(check_filter(wanted).get("search") or "")
+        matching = None
+        if words:
+            matching = self._matching(words)
+        return Filtered(wanted, digests(check_metadata(wanted.get("metadata") or {})), matching)
 
     def summary(self, run_id: str) -> Summary:
         """See `Store`."""
@@ -628,13 +716,21 @@ class SQLStore:
         values: tuple[Any, ...],
         limit: int | None,
         *,
+        order: str = "",
         is_one: bool = False,
     ) -> builtins.list[Summary]:
         def is_alive(owner: str, until: float | None) -> bool:
             return self._is_alive(owner, until, self._now(db))
 
         return summaries(
-            db, where, values, limit=limit, until=self._UNTIL, is_alive=is_alive, is_one=is_one
+            db,
+            where,
+            values,
+            limit=limit,
+            order=order,
+            until=self._UNTIL,
+            is_alive=is_alive,
+            is_one=is_one,
         )
 
     # -- deletion
@@ -656,7 +752,8 @@ class SQLStore:
 
     @_writes
     def _redact(self, db: Any, run_id: str) -> None:
-        status, head = self._row(db, run_id, "status, head", self._LOCK)
+        columns = "status, head, program, no"
+        status, head, program, number = self._row(db, run_id, columns, self._LOCK)
         if status in {"queued", "running", "waiting"}:
             raise StoreError(f"The run {run_id!r} is {status}; cancel it before you redact it.")
         redacted_head: dict[str, Any] = {
@@ -672,9 +769,10 @@ class SQLStore:
         redacted_head.pop("metadata", None)
         redacted_head.pop("title", None)
         self._empty(db, run_id)
+        self._index(db, number, [*words_in(run_id), *words_in(program)])
         db.execute(
             "UPDATE runs SET head = ?, questions = '[]', error = NULL, title = '', "
-            "metadata = NULL WHERE id = ?",
+            "metadata = NULL, asked = '', answered = '' WHERE id = ?",
             (json_text(redacted_head), run_id),
         )
 
@@ -697,7 +795,9 @@ class SQLStore:
         return len(rows)
 
     def _forget(self, db: Any, run_id: str) -> None:
+        (number,) = self._row(db, run_id, "no")
         self._empty(db, run_id)
+        db.execute("DELETE FROM used WHERE run = ?", (number,))
         db.execute("DELETE FROM runs WHERE id = ?", (run_id,))
 
     @reading("A run in the store")
@@ -709,6 +809,7 @@ class SQLStore:
         )
         db.execute("DELETE FROM decisions WHERE run_id = ?", (run_id,))
         db.execute("DELETE FROM labels WHERE run = ?", (number,))
+        self._index(db, number, ())
 
     # -- one run
 

@@ -14,15 +14,26 @@ from typing import TYPE_CHECKING, Any
 from ferrule.encoding.encode import json_text
 from ferrule.encoding.stored import parse_object
 from ferrule.errors import StoreError
+from ferrule.forms import usage_form
+from ferrule.values.conversation.exchange import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ferrule.runs.about import About
+    from ferrule.runs.outline import Outline
     from ferrule.runs.protocols import Lease
 
 MOST_ENTRIES = 1 << 32
 """Entry `k` of run number `no` has the key `no * MOST_ENTRIES + k` in the table `entries`."""
+
+
+_USE = (
+    "INSERT INTO used "
+    "(kind, name, run, program, changed_at, calls, failed, tokens, cost, seconds) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_NOTHING_USED = Usage()
 
 
 def fence(db: Any, lease: Lease, owner: str, lock: str = "") -> tuple[bool, int]:
@@ -59,8 +70,10 @@ def _lost(lease: Lease, reason: str) -> StoreError:
     return StoreError(f"The run {lease.run_id!r} {reason}; nothing was written.")
 
 
-def insert(db: Any, store: str, lease: Lease, now: float, about: About, **columns: Any) -> None:
-    """Insert a new run. Raises `StoreError` if its id exists."""
+def insert(
+    db: Any, store: str, lease: Lease, now: float, about: About, outline: Outline, **columns: Any
+) -> int:
+    """Insert a new run; returns its number. Raises `StoreError` if its id exists."""
     metadata = None
     if about.metadata:
         metadata = json_text(about.metadata)
@@ -72,22 +85,67 @@ def insert(db: Any, store: str, lease: Lease, now: float, about: About, **column
         "questions": "[]",
         "title": about.title,
         "metadata": metadata,
+        "asked": outline.asked,
+        "steps": outline.steps,
         **columns,
     }
     names = ", ".join(row)
     marks = ", ".join("?" * len(row))
-    cursor = db.execute(
-        f"INSERT INTO runs ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",
+    inserted = db.execute(
+        f"INSERT INTO runs ({names}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING RETURNING no",
         tuple(row.values()),
-    )
-    if cursor.rowcount == 0:
+    ).fetchone()
+    if inserted is None:
         msg = (
             f"The store {store!r} has a run {lease.run_id!r} already. "
             "Load it, or choose another `run_id`."
         )
         raise StoreError(msg)
+    (number,) = inserted
     for label in about.index():
-        db.execute("INSERT INTO labels SELECT ?, no FROM runs WHERE id = ?", (label, lease.run_id))
+        db.execute("INSERT INTO labels (label, run) VALUES (?, ?)", (label, number))
+    return number
+
+
+def outline_run(db: Any, run_id: str, outline: Outline, now: float) -> int:
+    """Store what happened in a run since its last outline; returns the number of the run."""
+    usage = None
+    if outline.usage != _NOTHING_USED:
+        usage = json_text(usage_form(outline.usage))
+    number, program = db.execute(
+        "UPDATE runs SET asked = ?, answered = ?, steps = ?, seconds = seconds + ?, usage = ?, "
+        "tokens = ?, cost = ?, updated_at = ? WHERE id = ? RETURNING no, program",
+        (
+            outline.asked,
+            outline.answered,
+            outline.steps,
+            outline.seconds,
+            usage,
+            outline.usage.total_tokens,
+            outline.usage.cost or 0.0,
+            now,
+            run_id,
+        ),
+    ).fetchone()
+    for use in outline.uses:
+        db.execute(
+            f"{_USE} ON CONFLICT (kind, name, run) DO UPDATE SET changed_at = excluded.changed_at, "
+            "calls = excluded.calls, failed = excluded.failed, tokens = excluded.tokens, "
+            "cost = excluded.cost, seconds = used.seconds + excluded.seconds",
+            (
+                use.kind,
+                use.name,
+                number,
+                program,
+                now,
+                use.calls,
+                use.failed,
+                use.tokens,
+                use.cost,
+                use.seconds,
+            ),
+        )
+    return number
 
 
 def release(

@@ -28,6 +28,7 @@ from ferrule.runs.protocols import UnheardError
 from ferrule.runs.steering import send_again, untaken_messages
 from ferrule.runs.store.document import head_form, inputs_form
 from ferrule.runs.store.listing import NO_ENTRIES, decisions_of
+from ferrule.runs.store.outliner import Outliner, first_outline
 from ferrule.runs.store.watching import unwatch, watch
 from ferrule.settings import current
 from ferrule.values.slot import Slot
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from ferrule.runs.journal.entry import Entry
     from ferrule.runs.observers import Execution
+    from ferrule.runs.outline import Outline
     from ferrule.runs.protocols import Lease, Order, Store
     from ferrule.runs.state import RunState
 
@@ -56,12 +58,14 @@ def submit_run(run: RunState, store: Store, order: Order) -> None:
     run.status = "queued"
     run.notes = caller_notes()
     run.governing = Governing.of(current())
+    inputs = inputs_form(run)
     store.submit(
         run.id,
         program=run.program.name,
-        head=json_text(head_form(run, inputs_form(run))),
+        head=json_text(head_form(run, inputs)),
         order=order,
         about=run.about,
+        outline=first_outline(run, inputs),
     )
 
 
@@ -74,6 +78,7 @@ class StoredRun:
         "_inputs",
         "_is_closing",
         "_is_open",
+        "_outliner",
         "_queue",
         "_run_ref",
         "_unsure",
@@ -96,6 +101,7 @@ class StoredRun:
         Otherwise it counts as cancelled until a person resumes it.
         """
         self.lease: Lease | None = None
+        self._outliner = Outliner()
         self._inputs: dict[str, Any] = {}
         """The inputs as they were when the run started, before any change by the program."""
         self._before: tuple[str, str] | None = None
@@ -148,6 +154,7 @@ class StoredRun:
                 program=run.program.name,
                 head=self._before[1],
                 about=run.about,
+                outline=self._outliner.outline(run, self._inputs),
                 entries=list(map(entry_text, run.journal.entries)),  # those of a fork
                 said=messages_in(run.journal.entries),
             )
@@ -157,6 +164,7 @@ class StoredRun:
             self._take()
         run.journal.sink = self
         self._is_open = True
+        self._outliner.begin()
         watch(self)
         if execution.over:  # the execution was abandoned while a thread opened the run for it
             self._queue.setdefault(id(execution), execution)
@@ -326,7 +334,9 @@ class StoredRun:
         if status == "done" and not run.goes_on_at_end:
             heard = run.heard
         try:
-            is_released = self.store.release(self.lease, status=status, head=head, heard=heard)
+            is_released = self.store.release(
+                self.lease, status=status, head=head, heard=heard, outline=self._outline()
+            )
         except StoreError:
             # An interrupted first call may have given the lease back already.
             if not is_again:
@@ -375,6 +385,20 @@ class StoredRun:
             with suppress(StoreError):  # the run has just come to rest
                 self.store.release(lease, status="queued", head=json_text(head))
 
+    def _outline(self) -> Outline | None:
+        """What a list learns of this execution; None if it did not begin."""
+        if not self._is_open:
+            return None
+        return self._outliner.outline(self._run, self._inputs)
+
+    def _report(self) -> None:
+        """Let lists know of what happened while the run executes."""
+        if self.lease is not None and self._is_open:
+            # If the lease is lost, the next entry finds that out.
+            with suppress(StoreError):
+                self.store.report(self.lease, self._outliner.outline(self._run, self._inputs))
+            self._outliner.told()
+
     def _head(self) -> str:
         return json_text(head_form(self._run, self._inputs))
 
@@ -396,6 +420,9 @@ class StoredRun:
             self._note_failure(lease, error)
             raise
         self._check_written(lease, entry, goes_on=goes_on)
+        self._outliner.wrote(entry)
+        if self._outliner.is_due:
+            self._report()
 
     async def later(self, entry: Entry) -> None:
         """`__call__` without blocking the event loop."""
@@ -413,6 +440,9 @@ class StoredRun:
             self._note_failure(lease, error)
             raise
         self._check_written(lease, entry, goes_on=goes_on)
+        self._outliner.wrote(entry)
+        if self._outliner.is_due:
+            await run_or_cancel(self._report)
 
     def _refuse_end_of_cancelled(self, entry: Entry) -> None:
         """Raise `UnheardError` if the call that this entry ends was cancelled just now."""

@@ -358,6 +358,21 @@ class PostgresStore(SQLStore):
     def _is_alive(self, owner: str, until: float | None, now: float) -> bool:  # noqa: ARG002
         return until is not None and until > now
 
+    def _index(self, db: Any, number: int, words: Sequence[str]) -> None:
+        # The words themselves: a parser of Postgres would split them in its own way.
+        if words:
+            db.execute(
+                "INSERT INTO search (run, words) VALUES (?, array_to_tsvector(?::text[])) "
+                "ON CONFLICT (run) DO UPDATE SET words = excluded.words",
+                (number, list(words)),
+            )
+        else:
+            db.execute("DELETE FROM search WHERE run = ?", (number,))
+
+    def _matching(self, words: Sequence[str]) -> tuple[str, str]:
+        sql = "SELECT run FROM search WHERE words @@ ?::tsquery"
+        return sql, " & ".join([f"'{word}':*" for word in words])
+
     def _call_worker(
         self,
         db: Any,

@@ -35,7 +35,10 @@ CREATE TABLE "{schema}".runs (
     said integer NOT NULL DEFAULT 0,
     segment bigint NOT NULL DEFAULT 0, queue text, priority integer, queue_key text,
     expires_at float8,
+    steps integer NOT NULL DEFAULT 0, seconds float8 NOT NULL DEFAULT 0,
+    tokens bigint NOT NULL DEFAULT 0, cost float8 NOT NULL DEFAULT 0,
     title text NOT NULL DEFAULT '', metadata text,
+    asked text NOT NULL DEFAULT '', answered text NOT NULL DEFAULT '',
     usage text, error text, questions text NOT NULL, head text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);
@@ -46,6 +49,16 @@ CREATE TABLE "{schema}".labels (
     label text COLLATE "C" NOT NULL, run bigint NOT NULL, PRIMARY KEY (label, run)
 );
 CREATE INDEX labels_by_run ON "{schema}".labels (run);
+CREATE TABLE "{schema}".used (
+    kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, run bigint NOT NULL,
+    program text NOT NULL, changed_at float8 NOT NULL,
+    calls integer NOT NULL, failed integer NOT NULL,
+    tokens bigint NOT NULL, cost float8 NOT NULL, seconds float8 NOT NULL,
+    PRIMARY KEY (kind, name, run)
+);
+CREATE INDEX used_by_run ON "{schema}".used (run);
+CREATE TABLE "{schema}".search (run bigint PRIMARY KEY, words tsvector NOT NULL);
+CREATE INDEX search_by_word ON "{schema}".search USING gin (words);
 CREATE TABLE "{schema}".entries (
     place bigint PRIMARY KEY, written_at float8, entry text NOT NULL
 );
@@ -139,7 +152,7 @@ def dialect(sql: str, schema: str) -> bytes:
     Tables get their schema, and `%s` replaces each `?`.
     """
     qualified = re.sub(
-        r"\b(FROM|INTO|UPDATE|JOIN) (runs|labels|entries|decisions|owners|version)\b",
+        r"\b(FROM|INTO|UPDATE|JOIN) (runs|labels|used|search|entries|decisions|owners|version)\b",
         rf'\1 "{schema}".\2',
         sql,
     )

@@ -77,7 +77,9 @@ _OTHER_REMEDY = "If it happens again, check the file: `sqlite3 FILE 'PRAGMA inte
 
 # The keys looked up at every write of an entry are integers: comparing a text key would read the
 # rest of its row, too, and so an image of five megabytes again for each later entry. Large columns
-# come last in their row for the same reason.
+# come last in their row for the same reason. `runs_by_change` has what lists are filtered and
+# sorted by, so that a hundred thousand runs are looked through without reading their rows. The
+# words of `search` come from `words_in`, separated by blanks: `ascii` takes them as they are.
 _TABLES = """
 CREATE TABLE runs (
     no INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, program TEXT NOT NULL, status TEXT NOT NULL,
@@ -85,15 +87,29 @@ CREATE TABLE runs (
     owner TEXT, until REAL NOT NULL DEFAULT 0, token INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0, cancelled INTEGER NOT NULL DEFAULT 0,
     said INTEGER NOT NULL DEFAULT 0,
+    steps INTEGER NOT NULL DEFAULT 0, seconds REAL NOT NULL DEFAULT 0,
+    tokens INTEGER NOT NULL DEFAULT 0, cost REAL NOT NULL DEFAULT 0,
     title TEXT NOT NULL DEFAULT '', metadata TEXT,
+    asked TEXT NOT NULL DEFAULT '', answered TEXT NOT NULL DEFAULT '',
     usage TEXT, error TEXT, questions TEXT NOT NULL, head TEXT NOT NULL
 );
-CREATE INDEX runs_by_change ON runs (updated_at);
+CREATE INDEX runs_by_change ON runs (
+    updated_at, id, status, program, created_at, steps, seconds, tokens, cost
+);
 CREATE INDEX runs_by_status ON runs (status, updated_at);
 CREATE TABLE labels (
     label TEXT NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (label, run)
 ) WITHOUT ROWID;
 CREATE INDEX labels_by_run ON labels (run);
+CREATE TABLE used (
+    kind TEXT NOT NULL, name TEXT NOT NULL, run INTEGER NOT NULL,
+    program TEXT NOT NULL, changed_at REAL NOT NULL,
+    calls INTEGER NOT NULL, failed INTEGER NOT NULL,
+    tokens INTEGER NOT NULL, cost REAL NOT NULL, seconds REAL NOT NULL,
+    PRIMARY KEY (kind, name, run)
+) WITHOUT ROWID;
+CREATE INDEX used_by_run ON used (run);
+CREATE VIRTUAL TABLE search USING fts5 (words, detail = none, columnsize = 0, tokenize = 'ascii');
 CREATE TABLE entries (place INTEGER PRIMARY KEY, written_at REAL, entry TEXT NOT NULL);
 CREATE TABLE decisions (
     run_id TEXT NOT NULL, question_id TEXT NOT NULL, decision TEXT NOT NULL,

@@ -25,7 +25,7 @@ from ferrule.runs.store.statements import fence
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from ferrule.runs.protocols import Lease
@@ -203,7 +203,18 @@ class SQLiteStore(SQLStore):
     def _is_alive(self, owner: str, until: float | None, now: float) -> bool:
         return until is not None and until > now and not is_dead(owner)
 
+    def _index(self, db: sqlite3.Connection, number: int, words: Sequence[str]) -> None:
+        db.execute("DELETE FROM search WHERE rowid = ?", (number,))
+        if words:
+            db.execute("INSERT INTO search (rowid, words) VALUES (?, ?)", (number, " ".join(words)))
+
+    def _matching(self, words: Sequence[str]) -> tuple[str, str]:
+        sql = "SELECT rowid FROM search WHERE search MATCH ?"
+        return sql, " ".join([f'"{word}"*' for word in words])
+
     def _purge(self) -> None:
+        # FTS5 only marks words as deleted. This writes the index again, without them.
+        self._file.write(lambda db: db.execute("INSERT INTO search (search) VALUES ('optimize')"))
         self._file.truncate()
 
     # -- file and thread
