@@ -70,7 +70,7 @@ def test_a_limit_that_is_no_number_of_runs_is_refused(limit: Any) -> None:
 
 @pytest.mark.parametrize("before", [5, (), (1.0,), ("x", "y"), (1.0, 5), (None, None)])
 def test_a_page_that_follows_no_line_is_refused(before: Any) -> None:
-    with pytest.raises(ConfigurationError, match="`before` is the time and the id of a line"):
+    with pytest.raises(ConfigurationError, match="`before` is the value and the id of a line"):
         Run.list(MemoryStore(), before=before)
 
 

@@ -185,6 +185,10 @@ class Secretive:
 
 
 LINE = {
+    "asked",
+    "answered",
+    "steps",
+    "seconds",
     "id",
     "program",
     "status",
