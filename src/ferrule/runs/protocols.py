@@ -133,7 +133,7 @@ class RunFilter(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     """Runs that were started with each of these values, and perhaps others."""
     search: str | None
-    """Runs that have each of these words, or words that begin so.
+    """Runs that have each of these words, or words that begin so (three letters or more).
 
     In their id, program, title, metadata, inputs, outputs, errors, tools and arguments of calls.
     """

@@ -212,17 +212,15 @@ def counts(db: Any, where: str, values: tuple[Any, ...]) -> dict[str, int]:
 
 def names(db: Any, kind: NameKind) -> list[str]:
     """The names of the programs, tools or models of all runs, sorted."""
+    column, source, values = "name", "used WHERE kind = ? AND", (kind, kind)
     if kind == "program":
-        rows = db.execute(
-            f"SELECT DISTINCT program FROM runs ORDER BY program LIMIT {_MOST_NAMES}"
-        ).fetchall()
-        return [name for (name,) in rows]
+        column, source, values = "program", "runs WHERE", ()
     # One look-up in the index for each name: DISTINCT would read a row for each run.
     rows = db.execute(
-        "WITH RECURSIVE found(name) AS (SELECT min(name) FROM used WHERE kind = ? UNION ALL "
-        "SELECT (SELECT min(name) FROM used WHERE kind = ? AND name > found.name) FROM found "
+        f"WITH RECURSIVE found(name) AS (SELECT min({column}) FROM {source} TRUE UNION ALL "
+        f"SELECT (SELECT min({column}) FROM {source} {column} > found.name) FROM found "
         "WHERE found.name IS NOT NULL) SELECT name FROM found WHERE name <> '' LIMIT ?",
-        (kind, kind, _MOST_NAMES),
+        (*values, _MOST_NAMES),
     ).fetchall()
     return [name for (name,) in rows]
 
@@ -257,9 +255,13 @@ def summaries(
     page = order
     if limit is not None:
         page += f" LIMIT {int(limit)}"
+    # The numbers first: an index has all that finds and sorts them, and rows are large.
     sql = f"""
         SELECT line.*, question_id
-        FROM (SELECT {_COLUMNS}, {until} FROM runs {where} {page}) AS line
+        FROM (
+            SELECT {_COLUMNS}, {until} FROM runs
+            WHERE no IN (SELECT no FROM runs {where} {page})
+        ) AS line
         LEFT JOIN decisions ON run_id = id AND NOT taken {order}
     """
     try:

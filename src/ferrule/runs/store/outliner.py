@@ -63,6 +63,14 @@ def words_in(text: str) -> list[str]:
     return [word[:_LONGEST_WORD] for word in _WORD.findall(text.casefold())]
 
 
+def begins(word: str) -> bool:
+    """Whether a word of a query also finds words that begin so.
+
+    Too many begin with one or two letters, such as the first one of the order A-77.
+    """
+    return len(word) > 2
+
+
 def known_words(
     run_id: str, program: str, title: str, metadata: Mapping[str, Any] | None
 ) -> Iterator[str]:

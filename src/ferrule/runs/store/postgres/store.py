@@ -16,6 +16,7 @@ from ferrule.concurrency.offload import to_its_end
 from ferrule.errors import ConfigurationError, checks_keywords, shown
 from ferrule.runs.protocols import Order, Stored, UnheardError
 from ferrule.runs.store.lease import check_leasing
+from ferrule.runs.store.outliner import begins
 from ferrule.runs.store.postgres import server
 from ferrule.runs.store.postgres.liveness import shared_presence
 from ferrule.runs.store.postgres.tables import (
@@ -371,7 +372,7 @@ class PostgresStore(SQLStore):
 
     def _matching(self, words: Sequence[str]) -> tuple[str, str]:
         sql = "SELECT run FROM search WHERE words @@ ?::tsquery"
-        return sql, " & ".join([f"'{word}':*" for word in words])
+        return sql, " & ".join([f"'{word}'{':*' * begins(word)}" for word in words])
 
     def _call_worker(
         self,

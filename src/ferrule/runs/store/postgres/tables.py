@@ -28,7 +28,7 @@ _TABLES = """
 CREATE SCHEMA IF NOT EXISTS "{schema}";
 CREATE TABLE "{schema}".runs (
     no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text COLLATE "C" NOT NULL UNIQUE,
-    program text NOT NULL, status text NOT NULL,
+    program text COLLATE "C" NOT NULL, status text NOT NULL,
     created_at float8 NOT NULL, updated_at float8 NOT NULL,
     owner text, token bigint NOT NULL DEFAULT 0, written bigint NOT NULL DEFAULT 0,
     recoveries integer NOT NULL DEFAULT 0, cancelled boolean NOT NULL DEFAULT FALSE,
@@ -42,6 +42,7 @@ CREATE TABLE "{schema}".runs (
     usage text, error text, questions text NOT NULL, head text NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX runs_by_change ON "{schema}".runs (updated_at, id);
+CREATE INDEX runs_by_program ON "{schema}".runs (program);
 CREATE INDEX runs_queued ON "{schema}".runs (updated_at) WHERE status = 'queued';
 CREATE INDEX runs_expiring ON "{schema}".runs (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX runs_by_owner ON "{schema}".runs (owner) WHERE owner IS NOT NULL;

@@ -97,6 +97,7 @@ CREATE INDEX runs_by_change ON runs (
     updated_at, id, status, program, created_at, steps, seconds, tokens, cost
 );
 CREATE INDEX runs_by_status ON runs (status, updated_at);
+CREATE INDEX runs_by_program ON runs (program);
 CREATE TABLE labels (
     label TEXT NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (label, run)
 ) WITHOUT ROWID;

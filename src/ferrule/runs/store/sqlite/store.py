@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar
 from ferrule.concurrency.forking import ForkLock
 from ferrule.errors import ConfigurationError, checks_keywords, shown
 from ferrule.runs.store.lease import check_leasing, is_dead, owner_name
+from ferrule.runs.store.outliner import begins
 from ferrule.runs.store.sql_store import SQLStore
 from ferrule.runs.store.sqlite.batch import Append, tend, write_all
 from ferrule.runs.store.sqlite.file import SQLiteFile
@@ -210,7 +211,7 @@ class SQLiteStore(SQLStore):
 
     def _matching(self, words: Sequence[str]) -> tuple[str, str]:
         sql = "SELECT rowid FROM search WHERE search MATCH ?"
-        return sql, " ".join([f'"{word}"*' for word in words])
+        return sql, " ".join([f'"{word}"{"*" * begins(word)}' for word in words])
 
     def _purge(self) -> None:
         # FTS5 only marks words as deleted. This writes the index again, without them.
