@@ -62,6 +62,9 @@ API = {
 """The pages of the API reference: a title, and how the modules begin whose public names it shows. The longest beginning wins."""
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FOLDED = '<details class="before" markdown="1"><summary>The code before this block</summary>'
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOADED = re.compile(
     r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//([^"'\s>]+)""",
 )
@@ -240,6 +243,66 @@ def stage() -> None:
     _write(STAGE / "zensical.toml", config)
 
 
+def with_code_before(text: str) -> str:
+    """A page whose blocks of Python each run when they are copied alone.
+
+    Readers come to the middle of a page, from a search or a link. The blocks of a page are one program, as its test runs them. So a block that needs
+    names of earlier ones gets these blocks as one folded block, before it.
+    """
+    before: list[str] = []
+    bound: set[str] = set()
+
+    def fold(block: re.Match[str]) -> str:
+        code = block[1]
+        folded = ""
+        if _free_names(code) & bound:
+            earlier = "".join(before)
+            folded = f"{_FOLDED}\n\n```python\n{earlier}```\n\n</details>\n\n"
+        before.append(code)
+        bound.update(_bound_names(ast.parse(code)))
+        return folded + block[0]
+
+    return _BLOCK.sub(fold, text)
+
+
+def _free_names(code: str) -> set[str]:
+    """The names that a block reads and does not bind before."""
+    free: set[str] = set()
+    bound: set[str] = set()
+    for statement in ast.parse(code).body:
+        read = {
+            node.id
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
+        own = _bound_names(statement) if isinstance(statement, _DEFINITIONS) else set()
+        free |= read - bound - own
+        bound |= _bound_names(statement)
+    return free
+
+
+def _bound_names(tree: ast.AST) -> set[str]:
+    """All names that code binds, at any depth: too many rather than too few."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
+                names.add(name)
+            case ast.alias(name=name, asname=asname):
+                names.add((asname or name).partition(".")[0])
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                names.add(name)
+            case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+                names.add(name)
+            case _:
+                pass
+    return names
+
+
 def version() -> str:
     """The version of ferrule, which its `__init__.py` holds."""
     return re.findall(
@@ -316,6 +379,9 @@ def build() -> None:
     """Build the staged pages into build/site/VERSION, strictly."""
     site = OUTPUT / version()
     shutil.rmtree(site, ignore_errors=True)
+    _write_llms_txt(site)  # from the pages before their blocks get the code that they need
+    for page in (STAGE / "docs").rglob("*.md"):
+        _write(page, with_code_before(page.read_text(encoding="utf-8")))
     done = subprocess.run(
         [_zensical(), "build", "--strict", "--clean"],
         cwd=STAGE,
@@ -326,7 +392,7 @@ def build() -> None:
     print(done.stdout, done.stderr, sep="", end="")
     if done.returncode or "Warning" in done.stdout + done.stderr:
         sys.exit("site: Zensical found problems in the pages (above)")
-    shutil.copytree(STAGE / "site", site)
+    shutil.copytree(STAGE / "site", site, dirs_exist_ok=True)
     foreign = sorted(
         {
             f"{page.relative_to(site)}: {found}"
@@ -336,7 +402,6 @@ def build() -> None:
     )
     if foreign:
         sys.exit("site: pages load something from elsewhere:\n  " + "\n  ".join(foreign))
-    _write_llms_txt(site)
     _write_versions()
     print(f"site: {sum(1 for _ in site.rglob('*.html'))} pages in {site.relative_to(ROOT)}")
 

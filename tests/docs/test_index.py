@@ -7,9 +7,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_block_of_the_page_runs(execute) -> None:
+def test_every_block_of_the_page_runs_and_prints_what_it_shows(execute, printed) -> None:
     """Style: a page's claims have a test."""
     execute("docs/index.md")
+    printed("docs/index.md")
 
 
 def test_no_link_of_the_page_is_broken(links) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from inspect import ismodule
 from pathlib import Path
@@ -97,6 +98,66 @@ def test_the_list_for_language_models_gives_each_page_its_first_sentence(site) -
         == ": A link first"
     )
     assert site._first_sentence("# T\n\n## U\n") == ""
+
+
+PROGRAM = """
+```python
+import json
+
+store = {}
+```
+
+```python
+store["a"] = 1
+```
+
+```python
+import json as other
+
+print(other.dumps({}))
+```
+
+```python
+assert store == {"a": 1}
+```
+"""
+
+
+def copied(site, text: str) -> list[str]:
+    """What a reader runs who copies one block of a page: the folded one before it, and the block."""
+    folded = re.escape(site._FOLDED) + r"\n\n```python\n(?P<before>.*?)^```\n\n</details>\n\n"
+    block = rf"(?:{folded})?^```python\n(?P<code>.*?)^```$"
+    found = re.finditer(block, text, re.MULTILINE | re.DOTALL)
+    return [(match["before"] or "") + match["code"] for match in found]
+
+
+def test_a_block_that_needs_earlier_ones_gets_them_folded_and_runs_alone(site) -> None:
+    text = site.with_code_before(PROGRAM)
+    assert text.count(site._FOLDED) == 2
+    assert (
+        re.sub(re.escape(site._FOLDED) + ".*?</details>\n\n", "", text, flags=re.DOTALL) == PROGRAM
+    )
+    pieces = copied(site, text)
+    assert len(pieces) == 4
+    for piece in pieces:
+        exec(piece, {})
+
+
+@pytest.mark.parametrize("page", ["how-to/agents/multi-turn.md"])
+def test_each_block_of_a_page_runs_when_it_is_copied_alone(
+    site, page: str, tmp_path: Path, capsys
+) -> None:
+    """By the rule, each is the beginning of the page's program, which its own test runs whole."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    pieces = copied(site, site.with_code_before(text))
+    assert len(pieces) == len(site._BLOCK.findall(text))
+    program = tmp_path / "copied.py"
+    for piece in pieces:
+        program.write_text(piece, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, program], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

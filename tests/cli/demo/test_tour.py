@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from contextlib import closing, contextmanager
@@ -18,6 +19,7 @@ from ferrule.embedded import engine as needle_engine
 from ferrule.errors import UnavailableError
 from ferrule.testing import ScriptedLM
 
+ROOT = Path(__file__).parents[3]
 needs_needle = pytest.mark.skipif(
     not needle_engine.has_needle(),
     reason="the embedded model is not installed: pip install 'ferrule[embedded]'",
@@ -62,6 +64,50 @@ def test_the_questions_are_answered_by_the_model_and_a_crash_is_survived(tmp_pat
     assert "Payments made: 1." in out
     with closing(SQLiteStore(tmp_path / "build" / "demo.db")) as store:
         assert len(store.list(status="waiting")) == 1
+
+
+def commands_to_try(out: str) -> list[str]:
+    return re.findall(r"^  (\S.*)$", out.partition("Three things to try:")[2], re.MULTILINE)
+
+
+def last_screen(capsys, monkeypatch, *, is_checkout: bool) -> str:
+    monkeypatch.setattr(tour, "_is_checkout", lambda: is_checkout)
+    monkeypatch.setenv("COLUMNS", "40")
+    tour._print_things_to_try(tour.console_on(sys.stdout))
+    return capsys.readouterr().out
+
+
+@pytest.mark.needle
+@needs_needle
+@pytest.mark.parametrize("is_checkout", [True, False], ids=["a checkout", "an installed wheel"])
+def test_the_three_things_to_try_work_when_they_are_pasted(
+    capsys, monkeypatch, tmp_path: Path, is_checkout
+) -> None:
+    commands = commands_to_try(last_screen(capsys, monkeypatch, is_checkout=is_checkout))
+    assert len(commands) == 3
+    folder = Path(sys.executable).parent
+    for command in commands:
+        program, *arguments = shlex.split(command.replace("\\", "/"))
+        arguments = [
+            str(ROOT / each) if each.startswith("examples/") else each for each in arguments
+        ]
+        if "ui" in arguments:
+            arguments = ["ui", "--no-open", "--port", "0", *arguments[1:]]
+            (tmp_path / "build").mkdir()
+            SQLiteStore(tmp_path / "build" / "demo.db").list()
+        process = subprocess.Popen(
+            [folder / Path(program).name, *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if "ui" in arguments:  # serves until it is ended
+            lines = iter(process.stdout.readline, "")
+            assert next(line for line in lines if "http://127.0.0.1" in line)
+            process.terminate()
+        out, _ = process.communicate()
+        assert "ui" in arguments or process.returncode == 0, out
 
 
 def test_without_the_model_the_demo_says_where_it_runs(monkeypatch, capsys) -> None:

@@ -129,11 +129,7 @@ def _run() -> int:
             _crash_and_resume(console)
             _leave_question(_open_store())
     _print_summary(console, answers)
-    if _is_checkout():
-        console.print(
-            f"In a browser:     .venv/{_SCRIPTS}/ferrule ui --store {_STORE}    "
-            "(these runs, and a refund that waits for your approval)"
-        )
+    _print_things_to_try(console)
     if any(answer.has_failed for answer in answers):
         return ExitCode.FAILED
     return ExitCode.DONE
@@ -339,16 +335,35 @@ def _print_summary(console: Console, answers: list[_Answer]) -> None:
         f"\n{right} of {len(answers)} answers are right. "
         "A refusal is right where no tool fits the question.\n"
     )
+
+
+def _print_things_to_try(console: Console) -> None:
+    """Three commands that work when they are pasted, each with what it shows."""
+    question = 'ask "What date is 30 days after 2026-02-01?"'
+    own_question = "your own question; for a larger model, add --lm openai/gpt-5-mini"
     if _is_checkout():
-        command = f".venv/{_SCRIPTS}/ferrule"
-    else:
-        command = "ferrule"
-    question = "What date is 30 days after 2026-02-01?"
-    console.print(f'Try it yourself:  {command} ask "{question}"')
-    console.print(
-        "A larger model:   add --lm openai/gpt-5-mini (its key comes from OPENAI_API_KEY)"
-    )
-    if _is_checkout():
-        console.print(
-            "Read on:          docs/tutorial/five-minutes.md, and the programs in examples/"
+        folder = f".venv/{_SCRIPTS}"
+        things = (
+            (f"{folder}/ferrule {question}", own_question),
+            (
+                f"{folder}/ferrule ui --store {_STORE}",
+                "these runs in a browser, and a refund that waits for your approval",
+            ),
+            (
+                f"{folder}/python examples/apps/support_desk.py",
+                "a support desk: refunds that a person decides, and two crashes",
+            ),
         )
+    else:
+        things = (
+            (f"ferrule {question}", own_question),
+            ("ferrule tools", "the tools of the demo, as a model sees them"),
+            ("ferrule skill install", "for your coding agent: how to write agents like this one"),
+        )
+    console.print("Three things to try:")
+    for command, shows in things:
+        # On one line, however narrow the terminal: it is to be copied.
+        console.print(Text(f"\n  {command}", "bold"), soft_wrap=True)
+        console.print(Text(f"    {shows}", "dim"))
+    if _is_checkout():
+        console.print("\nRead on: docs/tutorial/five-minutes.md")

@@ -1,0 +1,11 @@
+"""The claims of docs/how-to/agents/common-errors.md."""
+
+from __future__ import annotations
+
+
+def test_every_block_of_the_page_runs(execute) -> None:
+    execute("docs/how-to/agents/common-errors.md")
+
+
+def test_no_link_of_the_page_is_broken(links) -> None:
+    assert links("docs/how-to/agents/common-errors.md") == []
