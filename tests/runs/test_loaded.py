@@ -112,6 +112,16 @@ def test_a_loaded_run_has_its_trajectory_and_messages(state: str, native: bool) 
     assert Run.load(store, run.id, program).to_json() == loaded.to_json()
 
 
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_a_loaded_run_has_an_error_of_the_same_class(state: str) -> None:
+    """That it was cancelled is an error too, also if no process executed it then."""
+    store, program = MemoryStore(), agent()
+    with context(lm=ScriptedLM(STEPS)):
+        run = STATES[state](store, program)
+    loaded = Run.load(store, run.id, program)
+    assert (type(loaded.error), loaded.error is None) == (type(run.error), run.error is None)
+
+
 def test_a_run_that_executes_is_read_as_far_as_it_is_recorded() -> None:
     """As a process that died leaves it: a call has begun, and its result is not written."""
     store, seen, ran = MemoryStore(), list[Run](), list[int]()

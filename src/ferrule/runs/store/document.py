@@ -30,7 +30,7 @@ from ferrule.approval.decisions import read_decision
 from ferrule.approval.message import is_message, number_of
 from ferrule.encoding.encode import SCALARS, digest_of, is_exact, json_bytes, jsonable
 from ferrule.encoding.stored import reading
-from ferrule.errors import ReplayMismatchError, RunError, StoreError, shown
+from ferrule.errors import ReplayMismatchError, RunCancelledError, RunError, StoreError, shown
 from ferrule.forms import usage_form
 from ferrule.models.setting_names import check_saved
 from ferrule.runs.about import about
@@ -243,6 +243,8 @@ def restore(run: RunState, head: Mapping[str, Any]) -> None:
     if head["error"] is not None:
         run.error = read_error(head["error"])
         run.describe_error()
+    elif run.status == "cancelled":  # in the store, while no process executed it
+        run.error = RunCancelledError(f"The run {run.id} was cancelled.")
     run.pending = tuple(map(read_question, head["questions"]))
     run.asked = run.pending  # the questions of the last pause, which is not over
     run.answers = {
