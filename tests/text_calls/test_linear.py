@@ -126,3 +126,11 @@ def test_the_model_is_told_of_what_was_not_read() -> None:
 
 def test_what_was_not_read_and_names_no_tool_holds_no_call() -> None:
     assert find(HARD, TOOLS) == ([], HARD)
+
+
+QUOTED = '"add(a=['
+
+
+def test_a_quoted_list_that_is_no_call_costs_no_more_than_a_call_that_is_none() -> None:
+    """Its text is read twice, as a string and as calls: both are paid for."""
+    assert steps(QUOTED * 25_000) <= 1.3 * steps(QUOTED[1:] * 25_000)

@@ -97,6 +97,7 @@ class PythonForm:
         drafts: list[Draft] = []
         is_sure = True
         closing = "]" if text.startswith("[", offset) else ")"
+        begin = offset
         offset += 1
         while True:
             start = _skip(_BETWEEN, text, offset)
@@ -110,6 +111,7 @@ class PythonForm:
                 group = self.unreadable(start)
                 is_sure = is_marked
             if group is None:
+                self._effort.spend(start - begin)  # read for nothing
                 return None
             drafts += group.drafts
             offset = group.end
@@ -137,6 +139,7 @@ class PythonForm:
             return None
         if not isinstance(inside, str):
             return None
+        self._effort.spend(end - offset)  # it is read once more
         form = PythonForm(inside, self._offers, self._effort)
         drafts: list[Draft] = []
         last = 0
