@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from ferrule import events
+from ferrule.concurrency.cancellation import is_interrupt
 
 Observer = Callable[[events.Event], None]
 V = TypeVar("V")
@@ -116,8 +117,9 @@ class Observers:
             for observer in self.observers:
                 try:
                     observer(event)
-                # An observer may raise anything, and never changes the run.
-                except Exception as error:  # noqa: BLE001
+                except BaseException as error:  # an observer may raise anything
+                    if is_interrupt(error, in_task=False):
+                        raise
                     warnings.warn(
                         f"an observer failed on {type(event).__name__} and was skipped: {error!r}",
                         RuntimeWarning,
@@ -189,8 +191,9 @@ def _skipping_failures(when: str) -> Generator[None]:
     """Turn an error of an observer into a warning."""
     try:
         yield
-    # An observer may raise anything, and never changes the run.
-    except Exception as error:  # noqa: BLE001
+    except BaseException as error:  # an observer may raise anything
+        if is_interrupt(error, in_task=False):
+            raise
         warnings.warn(
             f"an observer failed {when} and was skipped: {error!r}", RuntimeWarning, stacklevel=4
         )

@@ -4,7 +4,8 @@ A `CancelledError` has two meanings. Either somebody cancelled the task that see
 must propagate. Or the code awaited something else that was cancelled: a task that it started, a
 future, a scope of its client library. Then the task itself was not cancelled, and the error is a
 failure like any other. The type does not tell them apart, but the task does: it counts requests
-to cancel it (`Task.cancelling`).
+to cancel it (`Task.cancelling`). A tool has a task of its own, which passes such a request on to
+the task of its run (`pass_on_cancellation`).
 
 Sync code belongs to no task. There, only ferrule's own wait for an awaitable raises a cancellation,
 and marks it (`STOPPED`).
@@ -12,7 +13,13 @@ and marks it (`STOPPED`).
 
 from __future__ import annotations
 
-from typing import Any, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from ferrule.errors import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 STOPPED = "The execution that waits for this was stopped."
 """The message of the cancellation that sync code sees."""
@@ -33,9 +40,26 @@ def is_interrupt(error: BaseException, *, in_task: bool) -> bool:
 
     if not isinstance(error, asyncio.CancelledError):
         return True
-    if in_task:
-        return is_task_cancelled()
+    if in_task and is_task_cancelled():
+        return True
     return STOPPED in error.args
+
+
+@contextmanager
+def raising_errors(called: str, *, in_task: bool) -> Generator[None]:
+    """Raise a `RunError` for a cancellation that is an error of the code called in the block.
+
+    So it ends a run as its failure, and `except Exception` catches it. `called` names that code.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not (isinstance(error, Exception) or is_interrupt(error, in_task=in_task)):
+            raise RunError(
+                f"{called} raised {error!r}, though nobody cancelled the run: it awaited a task, a "
+                "future or a scope that was cancelled. Handle that where it is awaited."
+            ) from error
+        raise
 
 
 def is_task_cancelled() -> bool:
@@ -44,3 +68,16 @@ def is_task_cancelled() -> bool:
 
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def pass_on_cancellation() -> None:
+    """Cancel the current task, because a tool of its run cancelled the task of the tool.
+
+    Raises `CancelledError`.
+    """
+    import asyncio
+
+    task = asyncio.current_task()
+    if task is not None:
+        task.cancel()
+        await asyncio.sleep(0)  # the cancellation is raised here, not at the next wait

@@ -8,8 +8,9 @@ refuse cancellation, or take long over it.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ferrule.concurrency.cancellation import pass_on_cancellation
 from ferrule.concurrency.pool import TOOL_TASK
 from ferrule.errors import ToolTimeoutError
 
@@ -75,8 +76,7 @@ async def within(value: Awaitable[R], left_s: float, timeout_s: float, name: str
             reason = STUBBORN
         raise ToolTimeoutError(name, timeout_s, because=reason) from work.error
     try:
-        task.result()  # raises only if the loop ended before the task began
-        return work.result()
+        return await work.result(task)
     finally:
         del work, task  # breaks a reference cycle between an error and this frame
 
@@ -123,14 +123,24 @@ class AwaitedWork:
         """Whether the value ended with its cancellation."""
         import asyncio
 
+        if isinstance(self.error, BaseExceptionGroup):
+            group = cast("BaseExceptionGroup[Any]", self.error)
+            return group.subgroup(asyncio.CancelledError) is not None
         return isinstance(self.error, asyncio.CancelledError)
 
-    def result(self) -> Any:
-        """Return the value's result, or raise its error."""
+    async def result(self, task: asyncio.Task[Any]) -> Any:
+        """Return the value's result, or raise its error; `task` is done with the work.
+
+        A cancellation that the value requested of its own task goes on in the current one.
+        """
+        task.result()  # raises only if the loop ended before the task began
+        is_requested = self.is_cancelled and task.cancelling() > 0
         error, self.error = self.error, None
         if error is None:
             return self.value
         try:
+            if is_requested:
+                await pass_on_cancellation()
             raise error
         finally:
             del error

@@ -181,8 +181,7 @@ async def await_until_halted(
     if not task.done() or (is_halted(halts) and work.is_cancelled):
         raise HaltedError
     try:
-        task.result()  # raises only if the loop ended before the task began
-        return work.result()
+        return await work.result(task)
     finally:
         del work, task  # breaks a reference cycle between an error and this frame
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ferrule import Evaluate, Evaluation, MemoryStore, Module, Predict, ReAct, SQLiteStore
-from ferrule.errors import ConfigurationError, InputError
+from ferrule.errors import ConfigurationError, InputError, RunError
 from ferrule.testing import ScriptedLM
 
 CASES = [
@@ -106,6 +106,14 @@ def test_an_item_whose_metric_raises_has_failed_too() -> None:
     result = Evaluate(CASES, {"broken": broken, "exact": exact}, failure_score=0.5)(classify())
     assert [item.scores for item in result] == [{"broken": 0.5, "exact": 0.5}] * 3
     assert {type(item.error) for item in result.failed} == {KeyError}
+
+
+def test_so_has_one_whose_metric_is_cancelled_though_nobody_cancelled() -> None:
+    async def cancelled(example: Any, prediction: Any) -> float:
+        raise asyncio.CancelledError
+
+    result = Evaluate(CASES, {"cancelled": cancelled})(classify())
+    assert {type(item.error) for item in result.failed} == {RunError}
 
 
 @pytest.mark.parametrize("answer", [None, "good", [1]])

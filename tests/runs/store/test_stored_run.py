@@ -490,9 +490,12 @@ def test_a_task_cancelled_while_its_entry_is_written_leaves_no_doubt_behind(hote
         async def written_and_cancelled(*args: Any, **keywords: Any) -> bool:
             await original(*args, **keywords)
             hotel.store.aappend = original
-            raise asyncio.CancelledError
+            task.cancel()
+            await asyncio.sleep(0)
+            return True
 
         hotel.store.aappend = written_and_cancelled
+        task: Any = asyncio.current_task()
         with pytest.raises(asyncio.CancelledError):
             await run.aresume()
         return run
@@ -512,9 +515,15 @@ def test_a_write_that_fails_while_its_task_is_cancelled_is_not_in_the_journal(ho
         run.keep(hotel.store)
 
         async def cancelled_and_failed(*_: Any, **__: Any) -> bool:
-            raise asyncio.CancelledError from StoreError("no room")
+            task.cancel()
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as cancelled:
+                raise cancelled from StoreError("no room")
+            return True
 
         hotel.store.aappend = cancelled_and_failed
+        task: Any = asyncio.current_task()
         with pytest.raises(asyncio.CancelledError):
             await run.aresume()
         assert (run.status, len(run.journal), hotel.store.load("r").entries) == ("cancelled", 0, [])

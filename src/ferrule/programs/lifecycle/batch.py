@@ -317,8 +317,11 @@ class _Batch:
                 retries_failed=retry_failed,
             )
         self._on_result = on_result
-        self._placed = _placed_errors() if self.keeps_errors else ()
-        """Types of errors that are returned among the results."""
+        self._placed = (Exception,) if self.keeps_errors else ()
+        """Types of errors that are returned among the results.
+
+        Ctrl-C, or a question inside a run, ends the whole batch.
+        """
         self._done = 0
         self._lock = threading.RLock()
         # `sys.stderr` is None under `pythonw`.
@@ -505,7 +508,7 @@ class _Batch:
             is_of_item = self.error is None
             if self.error is None and not isinstance(error, self._placed):
                 self.error = error
-            if is_of_item and isinstance(error, (Exception, *self._placed)):
+            if is_of_item and isinstance(error, Exception):
                 self.finished(index, error)
             raise
 
@@ -613,13 +616,6 @@ def _run_ids(batch_id: str, items: Sequence[_Item]) -> list[str]:
         ids.append(f"{batch_id}.{digest}.{seen[digest]}")
         seen[digest] += 1
     return ids
-
-
-def _placed_errors() -> tuple[type[BaseException], ...]:
-    """The types of errors of an item. Ctrl-C, or a question inside a run, ends the whole batch."""
-    import asyncio
-
-    return (Exception, asyncio.CancelledError)
 
 
 def _failed(result: Any) -> bool:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ferrule.concurrency import offload
+from ferrule.concurrency.cancellation import raising_errors
 from ferrule.encoding.encode import digest_of, json_text, jsonable
 from ferrule.encoding.safe_text import one_line
 from ferrule.errors import ConfigurationError, InputError, checks_keywords, shown
@@ -361,7 +362,8 @@ class Evaluate:
         feedback: list[str] = []
         try:
             for name, metric in self.metrics.items():
-                answer = await _call_metric(metric, example, prediction)
+                with raising_errors(f"The metric `{name}`", in_task=True):
+                    answer = await _call_metric(metric, example, prediction)
                 scores[name], words = _read_score(name, answer)
                 if words:
                     feedback.append(words)

@@ -34,6 +34,7 @@ from ferrule.acts import (
     status_after,
 )
 from ferrule.concurrency import offload
+from ferrule.concurrency.cancellation import raising_errors
 from ferrule.errors import InputError, LimitReachedError, LMError, RunError, shown
 from ferrule.models.calls_in_text import note_structured_calls
 from ferrule.runs.driver.approval import answer_questions, rule_calls
@@ -154,12 +155,14 @@ async def _perform_program(
     *,
     blocks: bool,
 ) -> Any:
-    lm = lm_override_of(program)
-    if lm is None:
-        return await _perform_here(frame, program, args, inputs, blocks=blocks)
-    frame.lm_override = lm
-    with overriding({**scope().overrides, "lm": lm}):
-        return await _perform_here(frame, program, args, inputs, blocks=blocks)
+    # All code of the user that a program calls is called in here: its models, its functions.
+    with raising_errors(f"Code that `{program.name}` called", in_task=not blocks):
+        lm = lm_override_of(program)
+        if lm is None:
+            return await _perform_here(frame, program, args, inputs, blocks=blocks)
+        frame.lm_override = lm
+        with overriding({**scope().overrides, "lm": lm}):
+            return await _perform_here(frame, program, args, inputs, blocks=blocks)
 
 
 async def _perform_here(

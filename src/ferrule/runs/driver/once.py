@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ferrule import settings
 from ferrule.concurrency import offload
+from ferrule.concurrency.cancellation import raising_errors
 from ferrule.encoding.encode import is_exact
 from ferrule.errors import InputError, RunError, shown
 from ferrule.runs.driver.deps import with_context
@@ -109,13 +110,14 @@ async def run_code(frame: Frame, slot: Slot, act: Once, was_unchecked: Callable[
         if context is not None:
             args, named = with_context(frame, context, what, args, named)
         work = partial(function, *args, **named)
-        if is_async and blocks:
-            return offload.run_async(cancellable(frame.life, work()))
-        if is_async:
-            return await work()
-        if blocks:
-            return work()
-        return await offload.in_worker_thread(work)
+        with raising_errors(what, in_task=not blocks):
+            if is_async and blocks:
+                return offload.run_async(cancellable(frame.life, work()))
+            if is_async:
+                return await work()
+            if blocks:
+                return work()
+            return await offload.in_worker_thread(work)
 
     def make() -> Any:
         if blocks:

@@ -23,6 +23,7 @@ from msgspec import Struct, field
 
 from ferrule.acts import Suspended
 from ferrule.concurrency import offload
+from ferrule.concurrency.cancellation import pass_on_cancellation
 from ferrule.errors import LimitReachedError, RunCancelledError
 from ferrule.runs.driver.approval import OpenQuestion, ask_now, find_consent
 from ferrule.runs.driver.inner_programs import recount
@@ -388,12 +389,17 @@ async def _run_in_tasks(
     # A `ToolStop` in one call ends the run: the group cancels the other calls and waits for them.
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(one_by_one())
+            tasks = [group.create_task(one_by_one())]
             for live in calls:
                 if _is_concurrent(live):
-                    group.create_task(run(live))
+                    tasks.append(group.create_task(run(live)))
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from None
+    for task in tasks:
+        if task.cancelled():  # in one call; the group passes over that
+            if task.cancelling():
+                await pass_on_cancellation()
+            task.result()  # raises its cancellation
 
 
 def _is_concurrent(live: _Live) -> bool:
