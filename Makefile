@@ -112,6 +112,10 @@ clean: ## remove the venvs and all caches
 	$(call install,.venv-release,release)
 	@touch $@
 
+.venv-audit/.audit: requirements/audit.txt | .venv-audit/$(SCRIPTS)/python
+	$(call install,.venv-audit,audit)
+	@touch $@
+
 %/$(SCRIPTS)/python:
 	@"$(PYTHON)" -c '$(NEW_ENOUGH)' 2>/dev/null || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@echo "making $*"

@@ -18,3 +18,4 @@ grep '^pydantic' build/pins.txt > build/pydantic.txt
 compile requirements/bench-dspy.in -c build/pydantic.txt -o requirements/bench-dspy.txt
 compile requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 compile requirements/release.in -c requirements/dev.txt -o requirements/release.txt
+compile requirements/audit.in -o requirements/audit.txt

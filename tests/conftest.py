@@ -16,6 +16,8 @@ import postgres_server
 import pytest
 from hypothesis import settings
 
+from ferrule.net import retries
+
 # A busy machine is no fault of the code under test.
 # Half of the usual 100 examples: properties are a quarter of the suite, and each day draws others.
 settings.register_profile("ferrule", deadline=None, max_examples=50)
@@ -25,6 +27,12 @@ settings.load_profile("ferrule")
 # Started in the background of a shell, a process ignores SIGINT, and so do all it starts: the tests of Ctrl-C would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed request to a model is repeated at once."""
+    monkeypatch.setattr(retries, "wait_s", lambda error, number: 0.0)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

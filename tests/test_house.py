@@ -75,7 +75,7 @@ HEAVY = {
     "langchain_core": ("tools",),
 }
 DOORS = {"cli", "web"}
-NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschema_rs", "stamina"}
+NOT_AT_IMPORT = {*HEAVY, "docstring_parser", "httpx2", "json_repair", "jsonschema_rs"}
 
 # The walls: files that may stop any exception, and why.
 WALLS = {

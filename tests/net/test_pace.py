@@ -6,7 +6,6 @@ import pickle
 import threading
 
 import pytest
-import stamina
 
 from ferrule import LM, Message, Messages, Request
 from ferrule.errors import ConfigurationError, UnavailableError
@@ -221,11 +220,10 @@ def test_no_more_requests_go_out_in_a_minute_from_a_loop(monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["complete", "stream"])
-def test_a_retry_is_a_request(way, monkeypatch):
+def test_a_retry_is_a_request(way, monkeypatch, retries_do_not_wait):
     clock = Clock()
     monkeypatch.setattr(paces, "time", clock)
     with (
-        stamina.set_testing(True, attempts=2),
         serve(ScriptedLM([UnavailableError("x", status=503), "fine", "fine"])) as server,
     ):
         lm = server.lm(requests_per_minute=1)

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 
 import httpx2
 import pytest
-import stamina
 from raw_server import OK, Pieces, begin, end, hang_up, raw_server, reply, say_nothing
 
 from ferrule.errors import (
@@ -40,14 +39,11 @@ from ferrule.values.conversation.exchange import Delta, Request, Response
 from ferrule.values.conversation.message import Message, Messages
 
 ASKED = Request(Messages([Message("user", "hi")]))
+WAIT_S = retries.wait_s  # as it is, while these tests do not wait
 KEY = "sk-very-secret-0123456789"
 
 
-@pytest.fixture(autouse=True)
-def retries_do_not_wait():
-    stamina.set_testing(True, attempts=10, cap=True)
-    yield
-    stamina.set_testing(False)
+pytestmark = pytest.mark.usefixtures("retries_do_not_wait")
 
 
 def lm_at(server, **settings) -> LM:
@@ -489,12 +485,19 @@ def test_who_asks_for_too_much_patience_is_not_waited_for(ask):
 
 
 def test_retry_after_is_honoured_with_a_little_jitter():
-    error = retries.RetryableError(RateLimitError("x", retry_after_s=20))
-    waits = {retries.wait_s(error) for _ in range(50)}
+    error = RateLimitError("x", retry_after_s=20)
+    waits = {WAIT_S(error, 1) for _ in range(50)}
     assert len(waits) > 1
     assert all(20 <= wait <= 22 for wait in waits)
-    assert retries.wait_s(retries.RetryableError(UnavailableError("x"))) is True
-    assert retries.wait_s(ValueError()) is False
+
+
+def test_a_wait_doubles_has_a_random_part_and_ends():
+    error = UnavailableError("x")
+    for number, least in ((1, 0.5), (2, 1), (3, 2), (4, 4)):
+        waits = {WAIT_S(error, number) for _ in range(50)}
+        assert len(waits) > 1
+        assert all(least <= wait <= least + 0.5 for wait in waits)
+    assert WAIT_S(error, 10) == WAIT_S(error, 100_000) == 20
 
 
 def test_a_server_that_is_down_is_unavailable():
@@ -596,10 +599,11 @@ def test_an_answer_that_breaks_off_says_to_ask_again():
 
 
 NOTED = """
-import logging, sys, stamina
+import logging, sys
 {configure}
 from ferrule import LM
-stamina.set_testing(True, attempts=2)
+from ferrule.net import retries
+retries.wait_s = lambda error, number: 0.0
 try:
     LM(sys.argv[1], model="m", max_retries=1)("hi")
 except Exception as error:
@@ -613,7 +617,7 @@ except Exception as error:
     ids=["unconfigured", "configured"],
 )
 def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure):
-    """Stamina's notes went to the stderr of every script (Python's handler of last resort)."""
+    """Python's handler of last resort would print them to the stderr of every script."""
     with raw_server(reply("{}", "500 x")) as server:
         ended = subprocess.run(
             [sys.executable, "-c", NOTED.format(configure=configure), server.base_url],
@@ -622,7 +626,7 @@ def test_retries_are_noted_on_stderr_only_where_logging_was_configured(configure
             check=True,
         )
     assert ended.stdout == "UnavailableError\n"
-    assert ended.stderr.count("stamina.retry_scheduled") == (1 if configure else 0)
+    assert ended.stderr.count("is asked again") == (1 if configure else 0)
 
 
 @ways
@@ -655,11 +659,10 @@ def test_the_total_is_counted_for_each_attempt(ask, monkeypatch):
     """A wait before another attempt takes nothing of its time, though it be longer than the total."""
     waited_s = [0.0]
 
-    def wait_s(error):
+    def wait_s(error, number):
         waited_s[0] += 100  # all clocks here move as they would in such a wait
-        return real_wait(error)
+        return 0.0
 
-    real_wait = retries.wait_s
     monkeypatch.setattr(retries, "wait_s", wait_s)
     monkeypatch.setattr(
         http,

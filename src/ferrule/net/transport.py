@@ -1,6 +1,6 @@
 """HTTP requests to one address of a provider, with timeouts, retries and `LMError`s.
 
-One request is one *attempt* or several: `_with_retries` repeats an attempt that raised
+One request is one *attempt* or several: `retry` repeats an attempt that raised
 `RetryableError`. Reading the answer is a part of the attempt, because gateways send errors with a
 success status: of a streamed answer, up to its first piece. An attempt has a deadline, and
 translates what `httpx2` raises. A connection that
@@ -11,7 +11,7 @@ Sync and async code differ in how an exchange is carried (`httpx2.Client`, and c
 event loop) and in how a deadline ends it (each read knows it, and `asyncio.timeout`); see
 `connections.py` and `reading.py`.
 
-`httpx2` is imported with the first request, `stamina` with the first retry.
+`httpx2` is imported with the first request.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         AsyncIterator,
-        Awaitable,
         Callable,
         Generator,
         Iterator,
@@ -168,7 +167,7 @@ class HTTPTransport:
                 return read(content, response.headers)
 
         with self._slot():
-            return self._with_retries(attempt)
+            return retry(attempt, self.max_retries)
 
     async def apost(
         self, body: bytes, auth: Headers, key: str | None, read: Callable[[bytes, Headers], T]
@@ -188,7 +187,7 @@ class HTTPTransport:
                 return read(content, response.headers)
 
         async with self._aslot():
-            return await self._awith_retries(attempt)
+            return await aretry(attempt, self.max_retries)
 
     @contextmanager
     def stream(
@@ -224,7 +223,7 @@ class HTTPTransport:
                 yield from rest
 
         with self._slot():
-            response, receiver, rest = self._with_retries(attempt)
+            response, receiver, rest = retry(attempt, self.max_retries)
             with closing(response):
                 yield receiver, pieces()
 
@@ -266,7 +265,7 @@ class HTTPTransport:
                     async for piece in rest:
                         yield piece
 
-            response, receiver, rest = await self._awith_retries(attempt)
+            response, receiver, rest = await aretry(attempt, self.max_retries)
             async with aclosing(response), aclosing(rest):
                 yield receiver, pieces()
 
@@ -302,7 +301,7 @@ class HTTPTransport:
                     return b"".join(body_pieces(response, deadline))
 
         if may_repeat:
-            return self._with_retries(attempt)
+            return retry(attempt, self.max_retries)
         self._clients.close()  # a request over an idle connection may be sent twice (`send`)
         try:
             return attempt()
@@ -493,20 +492,6 @@ class HTTPTransport:
         if self._pace is None:
             return nullcontext()
         return self._pace.aslot()
-
-    def _with_retries(self, attempt: Callable[[], T]) -> T:
-        try:
-            return attempt()
-        except RetryableError as error:
-            first = error
-        return retry(attempt, first, self.max_retries)
-
-    async def _awith_retries(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await attempt()
-        except RetryableError as error:
-            first = error
-        return await aretry(attempt, first, self.max_retries)
 
 
 @contextmanager

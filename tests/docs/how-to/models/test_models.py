@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import stamina
 
 from ferrule import LM, Message, Messages, Request
 from ferrule.errors import ConfigurationError
@@ -29,9 +28,9 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_every_block_of_the_page_runs(execute) -> None:
+def test_every_block_of_the_page_runs(execute, retries_do_not_wait) -> None:
     """Style: a page's claims have a test; nothing leaves the machine, and nobody waits for another attempt."""
-    with block_network(), stamina.set_testing(True, attempts=2):
+    with block_network():
         execute("docs/how-to/models/models.md")
 
 

@@ -6,7 +6,6 @@ import re
 from itertools import pairwise
 
 import pytest
-import stamina
 from agent_script import native_step, text_step
 from hypothesis import given
 from hypothesis import strategies as st
@@ -417,13 +416,6 @@ def test_errors_have_a_status_and_the_providers_name(error, status, name):
 
 
 # -- both ends over HTTP ----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def retries_do_not_wait():
-    stamina.set_testing(True, attempts=10, cap=True)
-    yield
-    stamina.set_testing(False)
 
 
 async def last(stream) -> Response:

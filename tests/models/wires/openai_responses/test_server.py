@@ -5,7 +5,6 @@ import json
 from itertools import pairwise
 
 import pytest
-import stamina
 from hypothesis import given
 from hypothesis import strategies as st
 from made_calls import json_values
@@ -425,11 +424,7 @@ def test_an_error_in_a_stream_is_the_same_error_again(kind):
 # -- from end to end --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(autouse=True)
-def retries_do_not_wait():
-    stamina.set_testing(True, attempts=10, cap=True)
-    yield
-    stamina.set_testing(False)
+pytestmark = pytest.mark.usefixtures("retries_do_not_wait")
 
 
 async def collected(stream) -> list:
