@@ -15,7 +15,17 @@ import pytest
 from page_server import FLAGS, browser, find_chromium, served
 from page_store import REFUND, TOOLS, answer, call, finish, start, support
 
-from ferrule import History, Module, Prediction, ReAct, Run, SQLiteStore, ToolCall, context
+from ferrule import (
+    History,
+    Module,
+    Prediction,
+    ReAct,
+    Run,
+    SQLiteStore,
+    ToolCall,
+    context,
+    tool,
+)
 from ferrule.acts import AskPerson
 from ferrule.approval.question import Question
 from ferrule.cli.commands.ui import _write_redirect
@@ -32,7 +42,7 @@ pytestmark = [
 ]
 PAGES = [
     "/", "/?status=failed", "/inbox", "/runs/order-1042", "/runs/order-1040", "/runs/order-1031", "/runs/order-1009", "/runs/order-1017",
-    "/runs/order-1020", "/runs/order-1001", "/runs/nowhere",
+    "/runs/order-1020", "/runs/order-1001", "/runs/nowhere", "/runs/order-1042/cancel",
 ]  # fmt: skip
 
 
@@ -671,6 +681,103 @@ def test_a_chat_whose_answer_cannot_be_replayed_shows_it_in_its_step(
     with served(app) as address, person(chromium, address, app, "ann") as tab:
         tab.goto("/chat/order-1009")
         expect(tab.get_by_text("I paid back 25 euros.")).to_be_visible()
+
+
+def test_forty_questions_with_two_traps_are_decided_by_keys(chromium: Any, tmp_path: Any) -> None:
+    """Side by side, the traps stand out; the rest is ticked by a key each, and approved together."""
+
+    @tool(require_confirmation=True)
+    def pay_back(order: str, euros: float) -> str:
+        """Pay money back."""
+        return "paid"
+
+    @tool(require_confirmation=True)
+    def letter(to: str, copy_to: str) -> str:
+        """Write a letter."""
+        return "sent"
+
+    @tool(require_confirmation=True)
+    def close_ticket(ticket: int) -> str:
+        """Close a ticket."""
+        return "closed"
+
+    store = SQLiteStore(tmp_path / "desk.db", full_sync=False)
+    desk = ReAct("message -> answer", [pay_back, letter, close_ticket])
+    for number in range(40):
+        args: dict[str, Any] = {"ticket": 700 + number}
+        if number % 3 == 0:
+            args = {"order": f"A-{number}", "euros": 199 if number == 21 else 20 + number % 5}
+        elif number % 3 == 1:
+            host = "sh0p" if number == 25 else "shop"
+            args = {"to": f"c{number}@mail.example", "copy_to": f"archive@{host}.example"}
+        name = ("pay_back", "letter", "close_ticket")[number % 3]
+        start(store, f"desk-{number:02}", "x", answer("", call(name, **args)), program=desk)
+    app = ui_app(store, people=["ann"])
+    keys = 0
+    with served(app) as address, person(chromium, address, app, "ann") as tab:
+        tab.goto("/inbox")
+        expect(tab.locator("details.line")).to_have_count(40)
+        expect(tab.locator("details.line[open]")).to_have_count(0)
+        for _ in range(3):
+            tab.goto("/inbox")
+            tab.get_by_role("link", name=re.compile("alike side by side")).first.click()
+            expect(tab.get_by_role("button", name="Approve the 0 ticked calls")).to_be_visible()
+            rows = tab.locator("article.row")
+            total, odd = rows.count(), tab.locator("article.row.odd").count()
+            tab.keyboard.press("j")
+            for row in range(total):
+                if "odd" in rows.nth(row).get_attribute("class").split():
+                    tab.keyboard.press("j")
+                else:
+                    tab.keyboard.press("x")
+                keys += 1
+            ticked = f"Approve the {total - odd} ticked calls"
+            expect(tab.get_by_role("button", name=ticked)).to_be_visible()
+            tab.keyboard.press("a")
+            tab.keyboard.press("Enter")
+            keys += 3
+            told = f"Approved: {total - odd} of {total - odd} ticked calls."
+            expect(tab.get_by_text(told)).to_be_visible()
+            check_page(tab)
+        tab.goto("/inbox?q=desk-21")
+        expect(tab.locator("details.line[open]")).to_have_count(1)
+        tab.get_by_role("button", name="Deny", exact=True).click()
+        expect(tab.get_by_text("Denied: pay_back: order A-21, euros 199")).to_be_visible()
+    undecided = [run.id for run in store.list(limit=None) if not run.decided]
+    kinds = {
+        run.id: next(iter(decided(store, run.id).values())).kind
+        for run in store.list(limit=None)
+        if run.decided
+    }
+    store.close()
+    assert undecided == ["desk-25"]
+    assert [run_id for run_id, kind in kinds.items() if kind != "approve"] == ["desk-21"]
+    assert keys == 49
+
+
+def test_a_line_opens_by_a_key_and_its_decision_leads_to_the_next(
+    chromium: Any,
+    tmp_path: Any,
+) -> None:
+    store = SQLiteStore(tmp_path / "desk.db", full_sync=False)
+    for number in range(7):
+        refund = call("refund", order=f"A-{number}", euros=5 + number)
+        start(store, f"order-{number}", "x", answer("", refund), program=support())
+    with context(lm=ScriptedLM(by=lambda request: finish("done"))):
+        app = ui_app(store, support(), people=["ann"])
+    with served(app) as address, person(chromium, address, app, "ann") as tab:
+        tab.goto("/inbox?q=order")
+        tab.keyboard.press("j")
+        tab.keyboard.press("j")
+        expect(tab.locator("details.line > summary").nth(1)).to_be_focused()
+        tab.keyboard.press("a")
+        expect(tab.locator("details.line").nth(1).locator("[data-approve]")).to_be_focused()
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_text("Approved: refund: order A-1")).to_be_visible()
+        expect(tab).to_have_url(re.compile(r"/inbox\?q=order#q-"))
+        expect(tab.locator(".question", has_text="A-2").first).to_be_focused()
+        check_page(tab)
+    store.close()
 
 
 def test_the_page_outlives_its_server(chromium: Any, store: SQLiteStore) -> None:

@@ -19,16 +19,18 @@ from ferrule.web.deciding import Chat, Deciding
 from ferrule.web.guard import PageGuard, Refused, Sessions
 from ferrule.web.live import Watch
 from ferrule.web.pages import Pages
+from ferrule.web.people import read_people
 from ferrule.web.render import FOLDER, refusal_page
 from ferrule.web.results import route_for_results
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.responses import Response
 
     from ferrule.runs.protocols import Store
+    from ferrule.web.people import Right
     from ferrule.web.work import Work
 
 _PORTS = 50
@@ -57,17 +59,14 @@ class UIApp(PageGuard):
         store: Store,
         program: Any = None,
         *,
-        people: Sequence[str] = ("",),
+        people: Sequence[str] | Mapping[str, str] = ("",),
         allowed_hosts: Sequence[str] = (),
         read_only: bool = False,
         deps: Any = None,
         place: str = "",
     ) -> None:
-        if not people or len(set(people)) != len(people):
-            raise ConfigurationError(
-                f"`people` are the names of those who decide, each once; found {list(people)!r}."
-            )
-        self.sessions = Sessions(people)
+        persons = read_people(people)
+        self.sessions = Sessions(list(persons))
         self.work: Work | None = None
         if program is not None:
             # Imported here: a page without a program needs nothing that executes one.
@@ -78,7 +77,12 @@ class UIApp(PageGuard):
         self.watch = Watch(store, self.work)
         title = getattr(store, "path", type(store).__name__)
         self.pages = Pages(
-            store, self.watch, title=str(title), work=self.work, is_read_only=read_only
+            store,
+            self.watch,
+            title=str(title),
+            work=self.work,
+            is_read_only=read_only,
+            people=persons,
         )
         deciding = Deciding(self.pages)
         self._results: Route | None = None
@@ -187,8 +191,8 @@ def serve_page(
 
 
 def _routes(pages: Pages, deciding: Deciding) -> Any:
-    def post(path: str, answer: Any) -> Route:
-        return Route(path, answer, methods=["POST"])
+    def post(path: str, answer: Any, needs: Right) -> Route:
+        return Route(path, pages.permitted(answer, needs), methods=["POST"])
 
     routes = [
         Route("/", pages.runs),
@@ -204,12 +208,15 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
             "/runs/{id}/picture/{first:ferrule_number}/{call:ferrule_number}/{part:ferrule_number}",
             pages.picture,
         ),
-        post("/runs/{id}/questions/{question}", deciding.decide),
-        post("/runs/{id}/say", deciding.say),
-        post("/runs/{id}/cancel", deciding.cancel),
-        post("/runs/{id}/fork", deciding.fork),
-        post("/runs/{id}/cancel-call", deciding.cancel_call),
-        post("/runs/{id}/resume", deciding.resume),
+        Route("/inbox/review", pages.review),
+        post("/inbox/review", deciding.decide_many, "decide"),
+        Route("/runs/{id}/cancel", deciding.ask_to_cancel),
+        post("/runs/{id}/questions/{question}", deciding.decide, "decide"),
+        post("/runs/{id}/say", deciding.say, "administer"),
+        post("/runs/{id}/cancel", deciding.cancel, "administer"),
+        post("/runs/{id}/fork", deciding.fork, "administer"),
+        post("/runs/{id}/cancel-call", deciding.cancel_call, "administer"),
+        post("/runs/{id}/resume", deciding.resume, "administer"),
         Mount("/static", _Files(directory=FOLDER / "static")),
     ]
 
@@ -217,9 +224,9 @@ def _routes(pages: Pages, deciding: Deciding) -> Any:
         chat = Chat(pages, pages.work)
         routes += [
             Route("/chat", chat.begin),
-            post("/chat", chat.send),
+            post("/chat", chat.send, "administer"),
             Route("/chat/{id}", chat.turn),
-            post("/chat/{id}", chat.send),
+            post("/chat/{id}", chat.send, "administer"),
         ]
 
     async def missing(*_: Any) -> None:

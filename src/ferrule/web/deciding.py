@@ -7,7 +7,7 @@ import re
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from msgspec.structs import replace
 from starlette.responses import RedirectResponse, Response
@@ -21,6 +21,8 @@ from ferrule.runs.store.listing import stored_head
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
+from ferrule.web.inbox import InboxQuery, brief_of, groups_of, shape_of
+from ferrule.web.markup import WORDS
 from ferrule.web.pages import Pages, decided_text, existing_run, question_form, read_number
 
 if TYPE_CHECKING:
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 
     from ferrule.approval.message import When
     from ferrule.approval.question import Decision, Question
-    from ferrule.runs.protocols import Store
+    from ferrule.runs.protocols import Store, Summary
+    from ferrule.runs.story import CallBeat
     from ferrule.web.work import Work
 
 _log = logging.getLogger("ferrule.web")
@@ -39,6 +42,8 @@ _MOST_LATEST = 1_000
 _TURN = re.compile(r"(chat-[0-9a-f]{8})(?:\.([0-9]{1,6}))?")
 _TURNS = 20
 """Earlier ones that a chat shows."""
+_TICK = "read:"
+"""The start of the name of a checkbox of one call; the id of its question follows."""
 _RECENT, _MOST_WORDS = 10, 90
 
 
@@ -74,6 +79,7 @@ class Deciding:
             decision = _decision(asked, form, sent)
             if decision is None:
                 return self._misfit(request, asked, form, sent, "")
+            next_id = self._next_in_inbox(request, question_id)
             self._store.decide(run_id, decision.signed(person, "web"))
             self._latest[run_id, question_id] = sender
             while len(self._latest) > _MOST_LATEST:
@@ -82,16 +88,115 @@ class Deciding:
             if self._is_over(run_id, question_id):
                 return self._too_late(request, run_id, question_id)
             return self._misfit(request, asked, form, sent, str(error))
-        self._go_on(run_id, in_chat=sent.get("back") == "chat")
+        self._go_on(run_id)
+        if sent.get("back") == "inbox":
+            done = WORDS.get(decision.kind, decision.kind)
+            self._pages.tell(request, f"{done}: {brief_of(asked.question)}")
+            if next_id and self._is_gone(run_id, question_id):
+                return _back(request, question=next_id)
         return _back(request)
 
-    def _go_on(self, run_id: str, *, in_chat: bool) -> None:
-        """Resume a run of the chat, or of this process, after its last decision.
+    def _next_in_inbox(self, request: Request, question_id: str) -> str:
+        """The undecided question after this one, to which the keys go on."""
+        if request.scope["ferrule.form"].get("back") != "inbox":
+            return ""
+        lines = [
+            asked.question.id
+            for group in groups_of(self._pages.inbox_lines(request)[0])
+            for asked in group.asked
+            if asked.decision is None or asked.question.id == question_id
+        ]
+        if question_id not in lines:
+            return ""
+        later = lines[lines.index(question_id) + 1 :]
+        return later[0] if later else ""
 
-        A decision by another process is left to `resume`.
-        """
+    def _is_gone(self, run_id: str, question_id: str) -> bool:
+        """Whether the run has used a decision, so that the inbox shows the question no longer."""
+        run = self._store.summary(run_id)
+        return run.status != "waiting" or question_id not in {each.id for each in run.questions}
+
+    def decide_many(self, request: Request) -> Response:
+        """`/inbox/review`: one decision on equal calls, those that are ticked."""
+        sent: Mapping[str, str] = request.scope["ferrule.form"]
+        ticked = {
+            name.removeprefix(_TICK): digest
+            for name, digest in sent.items()
+            if name.startswith(_TICK)
+        }
+        shape, what = sent.get("shape", ""), sent.get("do", "")
+        if what not in {"approve", "deny"}:
+            raise Refused(400, "This form has no such button.")
+        waiting = {asked.question.id: asked for asked in reading.inbox(self._store)[0]}
+        done: list[str] = []
+        problems: list[str] = []
+        for question_id, digest in ticked.items():
+            asked = waiting.get(question_id)
+            problem = self._refusal(request, asked, digest, shape)
+            if not problem and asked is not None:
+                problem = self._decide_one(request, asked, what, sent.get("words", ""))
+            if problem:
+                problems.append(problem)
+            elif asked is not None:
+                done.append(asked.run.id)
+        for run_id in dict.fromkeys(done):
+            try:
+                self._go_on(run_id)
+            except Refused as refused:
+                problems.append(refused.text)
+        word = "Approved" if what == "approve" else "Denied"
+        text = f"{word}: {len(done)} of {len(ticked)} ticked calls."
+        if not ticked:
+            text = "No call was ticked. Nothing was decided."
+        self._pages.tell(request, " ".join([text, *dict.fromkeys(problems)]))
+        has_more = any(
+            shape_of(asked) == shape
+            for question_id, asked in waiting.items()
+            if question_id not in ticked
+        )
+        if has_more:
+            return RedirectResponse(f"/inbox/review?{urlencode({'shape': shape})}", 303)
+        return RedirectResponse("/inbox", 303)
+
+    def _refusal(
+        self,
+        request: Request,
+        asked: reading.AskedQuestion | None,
+        digest: str,
+        shape: str,
+    ) -> str:
+        """Why one of several ticked calls is not decided; empty if it may be."""
+        if asked is None or asked.decision is not None:
+            return "One was decided meanwhile."
+        if asked.question.digest != digest:
+            return "One has changed since the page was made."
+        if not shape or shape_of(asked) != shape:
+            return "One is not of the same shape."
+        if not self._pages.may(request, "decide", asked.run.program):
+            return "Your role does not permit one of them."
+        return ""
+
+    def _decide_one(
+        self, request: Request, asked: reading.AskedQuestion, what: str, words: str
+    ) -> str:
+        """Decide one of several calls; returns why it could not be done."""
+        question = asked.question
+        try:
+            if what == "approve":
+                refuse_unseen(question)
+                decision = question.approve()
+            else:
+                decision = question.deny(words.strip())
+            person = request.scope["ferrule.session"].person
+            self._store.decide(asked.run.id, decision.signed(person, "web"))
+        except (DecisionError, StoreError) as error:
+            return str(error)
+        return ""
+
+    def _go_on(self, run_id: str) -> None:
+        """Resume a run of the program of this page after its last decision."""
         work = self._pages.work
-        if work is None or not (in_chat or run_id in work.known):
+        if work is None:
             return
         run = self._store.summary(run_id)
         if run.leased or reading.undecided(run) or not work.fits(stored_head(self._store, run_id)):
@@ -104,9 +209,9 @@ class Deciding:
             ) from error
 
     def go_on_after_result(self, run_id: str) -> None:
-        """Resume a run of the chat, or of this process, after a result from outside."""
+        """Resume a run of the program of this page after a result from outside."""
         try:
-            self._go_on(run_id, in_chat=_TURN.fullmatch(run_id) is not None)
+            self._go_on(run_id)
         except Refused as refused:  # the sender cannot mend it
             _log.warning("The run %s has its result. %s", run_id, refused.text)
 
@@ -128,14 +233,49 @@ class Deciding:
             raise Refused(409, str(error)) from error
         return _back(request)
 
+    def ask_to_cancel(self, request: Request) -> Response:
+        """`/runs/ID/cancel`, as a page: what would end, and the button."""
+        if not self._pages.may(request, "administer"):
+            raise Refused(403, "Your role on this page does not permit to cancel a run.")
+        run = self._run(request)
+        if run.status not in {"queued", "running", "waiting"}:
+            raise Refused(409, f"The run is {run.status}: there is nothing to cancel.")
+        return self._pages.html(
+            request,
+            "cancel.html",
+            run=run,
+            at_work=self._at_work(request, run),
+            questions=reading.undecided(run),
+        )
+
     def cancel(self, request: Request) -> Response:
-        """`/runs/ID/cancel`."""
-        run_id = reading.id_from_path(request.path_params["id"])
+        """`/runs/ID/cancel`, as a form. The next page says what has ended."""
+        run = self._run(request)
+        at_work, questions = self._at_work(request, run), reading.undecided(run)
         try:
-            self._store.cancel(run_id)
+            self._store.cancel(run.id)
         except StoreError as error:
             raise Refused(409, str(error)) from error
+        ended = [
+            f"The call of {call.name} was at work, and may have taken effect." for call in at_work
+        ]
+        ended += [
+            f"The question about {question.call.name} is withdrawn." for question in questions
+        ]
+        self._pages.tell(request, " ".join(["The run is cancelled.", *ended]))
         return _back(request)
+
+    def _run(self, request: Request) -> Summary:
+        run_id = reading.id_from_path(request.path_params["id"])
+        return existing_run(partial(self._store.summary, run_id))
+
+    def _at_work(self, request: Request, run: Summary) -> list[CallBeat]:
+        """The calls of a run that have begun and not ended."""
+        if run.status != "running":
+            return []
+        read = self._pages.run_of(request)
+        with read.lock:
+            return read.story.at_work()
 
     def cancel_call(self, request: Request) -> Response:
         """`/runs/ID/cancel-call`: ends one call; the model reads the text that was typed."""
@@ -241,14 +381,19 @@ class Deciding:
         return self._pages.html(request, "question_page.html", status=422, card=card)
 
 
-def _back(request: Request) -> Response:
-    """To the page that a form was on, and there to the question that it decided."""
+def _back(request: Request, *, question: str = "") -> Response:
+    """To the page that a form was on, and there to the question that it decided, or another."""
     run_id = request.path_params["id"]
     back = request.scope["ferrule.form"].get("back")
     if back == "chat":  # it begins at its end, where the message is typed
         return RedirectResponse(f"/chat/{run_id}", 303)
-    address = "/inbox" if back == "inbox" else f"/runs/{run_id}"
-    question = request.path_params.get("question")
+    address = f"/runs/{run_id}"
+    if back == "inbox":
+        address = "/inbox"
+        query = InboxQuery.of(dict(parse_qsl(request.scope["ferrule.form"].get("filter", ""))))
+        if query.text:
+            address += f"?{query.text}"
+    question = question or request.path_params.get("question", "")
     if question:
         address += f"#q-{quote(question)}"
     return RedirectResponse(address, 303)

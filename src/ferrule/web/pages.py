@@ -22,7 +22,7 @@ from ferrule.values.content.convert import content_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
-from ferrule.web.inbox import brief_of
+from ferrule.web.inbox import InboxQuery, Review, brief_of, groups_of, why_of
 from ferrule.web.live import live
 from ferrule.web.markup import (
     MOST_SHOWN,
@@ -30,6 +30,7 @@ from ferrule.web.markup import (
     pretty,
     time_of_day,
 )
+from ferrule.web.people import Person
 from ferrule.web.reading import version_of
 from ferrule.web.render import fill_template, steps_html
 from ferrule.web.steps import picture_type
@@ -45,10 +46,14 @@ if TYPE_CHECKING:
     from ferrule.runs.story import Beat
     from ferrule.values.conversation.exchange import Request as ModelRequest
     from ferrule.web.live import PageEvent, Watch
+    from ferrule.web.people import Right
     from ferrule.web.work import Work
 
 
 R = TypeVar("R")
+_MOST_NEWS = 1_000
+_MOST_OPEN = 5
+"""So many questions in the inbox are open; of more, each is a line that opens."""
 _MOST_TOLD = 20
 """The latest questions that a hidden page is told."""
 
@@ -64,11 +69,15 @@ class Pages:
         title: str,
         work: Work | None = None,
         is_read_only: bool = False,
+        people: Mapping[str, Person] | None = None,
     ) -> None:
         self.store = store
         self.watch = watch
         self.work = work
         self.is_read_only = is_read_only
+        self._people = people or {}
+        self._news: dict[str, str] = {}
+        """By the secret of a session, what its next page says of what was done."""
         self._title = title
         self._readings = reading.Readings(store)
 
@@ -80,7 +89,8 @@ class Pages:
             "place": request.url.path,
             "stream": stream,
             "store": self._title,
-            "waiting": reading.count_waiting(self.store),
+            "waiting": self.count_waiting(request),
+            "told": self._news.pop(request.scope["ferrule.session"].csrf, ""),
         }
         return HTMLResponse(
             self.part(request, name, now=time(), **page, **values), status_code=status
@@ -89,13 +99,62 @@ class Pages:
     def part(self, request: Request, name: str, **values: Any) -> str:
         """A template, filled with these values and those that all templates use."""
         session = request.scope["ferrule.session"]
+        is_administrator = self.may(request, "administer")
         common = {
             "person": session.person,
+            "role": "read only" if self.is_read_only else self.person(request).role,
             "csrf": session.csrf,
-            "can_write": not self.is_read_only,
-            "has_chat": self.can_chat,
+            "may_decide": partial(self.may, request, "decide"),
+            "may_administer": is_administrator,
+            "has_chat": self.can_chat and is_administrator,
         }
         return fill_template(name, **common, **values)
+
+    # -- who may do what
+
+    def person(self, request: Request) -> Person:
+        """Who sent a request."""
+        name = request.scope["ferrule.session"].person
+        return self._people.get(name) or Person(name=name)
+
+    def may(self, request: Request, right: Right, program: str = "") -> bool:
+        """Whether who sent a request may do what needs a right, to a run of this program."""
+        return not self.is_read_only and self.person(request).may(right, program)
+
+    def permitted(
+        self, answer: Callable[[Request], Response], needs: Right
+    ) -> Callable[[Request], Response]:
+        """An answer to a form, for those who may send it. Every form goes through here."""
+
+        def checked(request: Request) -> Response:
+            person = self.person(request)
+            if needs == "administer":
+                is_permitted = person.may("administer")
+            elif "id" in request.path_params:
+                is_permitted = person.may("decide", self._summary(request).program)
+            else:  # questions of several runs: each is checked where it is decided
+                is_permitted = person.decides
+            if not is_permitted:
+                raise Refused(
+                    403, f"Your role on this page is {person.role!r}: it does not permit this."
+                )
+            return answer(request)
+
+        return checked
+
+    def tell(self, request: Request, text: str) -> None:
+        """Say something on the next page of this session, such as what a form has done."""
+        self._news[request.scope["ferrule.session"].csrf] = text
+        while len(self._news) > _MOST_NEWS:
+            del self._news[next(iter(self._news))]
+
+    def count_waiting(self, request: Request) -> int:
+        """How many questions wait for a decision of this person."""
+        return sum(
+            count
+            for program, count in reading.waiting_by_program(self.store).items()
+            if self.person(request).may("decide", program)
+        )
 
     @property
     def can_chat(self) -> bool:
@@ -137,7 +196,7 @@ class Pages:
                 page="runs",
                 runs=runs,
                 now=time(),
-                waiting=reading.count_waiting(self.store),
+                waiting=self.count_waiting(request),
             )
             version = version_of(
                 [
@@ -223,8 +282,9 @@ class Pages:
             and not head.get("redacted")
         )
         fits = could_resume and self.work is not None and self.work.fits(head)
+        may_administer = self.may(request, "administer")
         can_fork = (
-            not self.is_read_only
+            may_administer
             and run.status != "queued"
             and not run.leased
             and not is_here
@@ -238,14 +298,12 @@ class Pages:
         actions: dict[str, Any] = {
             "has_requests": self.work is not None and self.work.fits(head),
             "can_stop": run.status in {"queued", "running", "waiting"},
-            "can_resume": fits and not self.is_read_only,
+            "can_resume": fits and may_administer,
             "can_fork": can_fork,
             "command": command,
         }
         csrf = request.scope["ferrule.session"].csrf
-        can_say = (
-            not self.is_read_only and actions["can_stop"] and head.get("takes_messages", False)
-        )
+        can_say = may_administer and actions["can_stop"] and head.get("takes_messages", False)
         return {
             **actions,
             "back": "chat" if _in_chat(request) else "run",
@@ -338,18 +396,67 @@ class Pages:
 
     def inbox(self, request: Request) -> Response:
         """`/inbox`."""
-        waiting, damaged = reading.inbox(self.store)
-        asked = [self.question(request, question) for question in waiting]
-        return self.html(request, "inbox.html", stream="/inbox/live", asked=asked, damaged=damaged)
+        lines, damaged, query = self.inbox_lines(request)
+        address = "/inbox/live"
+        if query.text:
+            address += f"?{query.text}"
+        return self.html(
+            request,
+            "inbox.html",
+            stream=address,
+            groups=self.inbox_cards(request, lines),
+            count=sum(asked.decision is None for asked in lines),
+            query=query,
+            damaged=damaged,
+        )
+
+    def inbox_lines(
+        self, request: Request
+    ) -> tuple[list[reading.AskedQuestion], list[Summary], InboxQuery]:
+        """The questions that a person may see in the inbox and asked for; and damaged runs."""
+        query = InboxQuery.of(request.query_params)
+        asked, damaged = reading.inbox(self.store)
+        person = self.person(request)
+        if person.role == "decide":
+            asked = [each for each in asked if person.may("decide", each.run.program)]
+        query.note_choices(asked)
+        return [each for each in asked if query.fits(each)], damaged, query
+
+    def inbox_cards(
+        self, request: Request, asked: list[reading.AskedQuestion]
+    ) -> list[dict[str, Any]]:
+        """The questions in groups, as the template shows them."""
+        is_open = len(asked) <= _MOST_OPEN
+        return [
+            {
+                "group": group,
+                "cards": [
+                    {**self.question(request, each), "is_open": is_open} for each in group.asked
+                ],
+            }
+            for group in groups_of(asked)
+        ]
+
+    def review(self, request: Request) -> Response:
+        """`/inbox/review?shape=...`: equal questions side by side, to decide on them together."""
+        lines, _, _ = self.inbox_lines(request)
+        query = request.query_params
+        review = Review.of(lines, query.get("shape", ""), query)
+        if not review.rows:
+            raise Refused(404, "No such questions wait any longer.")
+        return self.html(request, "review.html", review=review)
 
     async def inbox_live(self, request: Request) -> Response:
         """`/inbox/live`. A question that is gone stays on the page, with its decision."""
         return live(self.watch, _InboxNews(self, request).read)
 
-    def waiting(self, _: Request) -> Response:
+    def waiting(self, request: Request) -> Response:
         """`/waiting`: the questions that wait, for a page that is hidden and has no stream."""
-        waiting = reading.inbox(self.store)[0]
-        undecided = [asked for asked in waiting if asked.decision is None]
+        undecided = [
+            asked
+            for asked in reading.inbox(self.store)[0]
+            if asked.decision is None and self.person(request).may("decide", asked.run.program)
+        ]
         latest = [
             {
                 "id": asked.question.id,
@@ -403,9 +510,13 @@ class Pages:
             "decision": decision,
             "form": form,
             "back": _page_of(request),
+            "filter": InboxQuery.of(request.query_params).text if _is_inbox(request) else "",
             "next": next_step,
             "changed": values.changed(edits, removed),
             "args": args,
+            "brief": brief_of(question).removeprefix(f"{question.call.name}: "),
+            "why": why_of(question),
+            "is_open": True,
             "marks": {name: (args_before.get(name), args[name]) for name in edits},
             "problem": "",
             "sent": {},
@@ -490,7 +601,7 @@ class _RunNews:
             draft = pages.work.draft(summary.id)
         draft_version = draft.version if draft is not None else 0
         beats = run.since(self._entries)
-        waiting = reading.count_waiting(pages.store)
+        waiting = pages.count_waiting(self._request)
         version = version_of(summary, waiting)
         if not beats and version == self._version and draft_version == self._draft_version:
             return
@@ -543,7 +654,7 @@ class _InboxNews:
     def read(self) -> Iterator[PageEvent]:
         """The event for a change of the store, if it changes the page."""
         pages, request = self._pages, self._request
-        waiting, damaged = reading.inbox(pages.store)
+        waiting, damaged, _ = pages.inbox_lines(request)
         waiting_ids = {asked.question.id for asked in waiting}
         for question_id in self._known.keys() - waiting_ids:
             self._let_go(question_id)
@@ -554,17 +665,19 @@ class _InboxNews:
         if version == self._version:
             return
         self._version = version
-        cards = [pages.question(request, asked) for asked in waiting]
-        for question_id, asked in self._gone.items():
-            if question_id not in waiting_ids:
-                cards.append(pages.question(request, asked, next_step="gone"))
+        gone = [
+            {**pages.question(request, asked, next_step="gone"), "is_open": True}
+            for question_id, asked in self._gone.items()
+            if question_id not in waiting_ids
+        ]
         html = pages.part(
             request,
             "live.html",
             page="inbox",
-            asked=cards,
+            groups=pages.inbox_cards(request, waiting),
+            gone=gone,
             damaged=damaged,
-            waiting=sum(asked.decision is None for asked in waiting),
+            waiting=pages.count_waiting(request),
             now=time(),
         )
         yield "", html
@@ -591,9 +704,13 @@ def _in_chat(request: Request) -> bool:
     return request.url.path.startswith("/chat/") or request.query_params.get("in") == "chat"
 
 
+def _is_inbox(request: Request) -> bool:
+    return request.url.path.startswith("/inbox")
+
+
 def _page_of(request: Request) -> str:
     """The page that shows a question, to which a person returns after a decision."""
-    if request.url.path.startswith("/inbox"):
+    if _is_inbox(request):
         return "inbox"
     return "chat" if _in_chat(request) else "run"
 

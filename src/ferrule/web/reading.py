@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from threading import Lock, RLock
@@ -211,9 +212,12 @@ def can_go_on(run: Summary) -> bool:
     return run.status == "waiting" and bool(run.questions) and not run.leased and not undecided(run)
 
 
-def count_waiting(store: Store) -> int:
-    """How many questions are undecided."""
-    return sum(len(undecided(run)) for run in store.list(status="waiting", limit=None))
+def waiting_by_program(store: Store) -> Counter[str]:
+    """How many questions are undecided, by the program of their runs."""
+    counts = Counter[str]()
+    for run in store.list(status="waiting", limit=None):
+        counts[run.program] += len(undecided(run))
+    return counts
 
 
 class Read(Struct):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ferrule.errors import ConfigurationError, checks_keywords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from starlette.routing import Route
 
@@ -24,7 +24,7 @@ def ui_app(
     store: Store,
     program: Program | None = None,
     *,
-    people: Sequence[str] = ("",),
+    people: Sequence[str] | Mapping[str, str] = ("",),
     allowed_hosts: Sequence[str] = (),
     read_only: bool = False,
     deps: Any = None,
@@ -40,7 +40,8 @@ def ui_app(
         program: A program to chat with. Its runs are resumed in threads of this process, with the
             settings in effect during this call.
         people: The names that decisions are recorded under; each gets a link. By default one link,
-            and decisions without a name.
+            and decisions without a name. Or roles by name: `{"ann": "administer", "bob": "read",
+            "eve": "decide:Support,Billing"}`. Without a role, a person may do everything.
         allowed_hosts: Names under which the page is reached, besides those of this machine:
             `"runs.example.org"`, or with a port.
         read_only: Whether everything except reading is refused.

@@ -40,7 +40,9 @@ def show_page(
     person: Annotated[
         list[str] | None,
         typer.Option(
-            "--person", help="Who decides; each gets a link. Default: you. May be repeated."
+            "--person",
+            help="Who uses the page; each gets a link. NAME, or NAME=ROLE: read, decide, "
+            "decide:PROGRAM,... or administer. Default: you. May be repeated.",
         ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open a browser.")] = False,
@@ -78,7 +80,7 @@ def show_page(
     is_postgres = is_dsn(store)
     opened: Any = postgres_store(store) if is_postgres else SQLiteStore(store, read_only=read_only)
     options: dict[str, Any] = {
-        "people": person or [user_name()],
+        "people": _roles(person or [user_name()]),
         "allowed_hosts": allowed_hosts,
         "read_only": read_only,
     }
@@ -123,6 +125,19 @@ def show_page(
             )
         opened.close()
     return ExitCode.DONE
+
+
+def _roles(persons: list[str]) -> dict[str, str]:
+    """The roles of persons, each written as NAME or NAME=ROLE."""
+    roles: dict[str, str] = {}
+    for text in persons:
+        name, separator, role = text.rpartition("=")
+        if not separator:
+            name, role = text, "administer"
+        if name in roles:
+            raise ConfigurationError(f"`--person` names {name!r} twice.")
+        roles[name] = role
+    return roles
 
 
 def _print_link(name: str, link: str) -> None:

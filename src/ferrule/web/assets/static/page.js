@@ -57,7 +57,7 @@ function mergeInto (place, part) {
     const old = before.get(element.dataset.key)
     before.delete(element.dataset.key)
     if ('gone' in element.dataset) { old?.remove(); continue }
-    if (!old) added += 1
+    if (!old && !('quiet' in element.dataset)) added += 1
     after.push(old ? update(old, element) : element)
     if (!old && !('whole' in part.dataset)) place.append(element)
   }
@@ -72,6 +72,7 @@ function update (old, element) {
   if (isTyped(old)) return warn(old)
   const open = [...old.querySelectorAll('details')]
   element.querySelectorAll('details').forEach((each, at) => { if (at in open) each.open = open[at].open })
+  if (old.open) element.open = true
   const had = old.contains(document.activeElement)
   old.replaceWith(element)
   if (had) element.focus({ preventScroll: true })
@@ -79,7 +80,7 @@ function update (old, element) {
 }
 function warn (element) {
   const note = 'This changed elsewhere. What you typed is still here; reload the page to see the change.'
-  if (!element.querySelector('.stale')) element.insertAdjacentHTML('afterbegin', `<p class="stale">${note}</p>`)
+  if (!element.querySelector('.stale')) (element.querySelector('.question') || element).insertAdjacentHTML('afterbegin', `<p class="stale">${note}</p>`)
   return element
 }
 
