@@ -89,6 +89,7 @@ _HOMES = {
     "ferrule.programs.lifecycle.batch": ("BatchResults",),
     "ferrule.programs.lifecycle.resume": ("ResumeState", "arun_until_done", "run_until_done"),
     "ferrule.web.ui": ("result_route", "ui_app"),
+    "ferrule.web.webhook": ("Webhook", "read_webhook"),
 }  # fmt: skip
 """Which module each public name lives in."""
 _SUBMODULES = (

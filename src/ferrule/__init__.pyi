@@ -144,5 +144,7 @@ from ferrule.values.signatures.signature import OutputField as OutputField
 from ferrule.values.signatures.signature import Signature as Signature
 from ferrule.web.ui import result_route as result_route
 from ferrule.web.ui import ui_app as ui_app
+from ferrule.web.webhook import Webhook as Webhook
+from ferrule.web.webhook import read_webhook as read_webhook
 
 __version__: str

@@ -13,7 +13,7 @@ from pydantic import Field, SecretStr
 from ferrule import MemoryStore, ReAct, SQLiteStore, context, tool
 from ferrule.approval import policy
 from ferrule.testing import ScriptedLM
-from ferrule.web.inbox import InboxQuery, Review, groups_of, shape_of
+from ferrule.web.inbox import InboxQuery, SideBySide, groups_of, shape_of
 from ferrule.web.reading import inbox
 from ferrule.web.ui import ui_app
 
@@ -60,10 +60,10 @@ def desk_store(tmp_path: Any) -> Any:
     store.close()
 
 
-def reviewed(store: Any, **query: str) -> Review:
+def reviewed(store: Any, **query: str) -> SideBySide:
     asked, _ = inbox(store)
     [(shape, _)] = groups_of(asked)[0].shapes
-    return Review.of(asked, shape, query)
+    return SideBySide.of(asked, shape, query)
 
 
 def page_of_review(client: Client) -> str:

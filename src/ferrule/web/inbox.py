@@ -192,7 +192,7 @@ class ReviewRow(Struct, kw_only=True):
         return self.is_beyond or any(each.remark for each in self.differing)
 
 
-class Review(Struct, kw_only=True):
+class SideBySide(Struct, kw_only=True):
     """Equal calls, for a person who decides on them together."""
 
     shape: str

@@ -22,7 +22,7 @@ from ferrule.values.content.convert import content_text
 from ferrule.web import reading
 from ferrule.web.forms import HTMLForm
 from ferrule.web.guard import Refused
-from ferrule.web.inbox import InboxQuery, Review, brief_of, groups_of, why_of
+from ferrule.web.inbox import InboxQuery, SideBySide, brief_of, groups_of, why_of
 from ferrule.web.live import live
 from ferrule.web.markup import (
     MOST_SHOWN,
@@ -30,7 +30,7 @@ from ferrule.web.markup import (
     pretty,
     time_of_day,
 )
-from ferrule.web.people import Person
+from ferrule.web.people import PagePerson
 from ferrule.web.reading import version_of
 from ferrule.web.render import fill_template, steps_html
 from ferrule.web.steps import picture_type
@@ -69,7 +69,7 @@ class Pages:
         title: str,
         work: Work | None = None,
         is_read_only: bool = False,
-        people: Mapping[str, Person] | None = None,
+        people: Mapping[str, PagePerson] | None = None,
     ) -> None:
         self.store = store
         self.watch = watch
@@ -112,10 +112,10 @@ class Pages:
 
     # -- who may do what
 
-    def person(self, request: Request) -> Person:
+    def person(self, request: Request) -> PagePerson:
         """Who sent a request."""
         name = request.scope["ferrule.session"].person
-        return self._people.get(name) or Person(name=name)
+        return self._people.get(name) or PagePerson(name=name)
 
     def may(self, request: Request, right: Right, program: str = "") -> bool:
         """Whether who sent a request may do what needs a right, to a run of this program."""
@@ -441,7 +441,7 @@ class Pages:
         """`/inbox/review?shape=...`: equal questions side by side, to decide on them together."""
         lines, _, _ = self.inbox_lines(request)
         query = request.query_params
-        review = Review.of(lines, query.get("shape", ""), query)
+        review = SideBySide.of(lines, query.get("shape", ""), query)
         if not review.rows:
             raise Refused(404, "No such questions wait any longer.")
         return self.html(request, "review.html", review=review)

@@ -22,7 +22,7 @@ Right = Literal["decide", "administer"]
 ROLES = ("read", "decide", "administer")
 
 
-class Person(Struct, frozen=True, kw_only=True):
+class PagePerson(Struct, frozen=True, kw_only=True):
     """A person with a link to the page."""
 
     name: str = ""
@@ -44,7 +44,7 @@ class Person(Struct, frozen=True, kw_only=True):
         return not self.programs or program in self.programs
 
 
-def read_people(people: Any) -> dict[str, Person]:
+def read_people(people: Any) -> dict[str, PagePerson]:
     """Persons by name: from names, each of whom may do everything, or from roles by name.
 
     Raises `ConfigurationError` for no person, a name that appears twice, or an unknown role.
@@ -54,7 +54,7 @@ def read_people(people: Any) -> dict[str, Person]:
         persons = {name: read_role(name, role) for name, role in roles.items()}
     else:
         names = list(cast("Sequence[str]", people))
-        persons = {name: Person(name=name) for name in names}
+        persons = {name: PagePerson(name=name) for name in names}
         if isinstance(people, str) or len(persons) != len(names):
             raise _misfit(people)
     if not persons:
@@ -62,7 +62,7 @@ def read_people(people: Any) -> dict[str, Person]:
     return persons
 
 
-def read_role(name: str, role: Any) -> Person:
+def read_role(name: str, role: Any) -> PagePerson:
     """A person with a role as a text."""
     word, separator, listed = str(role).partition(":")
     programs = frozenset(text.strip() for text in listed.split(",") if text.strip())
@@ -74,7 +74,7 @@ def read_role(name: str, role: Any) -> Person:
             f"The role of {name!r} is 'read', 'decide', 'administer', or 'decide:' and the names "
             f"of programs, such as 'decide:Support,Billing'; found {shown(role)}."
         )
-    return Person(name=name, role=word, programs=programs)
+    return PagePerson(name=name, role=word, programs=programs)
 
 
 def _misfit(people: Any) -> ConfigurationError:

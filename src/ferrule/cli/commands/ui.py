@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import html
+import os
 import tempfile
 import webbrowser
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +22,8 @@ from ferrule.cli.stores import DEFAULT_STORE, StorePlace, is_dsn, postgres_store
 from ferrule.encoding.safe_text import printable
 from ferrule.errors import ConfigurationError
 from ferrule.net.loopback import is_loopback
+
+_SECRET = "FERRULE_WEBHOOK_SECRET"  # noqa: S105  the name of a variable
 
 
 def show_page(
@@ -52,6 +56,21 @@ def show_page(
             "--read-only", help="Refuse every decision, and open a SQLite file for reading only."
         ),
     ] = False,
+    webhook: Annotated[
+        str | None,
+        typer.Option(
+            "--webhook",
+            help="Post each question that waits to this address, signed with the secret in "
+            f"{_SECRET}.",
+        ),
+    ] = None,
+    page_url: Annotated[
+        str | None,
+        typer.Option(
+            "--page-url",
+            help="The address of the page as people reach it, for the webhook's links.",
+        ),
+    ] = None,
     lm: Annotated[
         str | None,
         typer.Option(
@@ -64,6 +83,7 @@ def show_page(
     # Imported here, because the page needs the extra `ferrule[ui]`.
     from ferrule.runs.store.sqlite.store import SQLiteStore
     from ferrule.web.ui import ui_app
+    from ferrule.web.webhook import Webhook
 
     allowed_hosts = allowed_host or []
     if not is_loopback(host) and not allowed_hosts:
@@ -76,6 +96,12 @@ def show_page(
     if program is None and (lm is not None or deps is not None):
         raise ConfigurationError(
             "`--lm` and `--deps` are for a program: name it first, as file.py:attribute."
+        )
+    if webhook is not None and not os.environ.get(_SECRET):
+        raise ConfigurationError(
+            f"`--webhook` needs a secret in the environment variable {_SECRET}. Make one with "
+            "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`, and give it to the "
+            "receiver, too."
         )
     is_postgres = is_dsn(store)
     opened: Any = postgres_store(store) if is_postgres else SQLiteStore(store, read_only=read_only)
@@ -101,6 +127,9 @@ def show_page(
             _print_link(name, link)
         say("Each link opens one browser, and is as good as a password. Ctrl-C ends them all.")
         address = next(iter(links.values())).partition("/?")[0]
+        if webhook is not None:
+            hook = Webhook(opened, webhook, secret=os.environ[_SECRET], page=page_url or address)
+            started.enter_context(hook)
         if not no_open:
             own_link = address + next(iter(app.links.values()))
             path = _write_redirect(own_link)
@@ -113,9 +142,11 @@ def show_page(
         app.sessions.on_entered = print_another
 
     opened_files: list[Path] = []
+    started = ExitStack()
     try:
         serve_page(app, host=host, port=port, on_listening=announce)
     finally:
+        started.close()
         for file in opened_files:
             file.unlink(missing_ok=True)
         if app.work is not None and app.work.at_work:
