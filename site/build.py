@@ -63,7 +63,7 @@ API = {
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FOLDED = '<details class="before" markdown="1"><summary>The code before this block</summary>'
+_FOLDED = '<details class="before" markdown="1" data-search-exclude><summary>The code before this block</summary>'
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOADED = re.compile(
     r"""<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//([^"'\s>]+)""",
