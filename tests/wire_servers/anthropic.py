@@ -59,6 +59,7 @@ _FIELDS = frozenset(
         "cache_control",
     },
 )
+_CHANGES = frozenset({"tool_addition", "tool_removal"})
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 _REASONS = {
     "stop": "end_turn",
@@ -100,17 +101,32 @@ def receive(body: Json, path: str) -> Received:
 
 
 def _with_added_tools(body: Json) -> Json:
-    """A request with the tools that are defined within the conversation among the others."""
-    tools, entries = [*list_of(body.get("tools"))], []
-    for entry in list_of(body.get("messages")):
-        blocks = [mapping(block) for block in list_of(mapping(entry).get("content"))]
-        if blocks and all(kind(block) == "tool_addition" for block in blocks):
-            tools += [mapping(mapping(block["tool"])["definition"]) for block in blocks]
-        else:
+    """A request with the tools that are offered at the end of the conversation.
+
+    A change of tools that does not end its turn is refused, as the provider does.
+    """
+    tools = {str(mapping(tool).get("name")): mapping(tool) for tool in list_of(body.get("tools"))}
+    known, entries = dict(tools), []
+    messages = [mapping(entry) for entry in list_of(body.get("messages"))]
+    for index, entry in enumerate(messages):
+        blocks = [mapping(block) for block in list_of(entry.get("content"))]
+        if not blocks or not all(kind(block) in _CHANGES for block in blocks):
             entries.append(entry)
-    if len(entries) == len(list_of(body.get("messages"))):
+            continue
+        if index + 1 < len(messages) and messages[index + 1].get("role") != "assistant":
+            raise InputError("a change of tools is immediately before an assistant message or last")
+        for block in blocks:
+            tool = mapping(block["tool"])
+            definition = mapping(tool.get("definition")) or known[str(tool.get("name"))]
+            name = str(definition["name"])
+            known[name] = definition
+            if kind(block) == "tool_removal":
+                del tools[name]
+            else:
+                tools[name] = definition
+    if len(entries) == len(messages):
         return body
-    return {**body, "tools": tools, "messages": entries}
+    return {**body, "tools": list(tools.values()), "messages": entries}
 
 
 def _messages(entry: Json, place: str, names: dict[str, str]) -> Iterator[Message]:

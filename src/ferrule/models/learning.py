@@ -9,7 +9,7 @@ keeps to that form:
   `reasoning_content`, which some servers refuse and others require;
 - `max_tokens`, which some call `max_completion_tokens`, and the reverse;
 - `stream_options`;
-- tools that are added within the conversation.
+- tools that are added or removed within the conversation.
 
 Opaque blocks (`Message.extra`: encrypted reasoning, signed thoughts) can be read only by their
 author, so a request to any other host, account or model leaves them out from the start. What people
@@ -58,7 +58,8 @@ _REFUSES_BLOCKS = re.compile(
 _REFUSES_ADDITIONS = re.compile(
     # Anthropic names the block, the beta or the role, OpenAI the item or "Invalid 'input': value
     # did not match any expected variant".
-    r"tool_addition|additional_tools|inline-tools|anthropic-beta|\brole\b|Invalid 'input",
+    r"tool_(?:addition|removal)|additional_tools|inline-tools|anthropic-beta|\brole\b"
+    r"|Invalid 'input",
     re.IGNORECASE,
 )
 _FIELD = "reasoning_content"
@@ -191,8 +192,8 @@ class Learned:
     def accepted(self, request: Request, lm: LearningLM) -> Request:
         """The request in the form that the server accepts."""
         sent = self.turns.accepted(self._readable(_with_unique_ids(request), lm))
-        if sent.additions and len(sent.messages) != len(request.messages):
-            return replace(sent, additions=())  # they count the messages
+        if sent.tool_changes and len(sent.messages) != len(request.messages):
+            return replace(sent, tool_changes=(), first_tools=None)  # they count the messages
         return sent
 
     def learn(
@@ -202,7 +203,7 @@ class Learned:
         text = str(error)
         if error.status is None:  # not the server's words, or the words of a chat template
             return self.turns.learn(error, self._readable(_with_unique_ids(request), lm), sent)
-        if sent.additions and self.dialect.tool_additions and _REFUSES_ADDITIONS.search(text):
+        if sent.tool_changes and self.dialect.tool_additions and _REFUSES_ADDITIONS.search(text):
             self.dialect = replace(self.dialect, tool_additions=False)
             return True
         if _FIELD in text:

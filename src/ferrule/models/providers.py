@@ -19,9 +19,10 @@ from msgspec.structs import replace
 from ferrule.errors import ConfigurationError, shown
 from ferrule.values.content.type import thinks
 from ferrule.values.conversation.exchange import Capabilities, SchemaTarget
+from ferrule.values.provider_tools import ToolKind
 
 if TYPE_CHECKING:
-    from ferrule.values.provider_tools import ProviderTool, ToolKind
+    from ferrule.values.provider_tools import ProviderTool
 
 
 class Dialect(Struct, frozen=True):
@@ -45,6 +46,8 @@ class Dialect(Struct, frozen=True):
 
     Otherwise they are declared with the others, which changes the beginning of the prompt.
     """
+    tool_removals: bool = False
+    """Whether it takes word of removed tools there, too."""
     longest_id: int | None = None
     """The longest id of a call; longer ones are shortened.
 
@@ -112,7 +115,7 @@ _PROVIDERS = (
         "anthropic",
         "https://api.anthropic.com/v1",
         "ANTHROPIC_API_KEY",
-        dialect=Dialect(tool_additions=True),
+        dialect=Dialect(tool_additions=True, tool_removals=True),
         capabilities=_SEES_AND_CALLS,
         wire="anthropic",
         takes_batches=True,
@@ -231,7 +234,9 @@ class _Profile(Struct, frozen=True):
 
     provider: str
     pattern: str
-    changes: Mapping[str, Any]
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    lacks: ToolKind | None = None
+    """A tool that the provider does not run for these models."""
 
 
 _PROFILES = (
@@ -264,14 +269,38 @@ _PROFILES = (
         {"provider_tools": ()},
     ),
     _Profile("gemini", r"(?:models/)?gemini-(?:1|pro)", {"provider_tools": ()}),
+    # The search of tools came with gpt-5.4 (guide "Tool search", 2026-10), and at Anthropic with
+    # Sonnet, Opus and Haiku 4.5 (page "Tool search tool", 2026-10).
+    _Profile(
+        "openai",
+        r"gpt-[34]|chatgpt|codex|o\d|gpt-5(?:$|-|\.[0-3](?:$|-))",
+        lacks="tool_search",
+    ),
+    _Profile(
+        "anthropic",
+        r"claude-(?:instant|[23]|(?:sonnet|opus)-4(?:$|-[01](?:$|-)|-2025))",
+        lacks="tool_search",
+    ),
 )
 
 
 OFFERS: Mapping[tuple[str, str], tuple[ToolKind, ...]] = {
-    ("openai", "openai_responses"): ("web_search", "code_execution", "file_search", "remote_mcp"),
+    ("openai", "openai_responses"): (
+        "web_search",
+        "code_execution",
+        "file_search",
+        "remote_mcp",
+        "tool_search",
+    ),
     ("azure", "openai_responses"): ("web_search", "code_execution", "file_search", "remote_mcp"),
     ("xai", "openai_responses"): ("web_search", "code_execution", "file_search", "remote_mcp"),
-    ("anthropic", "anthropic"): ("web_search", "web_fetch", "code_execution", "remote_mcp"),
+    ("anthropic", "anthropic"): (
+        "web_search",
+        "web_fetch",
+        "code_execution",
+        "remote_mcp",
+        "tool_search",
+    ),
     ("gemini", "gemini"): ("web_search", "web_fetch", "code_execution", "file_search"),
 }
 """The tools that each provider runs, by its name and the wire. A new provider is a row.
@@ -296,10 +325,14 @@ Servers of open models (vLLM, llama.cpp, Ollama) accept more than OpenAI's.
 def capabilities_of(provider: Provider, model: str) -> Capabilities:
     """The capabilities of a model, as far as they are known."""
     capabilities = provider.capabilities
+    lacking: set[str | None] = set()
     for profile in _PROFILES:
         if profile.provider == provider.name and re.match(profile.pattern, model.lower()):
             capabilities = replace(capabilities, **profile.changes)
-    return of_wire(capabilities, provider)
+            lacking.add(profile.lacks)
+    capabilities = of_wire(capabilities, provider)
+    kinds = [kind for kind in capabilities.provider_tools or () if kind not in lacking]
+    return replace(capabilities, provider_tools=tuple(kinds))
 
 
 def of_wire(capabilities: Capabilities, provider: Provider) -> Capabilities:

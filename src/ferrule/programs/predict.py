@@ -309,7 +309,7 @@ class Predict(Module[S, D, P]):
             options,
             calls=self.calls,
             may_ask_several=not (returns_calls or has_tools or self.toolbox.provider_tools),
-            provider_tools=self.toolbox.provider_tools,
+            provider_tools=self.toolbox.provider_tools_of_run(),
         )
         demos = list_demos(options.get("demos", self.demos), InputError)
         if returns_calls:

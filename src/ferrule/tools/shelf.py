@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from ferrule.tools.embedding_search import Vector
     from ferrule.tools.tool import Tool
 
-Search = Literal["bm25", "embedding"]
-"""How a shelf is searched: by words, or by words and meaning."""
+Search = Literal["bm25", "embedding", "provider"]
+"""How tools are searched: by words, by words and meaning, or by the model's provider.
+
+A shelf itself is searched in the first two ways."""
 
 _MOST_RESULTS = 20
 _indexing = ForkLock()

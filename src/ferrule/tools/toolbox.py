@@ -21,7 +21,7 @@ from ferrule.tools.read_result import check_spill_over, with_reader
 from ferrule.tools.shelf import Search, Shelf, check_search
 from ferrule.tools.tool import Tool, note_name
 from ferrule.values.conversation.exchange import Declarations
-from ferrule.values.provider_tools import ProviderTool
+from ferrule.values.provider_tools import ProviderTool, ToolSearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,7 +100,8 @@ class Toolbox:
             `@module_callback` loads them.
         search: `"bm25"` puts all tools on the shelf except `keep`, and offers
             `search_tools(query, limit)`, a search by words. `"embedding"` searches also by
-            meaning, with the embedded model (extra `embedded`).
+            meaning, with the embedded model (extra `embedded`). With `"provider"`, the model's
+            provider searches them: all are declared, and its model reads those that it finds.
         keep: Names or globs of tools that stay offered.
         keep_turns: The number of steps without a call after which a tool loaded from the shelf is
             put back. None: it stays.
@@ -185,6 +186,14 @@ class Toolbox:
             check_search(search)
             offered, on_search = _split_for_search(offered, keep)
             shelved = (*on_search, *shelved)
+        if search == "provider":
+            if keep_turns is not None:
+                raise ToolDefinitionError(
+                    "`keep_turns` puts tools back on the shelf, and a search of the provider "
+                    "loads none from it. Leave it out."
+                )
+            self._defer(shelved)
+            offered, shelved = (*offered, *shelved), ()
         self.shelf: Shelf | None = None
         """The tools that can be loaded; None if there are none."""
         if shelved:
@@ -235,6 +244,20 @@ class Toolbox:
         if isinstance(tools, Toolbox):
             return tools
         return cls(tools)
+
+    def _defer(self, tools: tuple[Tool, ...]) -> None:
+        """Let the model's provider search these tools."""
+        others = [tool for tool in self.provider_tools if not isinstance(tool, ToolSearch)]
+        search = ToolSearch(deferred=tuple([tool.wire_name for tool in tools]))
+        self.provider_tools = (*others, search)
+
+    def provider_tools_of_run(self) -> tuple[ProviderTool, ...]:
+        """The provider's tools that a run declares. Lists MCP servers: a search needs their tools.
+
+        `provider_tools` contacts no server.
+        """
+        _ = self.tools
+        return self.provider_tools
 
     def _index(self, shelved: tuple[Tool, ...]) -> None:
         """Index the offered tools by name and by wire name.
@@ -377,6 +400,8 @@ class LiveToolbox(Toolbox):
         if options.get("skills") is not None:  # read once, and not with each listing
             options["skills"] = _skills(options["skills"])
         self._entries, self.provider_tools = _split_provider_tools(self._entries)
+        if options.get("search") == "provider":
+            self._defer(())  # its tools are not known yet
         self._options = options
         self.concurrent = options.get("concurrent", True)
         self._checks: list[Callable[[Toolbox], None]] = []

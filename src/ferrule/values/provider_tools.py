@@ -18,7 +18,9 @@ from msgspec.structs import fields, force_setattr
 from ferrule.errors import ToolDefinitionError, shown
 from ferrule.record import CheckedStruct, PartlyCompared
 
-ToolKind = Literal["web_search", "web_fetch", "code_execution", "file_search", "remote_mcp"]
+ToolKind = Literal[
+    "web_search", "web_fetch", "code_execution", "file_search", "remote_mcp", "tool_search"
+]
 """What a provider's tool does, in one word for all providers."""
 
 
@@ -203,8 +205,21 @@ class RemoteMCP(PartlyCompared, ProviderTool, frozen=True, kw_only=True):
         return declaration
 
 
+class ToolSearch(ProviderTool, frozen=True, kw_only=True):
+    """Lets the provider search the program's own tools, and show its model those that fit.
+
+    `Toolbox(tools, search="provider")` declares it. The deferred tools are in each request, but the
+    model does not read their schemas before a search finds them.
+    """
+
+    kind: ClassVar[ToolKind] = "tool_search"
+    deferred: tuple[str, ...] = ()
+    """The names of the tools to search, as they are declared to the model."""
+
+
 PROVIDER_TOOLS: Mapping[ToolKind, type[ProviderTool]] = {
-    tool.kind: tool for tool in (WebSearch, WebFetch, CodeExecution, FileSearch, RemoteMCP)
+    tool.kind: tool
+    for tool in (WebSearch, WebFetch, CodeExecution, FileSearch, RemoteMCP, ToolSearch)
 }
 """Every kind of tool that a provider may run, with the class that declares it."""
 

@@ -12,10 +12,24 @@ import pytest
 from pydantic import TypeAdapter
 from wire_servers import anthropic, openai_responses
 
-from ferrule import LM, Load, Predict, ReAct, Tool, Toolbox, Unload
+from ferrule import (
+    LM,
+    Load,
+    Message,
+    Predict,
+    ReAct,
+    Request,
+    Tool,
+    Toolbox,
+    Unload,
+)
+from ferrule import Messages as Conversation
 from ferrule.errors import BadRequestError
+from ferrule.models.providers import PROVIDERS
+from ferrule.models.wires import anthropic as anthropic_wire
 from ferrule.net.transport import HTTPTransport
 from ferrule.testing import ScriptedLM, serve
+from ferrule.values.calls.call import ToolCall
 
 LOADS = 20
 WIRES = {
@@ -137,16 +151,88 @@ def test_several_tools_at_once_are_one_addition(wire):
         assert [len(item["tools"]) for item in added] == [LOADS]
 
 
-def test_a_tool_that_is_removed_begins_the_prompt_anew(wire):
-    steps = [
-        call("load", name="tool_1"),
-        call("unload", name="tool_1"),
-        call("load", name="tool_2"),
+COMES_AND_GOES = [
+    call("load", name="tool_1"),
+    call("unload", name="tool_1"),
+    call("load", name="tool_2"),
+    call("load", name="tool_1"),
+    call("tool_1"),
+]
+
+
+def test_a_tool_that_is_removed_leaves_every_earlier_byte_where_the_provider_has_a_form_for_it():
+    bodies = run("anthropic", COMES_AND_GOES)
+    for body, following in itertools.pairwise(bodies):
+        assert following.startswith(without_end(body))
+    changes = [
+        [(block["type"], block["tool"]["type"]) for block in entry["content"]]
+        for entry in json.loads(bodies[-1])["messages"]
+        if entry["role"] == "system"
     ]
-    bodies = [json.loads(body) for body in run(wire, steps)]
-    names = [[tool["name"] for tool in body["tools"]] for body in bodies]
-    assert names[0] == names[1] == names[2] == names[3] == ["load", "unload", "finish"]
-    assert b"tool_1" not in json.dumps(bodies[2]["tools"]).encode()
+    assert changes == [
+        [("tool_addition", "tool_definition")],
+        [("tool_removal", "tool_reference")],
+        [("tool_addition", "tool_definition")],
+        [("tool_addition", "tool_reference")],  # it is known from before
+    ]
+
+
+def test_elsewhere_a_removed_tool_begins_the_prompt_again_and_later_ones_are_added():
+    bodies = [json.loads(body) for body in run("openai_responses", COMES_AND_GOES)]
+    for body in bodies:
+        names = [tool["name"] for tool in body["tools"]]
+        assert names == ["load", "unload", "finish"]
+    added = [
+        [tool["name"] for tool in item["tools"]]
+        for item in bodies[-1]["input"]
+        if item["type"] == "additional_tools"
+    ]
+    assert added == [["tool_2"], ["tool_1"]]
+    assert "additional_tools" not in json.dumps(bodies[2])  # after `unload`
+
+
+def test_a_tool_with_another_declaration_begins_the_prompt_again(wire):
+    def declared(name: str, description: str) -> dict[str, Any]:
+        return {"type": "function", "function": {"name": name, "description": description}}
+
+    question = Conversation([Message("user", "a")])
+    first = Request(question, [declared("f", "old")])
+    more = Request(question, [declared("f", "old"), declared("g", "G.")]).continuing(first)
+    assert [change.after for change in more.tool_changes] == [1]
+    without = Request(question, [declared("g", "G.")]).continuing(more)
+    assert without.tool_changes[-1].removed == ("f",)
+    other = Request(question, [declared("g", "G."), declared("f", "new")]).continuing(without)
+    assert (other.tool_changes, other.first_tools) == ((), None)
+
+
+def test_a_message_to_the_run_comes_before_the_change_of_its_turn():
+    """The provider takes a change of tools only at the end of a turn."""
+    look = {"type": "function", "function": {"name": "look", "parameters": {}}}
+    late = {"type": "function", "function": {"name": "late", "parameters": {}}}
+    looked = ToolCall(name="look", args={}, id="c1")
+    turn = [
+        Message("user", "Look."),
+        Message("assistant", "", (looked,)),
+        Message("tool", "seen", tool_call_id="c1"),
+    ]
+    first = Request(Conversation(turn), [look])
+    changed = Request(Conversation(turn), [look, late]).continuing(first)
+    said = changed.following(changed.messages.then(Message("user", "Be quick.")))
+    body = json.loads(
+        anthropic_wire.render(said, model="m", settings={}, dialect=PROVIDERS["anthropic"].dialect)
+    )
+    check = check_of("anthropic")
+    check.dump_python(check.validate_python(body))
+    *_, message, change = body["messages"]
+    assert message["content"][-1]["text"] == "Be quick."
+    assert [block["type"] for block in change["content"]] == ["tool_addition"]
+
+
+def test_strict_tools_are_strict_where_they_come():
+    [before, after] = run("anthropic", [call("load", name="tool_1")], strict_tools=True)
+    assert after.startswith(without_end(before))
+    [block] = json.loads(after)["messages"][-1]["content"]
+    assert block["tool"]["definition"]["strict"] is True
 
 
 def test_predict_sends_them_in_the_same_way(wire):

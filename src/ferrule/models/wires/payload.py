@@ -20,11 +20,11 @@ from ferrule.net.errors import HIGHEST_COST
 from ferrule.values.calls.confidence import Token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ferrule.models.providers import Dialect
     from ferrule.values.content.parts import Part
-    from ferrule.values.conversation.exchange import Declarations, Request
+    from ferrule.values.conversation.exchange import Declarations, Request, ToolChange
 
 Json = dict[str, Any]
 
@@ -235,16 +235,28 @@ def body_of(head: Json, extra: Json, parts: Mapping[str, bytes]) -> bytes:
     return b"{%b}" % b",".join(filter(None, fields))
 
 
-def added_tools(request: Request, dialect: Dialect) -> dict[int, Declarations]:
-    """The tools to send where they came, by the number of messages before them.
+def tools_over_time(
+    request: Request, dialect: Dialect
+) -> tuple[Declarations, Sequence[ToolChange]]:
+    """The tools to declare, and the changes to send where they came.
 
-    None if the server takes no such additions. A choice of one tool needs them all declared.
+    There are none if the server takes no such changes. A choice of one tool needs all tools
+    declared. Where the server takes additions only, the tools are declared as they were after the
+    last removal.
     """
     choice = request.tool_choice
     is_choice_of_one = choice is not None and choice not in ("auto", "none", "required")
-    if not dialect.tool_additions or is_choice_of_one:
-        return {}
-    return dict(request.added_tools())
+    changes = request.tool_changes
+    declared = request.first_tools
+    if not dialect.tool_additions or is_choice_of_one or declared is None:
+        return request.tools, ()
+    if not dialect.tool_removals:
+        for index, change in enumerate(request.tool_changes):
+            if change.removed:
+                changes = request.tool_changes[index + 1 :]
+        for change in request.tool_changes[: len(request.tool_changes) - len(changes)]:
+            declared = change.applied_to(declared)
+    return declared, changes
 
 
 def openai_function(function: Json) -> Json:

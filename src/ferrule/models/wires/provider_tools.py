@@ -9,7 +9,7 @@ Forms: the types of openai-python 3.54, anthropic-sdk-python 2.12 and python-gen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, to_builtins
@@ -17,9 +17,12 @@ from msgspec import Struct, field, to_builtins
 from ferrule.errors import ConfigurationError
 from ferrule.models.providers import refuse_unsupported
 from ferrule.models.wires.payload import Json, list_of
+from ferrule.values.conversation.exchange import declared_name
+from ferrule.values.provider_tools import ToolSearch
 
 if TYPE_CHECKING:
-    from ferrule.values.provider_tools import ProviderTool, ToolKind
+    from ferrule.values.conversation.exchange import Request
+    from ferrule.values.provider_tools import ToolKind
 
 
 class Form(Struct, frozen=True):
@@ -36,11 +39,13 @@ class Form(Struct, frozen=True):
     section: str = ""
     """A second list of the body in which the tool has an entry too, such as `mcp_servers`."""
     section_form: Form | None = None
+    marks: frozenset[str] = frozenset()
+    """Options that are not in the entry: they mark the declarations of other tools."""
 
     @property
     def known_options(self) -> frozenset[str]:
         """The options that can be sent."""
-        names = {*self.options, *self.make}
+        names = {*self.options, *self.make, *self.marks}
         if self.section_form is not None:
             names |= self.section_form.known_options
         return frozenset(names)
@@ -109,6 +114,7 @@ FORMS: Mapping[str, Mapping[ToolKind, Form]] = {
                 "description": ("server_description",),
             },
         ),
+        "tool_search": Form({"type": "tool_search"}, marks=frozenset({"deferred"})),
     },
     "anthropic": {
         # The first versions, which every model with these tools takes. Later ones (from 20260209)
@@ -138,6 +144,12 @@ FORMS: Mapping[str, Mapping[ToolKind, Form]] = {
                 {"label": ("name",), "url": ("url",), "token": ("authorization_token",)},
             ),
         ),
+        # A search by words. The other one, with regular expressions of the model, needs a model
+        # that knows how the tools are named.
+        "tool_search": Form(
+            {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+            marks=frozenset({"deferred"}),
+        ),
     },
     "gemini": {
         "web_search": Form({"googleSearch": {}}),
@@ -156,14 +168,42 @@ FORMS: Mapping[str, Mapping[ToolKind, Form]] = {
 """For each wire, how it declares each kind of tool that its providers run."""
 
 
-def with_provider_tools(wire: str, tools: Iterable[ProviderTool], extra: Json) -> Json:
-    """`extra`, the user's fields of a body, with the declarations of a provider's tools.
+def deferred_tools(request: Request) -> frozenset[str]:
+    """The names of the declared tools that the model does not read before a search finds them.
+
+    A tool that the model must call is read at once.
+    """
+    names: set[str] = set()
+    for tool in request.provider_tools:
+        if isinstance(tool, ToolSearch):
+            names.update(tool.deferred)
+    match request.tool_choice:
+        case str() as name:
+            names.discard(name)
+        case {"function": {"name": name}} | {"name": name}:
+            names.discard(name)
+        case _:
+            pass
+    return frozenset(names)
+
+
+def _finds_any(search: ToolSearch, request: Request) -> bool:
+    """Whether any tool that the search may find is declared."""
+    return any(declared_name(tool) in search.deferred for tool in request.tools)
+
+
+def with_provider_tools(wire: str, request: Request, extra: Json) -> Json:
+    """`extra`, the user's fields of a body, with the declarations of the provider's tools.
+
+    A search for tools is declared only if there are tools to find.
 
     Raises `ConfigurationError` for a tool, or an option of it, that the wire cannot declare.
     """
     forms = FORMS.get(wire, {})
     sections: dict[str, list[Any]] = {}
-    for tool in tools:
+    for tool in request.provider_tools:
+        if isinstance(tool, ToolSearch) and not _finds_any(tool, request):
+            continue
         refuse_unsupported(f"The wire {wire}", forms, [tool])
         form = forms[tool.kind]
         options = tool.options()

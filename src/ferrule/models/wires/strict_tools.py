@@ -14,7 +14,7 @@ from ferrule.errors import ToolCallError
 from ferrule.models.providers import SCHEMA_TARGETS
 from ferrule.schema.lowering.lower import lower_tools
 from ferrule.values.calls.call import CallFault
-from ferrule.values.conversation.exchange import Declarations
+from ferrule.values.conversation.exchange import Declarations, ToolChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,6 +35,13 @@ def strictly(request: Request, wire: str) -> Request:
     target = SCHEMA_TARGETS[wire]
     if target != "gemini":
         _, strict.tools = _strict_tools(request.tools, target)
+        if request.first_tools is not None:
+            _, strict.first_tools = _strict_tools(request.first_tools, target)
+        changes: list[ToolChange] = []
+        for change in request.tool_changes:
+            _, added = _strict_tools(change.added, target)
+            changes.append(ToolChange(change.after, added, change.removed))
+        strict.tool_changes = tuple(changes)
     elif request.tool_choice in (None, "auto"):  # the other modes enforce schemas already
         strict.tool_choice = {"mode": "VALIDATED"}
     return strict

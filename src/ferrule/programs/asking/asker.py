@@ -252,13 +252,18 @@ def declares_tools(calls: Calls | None) -> bool | None:
 
 def calls_natively(asker: Asker, wanted: bool | None) -> bool:
     """Whether tools are declared to the model: as the program wants, or as the model can."""
-    if wanted is not None:
-        return wanted
-    if asker.constrained:
-        return True
-    if not asker.capabilities.native_tools:
-        warn_of_text(asker.lm, "its capabilities say that it takes no tool declarations")
-    return asker.capabilities.native_tools
+    native = wanted
+    if native is None:
+        native = asker.constrained or asker.capabilities.native_tools
+        if not native:
+            warn_of_text(asker.lm, "its capabilities say that it takes no tool declarations")
+    if not native and any(tool.kind == "tool_search" for tool in asker.provider_tools):
+        raise ConfigurationError(
+            'With `Toolbox(search="provider")`, tools are declared to the model, and here their '
+            "calls would be written in text: nothing was sent. Leave out `calls=` and `native=`, "
+            'or use `search="bm25"`, which works with any model.'
+        )
+    return native
 
 
 # -- the keywords of a call

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from ferrule import events
 from ferrule.acts import CallTools, Once, RuleCalls, Tell
 from ferrule.encoding.encode import json_text
-from ferrule.errors import DuplicateToolError
+from ferrule.errors import ConfigurationError, DuplicateToolError
 from ferrule.programs.call_tool import type_of_result
 from ferrule.programs.code_mode.arguments import arguments_by_name
 from ferrule.programs.code_mode.interpreter import (
@@ -400,10 +400,15 @@ class Snippets:
 def check_tools_of_code(tools: Toolbox) -> None:
     """Check the tools of a program whose model calls them in code.
 
-    Raises `ConfigurationError` without the interpreter, and `DuplicateToolError` for a tool that is
-    named like the tool for code.
+    Raises `ConfigurationError` without the interpreter and for tools that the model's provider
+    searches, and `DuplicateToolError` for a tool that is named like the tool for code.
     """
     check_installed()
+    if any(tool.kind == "tool_search" for tool in tools.provider_tools):
+        raise ConfigurationError(
+            "With `calls='code'`, no tools are declared that the model's provider could search. "
+            'Use `Toolbox(search="bm25")`, or leave out `calls=`.'
+        )
 
     def check(listed: Iterable[Tool]) -> None:
         if any(tool.name == RUN_CODE for tool in listed):

@@ -95,7 +95,7 @@ def run_react(agent: Agent, inputs: dict[str, Any], format_trajectory: FormatTra
         options,
         calls=agent.calls,
         must_call=True,
-        provider_tools=agent.react.toolbox.provider_tools,
+        provider_tools=agent.react.toolbox.provider_tools_of_run(),
         policy=agent.policy,
     )
     native = calls_natively(asker, declares_tools(agent.calls))

@@ -251,6 +251,11 @@ class Declarations(Sequence[dict[str, Any]]):
 NO_TOOLS = Declarations()
 
 
+def declared_name(declaration: Mapping[str, Any]) -> str:
+    """The name of a declared tool."""
+    return declaration["function"]["name"]
+
+
 class AnswerForm(Protocol):
     """The outputs of an answer, and how to write them, for models that do not read prompts."""
 
@@ -271,13 +276,19 @@ class AnswerForm(Protocol):
         ...
 
 
-class Addition(Struct, frozen=True):
-    """A point of a conversation from which on more tools are offered."""
+class ToolChange(Struct, frozen=True):
+    """A point of a conversation from which on other tools are offered."""
 
     after: int
     """How many messages come before it."""
-    first: int
-    """The number of the first of its tools in the request; they end where the next ones begin."""
+    added: Declarations = NO_TOOLS
+    removed: tuple[str, ...] = ()
+    """The names of tools that are no longer offered."""
+
+    def applied_to(self, tools: Declarations) -> Declarations:
+        """The tools that are offered after the change, if these were before."""
+        remaining = [tool for tool in tools if declared_name(tool) not in self.removed]
+        return Declarations((*remaining, *self.added))
 
 
 class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
@@ -286,7 +297,7 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
     Treat it as immutable: `following` returns the next one of the conversation.
     """
 
-    _not_compared = _not_shown = frozenset({"form", "secrets", "additions"})
+    _not_compared = _not_shown = frozenset({"form", "secrets", "first_tools", "tool_changes"})
 
     messages: Messages
     tools: Declarations = NO_TOOLS
@@ -301,11 +312,13 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
     """The form of the answer's text, set by the adapter. Not sent, and not part of the digest."""
     secrets: Secrets = field(default_factory=dict[str, Any])
     """By tool, the arguments that people see as stars. Not sent, and not part of the digest."""
-    additions: tuple[Addition, ...] = ()
-    """Where in the conversation tools were added, for providers that are told so.
+    tool_changes: tuple[ToolChange, ...] = ()
+    """Where in the conversation tools were added or removed, for providers that are told so.
 
     A provider keeps the beginning of a prompt in its cache, and `tools` are a part of it. Not part
     of the digest."""
+    first_tools: Declarations | None = None
+    """The tools before the first of `tool_changes`; None if there are no changes."""
     provider_tools: tuple[ProviderTool, ...] = ()
     """Tools that the provider runs. A wire that cannot declare one raises before it sends."""
 
@@ -321,7 +334,8 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
             settings: Mapping[str, Any] = {},
             form: AnswerForm | None = None,
             secrets: Secrets = ...,
-            additions: tuple[Addition, ...] = (),
+            tool_changes: tuple[ToolChange, ...] = (),
+            first_tools: Declarations | None = None,
             provider_tools: tuple[ProviderTool, ...] = (),
         ) -> None: ...
 
@@ -339,32 +353,26 @@ class Request(PartlyCompared, Struct, metaclass=CheckedStruct):
         return replace(self, messages=messages)
 
     def continuing(self, previous: Request) -> Request:
-        """The request, as the next one of the conversation of `previous`, noting where tools came.
+        """The request, as the next one of the conversation of `previous`, noting what changed.
 
-        If a tool was removed or changed, the conversation begins with the tools as they are now.
+        If a tool has another declaration than before, or the first tools came, the conversation
+        begins with the tools as they are now.
         """
-        had, count = previous.tools.tools, len(previous.tools)
-        additions: tuple[Addition, ...] = ()
-        if had and self.tools.tools[:count] == had:
-            additions = previous.additions
-            if len(self.tools) > count:
-                additions = (*additions, Addition(len(self.messages), count))
-        return replace(self, additions=additions)
-
-    def added_tools(self) -> list[tuple[int, Declarations]]:
-        """For each addition, the number of messages before it, and its tools."""
-        added: list[tuple[int, Declarations]] = []
-        end = len(self.tools)
-        for addition in reversed(self.additions):
-            added.insert(0, (addition.after, Declarations(self.tools.tools[addition.first : end])))
-            end = addition.first
-        return added
-
-    def tools_at_start(self) -> Declarations:
-        """The tools that were offered before any were added."""
-        if not self.additions:
-            return self.tools
-        return Declarations(self.tools.tools[: self.additions[0].first])
+        first = previous.first_tools or previous.tools
+        known = {declared_name(tool): tool for tool in first}
+        for change in previous.tool_changes:
+            known |= {declared_name(tool): tool for tool in change.added}
+        had = {declared_name(tool) for tool in previous.tools}
+        now = {declared_name(tool): tool for tool in self.tools}
+        if not had or any(known.get(name, tool) != tool for name, tool in now.items()):
+            return replace(self, tool_changes=(), first_tools=None)
+        added = [tool for name, tool in now.items() if name not in had]
+        removed = [declared_name(tool) for tool in previous.tools if declared_name(tool) not in now]
+        changes = previous.tool_changes
+        if added or removed:
+            change = ToolChange(len(self.messages), Declarations(added), tuple(removed))
+            changes = (*changes, change)
+        return replace(self, tool_changes=changes, first_tools=first if changes else None)
 
     @property
     def digest(self) -> str:

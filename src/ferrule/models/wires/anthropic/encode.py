@@ -25,7 +25,6 @@ from ferrule.models.providers import Dialect
 from ferrule.models.wires.anthropic.decode import UNREADABLE, WIRE, kind, read_blocks
 from ferrule.models.wires.payload import (
     Json,
-    added_tools,
     body_of,
     count_of,
     list_of,
@@ -33,10 +32,12 @@ from ferrule.models.wires.payload import (
     placeholder,
     refuse_settings,
     take_confidence,
+    tools_over_time,
 )
-from ferrule.models.wires.provider_tools import with_provider_tools
+from ferrule.models.wires.provider_tools import deferred_tools, with_provider_tools
 from ferrule.schema.lowering.lower import lower_schema
 from ferrule.values.content.parts import File, Image, Text, inline_data
+from ferrule.values.conversation.exchange import declared_name
 from ferrule.values.conversation.message import safe_id, safe_name
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.content.parts import Content, Part
-    from ferrule.values.conversation.exchange import Declarations, Request, Shape
+    from ferrule.values.conversation.exchange import Declarations, Request, Shape, ToolChange
     from ferrule.values.conversation.message import Message
 
 OURS = frozenset(
@@ -92,7 +93,7 @@ def request_headers(request: Request, dialect: Dialect) -> dict[str, str]:
     betas: list[str] = []
     if any(tool.kind == "remote_mcp" for tool in request.provider_tools):
         betas.append(_REMOTE_MCP)
-    if added_tools(request, dialect):
+    if tools_over_time(request, dialect)[1]:
         betas.append(_ADDED_TOOLS)
     if not betas:
         return {}
@@ -120,15 +121,16 @@ def render(
     """
     settings = {**settings, **request.settings}
     mark = _mark(settings)
-    extra: Json = with_provider_tools(
-        WIRE, request.provider_tools, settings.pop("extra", None) or {}
-    )
+    extra: Json = with_provider_tools(WIRE, request, settings.pop("extra", None) or {})
     head = _head(request, model=model, settings=settings, stream=stream, dialect=dialect)
     parts: dict[str, bytes] = {}
-    added = added_tools(request, dialect)
-    declared = request.tools_at_start() if added else request.tools
+    declared, changes = tools_over_time(request, dialect)
     if declared:
-        parts["tools"] = _tools(declared).removesuffix(b"}]") + mark + b"}]"
+        to_mark, rest = _tools(declared, deferred_tools(request))
+        if to_mark:
+            parts["tools"] = b"%b%b}%b" % (to_mark, mark, rest)
+        else:
+            parts["tools"] = rest
     messages = list(request.messages)
     start = _number_of_system_messages(messages)
     system = _system_blocks(messages[:start])
@@ -138,8 +140,9 @@ def render(
     is_conversation = bool(request.tools) or len(messages) > start + 1
     if not is_conversation:
         mark = b""
-    additions = {after - start: _addition(tools) for after, tools in added.items()}
-    parts["messages"] = b"[%b]" % _conversation(messages[start:], mark, additions)
+    parts["messages"] = b"[%b]" % _conversation(
+        messages[start:], mark, _changes_by_position(messages, start, declared, changes)
+    )
     return body_of(head, extra, parts)
 
 
@@ -227,9 +230,25 @@ def _format(shape: Shape) -> Json | None:
 
 
 @lru_cache(maxsize=64)
-def _tools(declarations: Declarations) -> bytes:
-    """Tools in the provider's form. Cached: declarations compare by their JSON."""
-    return json_bytes(_definitions(declarations))
+def _tools(declarations: Declarations, deferred: frozenset[str]) -> tuple[bytes, bytes]:
+    """Tools in the provider's form: before and after the place for a marker of the cache.
+
+    It is in the last tool that is not deferred: the provider answers a deferred one that has a
+    marker with 400. If all are deferred, the first part is empty. Cached: declarations compare by
+    their JSON.
+    """
+    definitions = _definitions(declarations)
+    last_to_mark = -1
+    for index, definition in enumerate(definitions):
+        if definition["name"] in deferred:
+            definition["defer_loading"] = True
+        else:
+            last_to_mark = index
+    if last_to_mark == -1:
+        return b"", json_bytes(definitions)
+    to_mark = json_bytes(definitions[: last_to_mark + 1]).removesuffix(b"}]")
+    following = b"".join([b",%b" % json_bytes(tool) for tool in definitions[last_to_mark + 1 :]])
+    return to_mark, following + b"]"
 
 
 def _definitions(declarations: Declarations) -> list[Json]:
@@ -262,21 +281,46 @@ def _system_blocks(messages: Sequence[Message]) -> list[bytes]:
     return [block for block in blocks if block]
 
 
-def _addition(tools: Declarations) -> bytes:
-    """A message that offers more tools from its place on."""
-    blocks = [
-        {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
-        for tool in _definitions(tools)
-    ]
-    return json_bytes({"role": "system", "content": blocks})
+def _changes_by_position(
+    messages: Sequence[Message],
+    start: int,
+    declared: Declarations,
+    changes: Sequence[ToolChange],
+) -> dict[int, bytes]:
+    """Messages that add and remove tools, by the number of messages before each, from `start` on.
+
+    Each stands at the end of its turn: "immediately before an assistant message or last" (page
+    "Mid-conversation system messages and tool changes", November 2026).
+    """
+    known = {declared_name(tool) for tool in declared}
+    blocks: dict[int, list[Json]] = {}
+    for change in changes:
+        position = change.after
+        while position < len(messages) and messages[position].role != "assistant":
+            position += 1
+        of_turn = blocks.setdefault(position - start, [])
+        for name in change.removed:
+            of_turn.append({"type": "tool_removal", "tool": _reference(name)})
+        for definition in _definitions(change.added):
+            tool: Json = {"type": "tool_definition", "definition": definition}
+            if definition["name"] in known:  # it was removed, and comes back
+                tool = _reference(definition["name"])
+            known.add(definition["name"])
+            of_turn.append({"type": "tool_addition", "tool": tool})
+    return {
+        position: json_bytes({"role": "system", "content": of_turn})
+        for position, of_turn in blocks.items()
+    }
 
 
-def _conversation(
-    messages: Sequence[Message], mark: bytes, additions: Mapping[int, bytes]
-) -> bytes:
+def _reference(name: str) -> Json:
+    return {"type": "tool_reference", "name": name}
+
+
+def _conversation(messages: Sequence[Message], mark: bytes, changes: Mapping[int, bytes]) -> bytes:
     """Messages as the items of a JSON list.
 
-    The results of one turn share a user message, as the provider requires. `additions` are further
+    The results of one turn share a user message, as the provider requires. `changes` are further
     items, by the number of messages before each.
     """
     positions = ()
@@ -285,9 +329,9 @@ def _conversation(
     pieces: list[bytes] = []
     is_in_results = False
     for position, message in enumerate(messages):
-        addition = additions.get(position)
-        if addition is not None and pieces:
-            pieces += [b"]}," if is_in_results else b",", addition]
+        change = changes.get(position)
+        if change is not None and pieces:
+            pieces += [b"]}," if is_in_results else b",", change]
             is_in_results = False
         item = message.rendered(WIRE, _item)
         if not item:
@@ -307,9 +351,9 @@ def _conversation(
         is_in_results = is_result
     if is_in_results:
         pieces.append(b"]}")
-    addition = additions.get(len(messages))
-    if addition is not None:
-        pieces += [b",", addition]
+    change = changes.get(len(messages))
+    if change is not None:
+        pieces += [b",", change]
     return b"".join(pieces)
 
 

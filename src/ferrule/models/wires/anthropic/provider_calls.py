@@ -19,6 +19,8 @@ _RESULT = "_tool_result"
 _NAMES: Mapping[str, str] = {
     "bash_code_execution": "code_execution",
     "text_editor_code_execution": "code_execution",
+    "tool_search_tool_bm25": "tool_search",
+    "tool_search_tool_regex": "tool_search",
 }
 """The provider's names for parts of one kind of tool."""
 
@@ -84,6 +86,9 @@ def _text_of(content: Any) -> str:
         case "web_fetch_result":
             title = mapping(details.get("content")).get("title")
             lines.append(_page(title, details.get("url")))
+        case "tool_search_tool_search_result":
+            references = map(mapping, list_of(details.get("tool_references")))
+            lines += [str(reference.get("tool_name")) for reference in references]
         case _ if "stdout" in details:
             lines += [str(details[name]) for name in ("stdout", "stderr") if details.get(name)]
         case _ if details:

@@ -138,9 +138,7 @@ def render(
     if take_confidence(settings):
         settings["response_logprobs"] = True
     is_since_3 = _SINCE_3.search(model) is not None
-    extra: Json = with_provider_tools(
-        WIRE, request.provider_tools, settings.pop("extra", None) or {}
-    )
+    extra: Json = with_provider_tools(WIRE, request, settings.pop("extra", None) or {})
     head = _head(request, settings=settings, dialect=dialect, is_since_3=is_since_3)
     if request.tools and request.provider_tools:
         _allow_both(head, model, is_since_3=is_since_3)

@@ -90,9 +90,7 @@ def render(
     messages = request.messages.joined(
         form_name, lambda added: _conversation(added, form_name, dialect)
     )
-    extra = with_provider_tools(
-        WIRE, request.provider_tools, extra
-    )  # raises: this protocol has none
+    extra = with_provider_tools(WIRE, request, extra)  # raises: this protocol has none
     return body_of(head, extra, {"tools": tools, "messages": b"[%b]" % messages})
 
 

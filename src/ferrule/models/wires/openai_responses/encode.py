@@ -20,7 +20,6 @@ from ferrule.models.wires.openai_responses.decode import WIRE, is_call, text_in
 from ferrule.models.wires.openai_responses.provider_calls import included_for
 from ferrule.models.wires.payload import (
     Json,
-    added_tools,
     body_of,
     list_of,
     mapping,
@@ -28,18 +27,19 @@ from ferrule.models.wires.payload import (
     placeholder,
     refuse_settings,
     take_confidence,
+    tools_over_time,
 )
-from ferrule.models.wires.provider_tools import with_provider_tools
+from ferrule.models.wires.provider_tools import deferred_tools, with_provider_tools
 from ferrule.values.calls.call import call_at
 from ferrule.values.content.parts import File, Image, Text
 from ferrule.values.conversation.message import safe_id, safe_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ferrule.values.calls.call import ToolCall
     from ferrule.values.content.parts import Content, Part
-    from ferrule.values.conversation.exchange import Declarations, Request, Shape
+    from ferrule.values.conversation.exchange import Declarations, Request, Shape, ToolChange
     from ferrule.values.conversation.message import Message
 
 OURS = frozenset(
@@ -103,14 +103,13 @@ def render(
     Settings of the request override the model's `settings`; None omits a setting.
     """
     head, extra = _head(request, model=model, settings=settings, stream=stream)
-    added = added_tools(request, dialect)
-    declared = request.tools_at_start() if added else request.tools
+    declared, changes = tools_over_time(request, dialect)
     tools = b""
     if declared:
-        tools = _tools(declared)
-    extra = with_provider_tools(WIRE, request.provider_tools, extra)
-    if added:
-        items = _with_added_tools([*request.messages], added)
+        tools = _tools(declared, deferred_tools(request))
+    extra = with_provider_tools(WIRE, request, extra)
+    if changes:
+        items = _with_added_tools([*request.messages], changes)
     else:
         items = request.messages.joined(WIRE, _conversation)
     return body_of(head, extra, {"tools": tools, "input": b"[%b]" % items})
@@ -194,21 +193,24 @@ def _format(shape: Shape) -> Json:
 
 
 @lru_cache(maxsize=64)
-def _tools(declarations: Declarations) -> bytes:
-    # Without `strict`, OpenAI makes the schema strict, and so every optional argument required
-    # (guide "Function calling").
-    tools = [
-        {"type": "function", "strict": False, **openai_function(tool["function"])}
-        for tool in declarations
-    ]
+def _tools(declarations: Declarations, deferred: frozenset[str] = frozenset()) -> bytes:
+    tools: list[Json] = []
+    for declaration in declarations:
+        # Without `strict`, OpenAI makes the schema strict, and so every optional argument required
+        # (guide "Function calling").
+        tool = {"type": "function", "strict": False, **openai_function(declaration["function"])}
+        if tool["name"] in deferred:
+            tool["defer_loading"] = True
+        tools.append(tool)
     return json_bytes(tools)
 
 
 # -- messages
 
 
-def _with_added_tools(messages: list[Message], added: Mapping[int, Declarations]) -> bytes:
+def _with_added_tools(messages: list[Message], changes: Sequence[ToolChange]) -> bytes:
     """The items of a conversation, with added tools where they came."""
+    added = {change.after: change.added for change in changes}
     items: list[bytes] = []
     for number in range(len(messages) + 1):
         if number in added:

@@ -1,7 +1,8 @@
 """The calls that a provider of OpenAI's Responses API ran itself, and the sources of its answers.
 
-Each call is one item, with its result if the request includes it (`included_for`). Format: the
-types of openai-python 3.54.
+Each call is one item, with its result if the request includes it (`included_for`); only what a
+search for tools found is an item of its own, after the call. Format: the types of openai-python
+3.54.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _NAMES: Mapping[str, str] = {
     "code_interpreter_call": "code_execution",
     "file_search_call": "file_search",
     "mcp_call": "",
+    "tool_search_call": "tool_search",
 }
 """The types of items that are calls, with the kind of tool; a remote tool has its own name."""
 _INCLUDED: Mapping[str, str] = {
@@ -30,6 +32,8 @@ _INCLUDED: Mapping[str, str] = {
     "file_search": "file_search_call.results",
 }
 """What must be asked for, so that an item has the result of its call."""
+_FOUND_TOOLS = "tool_search_output"
+_NO_CALLS: Mapping[str, ProviderCall] = {}
 _FAILED = frozenset({"failed", "incomplete"})
 
 
@@ -40,18 +44,29 @@ def included_for(tools: Iterable[ProviderTool]) -> list[str]:
 
 def is_provider_call(item: Json) -> bool:
     """Whether an item is a call that the provider ran."""
-    return text_of(item.get("type")) in _NAMES
+    return text_of(item.get("type")) in _NAMES or item.get("type") == _FOUND_TOOLS
 
 
 def provider_calls_in(items: Iterable[Json]) -> tuple[ProviderCall, ...]:
     """The provider's calls among the items of an answer, in order."""
-    calls = [provider_call_in(item) for item in items]
-    return tuple([call for call in calls if call is not None])
+    calls: dict[str, ProviderCall] = {}
+    for item in items:
+        call = provider_call_in(item, calls)
+        if call is not None:
+            calls[call.id or f"#{len(calls)}"] = call
+    return tuple(calls.values())
 
 
-def provider_call_in(item: Json) -> ProviderCall | None:
-    """The call of an item; None for any other item."""
+def provider_call_in(
+    item: Json, known: Mapping[str, ProviderCall] = _NO_CALLS
+) -> ProviderCall | None:
+    """The call of an item, or the one that an item completes; None for any other item.
+
+    `known` are the calls of the items before, by id.
+    """
     kind = text_of(item.get("type")) or ""
+    if kind == _FOUND_TOOLS:
+        return _search_with_result(item, known)
     if kind not in _NAMES:
         return None
     is_error = text_of(item.get("status")) in _FAILED or bool(item.get("error"))
@@ -63,6 +78,17 @@ def provider_call_in(item: Json) -> ProviderCall | None:
         text_of(item.get("id")),
         text_of(item.get("server_label")) or "",
     )
+
+
+def _search_with_result(item: Json, known: Mapping[str, ProviderCall]) -> ProviderCall:
+    """The latest search for tools, with what it found. A search of the server has no `call_id`."""
+    search = ProviderCall("tool_search", id=text_of(item.get("id")))
+    for call in known.values():
+        if call.kind == "tool_search" and call.result is None:
+            search = call
+    names = [str(tool.get("name")) for tool in map(mapping, list_of(item.get("tools")))]
+    is_error = text_of(item.get("status")) in _FAILED
+    return ProviderCall(search.name, search.args, "\n".join(names), is_error, search.id)
 
 
 def _arguments(kind: str, item: Json) -> Json:
@@ -99,6 +125,8 @@ def _result(kind: str, item: Json) -> str | None:
             lines = [str(output.get("logs") or output.get("url") or "") for output in outputs]
         case "file_search_call":
             lines = [_passage(mapping(entry)) for entry in list_of(item.get("results"))]
+        case "tool_search_call":
+            return None  # another item has it
         case _:
             return _outcome(item)
     if not lines and item.get("status") != "completed":

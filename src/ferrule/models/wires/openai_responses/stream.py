@@ -21,6 +21,8 @@ from ferrule.values.conversation.exchange import CallPiece, Delta, Response
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ferrule.values.provider_tools import ProviderCall
+
 
 class _Part(NamedTuple):
     """Where the text of a kind of event belongs in an item."""
@@ -53,6 +55,8 @@ class Assembly(EventAssembly):
         super().__init__()
         self._body: Json = {}
         self._items: dict[int | str, _Item] = {}
+        self._provider_calls: dict[str, ProviderCall] = {}
+        """By id, those of the complete items so far."""
         """The items by index, or by id if a server sends no indices."""
         self._latest_thought: object = None
         """The item and part of the latest piece of reasoning."""
@@ -97,9 +101,7 @@ class Assembly(EventAssembly):
         item, fields = self._item_of(event), mapping(event.get("item"))
         if fields:
             item.fields, item.is_whole = fields, is_whole
-        provider_call = provider_call_in(fields)
-        if provider_call is not None:
-            yield Delta(provider_call=provider_call, is_running=not is_whole)
+        yield from self._provider_call(fields, is_whole=is_whole)
         if fields.get("type") != "function_call":
             return
         pieces = item.pieces_of(_ARGUMENTS, 0)
@@ -108,6 +110,17 @@ class Assembly(EventAssembly):
             self._number(item)
             pieces.append(rest)
             yield item.call_delta(rest)
+
+    def _provider_call(self, fields: Json, *, is_whole: bool) -> Iterator[Delta]:
+        """The delta of a call of the provider: when it begins, and when it has ended."""
+        call = provider_call_in(fields, self._provider_calls)
+        if call is None:
+            return
+        # What a search for tools found is an item of its own, after the call.
+        has_ended = is_whole and fields.get("type") != "tool_search_call"
+        if is_whole:
+            self._provider_calls[call.id or f"#{len(self._provider_calls)}"] = call
+        yield Delta(provider_call=call, is_running=not has_ended)
 
     def _take_part(self, event: Json, name: str, *, is_whole: bool) -> Iterator[Delta]:
         """Take a piece of a part, or the whole part, which usually came in pieces before."""
