@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 
-import anthropic as sdk
 import pytest
 from provider_server import (
     anthropic_events,
@@ -79,16 +78,22 @@ def through_lm(url: str, request: Request) -> None:
 
 
 def through_client(url: str, request: Request) -> None:
+    import anthropic as sdk
+
     sync = sdk.Anthropic(base_url=url.removesuffix("/v1"), api_key="k")
     LM.from_client(sync, "claude-opus-4-8").complete(request)
 
 
 def through_stream_of_client(url: str, request: Request) -> None:
+    import anthropic as sdk
+
     sync = sdk.Anthropic(base_url=url.removesuffix("/v1"), api_key="k")
     list(LM.from_client(sync, "claude-opus-4-8").stream(request))
 
 
 def through_async_client(url: str, request: Request) -> None:
+    import anthropic as sdk
+
     async def ask() -> None:
         async with sdk.AsyncAnthropic(base_url=url.removesuffix("/v1"), api_key="k") as client:
             await LM.from_client(client, "claude-opus-4-8").acomplete(request)
@@ -117,6 +122,8 @@ def test_what_a_request_needs_in_headers_goes_with_it_through_every_door(ask, ha
 
 
 def test_betas_of_the_users_client_stay():
+    import anthropic as sdk
+
     client = {"default_headers": {"Anthropic-Beta": "mine-2026, mcp-client-2025-11-20"}}
     answer = message({"type": "text", "text": "ok"})
     with provider([answer], check_anthropic, anthropic_events) as side:
