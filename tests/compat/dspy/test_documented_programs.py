@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -434,6 +435,30 @@ def test_asyncify() -> None:
         "status": "success",
         "data": {"reasoning": "r", "answer": "Paris"},
     }
+
+
+def test_asyncify_runs_no_more_programs_at_once_than_async_max_workers() -> None:
+    lock, running, most = threading.Lock(), [0], [0]
+    pair = threading.Barrier(2, timeout=60)
+
+    def work() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        pair.wait()  # two are at work at once, or this breaks
+        with lock:
+            running[0] -= 1
+
+    async def main() -> None:
+        program = dspy.asyncify(work)
+        await asyncio.gather(*[program() for _ in range(8)])
+
+    dspy.configure(async_max_workers=2)
+    asyncio.run(main())
+    assert most == [2]
+    with dspy.context(async_max_workers=4):
+        asyncio.run(main())
+    assert most[0] <= 4
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ OF_PARTS = {
     "PROVIDERS",
     "ABC",
     "FunctionType",
+    "attrgetter",
     "TypeAdapter",
     "ValidationError",
     "abstractmethod",

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from operator import attrgetter
 from traceback import format_exception
 from typing import Any
 
@@ -16,6 +17,10 @@ import ferrule
 
 
 class AdapterParseError(ferrule.AdapterParseError):
+    adapter_name = property(attrgetter("adapter"))
+    lm_response = property(attrgetter("text"))
+    parsed_result = property(attrgetter("parsed"))
+
     def __init__(
         self,
         adapter_name: str,
@@ -34,18 +39,6 @@ class AdapterParseError(ferrule.AdapterParseError):
             code="adapter_parse_error",
         )
         self.args = (_dspys_text(self, message),)
-
-    @property
-    def adapter_name(self):
-        return self.adapter
-
-    @property
-    def lm_response(self):
-        return self.text
-
-    @property
-    def parsed_result(self):
-        return self.parsed
 
 
 def _dspys_text(error: ferrule.AdapterParseError, message: str | None) -> str:

@@ -29,6 +29,7 @@ from ferrule.compat.dspy.tools import with_dspys_tools
 from ferrule.compat.dspy.values import Example, Prediction
 from ferrule.concurrency.offload import in_worker_thread
 from ferrule.encoding.stored import reading
+from ferrule.net.pace import Slots
 from ferrule.programs.react_loop import step as _core_step
 from ferrule.values.signatures.fields import adapter_of
 from ferrule.values.signatures.signature import as_signature
@@ -334,12 +335,23 @@ class _CallOfModule(ferrule.Module):
         return module(example)
 
 
+_asyncified: list[Slots] = []
+"""The slots for all programs that `asyncify` runs, as many as `async_max_workers` said last."""
+
+
 def asyncify(program):
     @core.with_settings_of_call
     async def call(*args, **inputs):
-        return await in_worker_thread(lambda: program(*args, **inputs))
+        async with _slots(settings.async_max_workers).aheld():
+            return await in_worker_thread(lambda: program(*args, **inputs))
 
     return call
+
+
+def _slots(number):
+    if not _asyncified or _asyncified[0].number != number:
+        _asyncified[:] = [Slots(number)]
+    return _asyncified[0]
 
 
 def syncify(program, in_place=True):

@@ -15,7 +15,8 @@ PredictContext = ModuleContext  # noqa: F405
 _PAGES = (
     "adapter callback confirmation decorators exceptions formatters history lm lm.factory "
     "lm.openai module module.base module.callbacks module.chain_of_thought module.predict "
-    "module.react settings signature streaming tool tool.decorator tool.tool tool.types"
+    "module.react settings signature streaming tool tool.decorator tool.tool tool.types utils "
+    "utils.async_support utils.formatting utils.schema"
 )
 for _page in _PAGES.split():
     sys.modules[f"{__name__}.{_page}"] = sys.modules[__name__]
@@ -27,6 +28,12 @@ sys.modules[_base.__name__] = _base
 _MISSING = {
     "ACTIVE_CALL_ID",
     "Episode",
+    "ensure_sync_context",
+    "execute_function_async",
+    "format_tool_exception",
+    "minimize_schema",
+    "resolve_json_schema_reference",
+    "run_async_with_context",
     "PROVIDER_REGISTRY",
     "StreamingParser",
     "translate_field_type",

@@ -10,6 +10,7 @@
 import inspect
 import json
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -65,23 +66,15 @@ def make_signature(input_fields, output_fields, instructions=""):
 class AdapterParseError(ferrule.AdapterParseError):
     """The core's error with udspy's constructor and attributes."""
 
+    adapter_name = property(attrgetter("adapter"))
+    lm_response = property(attrgetter("text"))
+    parsed_result = property(attrgetter("parsed"))
+
     def __init__(self, adapter_name, signature, lm_response, message=None, parsed_result=None):
         problems = [("", message or "does not fit")]
         super().__init__(
             adapter_name, lm_response, problems, parsed=parsed_result, signature=signature
         )
-
-    @property
-    def adapter_name(self):
-        return self.adapter
-
-    @property
-    def lm_response(self):
-        return self.text
-
-    @property
-    def parsed_result(self):
-        return self.parsed
 
 
 @contextmanager
