@@ -187,7 +187,8 @@ class _HTTP:
     def _since(self, pages: Iterable[list[SentBatch]], since: float) -> list[SentBatch]:
         newer: list[SentBatch] = []
         for page in pages:
-            batches = [batch for batch in page if batch.created_at >= since]
+            # One whose time cannot be read may be ours.
+            batches = [batch for batch in page if not 0 < batch.created_at < since]
             newer += batches
             if not batches:
                 break

@@ -382,13 +382,53 @@ def test_lines_that_are_missing_repeated_or_junk(wire, change, missing):
         results = run_batch(model(url, wire), 3, return_exceptions=True)
     failed = [result for result in results if isinstance(result, Exception)]
     assert [type(error) for error in failed] == [UnavailableError] * missing
-    good = [result for result in results if not isinstance(result, Exception)]
-    assert all(
-        result.answer == 7 * int(re.findall(r"\d+", str(result.messages))[-0]) or True
-        for result in good
-    )
+    for number, result in enumerate(results):
+        assert isinstance(result, Exception) or result.answer == 7 * number
     assert sum(run.usage.calls for run in results.runs) == 3 - missing
     assert_nothing_sent_twice(provider)
+
+
+def test_of_two_results_of_one_request_the_answer_counts_and_the_first_of_two(wire):
+    """A server that answers twice, differently, and for requests that nobody made."""
+
+    def lying(lines: list[bytes]) -> list[bytes]:
+        others = [
+            line.replace(b"ferrule", b"x").replace(b'custom_id": "', b'custom_id": "z')
+            for line in lines
+        ]
+        wrong = [re.sub(rb"(answer ## \]\]\\n)\d+", rb"\g<1>999", line) for line in lines]
+        error = b'{"custom_id": "%b", "error": {"message": "no"}, "result": {"type": "expired"}}'
+        ids = [re.search(rb'custom_id": "([^"]+)', line)[1] for line in lines]
+        return [*others, *[error % name for name in ids], *lines[::-1], *wrong]
+
+    provider = BatchProvider()
+    provider.lines = lying
+    with batch_server(provider) as url:
+        assert answers(run_batch(model(url, wire), 3)) == [0, 7, 14]
+
+
+def test_a_batch_that_is_cancelled_on_the_providers_page_keeps_the_answers_that_it_has(wire):
+    class Cancelled(BatchProvider):
+        def openai_batch(self, batch: Batch) -> dict[str, Any]:
+            files = {"output_file_id": f"out_{batch.id}", "error_file_id": None}
+            if batch.status == "in_progress":
+                files = {"output_file_id": None, "error_file_id": None}
+            return {**super().openai_batch(batch), **files}
+
+        def anthropic_line(self, request_id: str, body: dict[str, Any]) -> Any:
+            if "What is 1 x" in str(body):
+                return {"custom_id": request_id, "result": {"type": "canceled"}}
+            return super().anthropic_line(request_id, body)
+
+    provider = Cancelled(looks=2)
+    provider.end_status = "cancelled"
+    if wire != "anthropic":
+        provider.lines = lambda lines: [line for line in lines if b"7\\n\\n" not in line]
+    with batch_server(provider) as url:
+        results = run_batch(model(url, wire), 3, return_exceptions=True)
+    assert answers(results)[::2] == [0, 14]
+    assert isinstance(results[1], UnavailableError)
+    assert provider.creations == 1
 
 
 @pytest.mark.parametrize("status", ["expired", "cancelled"])
@@ -459,6 +499,93 @@ def test_an_outage_while_a_batch_is_in_progress_is_outlived(wire, status):
     with batch_server(provider) as url:
         assert answers(run_batch(model(url, wire), 2)) == [0, 7]
     assert provider.creations == 1
+
+
+def test_a_batch_that_is_gone_fails_only_its_own_requests(wire, monkeypatch):
+    monkeypatch.setattr("ferrule.models.batches.OpenAIBatches.most_requests", 2)
+    monkeypatch.setattr("ferrule.models.batches.AnthropicBatches.most_requests", 2)
+    provider = BatchProvider()
+    provider.fail = lambda method, path: 404 if path.endswith("batch_1") else None
+    with batch_server(provider) as url:
+        results = run_batch(model(url, wire), 4, return_exceptions=True)
+    assert [type(result) for result in results[:2]] == [UnavailableError] * 2
+    assert answers(results)[2:] == [14, 21]
+
+
+def test_an_outage_while_a_lost_submission_is_looked_for_is_outlived(wire):
+    lists = {"/v1/batches": [0], "/v1/messages/batches": [0]}
+
+    class Loses(BatchProvider):
+        def take(self, requests: Any, **more: Any) -> Batch:
+            super().take(requests, **more)
+            if self.creations == 1:
+                raise ConnectionError
+            return self.batches[0]
+
+    def fail(method: str, path: str) -> int | None:
+        count = lists.get(path.partition("?")[0])
+        if method != "GET" or count is None:
+            return None
+        count[0] += 1
+        return 500 if count[0] <= 2 else None
+
+    provider = Loses()
+    provider.fail = fail
+    with batch_server(provider) as url:
+        assert answers(run_batch(model(url, wire), 3)) == [0, 7, 14]
+    assert provider.creations == 1
+    assert_nothing_sent_twice(provider)
+
+
+@pytest.mark.parametrize("time", [None, "soon", -5, True, 10**30], ids=str)
+def test_a_batch_of_an_unreadable_time_is_found_by_a_resumed_one(wire, time):
+    class Timeless(BatchProvider):
+        def openai_batch(self, batch: Batch) -> dict[str, Any]:
+            return {**super().openai_batch(batch), "created_at": time}
+
+        def anthropic_batch(self, batch: Batch) -> dict[str, Any]:
+            return {**super().anthropic_batch(batch), "created_at": time}
+
+    provider, store = Timeless(looks=10**6), MemoryStore()
+    options = {"store": store, "batch_id": "b"}
+
+    async def interrupted(lm: LM) -> None:
+        items = questions(2)
+        options_of_batch = {"via": "provider", "poll_s": 0.01, "progress": False, **options}
+        work = asyncio.ensure_future(
+            Predict("question -> answer: int", lm=lm).abatch(items, **options_of_batch)
+        )
+        while not provider.creations:
+            await asyncio.sleep(0.01)
+        work.cancel()
+        await asyncio.wait([work])
+
+    with batch_server(provider) as url:
+        lm = model(url, wire)
+        asyncio.run(interrupted(lm))
+        provider.looks = 1
+        for batch in provider.batches:
+            batch.looks_left = 1
+        assert answers(run_batch(lm, 2, **options)) == [0, 7]
+    assert_nothing_sent_twice(provider)
+
+
+def test_a_status_that_nobody_knows_is_waited_out(wire):
+    class Odd(BatchProvider):
+        def openai_batch(self, batch: Batch) -> dict[str, Any]:
+            fields = super().openai_batch(batch)
+            if batch.status == "in_progress":
+                fields["status"] = {"held": "by the provider"}
+            return fields
+
+        def anthropic_batch(self, batch: Batch) -> dict[str, Any]:
+            fields = super().anthropic_batch(batch)
+            if batch.status == "in_progress":
+                fields["processing_status"] = 7
+            return fields
+
+    with batch_server(Odd(looks=3)) as url:
+        assert answers(run_batch(model(url, wire), 2)) == [0, 7]
 
 
 def test_a_submission_whose_answer_was_lost_is_found_and_not_made_again(wire):

@@ -45,6 +45,7 @@ _SETTLES_S = 5.0
 """How long a new batch may take to appear in the provider's list."""
 _SKEW_S = 3600.0
 """By how much the provider's clock may differ from the store's."""
+_GONE = 404
 _MOST_SUBMISSIONS = 5
 """How often a batch is submitted whose submission fails, each time after a look at the list."""
 _LINE_BYTES = 512
@@ -240,10 +241,15 @@ class ProviderRequests:
         if route.must_list:
             # Twice: the last submission before a kill may not be in the list yet.
             for pause_s in (0.0, min(self._poll_s, _SETTLES_S)):
-                if route.unplaced:
-                    await asyncio.sleep(pause_s)
+                if not route.unplaced:
+                    break
+                await asyncio.sleep(pause_s)
+                try:
                     await self._list(route)
-                    self._assign(route)
+                except UnavailableError as error:
+                    self._note_failure(route, error)
+                    return  # it is looked for again at the next turn
+                self._assign(route)
             route.must_list = route.is_resumed = False
         if route.is_unsure:
             return
@@ -290,10 +296,7 @@ class ProviderRequests:
         try:
             state = await run_or_cancel(partial(route.api.submit, requests, self._key))
         except UnavailableError as error:
-            route.failures += 1
-            if route.failures == _MOST_SUBMISSIONS:
-                raise
-            _log.warning("A submission of a batch failed, and is looked for: %s", error)
+            self._note_failure(route, error)
             route.must_list = True
             return False
         route.failures = 0
@@ -302,6 +305,13 @@ class ProviderRequests:
         for waiting in part:
             waiting.batch = sent
         return True
+
+    def _note_failure(self, route: _Route, error: UnavailableError) -> None:
+        """Count a failure of a submission, or of the look for it; raise it after several."""
+        route.failures += 1
+        if route.failures == _MOST_SUBMISSIONS:
+            raise error
+        _log.warning("A submission of a batch failed, and is looked for: %s", error)
 
     async def _collect(self, route: _Route) -> None:
         """Look at the batches in progress; deliver the results of those that have ended."""
@@ -312,6 +322,10 @@ class ProviderRequests:
                 sent.state = await in_worker_thread(partial(route.api.look, sent.state))
                 if sent.state.has_ended:
                     await self._read_results(route, sent)
+            except BadRequestError as error:
+                if error.status != _GONE:
+                    raise
+                sent.results = {}  # deleted on the provider's page: only its own requests fail
             except UnavailableError as error:  # a wait of hours outlives an outage
                 _log.warning("The batch %s is looked at again later: %s", sent.state.id, error)
                 continue
