@@ -1,6 +1,4 @@
-"""HTML made by functions.
-
-A page has a hundred rows, or turns, and a template's macro for each costs many times as much.
+"""HTML made by functions, for the list of runs: a template's macro for each row costs much more.
 
 All text is escaped, and invisible characters are shown by their numbers.
 """
